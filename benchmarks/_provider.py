@@ -11,8 +11,11 @@ and lives for 5 minutes or an hour after the start of the last request that wrot
 
 OpenAI (https://developers.openai.com/api/docs/guides/prompt-caching, 2026-11): models before GPT-5.6 cache
 any prefix of 1,024 tokens or more in steps of 128, for 5 minutes. GPT-5.6 and later write one entry at the
-end of the last user message or group of tool results, and read one there, at up to 20 earlier such ends or
+end of the last user message or group of tool results, and read one there, at up to 79 earlier such ends or
 at the end of the first system messages; it lives for 30 minutes.
+
+Models that bind their thinking refuse a changed conversation, see `_binding.py`; their replies begin with a
+signed block of thinking.
 
 Two headers let a client replay what was recorded: `x-provider-time`, the time of the request in seconds, and
 `x-provider-forget`, which empties the cache before it.
@@ -33,9 +36,12 @@ from hashlib import blake2b
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
+from _binding import HEADER, Binding, RefusedError, binds
+
 CHARS_PER_TOKEN = 3.6
 LEAST_TOKENS = 1024
 LOOKBACK = 20
+OPENAI_LOOKBACK = 80
 MOST_MARKS = 4
 STEP = 128
 IMAGE_TOKENS = 1500
@@ -194,7 +200,7 @@ class BreakpointCache:
     def charge(self, request: Json, now: float) -> Charge:
         """Return what a request costs, and cache its prompt up to the last eligible message."""
         first, ends, total = _message_ends(request)
-        looked_up = [end for end in (*first, *ends[-LOOKBACK - 1 :]) if end.tokens >= LEAST_TOKENS]
+        looked_up = [end for end in (*first, *ends[-OPENAI_LOOKBACK:]) if end.tokens >= LEAST_TOKENS]
         if not looked_up:
             return Charge(plain=total)
         found = [end for end in looked_up if self._entries.holds(end.prefix, now)]
@@ -342,8 +348,13 @@ def _usage(charge: Charge, kind: str) -> Json:
     }
 
 
-def _said(_request: Json) -> list[Json]:
-    return [{"type": "text", "text": "Done."}]
+def _refusal(text: str) -> Json:
+    return {"type": "error", "error": {"type": "invalid_request_error", "message": text}}
+
+
+def _said(request: Json) -> list[Json]:
+    said = [{"type": "text", "text": "Done."}]
+    return [{"type": "thinking", "thinking": "", "signature": ""}, *said] if binds(request) else said
 
 
 def _reply(kind: str, request: Json, content: list[Json], usage: Json) -> Json:
@@ -429,19 +440,22 @@ def _message_events(reply: Json) -> Iterator[Json]:
     start = {**reply, "content": [], "stop_reason": None, "usage": usage}
     yield {"type": "message_start", "message": start}
     for index, block in enumerate(reply["content"]):
-        is_call = block["type"] == "tool_use"
-        empty = {**block, "input": {}} if is_call else {**block, "text": ""}
-        yield {"type": "content_block_start", "index": index, "content_block": empty}
-        delta = (
-            {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
-            if is_call
-            else {"type": "text_delta", "text": block["text"]}
-        )
+        empty, delta = _streamed(block)
+        yield {"type": "content_block_start", "index": index, "content_block": {**block, **empty}}
         yield {"type": "content_block_delta", "index": index, "delta": delta}
         yield {"type": "content_block_stop", "index": index}
     ended = {"stop_reason": reply["stop_reason"], "stop_sequence": None}
     yield {"type": "message_delta", "delta": ended, "usage": {"output_tokens": 5}}
     yield {"type": "message_stop"}
+
+
+def _streamed(block: Json) -> tuple[Json, Json]:
+    """Return the fields of a block that are empty at first, and what fills them."""
+    if block["type"] == "tool_use":
+        return {"input": {}}, {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+    if block["type"] == "thinking":
+        return {"signature": ""}, {"type": "signature_delta", "signature": block["signature"]}
+    return {"text": ""}, {"type": "text_delta", "text": block["text"]}
 
 
 def _chunks(request: Json, reply: Json) -> Iterator[Json]:
@@ -468,6 +482,7 @@ class Provider:
         charges: what each request cost, in order.
         keeps: whether `requests` keeps path, headers and body of each request.
         url: where it answers.
+        refused: how many requests it refused.
     """
 
     answer: Answer = _said
@@ -476,6 +491,8 @@ class Provider:
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     url: str = ""
     caches: dict[str, Cache] = field(default_factory=dict)
+    binding: Binding = field(default_factory=Binding)
+    refused: int = 0
 
     def charge(self, kind: str, request: Json, headers: Mapping[str, str]) -> Charge:
         """Return what a request costs. Raises `BadRequestError`."""
@@ -505,21 +522,26 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         if self.provider.keeps:
             self.provider.requests.append((self.path, headers, body))
-        path = self.path.partition("?")[0]
-        kind = path.rpartition("/")[2]
+        kind = self.path.partition("?")[0].rpartition("/")[2]
         request = json.loads(body)
         if kind == "count_tokens":
             self._send_json(
                 200, {"input_tokens": round(sum(_tokens(p) for *_, p in _anthropic_parts(request)))}
             )
             return
+        dropped = list[Json]()
         try:
+            if kind == "messages":
+                request, dropped = self.provider.binding.checked(request, headers)
             charge = self.provider.charge(kind, request, headers)
-        except BadRequestError as error:
-            refusal = {"type": "invalid_request_error", "message": str(error)}
-            self._send_json(400, {"type": "error", "error": refusal})
+        except (BadRequestError, RefusedError) as error:
+            self.provider.refused += 1
+            self._send_json(400, _refusal(str(error)))
             return
-        reply = _reply(kind, request, self.provider.answer(request), _usage(charge, kind))
+        content = self.provider.binding.sign(request, self.provider.answer(request))
+        reply = _reply(kind, request, content, _usage(charge, kind))
+        if HEADER in headers.get("anthropic-beta", ""):
+            reply["input_transformations"] = dropped
         if request.get("stream"):
             self._send_events(_events(kind, request, reply))
         else:

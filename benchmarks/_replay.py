@@ -4,6 +4,9 @@ Each request is sent at its recorded time, with the cache marks of Claude Code: 
 prompt and on the last block of the last message. The system prompt has the recorded size. If the model needs
 an offloaded text again, by the rule of `offload.cli.simulation`, it calls a retrieval tool: one more request,
 and the call and its answer stay in the conversation.
+
+Where the provider signs thinking, each reply is sent back with the thinking that the provider signed for it,
+in place of the recorded one.
 """
 
 from __future__ import annotations
@@ -57,6 +60,9 @@ class Replay:
     now: float = 0.0
     # Index of an answer → messages of the read-backs before it.
     _calls: dict[int, list[Json]] = field(default_factory=dict)
+    # Index of an answer → the thinking that the provider signed for it; and that of its latest reply.
+    _signed: dict[int, list[Json]] = field(default_factory=dict)
+    _latest: list[Json] = field(default_factory=list)
 
     def run(self) -> Bill:
         """Send every request; return which texts were replaced."""
@@ -66,6 +72,7 @@ class Replay:
             view.send(request.rows, replaced, bill)
             for text, tokens in view.read_backs(request.written) if self.reads_back else ():
                 self._read_back(request, text, tokens)
+            self._signed[request.answer] = self._latest
         return bill
 
     @property
@@ -108,7 +115,8 @@ class Replay:
         if self.is_anthropic:
             call = {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
             result = {"type": "tool_result", "tool_use_id": call_id, "content": answer}
-            return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+            reply = {"role": "assistant", "content": [*self._latest, call]}
+            return [reply, {"role": "user", "content": [result]}]
         function = {"name": name, "arguments": json.dumps(arguments)}
         calls = [{"id": call_id, "type": "function", "function": function}]
         return [
@@ -123,10 +131,23 @@ class Replay:
             for call in self._calls.get(index, ()):
                 messages.append(call)
                 indexes.append(None)
-            messages.append(message)
+            messages.append(self._resigned(index, message))
             indexes.append(index)
         reads = self._calls.get(request.answer, [])
         return [*messages, *reads], [*indexes, *(None for _ in reads)]
+
+    def _resigned(self, index: int, message: Json) -> Json:
+        """Return a recorded message with the thinking that this provider signed, if it signs any."""
+        if not self._latest or message.get("role") != "assistant":
+            return message
+        content = message["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        kept = [block for block in blocks if block.get("type") not in ("thinking", "redacted_thinking")]
+        recorded = [str(b.get("thinking", "")) for b in blocks if b.get("type") == "thinking"]
+        signed = [{**block, "thinking": "\n".join(recorded)} for block in self._signed.get(index, [])]
+        # A reply that had thinking alone.
+        left = kept if signed or kept else [{"type": "text", "text": "(no text)"}]
+        return {**message, "content": [*signed, *left]}
 
     def _post(self, request: Request, messages: list[Json], headers: dict[str, str]) -> list[Json]:
         """Send messages; return those that the provider got, without the mark."""
@@ -142,6 +163,8 @@ class Replay:
         data = answer.read()
         connection.close()
         require(answer.status == HTTPStatus.OK, f"status {answer.status}: {data[:300]!r}")
+        content = json.loads(data).get("content", ())
+        self._latest = [block for block in content if block["type"] == "thinking"]
         self.charges.append(self.provider.charges[-1])
         got: list[Json] = json.loads(self.provider.requests[-1][2])["messages"]
         self.provider.requests.clear()

@@ -3,7 +3,8 @@
 Each recorded session is sent three times to a provider that charges by the published rules of its cache
 (`_provider.py`): directly, directly with the retrieval tools in every request, and with them through a
 gateway. Those with the provider's usage are sent at their recorded times, and with its recorded misses. The
-others have no times; they are in the format of OpenAI and are sent to both of its caches.
+others have no times; they are in the format of OpenAI and are sent to both of its caches. A model that binds
+its thinking signs a block in each reply, and refuses a changed conversation; no request may be refused.
 """
 
 from __future__ import annotations
@@ -70,8 +71,12 @@ class Way:
 
 
 WAYS = (
-    Way("Anthropic, marks of 5 minutes", "claude", {"type": "ephemeral"}),
-    Way("Anthropic, marks of 1 hour", "claude", {"type": "ephemeral", "ttl": "1h"}),
+    Way("Anthropic, marks of 5 minutes", "claude-opus-5", {"type": "ephemeral"}),
+    Way("Anthropic, marks of 1 hour", "claude-opus-5", {"type": "ephemeral", "ttl": "1h"}),
+    Way("Anthropic, thinking is bound, marks of 5 minutes", "claude-opus-5-5", {"type": "ephemeral"}),
+    Way(
+        "Anthropic, thinking is bound, marks of 1 hour", "claude-opus-5-5", {"type": "ephemeral", "ttl": "1h"}
+    ),
     Way("OpenAI before GPT-5.6", "gpt-5"),
     Way("OpenAI from GPT-5.6 on", "gpt-5.6"),
 )

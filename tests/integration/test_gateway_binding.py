@@ -1,0 +1,488 @@
+"""A gateway before a provider that binds thinking to what was sent before it: no request may be refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from _binding import HEADER
+from _provider import Provider, serving
+from gateways import HEADERS, LOG, TOOLS, Upstream, ask, providing, running
+from recorded import each, needed
+
+from offload import Offloader, OffloadPolicy, StoreError, open_store
+from offload.cli.transcripts import Transcript, load
+from offload.gateway import _rewriter
+from offload.store import OffloadStore
+from offload.testing import FaultyStore
+from offload.wrappers import WrapperStore
+
+BOUND, EDITABLE = "claude-opus-5-5", "claude-opus-5"
+PATH = "/v1/messages?beta=true"
+THINKING = {"type": "thinking", "thinking": "", "signature": ""}
+REFUSED = (
+    b'{"type":"error",  "error":{"type":"invalid_request_error", "message":"messages.1.content.0: Invalid '
+    b'`signature` in `thinking` block. The block is bound to a different conversation. Remove the block."}}'
+)
+
+
+class Agent:
+    """A client that sends its whole conversation each time, with a cache mark on its last block."""
+
+    def __init__(self, provider: Provider, model: str = BOUND, **fields: Any) -> None:
+        self.provider = provider
+        self.fields = {"model": model, "max_tokens": 9, "tools": TOOLS, "system": "You build."} | fields
+        self.messages: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "Build it."}]}]
+        self.headers = dict(HEADERS)
+        self.calls = 0
+
+    @property
+    def body(self) -> bytes:
+        *known, last = self.messages
+        *blocks, final = last["content"]
+        marked = {**last, "content": [*blocks, {**final, "cache_control": {"type": "ephemeral"}}]}
+        return json.dumps(self.fields | {"messages": [*known, marked]}).encode()
+
+    def send(self, url: str) -> dict[str, Any]:
+        """Send the conversation; return the reply, which must be none that refuses it."""
+        reply = ask(url + PATH, self.body, headers=self.headers)
+        assert reply.status == 200, reply.body
+        got: dict[str, Any] = reply.json
+        return got
+
+    def turn(self, url: str, text: str = LOG, *, thinks: bool = True, name: str = "Bash") -> None:
+        """Send the conversation, and add the reply, which calls a tool, and the result of that."""
+        call = {"type": "tool_use", "id": f"toolu_{self.calls}", "name": name, "input": {"n": self.calls}}
+        self.provider.answer = lambda _: [THINKING, call] if thinks else [call]
+        content = self.send(url)["content"]
+        result = {"type": "tool_result", "tool_use_id": call["id"], "content": f"make {self.calls}\n{text}"}
+        self.messages += [{"role": "assistant", "content": content}, {"role": "user", "content": [result]}]
+        self.calls += 1
+
+    @property
+    def arrived(self) -> list[Any]:
+        """The messages that the provider got last."""
+        messages: list[Any] = json.loads(self.provider.requests[-1][2])["messages"]
+        return messages
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with serving(Provider(keeps=True)) as provider:
+        yield provider
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+@contextmanager
+def gateway(provider: Provider | Upstream, store: str | OffloadStore, **options: Any) -> Iterator[str]:
+    with running(provider.url, Offloader(store, session="gateway", **options)) as url:
+        yield url
+
+
+def status(url: str) -> Any:
+    return ask(f"{url}/offload/status", method="GET").json
+
+
+def replaced(messages: list[Any]) -> list[int]:
+    """Return the numbers of the calls whose results arrived as placeholders."""
+    blocks = [b for m in messages for b in m["content"] if b["type"] == "tool_result"]
+    return [n for n, block in enumerate(blocks) if block["content"].startswith("[Offloaded: ")]
+
+
+def thinking(messages: list[Any]) -> list[int]:
+    """Return the indexes of the messages that arrived with thinking."""
+    return [n for n, m in enumerate(messages) if any(b["type"] == "thinking" for b in m["content"])]
+
+
+# Nothing that was sent changes
+
+
+def test_a_result_leaves_before_it_is_first_sent_or_never(provider: Provider, store: str) -> None:
+    agent = Agent(provider)
+    with gateway(provider, store) as url:
+        first: dict[int, str] = {}
+        for n in range(14):
+            agent.turn(url, LOG * (n % 3))
+            for at, message in enumerate(agent.arrived):
+                [block] = [b for b in message["content"] if b["type"] != "thinking"]
+                assert first.setdefault(at, json.dumps(block.get("content"))) == json.dumps(
+                    block.get("content")
+                )
+
+    assert provider.refused == 0
+    assert replaced(agent.arrived)
+
+
+@pytest.mark.parametrize("by_cost", ["small", "all", "none"])
+def test_every_policy_replaces_at_append_what_it_would_replace_later(
+    provider: Provider, store: str, by_cost: Any
+) -> None:
+    agent = Agent(provider)
+    with gateway(provider, store, policy=OffloadPolicy(by_cost=by_cost)) as url:
+        for _ in range(8):
+            agent.turn(url, LOG * 3)
+
+    assert provider.refused == 0
+    assert replaced(agent.arrived)
+
+
+def test_nothing_is_stored_ahead_where_the_next_reply_may_bind_it(provider: Provider, store: str) -> None:
+    agent = Agent(provider)
+    with gateway(provider, store) as url:
+        for n in range(6):
+            agent.turn(url, thinks=n > 3)
+        agent.send(url)
+
+    assert provider.refused == 0
+    assert thinking(agent.arrived) == [9, 11]
+    assert len(replaced(agent.arrived)) == len(Offloader(store, session="gateway").records())
+
+
+def test_a_model_that_allows_edits_still_sees_each_result_once(provider: Provider, store: str) -> None:
+    agent = Agent(provider, EDITABLE)
+    with gateway(provider, store) as url:
+        for _ in range(4):
+            agent.turn(url)
+
+    assert replaced(agent.arrived) == [0, 1]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_drawn_conversations_pass_restarts_and_two_replicas(
+    provider: Provider, store: str, seed: int
+) -> None:
+    draw = random.Random(seed)  # noqa: S311 # a test
+    agent = Agent(provider)
+    bodies = set()
+    for _ in range(4):
+        with gateway(provider, store) as one, gateway(provider, store) as two:
+            for _ in range(draw.randint(2, 6)):
+                agent.turn(
+                    draw.choice([one, two]),
+                    LOG[: draw.choice([200, 3000, 9000])] * draw.choice([1, 1, 4]),
+                    thinks=draw.random() < 0.7,
+                    name=draw.choice(["Bash", "Read"]),
+                )
+                if draw.random() < 0.3:
+                    agent.send(two)
+                    bodies.add(provider.requests[-1][2])
+                    agent.send(one)
+                    assert provider.requests[-1][2] in bodies, "both replicas send the same bytes"
+                if draw.random() < 0.2:
+                    agent.messages[-1]["content"].append({"type": "text", "text": "Wait."})
+
+    assert provider.refused == 0
+    assert replaced(agent.arrived)
+
+
+@needed
+@pytest.mark.parametrize("path", each())
+def test_recorded_sessions_pass_restarts_and_two_replicas(provider: Provider, store: str, path: Path) -> None:
+    for session in load(path):
+        if session.format != "anthropic":
+            pytest.skip("not in the format of an API that binds thinking")
+        replay(session, provider, store)
+
+    assert provider.refused == 0
+
+
+def replay(session: Transcript, provider: Provider, store: str) -> None:
+    """Send the requests of a session, each reply with thinking that the provider signed."""
+    provider.answer = lambda _: [THINKING]
+    agent = Agent(provider)
+    agent.messages = []
+    with ExitStack() as stack:
+        urls = list[str]()
+        for index, message in enumerate(session.messages):
+            if index % 60 == 0:
+                urls = [stack.enter_context(gateway(provider, store)) for _ in range(2)]
+            content = message["content"]
+            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            kept = [block for block in blocks if not block["type"].endswith("thinking")]
+            if message["role"] == "assistant":
+                kept = [*agent.send(urls[index // 2 % 2])["content"], *kept]
+            agent.messages.append({**message, "content": kept})
+
+
+# The store
+
+
+class Failing(WrapperStore):
+    """A store that takes nothing while it is broken."""
+
+    is_broken = False
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        if self.is_broken:
+            raise StoreError("the disk is full")
+        super().put(key, data, overwrite=overwrite)
+
+
+def test_results_that_left_stay_out_while_the_store_fails(provider: Provider, store: str) -> None:
+    failing = Failing(open_store(store))
+    agent = Agent(provider)
+    with gateway(provider, failing) as url:
+        for n in range(16):
+            failing.is_broken = n % 4 == 3
+            agent.turn(url, LOG * 3)
+
+    assert provider.refused == 0
+    assert 0 < len(replaced(agent.arrived)) < 15
+
+
+class Slow(WrapperStore):
+    """A store whose writes wait while it is held."""
+
+    def __init__(self, store: OffloadStore) -> None:
+        super().__init__(store)
+        self.is_free = threading.Event()
+        self.is_free.set()
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        self.is_free.wait(20)
+        super().put(key, data, overwrite=overwrite)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_rewriter, "DEADLINE", 0.1)
+    monkeypatch.setattr(_rewriter, "BOUND_DEADLINE", 0.3)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_store_that_hangs_never_changes_what_thinking_was_made_behind(
+    provider: Provider, store: str
+) -> None:
+    slow = Slow(open_store(store))
+    agent = Agent(provider)
+    with gateway(provider, slow) as url:
+        for n in range(12):
+            slow.is_free.clear() if n in (5, 6, 9) else slow.is_free.set()
+            agent.turn(url, LOG * 3)
+        slow.is_free.set()
+        said = status(url)
+    with gateway(provider, store) as again:
+        agent.turn(again)
+
+    assert provider.refused == 0
+    assert said["late"] > 0
+    assert said["thinking_removed"] > 0
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_bound_conversation_waits_longer_for_the_store(
+    provider: Provider, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_rewriter, "BOUND_DEADLINE", 20)
+    slow = Slow(open_store(store))
+    agent = Agent(provider)
+    with gateway(provider, slow) as url:
+        agent.turn(url, LOG * 3)
+        slow.is_free.clear()
+        threading.Timer(0.5, slow.is_free.set).start()
+        agent.turn(url)
+
+    assert replaced(agent.arrived) == [0]
+
+
+def test_a_request_without_tools_to_read_back_keeps_what_was_replaced_before(
+    provider: Provider, store: str
+) -> None:
+    agent = Agent(provider, "somebody's model")
+    with gateway(provider, store) as url:
+        for _ in range(4):
+            agent.turn(url, LOG * 3)
+        before = replaced(agent.arrived)
+        agent.fields["tools"] = TOOLS[:1]
+        agent.send(url)
+
+    assert replaced(agent.arrived) == before != []
+
+
+# Refusals
+
+
+def edited(agent: Agent) -> None:
+    """Let the client change an early message, and keep the thinking behind it."""
+    agent.messages[4]["content"][0]["content"] = "cleared by the client"
+
+
+def test_a_refused_request_is_repaired_once_and_the_client_sees_the_good_answer(
+    provider: Provider, store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = Agent(provider)
+    with gateway(provider, store) as url:
+        for _ in range(6):
+            agent.turn(url)
+    edited(agent)
+    with caplog.at_level(logging.WARNING), gateway(provider, store) as fresh:
+        agent.turn(fresh)
+        said = status(fresh)
+        agent.turn(fresh)
+        assert thinking(agent.arrived) == [1, 3, 13]
+
+    assert provider.refused == 1
+    assert (said["thinking_refused"], said["thinking_removed"]) == (1, 4)
+    assert caplog.text.count("4 blocks are left out from now on") == 1
+
+
+def test_a_repair_is_remembered_after_a_restart_and_by_other_replicas(provider: Provider, store: str) -> None:
+    agent = Agent(provider)
+    with gateway(provider, store) as one, gateway(provider, store) as two:
+        for n in range(6):
+            agent.turn((one, two)[n % 2])
+    edited(agent)
+    with gateway(provider, store) as one, gateway(provider, store) as two:
+        for n in range(4):
+            agent.turn((one, two)[n % 2])
+    with gateway(provider, store) as fresh:
+        agent.turn(fresh)
+
+    assert provider.refused == 1
+
+
+def test_a_client_that_edits_a_conversation_in_memory_is_not_refused_at_all(
+    provider: Provider, store: str
+) -> None:
+    agent = Agent(provider)
+    with gateway(provider, store) as url:
+        for _ in range(6):
+            agent.turn(url)
+        edited(agent)
+        agent.turn(url)
+
+    assert provider.refused == 0
+
+
+def test_a_refusal_is_repaired_while_the_store_takes_nothing(provider: Provider, store: str) -> None:
+    faulty = FaultyStore(open_store(store), verb="put", is_lasting=True, error=StoreError)
+    agent = Agent(provider)
+    with gateway(provider, store) as url:
+        for _ in range(6):
+            agent.turn(url)
+    edited(agent)
+    with gateway(provider, faulty) as fresh:
+        for n in range(4):
+            if n == 2:
+                faulty.heal()
+            agent.turn(fresh)
+    with gateway(provider, store) as again:
+        agent.turn(again)
+
+    assert provider.refused == 1
+
+
+def test_a_stream_is_repaired_too(provider: Provider, store: str) -> None:
+    agent = Agent(provider)
+    with gateway(provider, store) as url:
+        for _ in range(4):
+            agent.turn(url)
+    edited(agent)
+    agent.fields["stream"] = True
+    with gateway(provider, store) as fresh:
+        reply = ask(fresh + PATH, agent.body)
+
+    assert (reply.status, provider.refused) == (200, 1)
+    assert b"message_stop" in reply.body
+
+
+def test_a_client_that_lets_the_provider_drop_thinking_is_left_alone(provider: Provider, store: str) -> None:
+    agent = Agent(provider)
+    with gateway(provider, store) as url:
+        for _ in range(4):
+            agent.turn(url)
+    edited(agent)
+    binding = {"prefix_mismatch_behavior": "drop_block"}
+    agent.fields["thinking"] = {"type": "adaptive", "block_binding": binding}
+    with gateway(provider, store) as fresh:
+        refused = ask(fresh + PATH, agent.body)
+        agent.headers["Anthropic-Beta"] = HEADER
+        dropped = agent.send(fresh)["input_transformations"]
+
+    assert (refused.status, provider.refused) == (400, 1)
+    assert [one["path"] for one in dropped] == ["messages.5.content.0", "messages.7.content.0"]
+
+
+@contextmanager
+def refusing(store: str, *answers: Callable[[Any], None]) -> Iterator[tuple[Upstream, str]]:
+    """Run a gateway before a provider that gives these answers, the last one for ever."""
+    with providing() as upstream, gateway(upstream, store) as url:
+        left = list(answers)
+
+        def answer(provider: Any) -> None:
+            (left.pop(0) if len(left) > 1 else left[0])(provider)
+
+        upstream.answer = answer
+        yield upstream, url
+
+
+def signed() -> bytes:
+    """Return a request with three signed replies."""
+    agent = Agent(Provider())
+    for n in range(3):
+        call = {"type": "tool_use", "id": f"toolu_{n}", "name": "Bash", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{n}", "content": "ok"}
+        reply = [{**THINKING, "signature": f"s{n}"}, call]
+        agent.messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": [result]}]
+    return agent.body
+
+
+def test_if_all_repairs_are_refused_the_first_answer_passes_byte_for_byte(store: str) -> None:
+    second = REFUSED.replace(b"messages.1", b"messages.5")
+    answers = [
+        lambda p, text=text: p.say(400, text, ("Request-Id", text[-9:].hex())) for text in (second, REFUSED)
+    ]
+    with refusing(store, *answers) as (upstream, url):
+        body = signed()
+        reply = ask(url + PATH, body)
+
+    assert (reply.status, reply.body) == (400, second)
+    assert ("Request-Id", second[-9:].hex()) in reply.headers
+    sent = [thinking(seen.json["messages"]) for seen in upstream.seen]
+    assert sent == [[1, 3, 5], [1, 3], []]
+    assert Offloader(store, session="gateway").records() == []
+
+
+def test_a_repair_with_another_error_passes_the_refusal_but_a_busy_provider_passes(store: str) -> None:
+    busy = b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'
+    other = b'{"type":"error","error":{"type":"invalid_request_error","message":"Expected `thinking`"}}'
+    for status_code, text, passed in ((529, busy, busy), (400, other, REFUSED)):
+        answers = [lambda p: p.say(400, REFUSED), lambda p, s=status_code, t=text: p.say(s, t)]
+        with refusing(store, *answers) as (upstream, url):
+            assert ask(url + PATH, signed()).body == passed
+            assert len(upstream.seen) == 2
+
+
+def test_a_compressed_refusal_is_read_and_any_other_error_passes(store: str) -> None:
+    packed = zstandard.compress(REFUSED)
+    answers = [lambda p: p.say(400, packed, ("Content-Encoding", "zstd")), lambda p: p.say(200, b"{}")]
+    with refusing(store, *answers) as (upstream, url):
+        assert ask(url + PATH, signed()).status == 200
+        assert len(upstream.seen) == 2
+
+
+def test_only_the_removed_blocks_of_a_repaired_request_are_gone(store: str) -> None:
+    answers = [
+        lambda p: p.say(400, REFUSED.replace(b"messages.1", b"messages.3")),
+        lambda p: p.say(200, b"{}"),
+    ]
+    with refusing(store, *answers) as (upstream, url):
+        body = signed()
+        ask(url + PATH, body)
+
+    first, again = (seen.body for seen in upstream.seen)
+    gone = [json.dumps({**THINKING, "signature": f"s{n}"}).encode() + b", " for n in (1, 2)]
+    assert first == body
+    assert again == body.replace(gone[0], b"").replace(gone[1], b"")

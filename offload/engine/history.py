@@ -170,7 +170,7 @@ class History:
         self._output: list[Any] = []
         self._output_seen: list[Any] = []
         # How many messages this turn kept, and the others as they were.
-        self._kept = self.keys_checked = 0
+        self._kept = self.keys_checked = self._next_watched = 0
         self._dropped = _Dropped([], [], [])
         self.thinking_at: list[int] = []
         self._replied_at: list[int] = []
@@ -190,7 +190,6 @@ class History:
         # How many texts of the list are the placeholder of each ref.
         self._standing: Counter[str] = Counter()
         self._new_standing: list[tuple[Item, str]] = []
-        self._next_watched = 0
 
     def __len__(self) -> int:
         return len(self.states)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from offload.engine.recognition import Claim, Proof
 from offload.engine.watching import edited, look
 from offload.errors import OffloadError
-from offload.messages import Call, CallId, Item, Thinking, content_digest, signed_thinking, without_thinking
+from offload.messages import Call, CallId, Item, Thinking, content_digest
 from offload.messages._equal import are_equal, begins_with
 from offload.policy import CostPlan, Decision, ItemFacts, saving
 from offload.record import RecordInfo
@@ -288,13 +288,30 @@ class History:
 
         None if there is no such thinking: it came after the change, or only marks of the cache moved.
         """
-        known = {one.key for state in self._dropped.states for one in state.thinking}
-        kept, states = self._kept, self.states
-        again = [at for at in self.thinking_at if at >= kept and known & {t.key for t in states[at].thinking}]
-        if not again:
+        kept, states, dropped = self._kept, self.states, self._dropped.states
+        if not dropped or not self.thinking_at or self.thinking_at[-1] < kept:
+            return None
+        known = {one.key for state in dropped for one in state.thinking}
+        bound = [
+            at
+            for at in self.thinking_at[bisect_left(self.thinking_at, kept) :]
+            if not known.isdisjoint(one.key for one in states[at].thinking) or self._answers_dropped(at)
+        ]
+        if not bound:
             return None
         first = next((at for at in range(kept, len(states)) if self._is_edited(at)), len(states))
-        return first if again[-1] >= first else None
+        return first if bound[-1] >= first else None
+
+    def _answers_dropped(self, index: int) -> bool:
+        """Return whether a new message is the reply to the messages of the last turn, edited since.
+
+        Another conversation may come in their place, whose thinking is whole: the message before the reply,
+        or half of the messages, must be the same.
+        """
+        length = self._kept + len(self._dropped.states)
+        if index == length and self._kept * 2 >= length:
+            return True
+        return index > self._kept and _content(self.messages[index - 1]) == _content(self._dropped.seen[-1])
 
     def _is_edited(self, index: int) -> bool:
         """Return whether the model reads another message than before at the place of a dropped one."""
@@ -583,7 +600,7 @@ class History:
 def _content(message: Any) -> Any:
     """Return what tells a message from another one, without its thinking and marks of the cache."""
     try:
-        return content_digest(without_thinking(message, signed_thinking(message))[0])
+        return content_digest(message)
     except OffloadError:
         return look(message)
 

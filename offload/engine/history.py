@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from offload.engine.recognition import Claim, Proof
 from offload.engine.watching import edited, look
 from offload.errors import OffloadError
-from offload.messages import Call, CallId, Item, Thinking, content_digest, signed_thinking, without_thinking
+from offload.messages import Call, CallId, Item, Thinking, content_digest
 from offload.messages._equal import are_equal, begins_with
 from offload.policy import CostPlan, Decision, ItemFacts, saving
 from offload.record import RecordInfo
@@ -170,9 +170,10 @@ class History:
         self._output: list[Any] = []
         self._output_seen: list[Any] = []
         # How many messages this turn kept, and the others as they were.
-        self._kept = self.keys_checked = 0
+        self._kept = self.keys_checked = self._next_watched = 0
         self._dropped = _Dropped([], [], [])
         self.thinking_at: list[int] = []
+        self._replied_at: list[int] = []
         # Items that may still be replaced, and numbers of those that may be only together with others; of
         # these the ones that a sweep may replace, and what they free.
         self._open: dict[int, Slot] = {}
@@ -189,7 +190,6 @@ class History:
         # How many texts of the list are the placeholder of each ref.
         self._standing: Counter[str] = Counter()
         self._new_standing: list[tuple[Item, str]] = []
-        self._next_watched = 0
 
     def __len__(self) -> int:
         return len(self.states)
@@ -240,6 +240,8 @@ class History:
         self._seen.append(look(message))
         if state.thinking:
             self.thinking_at.append(len(self.states))
+        if state.role == "assistant":
+            self._replied_at.append(len(self.states))
         self.states.append(state)
         for same in (self.messages, self._output, self._output_seen):
             same.append(message)
@@ -269,10 +271,12 @@ class History:
     @property
     def fresh(self) -> int:
         """Index of the first message after the model's last reply: those before it were sent."""
-        index = len(self.states)
-        while index and self.states[index - 1].role != "assistant":
-            index -= 1
-        return index
+        return self._replied_at[-1] + 1 if self._replied_at else 0
+
+    @property
+    def is_within_turn(self) -> bool:
+        """Whether the model goes on with its turn: the latest messages have results of its tool calls."""
+        return any(slot.item.item_type == "tool_result" for slot in self.since(self.fresh))
 
     def thinking_from(self, index: int) -> list[int]:
         """Return the indices of the messages from `index` on whose signed thinking is sent."""
@@ -284,13 +288,30 @@ class History:
 
         None if there is no such thinking: it came after the change, or only marks of the cache moved.
         """
-        known = {one.key for state in self._dropped.states for one in state.thinking}
-        kept, states = self._kept, self.states
-        again = [at for at in self.thinking_at if at >= kept and known & {t.key for t in states[at].thinking}]
-        if not again:
+        kept, states, dropped = self._kept, self.states, self._dropped.states
+        if not dropped or not self.thinking_at or self.thinking_at[-1] < kept:
+            return None
+        known = {one.key for state in dropped for one in state.thinking}
+        bound = [
+            at
+            for at in self.thinking_at[bisect_left(self.thinking_at, kept) :]
+            if not known.isdisjoint(one.key for one in states[at].thinking) or self._answers_dropped(at)
+        ]
+        if not bound:
             return None
         first = next((at for at in range(kept, len(states)) if self._is_edited(at)), len(states))
-        return first if again[-1] >= first else None
+        return first if bound[-1] >= first else None
+
+    def _answers_dropped(self, index: int) -> bool:
+        """Return whether a new message is the reply to the messages of the last turn, edited since.
+
+        Another conversation may come in their place, whose thinking is whole: the message before the reply,
+        or half of the messages, must be the same.
+        """
+        length = self._kept + len(self._dropped.states)
+        if index == length and self._kept * 2 >= length:
+            return True
+        return index > self._kept and _content(self.messages[index - 1]) == _content(self._dropped.seen[-1])
 
     def _is_edited(self, index: int) -> bool:
         """Return whether the model reads another message than before at the place of a dropped one."""
@@ -552,7 +573,8 @@ class History:
         del self._numbers[at:], self._infos[at:]
         del self.states[length:], self.messages[length:], self._seen[length:]
         del self._output[length:], self._output_seen[length:]
-        del self.thinking_at[bisect_left(self.thinking_at, length) :]
+        for places in (self.thinking_at, self._replied_at):
+            del places[bisect_left(places, length) :]
         if self.plan is not None:
             self.plan.truncate(length)
 
@@ -578,7 +600,7 @@ class History:
 def _content(message: Any) -> Any:
     """Return what tells a message from another one, without its thinking and marks of the cache."""
     try:
-        return content_digest(without_thinking(message, signed_thinking(message))[0])
+        return content_digest(message)
     except OffloadError:
         return look(message)
 

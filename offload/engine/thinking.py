@@ -8,7 +8,7 @@ https://platform.claude.com/docs/en/build-with-claude/preserved-thinking
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from offload.engine.rows import encode_row
@@ -37,9 +37,16 @@ THINKING_TYPE: OffloadableType = "assistant_message"
 
 
 class _Stripped(NamedTuple):
-    """A message whose thinking was removed: the digest of what is left, and the blocks."""
+    """A message whose thinking was removed.
+
+    Attributes:
+        digest: digest of what is left of it; `before` is that of the message before it, empty for the first.
+        removed: the blocks.
+        keys: digests of their signatures.
+    """
 
     digest: str
+    before: str
     removed: list[Removed]
     keys: list[str]
 
@@ -59,8 +66,8 @@ class RemovedThinking:
         self._writer = writer
         self._redacted = redacted
         self.keys: set[str] = set()
-        # By digest, in the order of the conversation: the blocks of each message with that content.
-        self._stripped: dict[str, list[list[Removed]]] = {}
+        # By digest, in the order in which they were removed.
+        self._stripped: dict[str, list[_Stripped]] = {}
         self._read: set[str] = set()
 
     def load(self) -> None:
@@ -101,18 +108,23 @@ class RemovedThinking:
 
     def restored(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages`, whose other content is restored, with the thinking that was removed."""
-        left = {digest: [*reversed(some)] for digest, some in self._stripped.items()}
-        out: list[Any] = []
-        for index, message in enumerate(messages):
-            before = messages[index - 1] if index else None
-            some = left.get(_digest(message, before)) if left else None
-            out.append(with_thinking(message, some.pop()) if some else message)
+        if not self._stripped:
+            return list(messages)
+        digests = ["", *map(_digest, messages)]
+        places: dict[str, list[int]] = {}
+        for index, digest in enumerate(digests[1:]):
+            if digest in self._stripped:
+                places.setdefault(digest, []).append(index)
+        out = list(messages)
+        for digest, some in places.items():
+            for index, one in _matched(some, self._stripped[digest], digests):
+                out[index] = with_thinking(out[index], one.removed)
         return out
 
     def _line(self, one: _Stripped) -> str:
         keys = frozenset(one.keys)
         blocks = [{"path": list(part.path), "block": part.block} for part in one.removed]
-        row = {"digest": one.digest, "keys": one.keys, "blocks": blocks}
+        row = {"digest": one.digest, "before": one.before, "keys": one.keys, "blocks": blocks}
         encode_row(row)
 
         def edit(text: str) -> str:
@@ -124,23 +136,42 @@ class RemovedThinking:
     def _add(self, some: Iterable[_Stripped]) -> None:
         for one in some:
             if not self.keys.issuperset(one.keys):
-                self._stripped.setdefault(one.digest, []).append(one.removed)
+                self._stripped.setdefault(one.digest, []).append(one)
                 self.keys.update(one.keys)
 
 
 def _stripped(messages: Sequence[Any], index: int) -> _Stripped:
-    message = messages[index]
-    thinking = signed_thinking(message)
-    bare, removed = without_thinking(message, thinking)
-    before = messages[index - 1] if index else None
-    return _Stripped(content_digest(bare, before), removed, [one.key for one in thinking])
+    thinking = signed_thinking(messages[index])
+    _, removed = without_thinking(messages[index], thinking)
+    before = content_digest(messages[index - 1]) if index else ""
+    return _Stripped(content_digest(messages[index]), before, removed, [one.key for one in thinking])
 
 
-def _digest(message: Any, before: Any) -> str:
+def _digest(message: Any) -> str:
+    """Return the digest of a message; empty if it has none, so that no thinking was removed from it."""
     try:
-        return content_digest(message, before)
+        return content_digest(message)
     except OffloadError:
         return ""
+
+
+def _matched(
+    places: Sequence[int], stripped: Sequence[_Stripped], digests: Sequence[str]
+) -> Iterator[tuple[int, _Stripped]]:
+    """Yield which of the equal messages at `places` lost which thinking.
+
+    The message before it tells equal ones apart; if that was edited since, only a single one is certain.
+    `digests` has that of the message before each.
+    """
+    left, waiting = list(places), list(stripped)
+    for one in stripped:
+        place = next((at for at in left if digests[at] == one.before), None)
+        if place is not None:
+            left.remove(place)
+            waiting.remove(one)
+            yield place, one
+    if len(left) == len(waiting) == 1:
+        yield left[0], waiting[0]
 
 
 def _decided(item: Item) -> Decision:
@@ -154,6 +185,7 @@ def _parsed(content: str) -> list[_Stripped]:
         return [
             _Stripped(
                 row["digest"],
+                row["before"],
                 [Removed(tuple(part["path"]), part["block"]) for part in row["blocks"]],
                 [*map(str, row["keys"])],
             )

@@ -8,7 +8,7 @@ https://platform.claude.com/docs/en/build-with-claude/preserved-thinking.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -93,15 +93,15 @@ def with_thinking(message: Any, removed: Iterable[Removed]) -> Any:
     return message
 
 
-def content_digest(message: Any, before: Any = None) -> str:
-    """Return a digest of the content of a message, and of the one before it if its own is not unique.
+def content_digest(message: Any) -> str:
+    """Return a digest of what the model reads in a message but its signed thinking.
 
     It is the same for an SDK object and its data, and for other marks of the cache. Raises `MessageError`
     for a message that has no JSON.
     """
-    content = _bare(to_json(message))
-    text = json.dumps(content if _has_id(content) else [_bare(to_json(before)), content], sort_keys=True)
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    bare, _ = without_thinking(message, signed_thinking(message))
+    text = json.dumps(_bare(to_json(bare)), sort_keys=True)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _signature(block: Any) -> Any:
@@ -163,22 +163,3 @@ def _bare(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _bare(v) for k, v in value.items() if v is not None and k not in _NO_CONTENT}
     return [_bare(part) for part in value] if isinstance(value, list) else value
-
-
-def _has_id(content: Any) -> bool:
-    """Return whether a message of the model has a tool call, whose id no other message has."""
-    return any(_ids(content))
-
-
-def _ids(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for name, part in value.items():
-            if name in ("id", "toolUseId", "tool_call_id") and isinstance(part, str) and part:
-                yield part
-            else:
-                yield from (
-                    _ids(part) if name in ("content", "tool_calls", "toolUse", "data", "kwargs") else ()
-                )
-    elif isinstance(value, list):
-        for part in value:
-            yield from _ids(part)

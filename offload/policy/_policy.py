@@ -211,11 +211,12 @@ class OffloadPolicy(LoadableSettings):
         rule = self.rule_for(item, readers)
         kept = self._why_kept(rule, item)
         is_exempt = kept is not None or item.media_type is not None
+        is_written = item.item_type in WRITTEN_BY_MODEL
         shortfall = rule.shortfall(item)
         is_by_cost = False
         if kept is not None:
             action, reason = "keep", kept
-        elif not is_exempt and self.max_view_tokens is not None and item.tokens > self.max_view_tokens:
+        elif not is_exempt and self._is_above_ceiling(item) and not (is_bound and is_written):
             action = "offload"
             reason = f"{item.tokens} tokens, above max_view_tokens ({self.max_view_tokens})"
         elif is_bound and not rule.keep_recent:
@@ -236,6 +237,9 @@ class OffloadPolicy(LoadableSettings):
             is_exempt=is_exempt,
             is_by_cost=is_by_cost,
         )
+
+    def _is_above_ceiling(self, item: ItemFacts) -> bool:
+        return self.max_view_tokens is not None and item.tokens > self.max_view_tokens
 
     def _is_by_cost(self, rule: Rule, item: ItemFacts, shortfall: str | None) -> bool:
         """Return whether the expected cost decides about an item that is neither kept nor too large."""

@@ -234,7 +234,7 @@ class Turn:
                 self._find_claim(slot, problem)
 
     def _find_stored(self, known: int) -> None:
-        """Find new items that were offloaded in another process or before a rollback: they are again."""
+        """Find items that were offloaded in another process or before a rollback: they are again."""
         history = self._history
         # More than one reply at once: another process continued the session, or it was rolled back.
         if history.answers - (history.answers_of(known - 1) if known else -1) > 1:
@@ -245,6 +245,8 @@ class Turn:
                 # Without a listing, the other items are offloaded as if they were new.
                 if self._is_bound:
                     self._failures.report(error)
+            # The other process may have offloaded what was kept here, and thinking stands on that now.
+            known = 0 if self._is_bound else known
         self._note_stored(known)
 
     def _note_stored(self, known: int) -> None:
@@ -252,11 +254,10 @@ class Turn:
             facts = slot.decision.item
             decision = slot.decision
             may_leave = decision.action == "wait" or decision.is_below or decision.is_by_cost
-            may_leave = may_leave or facts.is_error or self._is_sent(slot)
+            may_leave = (may_leave or facts.is_error or self._is_sent(slot)) and not slot.is_settled
             if slot.stored is None and may_leave and facts.chars >= _MIN_PLACEHOLDER_CHARS:
                 slot.stored = self._recognition.stored_ref(slot.item)
-                if slot.stored is None:
-                    self._history.note_unstored(slot)
+                (self._history.note_unstored if slot.stored is None else self._history.reopen)(slot)
 
     def _prove_claims(self) -> None:
         """Check which look-alikes are placeholders; a check that fails is repeated in the next turn."""

@@ -6,6 +6,7 @@ import json
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from _provider import Provider, serving
 from gateways import HEADERS, LOG, TOOLS, Upstream, ask, providing, running
 from recorded import each, needed
 
-from offload import Offloader, OffloadPolicy, StoreError, open_store
+from offload import Offloader, OffloadPolicy, RecordInfo, StoreError, open_store
 from offload.cli.transcripts import Transcript, load
 from offload.gateway import _rewriter
 from offload.store import OffloadStore
@@ -147,7 +148,7 @@ def test_nothing_is_stored_ahead_where_the_next_reply_may_bind_it(provider: Prov
 
     assert provider.refused == 0
     assert thinking(agent.arrived) == [9, 11]
-    assert len(replaced(agent.arrived)) == len(Offloader(store, session="gateway").records())
+    assert len(replaced(agent.arrived)) == len(records(store))
 
 
 def test_a_model_that_allows_edits_still_sees_each_result_once(provider: Provider, store: str) -> None:
@@ -180,8 +181,28 @@ def test_drawn_conversations_pass_restarts_and_two_replicas(
                     bodies.add(provider.requests[-1][2])
                     agent.send(one)
                     assert provider.requests[-1][2] in bodies, "both replicas send the same bytes"
+
+    assert provider.refused == 0
+    assert replaced(agent.arrived)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_drawn_conversations_pass_forks_interruptions_and_restarts(
+    provider: Provider, store: str, seed: int
+) -> None:
+    draw = random.Random(seed)  # noqa: S311 # a test
+    agent = Agent(provider)
+    for _ in range(4):
+        with gateway(provider, store) as url:
+            for _ in range(draw.randint(2, 8)):
+                agent.turn(url, LOG[: draw.choice([200, 3000, 9000])], thinks=draw.random() < 0.7)
                 if draw.random() < 0.2:
+                    agent.send(url)
                     agent.messages[-1]["content"].append({"type": "text", "text": "Wait."})
+                if draw.random() < 0.2 and len(agent.messages) > 5:
+                    # The user goes back to an earlier message and writes another one.
+                    del agent.messages[-draw.choice([2, 4]) :]
+                    agent.messages[-1]["content"].append({"type": "text", "text": "Rather not."})
 
     assert provider.refused == 0
     assert replaced(agent.arrived)
@@ -255,6 +276,10 @@ class Slow(WrapperStore):
         super().put(key, data, overwrite=overwrite)
 
 
+def records(store: str) -> list[RecordInfo]:
+    return Offloader(store, session="gateway").records()
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_rewriter, "DEADLINE", 0.1)
@@ -268,10 +293,15 @@ def test_a_store_that_hangs_never_changes_what_thinking_was_made_behind(
     slow = Slow(open_store(store))
     agent = Agent(provider)
     with gateway(provider, slow) as url:
-        for n in range(12):
-            slow.is_free.clear() if n in (5, 6, 9) else slow.is_free.set()
+        for n in range(7):
+            (slow.is_free.set if n < 5 else slow.is_free.clear)()
             agent.turn(url, LOG * 3)
+        stored = len(records(store))
         slow.is_free.set()
+        while len(records(store)) == stored:
+            time.sleep(0.01)
+        for _ in range(5):
+            agent.turn(url, LOG * 3)
         said = status(url)
     with gateway(provider, store) as again:
         agent.turn(again)
@@ -452,7 +482,7 @@ def test_if_all_repairs_are_refused_the_first_answer_passes_byte_for_byte(store:
     assert ("Request-Id", second[-9:].hex()) in reply.headers
     sent = [thinking(seen.json["messages"]) for seen in upstream.seen]
     assert sent == [[1, 3, 5], [1, 3], []]
-    assert Offloader(store, session="gateway").records() == []
+    assert records(store) == []
 
 
 def test_a_repair_with_another_error_passes_the_refusal_but_a_busy_provider_passes(store: str) -> None:

@@ -132,7 +132,7 @@ def test_older_models_of_openai_cache_steps_of_128_tokens_from_1024_on():
 def test_newer_models_of_openai_cache_the_ends_of_messages():
     cache = BreakpointCache()
     turns = [{"role": "system", "content": LONG}, {"role": "user", "content": LONG}]
-    for number in range(25):
+    for number in range(85):
         turns.append({"role": "assistant", "content": "x" * 360})
         turns.append({"role": "tool", "tool_call_id": str(number), "content": "x" * 3240})
 

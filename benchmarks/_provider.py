@@ -524,15 +524,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.provider.requests.append((self.path, headers, body))
         kind = self.path.partition("?")[0].rpartition("/")[2]
         request = json.loads(body)
-        if kind == "count_tokens":
-            self._send_json(
-                200, {"input_tokens": round(sum(_tokens(p) for *_, p in _anthropic_parts(request)))}
-            )
-            return
         dropped = list[Json]()
         try:
-            if kind == "messages":
+            if kind in ("messages", "count_tokens"):
                 request, dropped = self.provider.binding.checked(request, headers)
+            if kind == "count_tokens":
+                tokens = sum(_tokens(part) for *_, part in _anthropic_parts(request))
+                self._send_json(200, {"input_tokens": round(tokens)})
+                return
             charge = self.provider.charge(kind, request, headers)
         except (BadRequestError, RefusedError) as error:
             self.provider.refused += 1

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from yarl import URL
 
 from offload.engine.refusals import BoundRefusal, bound_refusal
-from offload.gateway._requests import Api, api_of
+from offload.gateway._requests import COUNT, Api, api_of
 from offload.gateway._rewriter import Rewriter, Rewritten
 from offload.gateway._status import Status, logger
 from offload.gateway._usage import UsageReader, text_of
@@ -39,6 +39,7 @@ _SET_ANEW = frozenset((b"host", b"content-length", b"expect"))
 _ADDED_BY_CLIENT = (hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.USER_AGENT, hdrs.CONTENT_TYPE)
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
+_Rewrite = Callable[[bytes, Api, Headers], Awaitable[Rewritten]]
 
 
 class ClientGoneError(Exception):
@@ -80,9 +81,11 @@ class Forwarder:
     async def _answer(self, scope: Scope, body: _Body, send: Send) -> None:
         began = time.perf_counter()
         exchange, headers = _Exchange(scope), Headers(scope=scope)
-        api = api_of(scope["path"]) if scope["method"] == "POST" else None
+        is_counted = scope["path"].endswith(COUNT)
+        api = api_of(scope["path"].removesuffix(COUNT)) if scope["method"] == "POST" else None
+        rewrite = self._rewriter.counted if is_counted else self._rewriter.rewrite
         try:
-            exchange.request = await self._request(api, headers, body)
+            exchange.request = await self._request(api, headers, body, rewrite)
             exchange.seconds = time.perf_counter() - began
             async with self._open(scope, headers, exchange.request, body) as answer:
                 refused = await _refused(exchange.request, answer)
@@ -164,7 +167,9 @@ class Forwarder:
         text = f"offload gateway: no answer from {self._upstream}: {problem}"
         await send_error(send, 504 if isinstance(error, TimeoutError) else 502, text)
 
-    async def _request(self, api: Api | None, headers: Headers, body: _Body) -> Rewritten | None:
+    async def _request(
+        self, api: Api | None, headers: Headers, body: _Body, rewrite: _Rewrite
+    ) -> Rewritten | None:
         """Return the whole request; None if it is too long or unknown, so that it passes unread."""
         if api is None or not await body.read(MOST_BYTES):
             if api is not None:
@@ -173,7 +178,7 @@ class Forwarder:
         if headers.get("content-encoding", "identity") != "identity":
             self._status.passed("encoded")
             return Rewritten(body.start, reason="encoded")
-        return await self._rewriter.rewrite(body.start, api, headers)
+        return await rewrite(body.start, api, headers)
 
     def _open(self, scope: Scope, headers: Headers, request: Rewritten | None, body: _Body) -> Any:
         has_body = "content-length" in headers or "transfer-encoding" in headers

@@ -39,6 +39,8 @@ APIS = (
     Api("OpenAI Responses", "/responses", "input", "openai"),
 )
 
+# Behind the path of a request, to count its tokens; the provider checks its thinking too.
+COUNT = "/count_tokens"
 READ_BACK = "context_read"
 # Headers that name a session, and the header of a subagent in it.
 _SESSION_HEADERS = ("x-claude-code-session-id", "thread-id", "session-id", "session_id", "x-session-affinity")

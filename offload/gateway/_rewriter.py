@@ -175,21 +175,38 @@ class Rewriter:
         self._status.passed(reason)
         return await self._reading(found.repeated, reason) or Rewritten(body, reason=reason)
 
-    async def _find(
+    async def counted(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
+        """Return a request whose tokens are counted, with what was replaced before in front of thinking."""
+        found, reason = _Found(), "tokens are counted"
+        with suppress(Exception):
+            await self._read(found, body, api, headers)
+        again = await self._reading(found.repeated, reason)
+        return Rewritten(body if again is None else again.body, reason=reason)
+
+    async def _read(
         self, found: _Found, body: bytes, api: Api, headers: Mapping[str, str]
-    ) -> tuple[Conversation, Request]:
-        """Read a request and find its conversation. Raises `_UnchangedError`, or any other error."""
-        hint = hint_of(headers, api)
-        held = self._conversations.get(self._hints.get(hint, ""))
+    ) -> tuple[Request, str]:
+        """Read a request; return it and the name of its conversation, which may be in memory.
+
+        Raises `_UnchangedError`, or any other error.
+        """
+        held = self._conversations.get(self._hints.get(hint_of(headers, api), ""))
         request = await self._reading(read_request, body, api, None if held is None else held.latest)
         if request is None:
             raise _UnchangedError("without tools or messages")
         name = conversation_of(request, headers)
         found.request, found.conversation = request, self._conversations.get(name)
+        return request, name
+
+    async def _find(
+        self, found: _Found, body: bytes, api: Api, headers: Mapping[str, str]
+    ) -> tuple[Conversation, Request]:
+        """Read a request and find its conversation. Raises `_UnchangedError`, or any other error."""
+        request, name = await self._read(found, body, api, headers)
         if self._needs_read_back and not request.can_read_back:
             self._status.say_once(NO_READ_BACK)
             raise _UnchangedError("without tools to read back")
-        self._hints[hint] = name
+        self._hints[hint_of(headers, api)] = name
         found.conversation = self._conversation(name, request, api, len(body))
         return found.conversation, request
 

@@ -341,6 +341,37 @@ def test_a_request_without_tools_to_read_back_keeps_what_was_replaced_before(
     assert replaced(agent.arrived) == before != []
 
 
+def test_tokens_are_counted_of_what_is_sent(provider: Provider, store: str) -> None:
+    agent = Agent(provider)
+    with gateway(provider, store) as url:
+        for _ in range(4):
+            agent.turn(url, LOG * 3)
+        counted = ask(f"{url}/v1/messages/count_tokens?beta=true", agent.body)
+        said = status(url)
+
+    assert counted.status == 200
+    assert replaced(agent.arrived) == [0, 1, 2]
+    assert (said["rewritten"], said["passed"]) == (3, {"nothing to replace": 1})
+
+
+def test_a_result_that_was_stored_ahead_asks_no_store_in_the_path(provider: Provider, store: str) -> None:
+    slow = Slow(open_store(store))
+    agent = Agent(provider, EDITABLE)
+    with gateway(provider, slow) as url:
+        for n in range(4):
+            agent.turn(url)
+            # The first two requests have nothing that leaves.
+            while n > 1 and len(records(store)) < n:
+                time.sleep(0.01)
+        slow.is_free.clear()
+        agent.send(url)
+        late = status(url)["late"]
+        slow.is_free.set()
+
+    assert late == 0
+    assert replaced(agent.arrived) == [0, 1, 2]
+
+
 # Refusals
 
 

@@ -489,6 +489,10 @@ def refusing(store: str, *answers: Callable[[Any], None]) -> Iterator[tuple[Upst
         yield upstream, url
 
 
+def says(status: int, text: bytes, *headers: tuple[str, str]) -> Callable[[Any], None]:
+    return lambda provider: provider.say(status, text, *headers)
+
+
 def signed() -> bytes:
     """Return a request with three signed replies."""
     agent = Agent(Provider())
@@ -502,9 +506,7 @@ def signed() -> bytes:
 
 def test_if_all_repairs_are_refused_the_first_answer_passes_byte_for_byte(store: str) -> None:
     second = REFUSED.replace(b"messages.1", b"messages.5")
-    answers = [
-        lambda p, text=text: p.say(400, text, ("Request-Id", text[-9:].hex())) for text in (second, REFUSED)
-    ]
+    answers = [says(400, text, ("Request-Id", text[-9:].hex())) for text in (second, REFUSED)]
     with refusing(store, *answers) as (upstream, url):
         body = signed()
         reply = ask(url + PATH, body)
@@ -520,7 +522,7 @@ def test_a_repair_with_another_error_passes_the_refusal_but_a_busy_provider_pass
     busy = b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'
     other = b'{"type":"error","error":{"type":"invalid_request_error","message":"Expected `thinking`"}}'
     for status_code, text, passed in ((529, busy, busy), (400, other, REFUSED)):
-        answers = [lambda p: p.say(400, REFUSED), lambda p, s=status_code, t=text: p.say(s, t)]
+        answers = [says(400, REFUSED), says(status_code, text)]
         with refusing(store, *answers) as (upstream, url):
             assert ask(url + PATH, signed()).body == passed
             assert len(upstream.seen) == 2
@@ -528,17 +530,14 @@ def test_a_repair_with_another_error_passes_the_refusal_but_a_busy_provider_pass
 
 def test_a_compressed_refusal_is_read_and_any_other_error_passes(store: str) -> None:
     packed = zstandard.compress(REFUSED)
-    answers = [lambda p: p.say(400, packed, ("Content-Encoding", "zstd")), lambda p: p.say(200, b"{}")]
+    answers = [says(400, packed, ("Content-Encoding", "zstd")), says(200, b"{}")]
     with refusing(store, *answers) as (upstream, url):
         assert ask(url + PATH, signed()).status == 200
         assert len(upstream.seen) == 2
 
 
 def test_only_the_removed_blocks_of_a_repaired_request_are_gone(store: str) -> None:
-    answers = [
-        lambda p: p.say(400, REFUSED.replace(b"messages.1", b"messages.3")),
-        lambda p: p.say(200, b"{}"),
-    ]
+    answers = [says(400, REFUSED.replace(b"messages.1", b"messages.3")), says(200, b"{}")]
     with refusing(store, *answers) as (upstream, url):
         body = signed()
         ask(url + PATH, body)

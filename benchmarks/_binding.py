@@ -62,10 +62,10 @@ class Binding:
 
     def sign(self, request: Json, blocks: list[Json]) -> list[Json]:
         """Return the blocks of a reply with the thinking among them signed for a request."""
-        if not binds(request):
+        count = sum(block.get("type") == "thinking" for block in blocks)
+        if not count:
             return blocks
         before = next((sent.signature for sent in reversed([*_thinking(request)])), "")
-        count = sum(block.get("type") == "thinking" for block in blocks)
         signatures = tuple(f"sig-{len(self._made) + n:06d}-{'x' * 60}" for n in range(count))
         for signature in signatures:
             self._made[signature] = _Made(_prompt(request), before, signatures)

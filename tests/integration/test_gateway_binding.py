@@ -476,6 +476,14 @@ def test_a_client_that_lets_the_provider_drop_thinking_is_left_alone(provider: P
     assert [one["path"] for one in dropped] == ["messages.5.content.0", "messages.7.content.0"]
 
 
+def test_a_refusal_of_a_request_that_lets_thinking_be_dropped_passes(store: str) -> None:
+    binding = {"block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+    body = json.dumps(json.loads(signed()) | {"thinking": binding}).encode()
+    with refusing(store, says(400, REFUSED)) as (upstream, url):
+        assert ask(url + PATH, body).body == REFUSED
+        assert len(upstream.seen) == 1
+
+
 @contextmanager
 def refusing(store: str, *answers: Callable[[Any], None]) -> Iterator[tuple[Upstream, str]]:
     """Run a gateway before a provider that gives these answers, the last one for ever."""

@@ -245,7 +245,17 @@ class Turn:
                 # Without a listing, the other items are offloaded as if they were new.
                 if self._is_bound:
                     self._failures.report(error)
-        self._note_stored(known)
+            self._note_stored(known)
+            self._find_elsewhere(known)
+        else:
+            self._note_stored(known)
+
+    def _find_elsewhere(self, known: int) -> None:
+        """Find what was sent as a placeholder of a record under another ref than its own."""
+        slots = [s for s in self._history.since(known) if s.stored is None and self._is_sent(s)]
+        slots = [s for s in slots if s.decision.item.chars >= _MIN_PLACEHOLDER_CHARS]
+        for index, ref in self._recognition.refs_of([slot.item for slot in slots]).items():
+            slots[index].stored = ref
 
     def _note_stored(self, known: int) -> None:
         for slot in self._history.since(known):
@@ -483,6 +493,7 @@ class Turn:
             self._history.query(slot.at),
             is_forced=slot.is_foreign,
             keeps_text=slot.is_foreign and must_keep,
+            ref=slot.stored,
         )
 
     def _apply(self, slot: Slot, outcome: WriteOutcome) -> None:

@@ -7,6 +7,7 @@ refutes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
@@ -151,6 +152,28 @@ class Recognition:
         except Exception:  # noqa: BLE001 # the hook's failure is reported when the item is stored
             return None
         return self._session.knows(self._session.identity_of(item, sha256(encode_text(text)).digest()))
+
+    def refs_of(self, items: Sequence[Item]) -> dict[int, str]:
+        """Return the refs of items that the loaded session holds under a ref that is not their own.
+
+        So has a fork the records of its origin, and a session an item whose ref collided. By index of the
+        items; only records of their type and length are opened. Raises no error: what cannot be read is not
+        found.
+        """
+        known: dict[tuple[str, int], list[RecordInfo]] = {}
+        for info in self._session.catalog.entries():
+            known.setdefault((info.item_type, info.chars), []).append(info)
+        found: dict[int, str] = {}
+        for index, item in enumerate(items):
+            with suppress(Exception):  # A hook may raise anything; its failure is reported elsewhere.
+                text = self._hooks.to_store(item)
+                alike = known.get((item.item_type, len(text)))
+                if alike:
+                    identity = item.identity(sha256(encode_text(text)).digest())
+                    records = (record for _, record in self._session.open_many(alike))
+                    headers = (record.header for record in records if not isinstance(record, OffloadError))
+                    found[index] = next(header.ref for header in headers if header.identity == identity)
+        return found
 
     def has_lost(self, infos: Callable[[], Sequence[RecordInfo]]) -> bool:
         """Return whether any record of `infos()` was deleted; asks only if this process deleted some."""

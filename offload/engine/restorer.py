@@ -89,7 +89,8 @@ class Restorer:
             for index, place in enumerate(places)
             for item, ref, error in place.missing
         )
-        if thinking is not None:
+        # A store that cannot be read is reported once.
+        if thinking is not None and not restored.missing:
             restored.missing.append(Missing(0, None, "", thinking))
         if restored.missing and not keeps_missing:
             raise self._unresolved(restored)

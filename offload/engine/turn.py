@@ -90,10 +90,7 @@ class Turn:
             self._prove_claims()
             self._decide()
             self._decide_together(known)
-            late = [slot for slot in history.open_slots() if slot.at < before and slot.is_leaving]
-            self._ask_hook()
-            removed = self._remove_thinking()
-            placed = self._store()
+            late, placed, removed = self._leave_and_sweep(before)
             # An item can come twice in one turn.
             self._note_stored(known)
             late += [slot for slot in self._store_cited(placed) if slot.at < before]
@@ -103,6 +100,27 @@ class Turn:
         finally:
             history.end_turn()
         return self._result(self._cache_report(moment, before, late), mode._replace(thinking_removed=removed))
+
+    def _leave_and_sweep(self, before: int) -> tuple[list[Slot], list[Slot], int]:
+        """Replace what is decided to leave, and what a sweep chooses then; the result is that of `_leave`."""
+        leaving = self._leave(before)
+        if self._judge.policy.sweep is None:
+            return leaving
+        # The tokens of a placeholder are known once it is there, to a new process too.
+        self._sweep(self._judge.policy.sweep)
+        late, placed, removed = self._leave(before)
+        return leaving[0] + late, leaving[1] + placed, leaving[2] + removed
+
+    def _leave(self, before: int) -> tuple[list[Slot], list[Slot], int]:
+        """Replace what is decided to leave.
+
+        Returns what changes one of the first `before` messages, what has a record now, and how many blocks of
+        thinking were removed.
+        """
+        late = [slot for slot in self._history.open_slots() if slot.at < before and slot.is_leaving]
+        self._ask_hook()
+        removed = self._remove_thinking()
+        return late, self._store(), removed
 
     def run_one(self, item: Item) -> Slot:
         """Offload a single text, which is a message of its own, if the rule for it says so."""
@@ -246,8 +264,17 @@ class Turn:
                 if self._is_bound:
                     self._failures.report(error)
             # The other process may have offloaded what was kept here, and thinking stands on that now.
-            known = 0 if self._is_bound else known
-        self._note_stored(known)
+            self._note_stored(0 if self._is_bound else known)
+            self._find_elsewhere(known)
+        else:
+            self._note_stored(known)
+
+    def _find_elsewhere(self, known: int) -> None:
+        """Find what was sent as a placeholder of a record under another ref than its own."""
+        slots = [s for s in self._history.since(known) if s.stored is None and self._is_sent(s)]
+        slots = [s for s in slots if s.decision.item.chars >= _MIN_PLACEHOLDER_CHARS]
+        for index, ref in self._recognition.refs_of([slot.item for slot in slots]).items():
+            slots[index].stored = ref
 
     def _note_stored(self, known: int) -> None:
         for slot in self._history.since(known):
@@ -357,8 +384,6 @@ class Turn:
             if policy.max_view_tokens is not None:
                 view = [slot for slot in turn if slot.is_in_view and not slot.is_settled]
                 self._reopen(view, over_ceiling([s.decision for s in view], policy.max_view_tokens))
-        if policy.sweep is not None:
-            self._sweep(policy.sweep)
 
     def _sweep(self, sweep: Sweep) -> None:
         history = self._history
@@ -484,6 +509,7 @@ class Turn:
             self._history.query(slot.at),
             is_forced=slot.is_foreign,
             keeps_text=slot.is_foreign and must_keep,
+            ref=slot.stored,
         )
 
     def _apply(self, slot: Slot, outcome: WriteOutcome) -> None:

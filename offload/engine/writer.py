@@ -42,6 +42,7 @@ class WriteRequest(NamedTuple):
         is_forced: whether it is stored even if the placeholder saves nothing, as a look-alike is.
         keeps_text: whether its text is kept in the message; the record proves that it is no placeholder.
         content: its text if it is too long to hold, to be stored in any case.
+        ref: the ref of the record that the session holds of it; None if it is not known to hold one.
     """
 
     item: Item
@@ -50,6 +51,7 @@ class WriteRequest(NamedTuple):
     is_forced: bool = False
     keeps_text: bool = False
     content: SpooledContent | None = None
+    ref: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +206,8 @@ class ItemWriter:
         self, request: WriteRequest, content: TextContent | SpooledContent, ends: str, title: str | None
     ) -> _Measured:
         identity = self._session.identity_of(request.item, content.counts.sha256)
-        return _Measured(request, content, ends, identity, self._session.ref_of(identity), title)
+        ref = request.ref or self._session.ref_of(identity)
+        return _Measured(request, content, ends, identity, ref, title)
 
     def _drafted(self, measured: _Measured) -> Draft | Skipped | OffloadError:
         """Return the draft of a new item, or the outcome if a placeholder does not pay.

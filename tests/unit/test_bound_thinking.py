@@ -178,3 +178,16 @@ def test_restore_on_another_machine_returns_thinking_from_a_list_without_placeho
     sent = off.offload(messages).messages
     assert sent[1]["content"] == messages[1]["content"][1:]
     assert Offloader(off.store, session="s").restore(sent) == messages
+
+
+def test_a_fork_sends_what_its_origin_sent() -> None:
+    provider = Binding()
+    off, messages, sent = run(None, provider, 6)
+    other = off.fork("other")
+    out = other.offload(messages)
+    provider.check(out.messages)
+    assert out.messages[: len(sent)] == sent
+    again = Offloader(off.store, session="other").offload(messages)
+    assert again.messages == out.messages
+    assert again.errors == []
+    assert other.restore(out.messages) == messages

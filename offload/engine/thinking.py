@@ -36,6 +36,10 @@ THINKING_TOOL = "thinking"
 THINKING_TYPE: OffloadableType = "assistant_message"
 
 
+# Returns what each of some messages stands for: itself, without placeholders, or those of its notice.
+Undone = Callable[[Sequence[Any]], Sequence[Sequence[Any]]]
+
+
 class _Stripped(NamedTuple):
     """A message whose thinking was removed: the digest of what is left, and the blocks."""
 
@@ -52,15 +56,21 @@ class RemovedThinking:
     """
 
     def __init__(
-        self, session: Session, writer: ItemWriter, redacted: Callable[[str], str], observer: Observer
+        self,
+        session: Session,
+        writer: ItemWriter,
+        redacted: Callable[[str], str],
+        observer: Observer,
+        undone: Undone,
     ) -> None:
         self._session = session
+        self._undone = undone
         self._observer = observer
         self._writer = writer
         self._redacted = redacted
         self.keys: set[str] = set()
         # By digest, in the order of the conversation: the blocks of each message with that content.
-        self._stripped: dict[str, list[list[Removed]]] = {}
+        self._stripped: dict[str, list[_Stripped]] = {}
         self._read: set[str] = set()
 
     def load(self) -> None:
@@ -84,8 +94,9 @@ class RemovedThinking:
 
         `cause` says why, for a person. Raises `OffloadError` if it cannot be stored; then nothing is removed.
         """
-        some = [_stripped(messages, index) for index in indices]
-        some = [one for one in some if not self.keys.issuperset(one.keys)]
+        thinking = {index: signed_thinking(messages[index]) for index in indices}
+        new = [at for at, some in thinking.items() if not self.keys.issuperset(one.key for one in some)]
+        some = self._all_stripped(messages, new)
         if not some:
             return 0
         content = "\n".join(self._line(one) for one in some)
@@ -101,13 +112,33 @@ class RemovedThinking:
 
     def restored(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages`, whose other content is restored, with the thinking that was removed."""
-        left = {digest: [*reversed(some)] for digest, some in self._stripped.items()}
+        if not self._stripped:
+            return list(messages)
+        # A list may hold some of it already, such as one that was restored before.
+        there = {one.key for message in messages for one in signed_thinking(message)}
+        left = {
+            digest: [one for one in reversed(some) if there.isdisjoint(one.keys)]
+            for digest, some in self._stripped.items()
+        }
         out: list[Any] = []
-        for index, message in enumerate(messages):
-            before = messages[index - 1] if index else None
-            some = left.get(_digest(message, before)) if left else None
-            out.append(with_thinking(message, some.pop()) if some else message)
+        before = None
+        for message in messages:
+            some = left.get(_digest(message, before))
+            out.append(with_thinking(message, some.pop().removed) if some else message)
+            before = message
         return out
+
+    def _all_stripped(self, messages: Sequence[Any], indices: Sequence[int]) -> list[_Stripped]:
+        """Return the messages at some indices without their thinking, with a digest of what `restore` gives.
+
+        What is sent may hold placeholders, or follow a notice.
+        """
+        befores = [messages[index - 1] for index in indices if index]
+        whole = self._undone([messages[index] for index in indices])
+        latest = iter(self._undone(befores))
+        return [
+            _stripped(whole[n][-1], next(latest)[-1] if index else None) for n, index in enumerate(indices)
+        ]
 
     def _line(self, one: _Stripped) -> str:
         keys = frozenset(one.keys)
@@ -124,23 +155,25 @@ class RemovedThinking:
     def _add(self, some: Iterable[_Stripped]) -> None:
         for one in some:
             if not self.keys.issuperset(one.keys):
-                self._stripped.setdefault(one.digest, []).append(one.removed)
+                self._stripped.setdefault(one.digest, []).append(one)
                 self.keys.update(one.keys)
 
 
-def _stripped(messages: Sequence[Any], index: int) -> _Stripped:
-    message = messages[index]
+def _stripped(message: Any, before: Any) -> _Stripped:
     thinking = signed_thinking(message)
     bare, removed = without_thinking(message, thinking)
-    before = messages[index - 1] if index else None
-    return _Stripped(content_digest(bare, before), removed, [one.key for one in thinking])
+    return _Stripped(content_digest(bare, _bare(before)), removed, [one.key for one in thinking])
 
 
 def _digest(message: Any, before: Any) -> str:
     try:
-        return content_digest(message, before)
+        return content_digest(message, _bare(before))
     except OffloadError:
         return ""
+
+
+def _bare(message: Any) -> Any:
+    return without_thinking(message, signed_thinking(message))[0]
 
 
 def _decided(item: Item) -> Decision:

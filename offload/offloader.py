@@ -281,6 +281,11 @@ class Offloader:
         with exclusive(self._gate):
             return self._conversation.remove_thinking(conversation, indices, cause)
 
+    @property
+    def model(self) -> str | None:
+        """Name of the model of the last `offload` call; at first that of the options."""
+        return self._conversation.model
+
     def is_bound(self, messages: Sequence[Any]) -> bool:
         """Return whether a change of `messages` would break signed thinking in them.
 

@@ -50,7 +50,7 @@ class Conversation:
         self._observer = observer
         self._follower = follower
         self._thinking = thinking
-        self._model = options.model
+        self.model: str | None = options.model
         self.latest: Latest = Latest()
         self.watch: CacheWatch = CacheWatch(options)
         self._history = self._new_history()
@@ -64,7 +64,7 @@ class Conversation:
         model: str | None = None,
     ) -> OffloadResult:
         """Return the messages with their large items replaced; see `Offloader.offload`."""
-        self._model = self._options.model if model is None else model
+        self.model = self._options.model if model is None else model
         with self._failures() as failures:
             self._judge.pinned = frozenset(pinned)
             try:
@@ -137,7 +137,7 @@ class Conversation:
     @property
     def may_bind(self) -> bool:
         """Whether signed thinking is bound, by the policy and the model of the last call."""
-        return self._judge.policy.may_bind(self._model)
+        return self._judge.policy.may_bind(self.model)
 
     def remove_thinking(self, messages: Sequence[Any], indices: Sequence[int], cause: str) -> int:
         """Remove the signed thinking of some messages; see `Offloader.remove_thinking`."""
@@ -164,7 +164,7 @@ class Conversation:
             self._thinking,
             readers,
             cache,
-            self._model,
+            self.model,
         )
 
     def _fail(self, error: Exception, failures: Failures) -> OffloadError:

@@ -18,6 +18,7 @@ from offload.events import Observer
 from offload.messages import (
     Item,
     Removed,
+    bare_of,
     content_digest,
     from_json,
     map_texts,
@@ -162,18 +163,14 @@ class RemovedThinking:
 def _stripped(message: Any, before: Any) -> _Stripped:
     thinking = signed_thinking(message)
     bare, removed = without_thinking(message, thinking)
-    return _Stripped(content_digest(bare, _bare(before)), removed, [one.key for one in thinking])
+    return _Stripped(content_digest(bare, bare_of(before)), removed, [one.key for one in thinking])
 
 
 def _digest(message: Any, before: Any) -> str:
     try:
-        return content_digest(message, _bare(before))
+        return content_digest(message, bare_of(before))
     except OffloadError:
         return ""
-
-
-def _bare(message: Any) -> Any:
-    return without_thinking(message, signed_thinking(message))[0]
 
 
 def _decided(item: Item) -> Decision:

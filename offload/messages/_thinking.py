@@ -78,6 +78,12 @@ def without_thinking(message: Any, thinking: Sequence[Thinking]) -> tuple[Any, l
     return message, removed
 
 
+def bare_of(message: Any) -> Any:
+    """Return `message` without its signed blocks; itself if it has none."""
+    thinking = signed_thinking(message)
+    return without_thinking(message, thinking)[0] if thinking else message
+
+
 def with_thinking(message: Any, removed: Iterable[Removed]) -> Any:
     """Return a copy of `message` with the blocks that `without_thinking` removed, its inverse."""
     places: dict[Path, list[Removed]] = {}

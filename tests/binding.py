@@ -62,7 +62,12 @@ class Binding:
         return turn
 
     def learn(
-        self, signatures: Sequence[str], messages: Sequence[Any], *, system: Any = "", tools: Sequence[Any] = ()
+        self,
+        signatures: Sequence[str],
+        messages: Sequence[Any],
+        *,
+        system: Any = "",
+        tools: Sequence[Any] = (),
     ) -> None:
         """Take the signatures of a recorded reply as if this provider had made it to a request."""
         *_, prefix = self._prefixes(messages, system, tools)

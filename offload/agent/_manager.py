@@ -111,9 +111,7 @@ class ContextManager:
         policy = config.policy_over(offloader.policy)
         self._count = _CarefulCounter(offloader.options.count_tokens)
         self._model = config.model or offloader.options.model
-        self._offloader = offloader.with_options(
-            policy=policy, token_counter=self._count, model=self._model
-        )
+        self._offloader = offloader.with_options(policy=policy, token_counter=self._count, model=self._model)
         self.tools.sources = self._offloader.tools.sources
         self._confirmation = _confirmation(confirm, config)
         self._new_reducer = partial(
@@ -368,6 +366,10 @@ class ContextManager:
 
     def _offload(self, errors: list[OffloadError]) -> CacheReport | None:
         """Offload by the policy; return the effect on the provider's cache, add failures to `errors`."""
+        try:
+            self._messages.unbind_header(self._offloader)
+        except OffloadError as error:
+            self._report([error], errors)
         result = self._messages.offload(self._offloader, self._model)
         self._report(result.errors, errors)
         return result.cache

@@ -36,6 +36,8 @@ class AgentMessages:
         self.settled = 0
         self.compactions = 0
         self.last_compaction: CompactionResult | None = None
+        # Whether the header grew in front of a conversation.
+        self._is_header_new = False
         # For each message that offloaders get: its index in the conversation, the message as they got it
         # before, since they compare it with their history, and the message that is sent now.
         self._places: list[int] = []
@@ -86,6 +88,7 @@ class AgentMessages:
             self._register(place, item, item.message)
         else:
             self.settled = min(self.settled, len(context.header.items) - 1)
+            self._is_header_new = self._is_header_new or place > 0
 
     def _register(self, place: int, item: ContextItem, original: Any) -> None:
         if item.item_type not in _NOTICES:
@@ -93,9 +96,7 @@ class AgentMessages:
             self._originals.append(original)
             self._current.append(item.message)
 
-    def offload(
-        self, offloader: Offloader, model: str | None, *, for_good: bool = False
-    ) -> OffloadResult:
+    def offload(self, offloader: Offloader, model: str | None, *, for_good: bool = False) -> OffloadResult:
         """Offload items by the offloader's policy, in a request to `model`.
 
         With `for_good`, all later calls start from its output, in place of the original messages.
@@ -146,6 +147,12 @@ class AgentMessages:
         # A context that cannot be made small enough is reported with the request, if it matters.
         return [] if error is None or type(error) is ContextFullError else [error]
 
+    def unbind_header(self, offloader: Offloader) -> None:
+        """Remove thinking that is bound to a smaller header. Raises `OffloadError` if it cannot be stored."""
+        if self._is_header_new and offloader.is_bound(self.context.conversation_messages):
+            self.remove_thinking(offloader, 0, "the header of the context grew")
+        self._is_header_new = False
+
     def remove_thinking(self, offloader: Offloader, start: int, cause: str) -> int:
         """Store and remove the signed thinking from message `start` of the request on; return how many blocks.
 
@@ -167,7 +174,9 @@ class AgentMessages:
     def _unbind(self, before: Sequence[ContextItem], offloader: Offloader) -> None:
         """Remove the signed thinking after the first item of the conversation that differs from `before`."""
         items = self.context.conversation.items
-        first = next((i for i, (a, b) in enumerate(zip(before, items, strict=False)) if a is not b), len(items))
+        first = next(
+            (i for i, (a, b) in enumerate(zip(before, items, strict=False)) if a is not b), len(items)
+        )
         if offloader.is_bound([item.message for item in items[first:]]):
             self._remove_thinking(offloader, first, "messages before it were compacted")
 

@@ -132,9 +132,7 @@ class ContextReducer:
 
         return run
 
-    def _offloading(
-        self, rule: Rule, types: Sequence[OffloadableType] = _OFFLOADED, **policy: Any
-    ) -> Action:
+    def _offloading(self, rule: Rule, types: Sequence[OffloadableType] = _OFFLOADED, **policy: Any) -> Action:
         """Return the action that offloads items of `types` by `rule`, and no others."""
         kept = self._offloader.policy.exclude_tools
         return self._offloading_by(types=_rules(rule, types), exclude_tools=kept, **policy)

@@ -21,7 +21,7 @@ needed = pytest.mark.skipif(
 
 
 def load(path: Path) -> Any:
-    """Return a session; signatures that were blacked out before it was shared differ again, as real ones do."""
+    """Return a session; signatures that were blacked out differ again, as those of a provider do."""
     session = json.loads(path.read_text("utf-8"))
     blocks = [block for message in session["messages"] for block in thinking_in(message)]
     for number, block in enumerate(blocks):

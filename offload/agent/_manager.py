@@ -393,8 +393,8 @@ class ContextManager:
             self._is_refused = True
             self._is_reduced = True
             note = ThinkingRemovedError(
-                f"the provider refused thinking that is bound to other messages; {removed} blocks were removed "
-                "and stored"
+                f"the provider refused thinking that is bound to other messages; {removed} blocks were "
+                "removed and stored"
             )
             request = self._request(self._offload(errors), errors)
             request.errors.insert(0, note)

@@ -123,7 +123,8 @@ class AgentMessages:
     def compact(self, strategy: CompactionStrategy, tokens: int, offloader: Offloader) -> list[OffloadError]:
         """Remove messages of a request of `tokens`, counted as by its provider; return the failures.
 
-        Thinking that is bound to a removed message is removed by `offloader`, if the strategy did not. If the strategy raises or makes the context larger, the messages are those before.
+        Thinking that is bound to a removed message is removed by `offloader`, if the strategy did not. If the
+        strategy raises or makes the context larger, the messages are those before.
         """
         items, before = list(self.context.conversation.items), self.context.total_tokens
         error: OffloadError | None
@@ -154,7 +155,7 @@ class AgentMessages:
         self._is_header_new = False
 
     def remove_thinking(self, offloader: Offloader, start: int, cause: str) -> int:
-        """Store and remove the signed thinking from message `start` of the request on; return how many blocks.
+        """Store and remove the signed thinking from message `start` of a request on; return how many.
 
         Raises `OffloadError` if it cannot be stored.
         """

@@ -41,9 +41,9 @@ Step = tuple[int, Action]
 class ContextReducer:
     """The steps that make a context smaller; `strategy` is the last one that removes messages.
 
-    The steps `fresh` change only messages that may change freely: in a bound conversation those that were not
-    sent. The steps `unseen` keep results that the model has not seen as long as anything else can be offloaded
-    or removed; the steps `seen` are for a model that has seen all messages. In a bound conversation both also
+    The steps `fresh` change only what may change freely: in a bound conversation messages that were not sent.
+    The steps `unseen` keep results that the model has not seen as long as anything else can be offloaded or
+    removed; the steps `seen` are for a model that has seen all messages. In a bound conversation both also
     remove the signed thinking after their first change.
     """
 

@@ -2,7 +2,7 @@
 
 | statement | test |
 |---|---|
-| No request is over the window, nor over the trigger before it, or their midpoint with thinking | test_a_session_… |
+| No request is over the trigger, or the midpoint to the window with thinking | test_a_session_… |
 | A provider that binds thinking to what was sent before it refuses no request | test_a_session_… |
 | In no request is a call without its result, or a result without its call | test_a_session_… |
 | Every request is what the provider's SDK accepts | test_a_session_… |

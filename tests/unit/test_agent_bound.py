@@ -23,6 +23,7 @@ from offload.presets.tool_results import offload_tool_results
 Message = dict[str, Any]
 
 SYSTEM = "You write code."
+RNG = random.Random(2)  # noqa: S311 # reproducible
 NOT_DURABLE = {"durability": "none"}
 PRESETS: dict[str, Callable[[Path], Offloader]] = {
     "plain": lambda root: Offloader(root, session="s", storage_options=NOT_DURABLE),
@@ -45,7 +46,7 @@ class Model:
     """A scripted model behind a provider that binds thinking; `sent` is what it was sent, in order."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
+        self.rng = random.Random(seed)  # noqa: S311 # reproducible
         self.provider = Binding()
         self.sent: list[list[Message]] = []
         self._calls = 0
@@ -56,7 +57,9 @@ class Model:
         self.sent.append(messages)
         blocks = self.rng.choice((0, 1, 1, 2))
         signatures = self.provider.sign(messages, system=SYSTEM, blocks=blocks)
-        content = [{"type": "thinking", "thinking": words(self.rng, 30), "signature": s} for s in signatures]
+        content: list[Any] = [
+            {"type": "thinking", "thinking": words(self.rng, 30), "signature": s} for s in signatures
+        ]
         content.append({"type": "text", "text": f"Step {len(self.sent)}."})
         for _ in range(calls):
             self._calls += 1
@@ -125,13 +128,13 @@ def summarize(_: Any) -> str:
 def manager(
     off: Offloader, window: int, strategy: str, *, is_summarized: bool, **settings: Any
 ) -> ContextManager:
-    config = AgentConfig(window_tokens=window, strategy=strategy, **settings)  # type: ignore[arg-type]
+    config = AgentConfig(window_tokens=window, strategy=strategy, **settings)
     return ContextManager(off, config, summarizer=summarize if is_summarized else None)
 
 
 def drawn() -> Iterator[Any]:
     """Yield each preset with each strategy; the other choices are drawn."""
-    rng = random.Random(29)
+    rng = random.Random(29)  # noqa: S311 # reproducible
     for number, (preset, strategy) in enumerate(itertools.product(PRESETS, ("selective", "rounds"))):
         for repeat in range(2):
             ephemeral = rng.choice(({}, {"Read": 2}, {"*": 3}))
@@ -149,7 +152,7 @@ def drawn() -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("preset", "strategy", "is_summarized", "restart_every", "ephemeral", "window", "seed"), [*drawn()]
 )
-def test_no_drawn_session_is_refused_or_loses_anything(
+def test_no_drawn_session_is_refused_or_loses_anything(  # noqa: PLR0917 # what was drawn
     preset: str,
     strategy: str,
     is_summarized: bool,
@@ -171,50 +174,55 @@ def test_no_drawn_session_is_refused_or_loses_anything(
     assert PRESETS[preset](tmp_path).restore(loop.manager.messages) == loop.added
 
 
-def full_loop(tmp_path: Path, steps: int, window: int = 12_000, **settings: Any) -> Loop:
-    """Return a loop within one turn of the model, after so many steps of it."""
+def one_turn(tmp_path: Path, window: int = 12_000) -> Loop:
+    """Return a loop in which the model has one task."""
     off = PRESETS["plain"](tmp_path)
-    loop = Loop(lambda: manager(off, window, "rounds", is_summarized=False, **settings), Model(1))
+    loop = Loop(lambda: manager(off, window, "rounds", is_summarized=False), Model(1))
     loop.add({"role": "user", "content": "Go on until all is done."})
-    for _ in range(steps):
-        reply = loop.turn(1)
-        call = reply["content"][-1]["id"]
-        result = words(loop.model.rng, 250)
-        loop.add(
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": result}]}
-        )
     return loop
+
+
+def step(loop: Loop) -> Message:
+    """Have the model make one call; return its reply."""
+    reply = loop.turn(1)
+    block = {"type": "tool_result", "tool_use_id": reply["content"][-1]["id"], "content": words(RNG, 250)}
+    loop.add({"role": "user", "content": [block]})
+    return reply
 
 
 def test_within_a_turn_of_the_model_an_edit_waits_for_the_midpoint_between_trigger_and_window(
     tmp_path: Path,
 ) -> None:
-    loop = full_loop(tmp_path, 40)
-    tokens = [request.tokens for request in loop.requests]
+    loop = one_turn(tmp_path)
+    for _ in range(40):
+        step(loop)
     assert loop.manager.compaction_count > 0
-    assert 0.8 * 12_000 < max(tokens) < 0.9 * 12_000
+    assert 0.8 * 12_000 < max(request.tokens for request in loop.requests) < 0.9 * 12_000
 
 
 def test_at_the_end_of_a_turn_an_edit_does_not_wait(tmp_path: Path) -> None:
-    loop = full_loop(tmp_path, 1)
+    loop = one_turn(tmp_path)
+    step(loop)
     while loop.requests[-1].tokens < 0.8 * 12_000:
-        loop.add(loop.model.results(loop.turn(1)))
-    before = loop.manager.compaction_count, loop.manager.last_compaction
+        step(loop)
     loop.turn(0)
-    assert loop.manager.compaction_count > before[0] or loop.manager.before_model_call().tokens < 0.8 * 12_000
+    assert loop.requests[-1].tokens >= 0.8 * 12_000
+    assert loop.manager.before_model_call(system_prompt=SYSTEM).tokens < 0.8 * 12_000
 
 
 def test_nothing_is_cut_after_a_reply_whose_calls_are_open(tmp_path: Path) -> None:
-    loop = full_loop(tmp_path, 40)
-    kinds: list[str] = []
-    loop.manager.events.subscribe(lambda event: kinds.append(str(event.event_type)))
-    for _ in range(10):
-        loop.manager.add(loop.model.results(loop.turn(3)))
-    assert loop.model.provider.checked == len(loop.requests)
+    loop = one_turn(tmp_path)
+    for _ in range(40):
+        reply = loop.turn(1)
+        assert loop.manager.messages == [*loop.requests[-1].messages, reply]
+        loop.add(loop.model.results(reply))
+    assert loop.manager.compaction_count > 0
 
 
 def test_no_thinking_is_removed_when_nothing_was_cut(tmp_path: Path) -> None:
-    loop = full_loop(tmp_path, 8, window=100_000)
+    loop = one_turn(tmp_path, window=100_000)
+    for _ in range(8):
+        step(loop)
     thinking = [message for message in loop.added if has_thinking(message)]
     assert [message for message in loop.manager.messages if has_thinking(message)] == thinking
 
@@ -223,7 +231,7 @@ def test_a_model_that_allows_edits_keeps_its_thinking(tmp_path: Path) -> None:
     off = PRESETS["plain"](tmp_path)
     config = AgentConfig(window_tokens=4_000, strategy="rounds", model="claude-opus-4-6")
     m = ContextManager(off, config)
-    rng, thinking = random.Random(0), {"type": "thinking", "thinking": "so", "signature": "x" * 20}
+    rng, thinking = random.Random(0), {"type": "thinking", "thinking": "so", "signature": "x" * 20}  # noqa: S311 # reproducible
     for number in range(12):
         m.add({"role": "user", "content": words(rng, 500)})
         m.before_model_call()
@@ -236,7 +244,7 @@ def test_a_model_that_allows_edits_keeps_its_thinking(tmp_path: Path) -> None:
 
 def turns(provider: Binding, count: int) -> list[Message]:
     """Return a conversation of so many turns, each with thinking, sent as it is."""
-    rng, messages = random.Random(5), list[Message]()
+    rng, messages = random.Random(5), list[Message]()  # noqa: S311 # reproducible
     for number in range(count):
         messages.append({"role": "user", "content": f"{number}: {words(rng, 300)}"})
         [signature] = provider.sign(messages)
@@ -336,8 +344,8 @@ class Refusing:
         self.asked.append(request)
         if any(has_thinking(message) for message in request.messages[self.first :]):
             raise BoundError(
-                f"messages.{self.says}.content.0: Invalid `signature` in `thinking` block. The block is bound to "
-                "a different conversation."
+                f"messages.{self.says}.content.0: Invalid `signature` in `thinking` block. The block is "
+                "bound to a different conversation."
             )
         return {"role": "assistant", "content": "fine"}
 
@@ -438,13 +446,9 @@ def bound_errors() -> Iterator[Any]:
         return errors.ClientError(answer, "Converse")  # type: ignore[no-any-return]
 
     def wrapped() -> Exception:
-        try:
-            try:
-                raise of_anthropic()
-            except Exception as error:
-                raise RuntimeError("the model failed") from error
-        except RuntimeError as error:
-            return error
+        error = RuntimeError("the model failed")
+        error.__cause__ = of_anthropic()
+        return error
 
     for make in (of_anthropic, of_openai, of_bedrock, wrapped):
         yield pytest.param(make, id=make.__name__)

@@ -244,8 +244,9 @@ class ContextRefs:
         """Offload chosen messages of any size, if that saves anything.
 
         Send the returned messages to the model from then on. Signed thinking after the first of them is
-        removed and stored, unless the model is known to allow edits. `which` are the indices of the chosen messages,
-        by default all. System prompts, tool calls, errors and results of tools that paginate are kept.
+        removed and stored, unless the model is known to allow edits. `which` are the indices of the chosen
+        messages, by default all. System prompts, tool calls, errors and results of tools that paginate are
+        kept.
 
         Raises:
             ConfigError: `which` has anything else than indices of `messages`.

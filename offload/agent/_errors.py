@@ -1,4 +1,4 @@
-"""What errors of providers say, whatever SDK raised or wrapped them; no SDK is imported."""
+"""The texts and statuses in errors of providers, raised or wrapped by any SDK; no SDK is imported."""
 
 from __future__ import annotations
 

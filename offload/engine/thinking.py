@@ -37,7 +37,7 @@ THINKING_TOOL = "thinking"
 THINKING_TYPE: OffloadableType = "assistant_message"
 
 
-# Returns what each of some messages stands for: itself, without placeholders, or those of its notice.
+# Restores each of some messages, except its thinking: to itself, or to those that its notice replaced.
 Undone = Callable[[Sequence[Any]], Sequence[Sequence[Any]]]
 
 

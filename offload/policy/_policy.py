@@ -173,7 +173,7 @@ class OffloadPolicy(LoadableSettings):
     def at_once(self) -> Self:
         """Return a policy that offloads at once what this one offloads at any time for its size.
 
-        It is for messages that are not sent as it leaves them, so all of them may change.
+        Its result is stored and not sent, so every message may change.
         """
 
         def now(rule: Rule) -> Rule:

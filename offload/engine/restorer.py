@@ -125,7 +125,10 @@ class Restorer:
 
 
 def undone(session: Session, recognition: Recognition, messages: Sequence[Any]) -> list[list[Any]]:
-    """Return each message restored, except its thinking; a notice is several. Raises `StoreError` if a record cannot be read."""
+    """Return each message restored, except its thinking; a notice is several.
+
+    Raises `StoreError` if a record cannot be read.
+    """
     undoing = _Undoing(session, recognition)
     found = [undoing.undo([message]) for message in messages]
     errors = (error for places in found for place in places for _, _, error in place.missing)

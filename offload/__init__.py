@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         StoreMissingError,
         StorePermissionError,
         StoreUnavailableError,
+        ThinkingRemovedError,
         UnknownSchemeError,
     )
     from offload.offloader import Offloader
@@ -96,6 +97,7 @@ __all__ = [
     "StoredObject",
     "Sweep",
     "TemplateRenderer",
+    "ThinkingRemovedError",
     "TokenCounter",
     "UnknownSchemeError",
     "estimate_tokens",

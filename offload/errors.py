@@ -99,6 +99,10 @@ class ExistsError(OffloadError, FileExistsError, kind="exists"):
     """The key of a create-only write is taken."""
 
 
+class ThinkingRemovedError(OffloadError, kind="thinking_removed"):
+    """A provider refused signed thinking, so it was removed and stored; no failure, but worth knowing."""
+
+
 class CollisionError(ExistsError, kind="collision"):
     """The key of a record is taken by a record with other content."""
 

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Self, Unpack, get_args
 
 from offload import policy as policies
@@ -15,7 +16,7 @@ from offload.engine.conversation import Conversation
 from offload.engine.following import Follower
 from offload.engine.moment import HostCache
 from offload.engine.recognition import Recognition
-from offload.engine.restorer import Restorer
+from offload.engine.restorer import Restorer, undone
 from offload.engine.results import OffloadOutcome, OffloadResult, Restored, Stats
 from offload.engine.sink import Sink
 from offload.engine.thinking import RemovedThinking
@@ -23,7 +24,7 @@ from offload.engine.writer import ItemWriter
 from offload.errors import ConfigError, NotFoundError, ReferenceRefusedError, check_choice, check_messages
 from offload.events import EventBus, Observer, exclusive, observed
 from offload.hooks import ItemSummarizer, Redact, ShouldOffload
-from offload.messages import Item, Usage
+from offload.messages import Item, Usage, signed_thinking
 from offload.options import Clock, OnError, OptionArguments, Options, SessionArguments, default_policy
 from offload.placeholder import Categorizes, DefaultRenderer, PlaceholderRenderer
 from offload.policy import Readers
@@ -157,7 +158,8 @@ class Offloader:
             options, redact=None, should_offload=None, summarizer=None, placeholder=DefaultRenderer()
         )
         as_is = ItemWriter(self._session, plain, recognition, self._observer)
-        thinking = RemovedThinking(self._session, as_is, options.redacted, self._observer)
+        undo = partial(undone, self._session, recognition)
+        thinking = RemovedThinking(self._session, as_is, options.redacted, self._observer, undo)
         self._restorer = Restorer(self._session, recognition, thinking)
         sources = Sources()
         self._conversation = Conversation(
@@ -246,7 +248,9 @@ class Offloader:
             result = self._conversation.offload(conversation, pins, cache, model)
             return self._conversation.latest.note(result)
 
-    def remove_thinking(self, messages: Sequence[Any], start: int = 0) -> int:
+    def remove_thinking(
+        self, messages: Sequence[Any], start: int | Sequence[int] = 0, *, cause: str | None = None
+    ) -> int:
         """Store the signed thinking of the messages from `start` on; later calls of `offload` leave it out.
 
         Call it if a provider refuses a request because thinking "is bound to a different conversation", or
@@ -255,7 +259,9 @@ class Offloader:
 
         Args:
             messages: the messages as they were passed to `offload`, or as it returned them. Never changed.
-            start: index of the first message whose thinking is removed; the one that changed, or 0.
+            start: index of the first message whose thinking is removed; the one that changed, or 0. Or the
+                indices of the messages whose thinking is removed, in order.
+            cause: why, for the log and the event; by default that a provider refused it.
 
         Returns:
             The number of blocks that were removed.
@@ -266,12 +272,26 @@ class Offloader:
             OffloadError: the store failed; nothing is removed.
         """
         conversation = _as_list(messages)
-        if not 0 <= start <= len(conversation):
-            raise ConfigError(
-                f"start must be an index of the {len(conversation)} messages, got {start!r:.40}"
-            )
+        end = len(conversation)
+        indices = range(start, end) if isinstance(start, int) and start <= end else start
+        if isinstance(indices, int) or not all(0 <= index < end for index in indices):
+            raise ConfigError(f"start must be an index of the {end} messages, got {start!r:.40}")
+        if cause is None:
+            cause = f"it is bound to another conversation from messages[{next(iter(indices), end)}] on"
         with exclusive(self._gate):
-            return self._conversation.remove_thinking(conversation, start)
+            return self._conversation.remove_thinking(conversation, indices, cause)
+
+    @property
+    def model(self) -> str | None:
+        """Name of the model of the last `offload` call; at first that of the options."""
+        return self._conversation.model
+
+    def is_bound(self, messages: Sequence[Any]) -> bool:
+        """Return whether a change of `messages` would break signed thinking in them.
+
+        The policy and the model of the last `offload` call decide, see `OffloadPolicy.history`.
+        """
+        return self._conversation.may_bind and any(map(signed_thinking, messages))
 
     def report_usage(self, usage: Any, *, is_changed: bool = False) -> Usage | None:
         """Record the provider's token counts for the last request, and return them.

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 _MARKS = ("cache_control", "cachePoint")
@@ -56,20 +57,33 @@ class Binding:
         self, messages: Sequence[Any], *, system: Any = "", tools: Sequence[Any] = (), blocks: int = 1
     ) -> list[str]:
         """Return the signatures of the thinking of a reply to a request."""
-        prefix = self._prefix(messages, system, tools)
+        turn = [f"signature-{len(self._made) + n}-{'x' * 40}" for n in range(blocks)]
+        self.learn(turn, messages, system=system, tools=tools)
+        return turn
+
+    def learn(
+        self,
+        signatures: Sequence[str],
+        messages: Sequence[Any],
+        *,
+        system: Any = "",
+        tools: Sequence[Any] = (),
+    ) -> None:
+        """Take the signatures of a recorded reply as if this provider had made it to a request."""
+        *_, prefix = self._prefixes(messages, system, tools)
         before = next((s for _, _, s in reversed([*self._blocks(messages)])), None)
-        turn = tuple(f"signature-{len(self._made) + n}-{'x' * 40}" for n in range(blocks))
-        for signature in turn:
-            self._made[signature] = _Made(prefix, before, turn)
+        for signature in signatures:
+            assert signature not in self._made, "a provider makes no signature twice"
+            self._made[signature] = _Made(prefix, before, tuple(signatures))
             before = signature
-        return [*turn]
 
     def check(self, messages: Sequence[Any], *, system: Any = "", tools: Sequence[Any] = ()) -> None:
         """Raise `BoundError` for a request that the provider would refuse."""
         last: str | None = None
+        prefixes = self._prefixes(messages, system, tools)
         for at, block, signature in self._blocks(messages):
             made = self._made[signature]
-            is_same = made.prefix == self._prefix(messages[:at], system, tools)
+            is_same = made.prefix == prefixes[at]
             if not is_same or (last is not None and made.before != last):
                 raise BoundError(REFUSAL.format(at, block))
             last = signature
@@ -83,10 +97,15 @@ class Binding:
                 raise BoundError(MODIFIED.format(latest, 0))
         self.checked += 1
 
-    def _prefix(self, messages: Sequence[Any], system: Any, tools: Sequence[Any]) -> str:
+    def _prefixes(self, messages: Sequence[Any], system: Any, tools: Sequence[Any]) -> list[str]:
+        """Return a digest of all before each message, and of all."""
         named = sorted(json.dumps(_data(tool), sort_keys=True) for tool in tools)
-        content = [self._bare(_data(message)) for message in messages]
-        return json.dumps([_data(system), named, content], sort_keys=True)
+        digest = sha256(json.dumps([_data(system), named], sort_keys=True).encode())
+        prefixes = [digest.hexdigest()]
+        for message in messages:
+            digest.update(json.dumps(self._bare(_data(message)), sort_keys=True).encode() + b"\n")
+            prefixes.append(digest.hexdigest())
+        return prefixes
 
     def _blocks(self, messages: Sequence[Any]) -> Iterator[tuple[int, int, str]]:
         for at, message in enumerate(messages):

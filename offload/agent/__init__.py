@@ -1,5 +1,6 @@
 """The agent loop: what it calls each turn to keep the context of its model within the window."""
 
+from offload.agent._bound import is_bound_refusal
 from offload.agent._config import AgentConfig
 from offload.agent._manager import ContextManager, Request
 from offload.agent._summarizers import AnthropicSummarizer, OpenAISummarizer
@@ -11,5 +12,6 @@ __all__ = [
     "ContextManager",
     "OpenAISummarizer",
     "Request",
+    "is_bound_refusal",
     "is_too_long",
 ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from offload.agent._bound import is_bound_refusal, refused_thinking
 from offload.agent._config import AgentConfig
 from offload.agent._confirmation import Confirmation
 from offload.agent._journal import Journal, JournalState
@@ -17,10 +19,12 @@ from offload.agent._reducer import ContextReducer, Step
 from offload.agent._too_long import Refused, is_too_long, refused
 from offload.agent._usage import HIGHEST, LOWEST, Calibration
 from offload.compaction import CompactionResult, CompactionStrategy, Confirm, Summarizer
-from offload.context import ContextEvent, EventBus, EventType, ItemType, MessageCounter
+from offload.context import ContextEvent, EventBus, EventType, ItemType, MessageCounter, waiting_from
+from offload.engine.refusals import BoundRefusal
 from offload.engine.results import CacheReport
-from offload.errors import ConfigError, ContextFullError, OffloadError, check_callable
+from offload.errors import ConfigError, ContextFullError, OffloadError, ThinkingRemovedError, check_callable
 from offload.events import deferred_events, error_text, exclusive, failure
+from offload.messages import is_result
 from offload.offloader import Offloader
 from offload.threads import Gate, as_async
 from offload.tokens import TokenCounter, estimate_tokens
@@ -43,7 +47,8 @@ class Request:
         messages: the messages to send; system messages first, if any were added.
         tokens: tokens of these messages, the system prompt and the tool definitions, corrected by the
             provider's counts.
-        errors: the failures. Items that could not be offloaded are kept, and tried again on the next turn.
+        errors: the failures. Items that could not be offloaded are kept, and tried again on the next turn. A
+            `ThinkingRemovedError` says that this request replaces one whose thinking was refused.
         cache: as in `OffloadResult`; it does not count messages that a full window removes or changes.
     """
 
@@ -105,7 +110,8 @@ class ContextManager:
         self.tools: Tools = offloader.tools
         policy = config.policy_over(offloader.policy)
         self._count = _CarefulCounter(offloader.options.count_tokens)
-        self._offloader = offloader.with_options(policy=policy, token_counter=self._count)
+        self._model = config.model or offloader.options.model
+        self._offloader = offloader.with_options(policy=policy, token_counter=self._count, model=self._model)
         self.tools.sources = self._offloader.tools.sources
         self._confirmation = _confirmation(confirm, config)
         self._new_reducer = partial(
@@ -125,6 +131,8 @@ class ContextManager:
         self._fixed = self._sent = 0
         # Whether a request was made smaller since the last reply, so that its cached beginning changed.
         self._is_reduced = False
+        # Whether thinking was refused since the last reply.
+        self._is_refused = False
         self._gate = Gate("context manager")
 
     @property
@@ -190,27 +198,37 @@ class ContextManager:
             return self._request(self._offload(errors), errors)
 
     def relieve(self, error: BaseException | None = None) -> Request:
-        """Return a smaller request to replace the last one, which the provider refused as too long.
+        """Return a request to replace the last one, which the provider refused.
 
-        The figures in its `error` correct the token counts and the window. Without figures, this process
-        assumes that the window is smaller than the refused request. Then all steps of a request run.
+        If it was too long, the figures in its `error` correct the token counts and the window. Without
+        figures, this process assumes that the window is smaller than the refused request. Then all steps of a
+        request run.
+
+        If it was refused for thinking that is bound to other messages, this thinking and all after it is
+        removed and stored, or all of it if that was refused as well. `restore` brings it back.
 
         Raises:
             ContextFullError: nothing more can be offloaded or removed; the message names what remains.
-            ConfigError: the error is not about the length of a request; see `is_too_long`.
-            OffloadError: with the offloader's `on_error="raise"`, the failure.
+            ConfigError: the error says nothing of this; see `is_too_long` and `is_bound_refusal`.
+            OffloadError: the refused thinking could not be stored; or with the offloader's
+                `on_error="raise"`, the failure.
         """
         if not isinstance(error, BaseException | None):
             raise ConfigError(f"relieve takes the provider's error, got {type(error).__name__}")
+        bound = None if error is None else refused_thinking(error)
+        if error is not None and bound is not None:
+            return self._without_refused(bound, error)
         told = Refused() if error is None else refused(error)
         if told is None:
-            raise ConfigError(f"{type(error).__name__} does not say that a request is too long") from error
+            raise ConfigError(
+                f"{type(error).__name__} does not say that a request is too long or its thinking bound"
+            ) from error
         with exclusive(self._gate):
             errors: list[OffloadError] = []
             self._messages.flush()
             before = self._messages.context.total_tokens
             self._learn(told)
-            request = self._request(self._offload(errors), errors)
+            request = self._request(self._offload(errors), errors, is_forced=True)
             if self._messages.context.total_tokens < before:
                 return request
             raise ContextFullError(
@@ -225,9 +243,10 @@ class ContextManager:
         system_prompt: str | Sequence[Any] = "",
         tools: Sequence[Any] = (),
     ) -> ReplyT:
-        """Call `ask` with the next request, and once more with a smaller one if the first is too long.
+        """Call `ask` with the next request, and again with what `relieve` returns if it is refused.
 
-        Returns the reply of `ask`. Its other errors are raised, and so is any error of the second call.
+        That is once if the request is too long, and twice at most if its thinking is bound to other messages.
+        Returns the reply of `ask`. Its other errors are raised.
 
         Args:
             ask: calls the model with the messages of a `Request`; it must read a stream to its end.
@@ -240,13 +259,14 @@ class ContextManager:
             OffloadError: as for `before_model_call`.
         """
         request = self.before_model_call(system_prompt=system_prompt, tools=tools)
-        try:
-            return _plain(ask(request))
-        except Exception as error:
-            if not is_too_long(error):
-                raise
-            request = self.relieve(error)
-        return _plain(ask(request))
+        repairs = _Repairs()
+        while True:
+            try:
+                return _plain(ask(request))
+            except Exception as error:
+                if not repairs.may_repair(error):
+                    raise
+                request = self.relieve(error)
 
     async def acall(
         self,
@@ -257,13 +277,14 @@ class ContextManager:
     ) -> ReplyT:
         """Return the reply of the async `ask`, as `call` does."""
         request = await self.abefore_model_call(system_prompt=system_prompt, tools=tools)
-        try:
-            return await ask(request)
-        except Exception as error:
-            if not is_too_long(error):
-                raise
-            request = await self.arelieve(error)
-        return await ask(request)
+        repairs = _Repairs()
+        while True:
+            try:
+                return await ask(request)
+            except Exception as error:
+                if not repairs.may_repair(error):
+                    raise
+                request = await self.arelieve(error)
 
     def after_model_call(
         self, message: Any = None, *, usage: Any = None, model: str | None = None
@@ -276,7 +297,8 @@ class ContextManager:
             message: the reply, as a message of the conversation; None appends nothing.
             usage: the reply or its `usage`, as for `Offloader.report_usage`, or the number of tokens of the
                 request.
-            model: the model that replied; by default the one in the settings.
+            model: the model that replied; by default the one in the settings. From then on it also decides
+                whether messages that were sent may change, see `OffloadPolicy.history`.
 
         Raises:
             ConfigError: `usage` is a text, a list or a bool.
@@ -284,7 +306,8 @@ class ContextManager:
         """
         with exclusive(self._gate):
             counted = self._offloader.report_usage(usage, is_changed=self._is_reduced)
-            self._is_reduced = False
+            self._is_reduced = self._is_refused = False
+            self._model = self._model if model is None else model
             self._messages.flush()
             if counted is not None:
                 name = self.config.model if model is None else model
@@ -293,7 +316,7 @@ class ContextManager:
             if message is not None:
                 self._messages.enqueue(message)
                 self._messages.flush()
-                self._shrink(self._reducer.seen, errors)
+                self._shrink((), self._reducer.seen, errors)
                 self._write_journal(errors)
             self._report_counter(errors)
             return errors
@@ -343,14 +366,46 @@ class ContextManager:
 
     def _offload(self, errors: list[OffloadError]) -> CacheReport | None:
         """Offload by the policy; return the effect on the provider's cache, add failures to `errors`."""
-        result = self._messages.offload(self._offloader)
+        try:
+            self._messages.unbind_header(self._offloader)
+        except OffloadError as error:
+            self._report([error], errors)
+        result = self._messages.offload(self._offloader, self._model)
         self._report(result.errors, errors)
         return result.cache
 
-    def _request(self, cache: CacheReport | None, errors: list[OffloadError]) -> Request:
+    def _without_refused(self, bound: BoundRefusal, error: BaseException) -> Request:
+        """Return the request without the thinking that the provider refused; raise `error` if there is none.
+
+        The provider may count the messages without those of the header, or several as one: its index is
+        never too high, and an earlier message may always lose its thinking too.
+        """
+        with exclusive(self._gate):
+            errors: list[OffloadError] = []
+            self._messages.flush()
+            first = 0 if self._is_refused or bound.first is None else bound.first
+            cause = "the provider refused it"
+            removed = self._messages.remove_thinking(self._offloader, first, cause)
+            if not removed and first:
+                removed = self._messages.remove_thinking(self._offloader, 0, cause)
+            if not removed:
+                raise error
+            self._is_refused = True
+            self._is_reduced = True
+            note = ThinkingRemovedError(
+                f"the provider refused thinking that is bound to other messages; {removed} blocks were "
+                "removed and stored"
+            )
+            request = self._request(self._offload(errors), errors)
+            request.errors.insert(0, note)
+            return request
+
+    def _request(
+        self, cache: CacheReport | None, errors: list[OffloadError], *, is_forced: bool = False
+    ) -> Request:
         """Return the request, made small enough and stored in the journal; add failures to `errors`."""
         before = self._messages.context.total_tokens
-        self._shrink(self._reducer.unseen, errors)
+        self._shrink(self._reducer.fresh, self._reducer.unseen, errors, is_forced=is_forced)
         self._is_reduced = self._is_reduced or self._messages.context.total_tokens != before
         self._write_journal(errors)
         self._report_counter(errors)
@@ -384,14 +439,42 @@ class ContextManager:
         estimated = self._fixed + self._messages.context.total_tokens
         return self._calibration.correct(self.config.model, estimated)
 
-    def _shrink(self, steps: Sequence[Step], errors: list[OffloadError]) -> None:
+    def _shrink(
+        self,
+        fresh: Sequence[Step],
+        edits: Sequence[Step],
+        errors: list[OffloadError],
+        *,
+        is_forced: bool = False,
+    ) -> None:
+        """Run the steps `fresh` on a request above the trigger, and `edits` unless it is better to wait."""
         if self._confirmation is not None:
             self._confirmation.begin_call()
         if self._tokens() < self.config.trigger_tokens:
             return
+        edited_from = 0 if is_forced else self._edited_from()
+        self._run(fresh, errors)
+        if self._tokens() >= edited_from:
+            self._run(edits, errors)
+
+    def _run(self, steps: Sequence[Step], errors: list[OffloadError]) -> None:
         for limit, step in steps:
             if self._tokens() >= limit:
                 self._report(step(self._messages, self._tokens()), errors)
+
+    def _edited_from(self) -> float:
+        """Return the tokens at which messages that were sent are changed or removed, above the trigger.
+
+        In a bound conversation that removes thinking, which the model needs until the end of its turn, and
+        most of all while a call of its is open.
+        """
+        trigger = self.config.trigger_tokens
+        messages = self._messages.context.conversation_messages
+        if not self._offloader.is_bound(messages):
+            return 0
+        if waiting_from(messages) < len(messages):
+            return math.inf
+        return (trigger + self.config.window) / 2 if is_result(messages[-1]) else trigger
 
     def _write_journal(self, errors: list[OffloadError]) -> None:
         if not self.config.resumable:
@@ -422,6 +505,20 @@ class ContextManager:
             self.events.emit(ContextEvent(EventType.CONTEXT_FAILED, detail, {"kind": error.kind}))
             if self._offloader.options.on_error == "raise":
                 raise error
+
+
+class _Repairs:
+    """Which refusals of one call are answered with another request, and how often."""
+
+    def __init__(self) -> None:
+        self._left = {is_too_long: 1, is_bound_refusal: 2}
+
+    def may_repair(self, error: BaseException) -> bool:
+        kind = next((kind for kind in self._left if kind(error)), None)
+        if kind is None or not self._left[kind]:
+            return False
+        self._left[kind] -= 1
+        return True
 
 
 def _confirmation(confirm: Confirm | None, config: AgentConfig) -> Confirmation | None:

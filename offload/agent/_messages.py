@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from offload.compaction import CompactionResult, CompactionStrategy
@@ -13,6 +12,7 @@ from offload.engine.results import OffloadResult
 from offload.errors import ContextFullError, MessageError, OffloadError
 from offload.events import failure
 from offload.locks import Lock
+from offload.messages import bare_of, signed_thinking, without_thinking
 from offload.messages._equal import are_equal
 from offload.offloader import Offloader
 from offload.tokens import TokenCounter
@@ -36,6 +36,8 @@ class AgentMessages:
         self.settled = 0
         self.compactions = 0
         self.last_compaction: CompactionResult | None = None
+        # Whether the header grew in front of a conversation.
+        self._is_header_new = False
         # For each message that offloaders get: its index in the conversation, the message as they got it
         # before, since they compare it with their history, and the message that is sent now.
         self._places: list[int] = []
@@ -86,6 +88,7 @@ class AgentMessages:
             self._register(place, item, item.message)
         else:
             self.settled = min(self.settled, len(context.header.items) - 1)
+            self._is_header_new = self._is_header_new or place > 0
 
     def _register(self, place: int, item: ContextItem, original: Any) -> None:
         if item.item_type not in _NOTICES:
@@ -93,12 +96,12 @@ class AgentMessages:
             self._originals.append(original)
             self._current.append(item.message)
 
-    def offload(self, offloader: Offloader, *, for_good: bool = False) -> OffloadResult:
-        """Offload items by the offloader's policy.
+    def offload(self, offloader: Offloader, model: str | None, *, for_good: bool = False) -> OffloadResult:
+        """Offload items by the offloader's policy, in a request to `model`.
 
         With `for_good`, all later calls start from its output, in place of the original messages.
         """
-        result = offloader.offload(self._current if for_good else self._originals)
+        result = offloader.offload(self._current if for_good else self._originals, model=model)
         changed = _differences(self._current, result.messages)
         before = self.context.total_tokens
         for index in changed:
@@ -111,17 +114,17 @@ class AgentMessages:
         return result
 
     def _replace(self, index: int, message: Any, *, for_good: bool) -> None:
-        items, place = self.context.conversation.items, self._places[index]
-        items[place] = replace(self.context.new_item(message, items[place].item_type), id=items[place].id)
+        place = self._places[index]
+        self.context.replace_message(place, message)
         self._current[index] = message
-        if for_good:
-            self._originals[index] = message
+        self._originals[index] = message if for_good else _bared_as(self._originals[index], message)
         self.settled = min(self.settled, len(self.context.header.items) + place)
 
-    def compact(self, strategy: CompactionStrategy, tokens: int) -> list[OffloadError]:
+    def compact(self, strategy: CompactionStrategy, tokens: int, offloader: Offloader) -> list[OffloadError]:
         """Remove messages of a request of `tokens`, counted as by its provider; return the failures.
 
-        If the strategy raises or makes the context larger, the messages are those before.
+        Thinking that is bound to a removed message is removed by `offloader`, if the strategy did not. If the
+        strategy raises or makes the context larger, the messages are those before.
         """
         items, before = list(self.context.conversation.items), self.context.total_tokens
         error: OffloadError | None
@@ -132,6 +135,7 @@ class AgentMessages:
                 raise OffloadError(  # noqa: TRY301 # handled as any failure
                     f"the compaction strategy turned {before} tokens into {self.context.total_tokens}"
                 )
+            self._unbind(items, offloader)
         except Exception as raised:  # noqa: BLE001 # a strategy may raise anything; the turn must not fail
             named = failure("the compaction strategy raised", raised)
             error, is_compacted = raised if isinstance(raised, OffloadError) else named, False
@@ -144,6 +148,39 @@ class AgentMessages:
         # A context that cannot be made small enough is reported with the request, if it matters.
         return [] if error is None or type(error) is ContextFullError else [error]
 
+    def unbind_header(self, offloader: Offloader) -> None:
+        """Remove thinking that is bound to a smaller header. Raises `OffloadError` if it cannot be stored."""
+        if self._is_header_new and offloader.is_bound(self.context.conversation_messages):
+            self.remove_thinking(offloader, 0, "the header of the context grew")
+        self._is_header_new = False
+
+    def remove_thinking(self, offloader: Offloader, start: int, cause: str) -> int:
+        """Store and remove the signed thinking from message `start` of a request on; return how many.
+
+        Raises `OffloadError` if it cannot be stored.
+        """
+        items = list(self.context.conversation.items)
+        removed = self._remove_thinking(offloader, max(0, start - len(self.context.header.items)), cause)
+        self._renumber(items)
+        return removed
+
+    def _remove_thinking(self, offloader: Offloader, start: int, cause: str) -> int:
+        messages = self.context.conversation_messages
+        indices = [i for i in range(start, len(messages)) if signed_thinking(messages[i])]
+        removed = offloader.remove_thinking(messages, indices, cause=cause)
+        for index in indices:
+            self.context.replace_message(index, bare_of(messages[index]))
+        return removed
+
+    def _unbind(self, before: Sequence[ContextItem], offloader: Offloader) -> None:
+        """Remove the signed thinking after the first item of the conversation that differs from `before`."""
+        items = self.context.conversation.items
+        first = next(
+            (i for i, (a, b) in enumerate(zip(before, items, strict=False)) if a is not b), len(items)
+        )
+        if offloader.is_bound([item.message for item in items[first:]]):
+            self._remove_thinking(offloader, first, "messages before it were compacted")
+
     def _renumber(self, before: Sequence[ContextItem]) -> None:
         """Register the items of the conversation again; `before` are those that were registered."""
         pairs = zip(self._places, self._originals, strict=True)
@@ -151,13 +188,20 @@ class AgentMessages:
         self._places, self._originals, self._current = [], [], []
         self.settled = min(self.settled, len(self.context.header.items))
         for place, item in enumerate(self.context.conversation.items):
-            self._register(place, item, originals.get(item.id, item.message))
+            self._register(place, item, _bared_as(originals.get(item.id, item.message), item.message))
 
     def restore(self, offloader: Offloader, strategy: CompactionStrategy) -> list[Any]:
         """Return all messages that were ever added, as they were. Raises `OffloadError`."""
         # A strategy may keep removed messages elsewhere.
         restored = offloader.restore(strategy.restore(self.context.conversation_messages))
         return [*(item.message for item in self.context.header.items), *restored]
+
+
+def _bared_as(original: Any, message: Any) -> Any:
+    """Return `original` without the signed thinking that is no longer in `message`, which is sent for it."""
+    left = {one.key for one in signed_thinking(message)}
+    gone = [one for one in signed_thinking(original) if one.key not in left]
+    return without_thinking(original, gone)[0] if gone else original
 
 
 def _differences(some: list[Any], others: list[Any]) -> list[int]:

@@ -15,7 +15,7 @@ from offload.engine.failures import AboveCeilingError
 from offload.errors import ConfigError, OffloadError
 from offload.offloader import Offloader
 from offload.options import OnError
-from offload.policy import OffloadPolicy, Rule, Sweep
+from offload.policy import HistoryRule, OffloadPolicy, Rule, Sweep
 from offload.record import OffloadableType
 
 # The tokens of an item that is worth a placeholder, if no milder step was enough.
@@ -30,6 +30,9 @@ _OFFLOADED: Sequence[OffloadableType] = [
     name for name in get_args(OffloadableType) if name not in ("system_prompt", "compaction_summary")
 ]
 
+# Where thinking is bound, an edit must free this part of the room between trigger and target.
+_LEAST_SHARE = 0.5
+
 # An action gets the current number of tokens, and returns failures; a step runs it at some number or more.
 Action = Callable[[AgentMessages, int], list[OffloadError]]
 Step = tuple[int, Action]
@@ -38,8 +41,10 @@ Step = tuple[int, Action]
 class ContextReducer:
     """The steps that make a context smaller; `strategy` is the last one that removes messages.
 
+    The steps `fresh` change only what may change freely: in a bound conversation messages that were not sent.
     The steps `unseen` keep results that the model has not seen as long as anything else can be offloaded or
-    removed; the steps `seen` are for a model that has seen all messages.
+    removed; the steps `seen` are for a model that has seen all messages. In a bound conversation both also
+    remove the signed thinking after their first change.
     """
 
     def __init__(
@@ -57,13 +62,18 @@ class ContextReducer:
         trigger, target = config.trigger_tokens, config.target_tokens
         mild, self.strategy = self._strategies(summarizer, strategy)
         giants = Rule(min_tokens=max(1, int(config.window * config.max_item_ratio)))
+        history = offloader.policy.history
+        self._history: HistoryRule = "editable" if history == "editable" else "rewrite"
         by_sweep_alone = Rule(min_tokens=config.window, preview_chars=_SHORT_PREVIEW)
         worth_it = Rule(min_tokens=_WORTH_IT, preview_chars=_SHORT_PREVIEW)
         # Results that the model has answered, except the latest of each tool.
         old = Sweep(trigger_tokens=1, keep_recent=config.keep_recent)
-        sweep = (target, self._offloading(by_sweep_alone, ("tool_result", "tool_call"), sweep=old))
+        much = old.model_copy(update={"clear_at_least": int((trigger - target) * _LEAST_SHARE)})
+        swept = partial(self._offloading, by_sweep_alone, ("tool_result", "tool_call"))
+        sweep = (target, self._if_bound(swept(sweep=much), swept(sweep=old)))
         # Nobody is asked for more room than is needed.
         limit = target if confirmation is None else trigger
+        self.fresh: Sequence[Step] = ((trigger, self._offloading(giants, history=history)),)
         self.unseen: Sequence[Step] = (
             (trigger, self._offloading(giants)),
             sweep,
@@ -113,12 +123,19 @@ class ContextReducer:
             self._offloader, summarizer, rounds, confirm=self._confirmation, events=self._events
         )
 
-    def _offloading(
-        self, rule: Rule, types: Sequence[OffloadableType] = _OFFLOADED, sweep: Sweep | None = None
-    ) -> Action:
+    def _if_bound(self, action: Action, other: Action) -> Action:
+        """Return the action that runs one in a bound conversation, the other one elsewhere."""
+
+        def run(messages: AgentMessages, tokens: int) -> list[OffloadError]:
+            is_bound = self._offloader.is_bound(messages.context.conversation_messages)
+            return (action if is_bound else other)(messages, tokens)
+
+        return run
+
+    def _offloading(self, rule: Rule, types: Sequence[OffloadableType] = _OFFLOADED, **policy: Any) -> Action:
         """Return the action that offloads items of `types` by `rule`, and no others."""
         kept = self._offloader.policy.exclude_tools
-        return self._offloading_by(types=_rules(rule, types), exclude_tools=kept, sweep=sweep)
+        return self._offloading_by(types=_rules(rule, types), exclude_tools=kept, **policy)
 
     def _relieving(self, min_tokens: int, preview_chars: int) -> Action:
         """Return the action that offloads each item of `min_tokens`: also errors, images, what a rule keeps.
@@ -145,14 +162,23 @@ class ContextReducer:
     def _offloading_by(self, **policy: Any) -> Action:
         # Later turns start from the placeholders, so the items must be in the store, even with "truncate".
         on_error: OnError = "raise" if self._offloader.options.on_error == "raise" else "keep"
+        policy = {"history": self._history, **policy}
         other = self._offloader.with_options(policy=OffloadPolicy(tools={}, **policy), on_error=on_error)
-        return lambda messages, _tokens: messages.offload(other, for_good=True).errors
+        # A host that says "append_only" says it of any model.
+        is_any = self._offloader.policy.history == "append_only"
+        if is_any:
+            other = other.with_options(model=None)
+
+        def offload(messages: AgentMessages, _tokens: int) -> list[OffloadError]:
+            return messages.offload(other, None if is_any else self._offloader.model, for_good=True).errors
+
+        return offload
 
     def _compact(
         self, strategy: CompactionStrategy, messages: AgentMessages, tokens: int
     ) -> list[OffloadError]:
         is_closed = self._confirmation is not None and self._confirmation.is_closed
-        return [] if is_closed else messages.compact(strategy, tokens)
+        return [] if is_closed else messages.compact(strategy, tokens, self._offloader)
 
 
 def _rules(rule: Rule, types: Sequence[OffloadableType] = _OFFLOADED) -> dict[OffloadableType, Rule]:

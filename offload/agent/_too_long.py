@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from offload.agent._errors import chain_of, status_of, text_of
 
 # The classes that say it by their name: of LiteLLM, LangChain, Strands and Anthropic.
 _CLASSES = {
@@ -43,8 +44,6 @@ _FIGURES = [
 ]
 # Not allowed, not found, too many requests: their texts may speak of tokens too.
 _OTHER_STATUS = (401, 403, 404, 429)
-_MOST_CHARS = 20_000
-_MOST_ERRORS = 20
 
 
 class Refused(NamedTuple):
@@ -68,46 +67,13 @@ def is_too_long(error: BaseException) -> bool:
 
 def refused(error: BaseException) -> Refused | None:
     """Return what an error says of the length of a request; None if it is another error."""
-    for one in _chain(error):
-        if _status(one) in _OTHER_STATUS:
+    for one in chain_of(error):
+        if status_of(one) in _OTHER_STATUS:
             continue
-        text = _text(one)
+        text = text_of(one)
         if _SAYS_IT.search(text) or any(known.__name__ in _CLASSES for known in type(one).__mro__):
             return _figures(text)
     return None
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, those that it wraps, and those that caused it."""
-    waiting: list[BaseException | None] = [error]
-    seen: set[int] = set()
-    while waiting and len(seen) < _MOST_ERRORS:
-        one = waiting.pop(0)
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        yield one
-        inner = one.exceptions if isinstance(one, BaseExceptionGroup) else ()
-        waiting += [*inner, one.__cause__, None if one.__suppress_context__ else one.__context__]
-
-
-def _status(error: BaseException) -> int | None:
-    response = getattr(error, "response", None)
-    meta = response.get("ResponseMetadata") if isinstance(response, dict) else None
-    found = (
-        getattr(error, "status_code", None),
-        getattr(error, "code", None),
-        meta.get("HTTPStatusCode") if isinstance(meta, dict) else None,
-    )
-    return next((status for status in found if isinstance(status, int)), None)
-
-
-def _text(error: BaseException) -> str:
-    parts: list[Any] = [getattr(error, "code", None), getattr(error, "body", None)]
-    try:
-        return "\n".join(str(part)[:_MOST_CHARS] for part in [error, *filter(None, parts)])
-    except Exception:  # noqa: BLE001 # an error may be an object that raises anything
-        return ""
 
 
 def _figures(text: str) -> Refused:

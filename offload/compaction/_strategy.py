@@ -15,7 +15,7 @@ from offload.context import ContextCompactor, ContextEvent, ContextIR, EventBus,
 from offload.context._tokens import MESSAGE_TOKENS
 from offload.errors import ContextFullError, OffloadError
 from offload.events import error_text, failure
-from offload.messages import adapter_for
+from offload.messages import adapter_for, bare_of, signed_thinking
 from offload.offloader import Offloader
 from offload.placeholder import Notice
 from offload.tokens import estimate_tokens
@@ -126,13 +126,23 @@ class StoringCompactor:
     def _store(self, view: View, plan: Plan) -> tuple[str, Any, int]:
         """Store the messages of a plan; return the record's ref, the notice as a message, the tokens after.
 
-        Raises `ContextFullError` if the notice has no fewer tokens than the messages.
+        Kept messages after the first removed one lose thinking that is bound to it. Raises `ContextFullError`
+        if the notice has no fewer tokens than the messages.
         """
         ref, notice = self._archive.store(view.messages, plan.removed, plan.notice)
         tokens = view.tokens_with(plan.removed, notice)
         if tokens >= view.total:
             raise ContextFullError(f"the notice has no fewer tokens than the {len(plan.removed)} messages")
-        return ref, notice, tokens
+        return ref, notice, tokens - self._remove_thinking(view, plan.removed)
+
+    def _remove_thinking(self, view: View, removed: Sequence[int]) -> int:
+        """Store and remove the signed thinking of kept messages after a removed one; return its tokens."""
+        offloader, later = self._archive.offloader, range(removed[0], len(view.messages))
+        kept = sorted({i for i in later if signed_thinking(view.messages[i])}.difference(removed))
+        if not offloader.is_bound([view.messages[i] for i in kept]):
+            return 0
+        offloader.remove_thinking(view.messages, kept, cause="messages before it were compacted")
+        return sum(view.context.replace_message(i, bare_of(view.messages[i])) for i in kept)
 
 
 @dataclass(frozen=True, slots=True)

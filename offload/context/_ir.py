@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
@@ -261,6 +261,13 @@ class ContextIR:
         self.conversation.items = list(items)
         detail = f"conversation replaced with {len(items)} items"
         self._emit(EventType.CONVERSATION_REPLACED, detail, items=len(items))
+
+    def replace_message(self, index: int, message: Any) -> int:
+        """Replace the message of an item of the conversation; return how many tokens that frees."""
+        items = self.conversation.items
+        old = items[index]
+        items[index] = replace(self.new_item(message, old.item_type), id=old.id)
+        return old.token_count - items[index].token_count
 
     def replace_items(self, items: Sequence[ContextItem], replacement: ContextItem) -> None:
         """Replace items of the conversation by one item of `new_item`, at the place of the first.

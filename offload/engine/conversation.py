@@ -50,6 +50,7 @@ class Conversation:
         self._observer = observer
         self._follower = follower
         self._thinking = thinking
+        self.model: str | None = options.model
         self.latest: Latest = Latest()
         self.watch: CacheWatch = CacheWatch(options)
         self._history = self._new_history()
@@ -63,6 +64,7 @@ class Conversation:
         model: str | None = None,
     ) -> OffloadResult:
         """Return the messages with their large items replaced; see `Offloader.offload`."""
+        self.model = self._options.model if model is None else model
         with self._failures() as failures:
             self._judge.pinned = frozenset(pinned)
             try:
@@ -70,9 +72,7 @@ class Conversation:
                     self.start_over()
                 if self._history.plan is not None:
                     self._history.plan.seen_reads = sum(self._observer.reads.values())
-                return self._followed(
-                    self._turn(failures, self._history, cache=cache, model=model).run(messages)
-                )
+                return self._followed(self._turn(failures, self._history, cache=cache).run(messages))
             except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
                 self.start_over()
                 self._fail(error, failures)
@@ -132,10 +132,14 @@ class Conversation:
         """Scan `message` and all later ones again in the next turn; return whether it was known."""
         return self._history.forget(message)
 
-    def remove_thinking(self, messages: Sequence[Any], start: int) -> int:
-        """Remove the signed thinking of the messages from `start` on; see `Offloader.remove_thinking`."""
-        cause = f"it is bound to another conversation from messages[{start}] on"
-        return self._thinking.remove(messages, range(start, len(messages)), cause)
+    @property
+    def may_bind(self) -> bool:
+        """Whether signed thinking is bound, by the policy and the model of the last call."""
+        return self._judge.policy.may_bind(self.model)
+
+    def remove_thinking(self, messages: Sequence[Any], indices: Sequence[int], cause: str) -> int:
+        """Remove the signed thinking of some messages; see `Offloader.remove_thinking`."""
+        return self._thinking.remove(messages, indices, cause)
 
     def _new_history(self) -> History:
         return History(CostPlan(self._options.policy.cache))
@@ -146,7 +150,6 @@ class Conversation:
         history: History,
         readers: Readers = "keep",
         cache: HostCache | None = None,
-        model: str | None = None,
     ) -> Turn:
         return Turn(
             history,
@@ -159,7 +162,7 @@ class Conversation:
             self._thinking,
             readers,
             cache,
-            self._options.model if model is None else model,
+            self.model,
         )
 
     def _fail(self, error: Exception, failures: Failures) -> OffloadError:

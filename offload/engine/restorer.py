@@ -77,11 +77,8 @@ class Restorer:
             OffloadError: one of them cannot be undone and `keeps_missing` is false; the error has
                 `messages` and `missing`.
         """
-        places = [_Place(message) for message in messages]
         undoing = _Undoing(self._session, self._recognition)
-        undoing.open(places)
-        while notices := [(place.notice, place) for place in places if place.notice is not None]:
-            places = undoing.expand(*max(notices, key=lambda pair: pair[0][:2]), places)
+        places = undoing.undo(messages)
         thinking = self._load_thinking(undoing, places)
         restored = Restored(self._thinking.restored([place.message for place in places]))
         restored.missing.extend(
@@ -128,6 +125,20 @@ class Restorer:
         return error
 
 
+def undone(session: Session, recognition: Recognition, messages: Sequence[Any]) -> list[list[Any]]:
+    """Return each message restored, except its thinking; a notice is several.
+
+    Raises `StoreError` if a record cannot be read.
+    """
+    undoing = _Undoing(session, recognition)
+    found = [undoing.undo([message]) for message in messages]
+    errors = (error for places in found for place in places for _, _, error in place.missing)
+    for error in errors:
+        if isinstance(error, StoreError):
+            raise error
+    return [[place.message for place in places] for places in found]
+
+
 class _Undoing:
     """One call of `restore`: what it has read, and the calls whose results code reads."""
 
@@ -144,6 +155,14 @@ class _Undoing:
             # Another writer may have stored a known item under another key as well.
             self._session.catalog.load()
             self._is_listed = True
+
+    def undo(self, messages: Sequence[Any]) -> list[_Place]:
+        """Return the messages with each placeholder and notice undone."""
+        places = [_Place(message) for message in messages]
+        self.open(places)
+        while notices := [(place.notice, place) for place in places if place.notice is not None]:
+            places = self.expand(*max(notices, key=lambda pair: pair[0][:2]), places)
+        return places
 
     def open(self, places: Sequence[_Place]) -> None:
         """Undo the placeholders in messages, then those in the texts that took their place; read notices."""

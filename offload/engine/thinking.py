@@ -36,6 +36,10 @@ THINKING_TOOL = "thinking"
 THINKING_TYPE: OffloadableType = "assistant_message"
 
 
+# Restores each of some messages, except its thinking: to itself, or to those that its notice replaced.
+Undone = Callable[[Sequence[Any]], Sequence[Sequence[Any]]]
+
+
 class _Stripped(NamedTuple):
     """A message whose thinking was removed.
 
@@ -59,9 +63,15 @@ class RemovedThinking:
     """
 
     def __init__(
-        self, session: Session, writer: ItemWriter, redacted: Callable[[str], str], observer: Observer
+        self,
+        session: Session,
+        writer: ItemWriter,
+        redacted: Callable[[str], str],
+        observer: Observer,
+        undone: Undone,
     ) -> None:
         self._session = session
+        self._undone = undone
         self._observer = observer
         self._writer = writer
         self._redacted = redacted
@@ -91,8 +101,9 @@ class RemovedThinking:
 
         `cause` says why, for a person. Raises `OffloadError` if it cannot be stored; then nothing is removed.
         """
-        some = [_stripped(messages, index) for index in indices]
-        some = [one for one in some if not self.keys.issuperset(one.keys)]
+        thinking = {index: signed_thinking(messages[index]) for index in indices}
+        new = [at for at, some in thinking.items() if not self.keys.issuperset(one.key for one in some)]
+        some = self._all_stripped(messages, new)
         if not some:
             return 0
         content = "\n".join(self._line(one) for one in some)
@@ -110,6 +121,8 @@ class RemovedThinking:
         """Return `messages`, whose other content is restored, with the thinking that was removed."""
         if not self._stripped:
             return list(messages)
+        # A list may hold some of it already, such as one that was restored before.
+        there = {one.key for message in messages for one in signed_thinking(message)}
         digests = ["", *map(_digest, messages)]
         places: dict[str, list[int]] = {}
         for index, digest in enumerate(digests[1:]):
@@ -117,9 +130,22 @@ class RemovedThinking:
                 places.setdefault(digest, []).append(index)
         out = list(messages)
         for digest, some in places.items():
-            for index, one in _matched(some, self._stripped[digest], digests):
+            absent = [one for one in self._stripped[digest] if there.isdisjoint(one.keys)]
+            for index, one in _matched(some, absent, digests):
                 out[index] = with_thinking(out[index], one.removed)
         return out
+
+    def _all_stripped(self, messages: Sequence[Any], indices: Sequence[int]) -> list[_Stripped]:
+        """Return the messages at some indices without their thinking, with a digest of what `restore` gives.
+
+        What is sent may hold placeholders, or follow a notice.
+        """
+        befores = [messages[index - 1] for index in indices if index]
+        whole = self._undone([messages[index] for index in indices])
+        latest = iter(self._undone(befores))
+        return [
+            _stripped(whole[n][-1], next(latest)[-1] if index else None) for n, index in enumerate(indices)
+        ]
 
     def _line(self, one: _Stripped) -> str:
         keys = frozenset(one.keys)
@@ -140,11 +166,11 @@ class RemovedThinking:
                 self.keys.update(one.keys)
 
 
-def _stripped(messages: Sequence[Any], index: int) -> _Stripped:
-    thinking = signed_thinking(messages[index])
-    _, removed = without_thinking(messages[index], thinking)
-    before = content_digest(messages[index - 1]) if index else ""
-    return _Stripped(content_digest(messages[index]), before, removed, [one.key for one in thinking])
+def _stripped(message: Any, before: Any) -> _Stripped:
+    thinking = signed_thinking(message)
+    _, removed = without_thinking(message, thinking)
+    digest = "" if before is None else content_digest(before)
+    return _Stripped(content_digest(message), digest, removed, [one.key for one in thinking])
 
 
 def _digest(message: Any) -> str:

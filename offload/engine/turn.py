@@ -172,10 +172,14 @@ class Turn:
     @property
     def _is_bound(self) -> bool:
         """Whether the messages so far may not change once they were sent."""
-        rule = self._judge.policy.history
-        if rule != "auto":
-            return rule == "append_only"
-        return bool(self._history.thinking_at) and binds_thinking(self._model) is not False
+        return self._binds and self._judge.policy.history != "rewrite"
+
+    @property
+    def _binds(self) -> bool:
+        """Whether signed thinking must leave behind a change of what was sent."""
+        policy = self._judge.policy
+        has_thinking = policy.history == "append_only" or bool(self._history.thinking_at)
+        return has_thinking and policy.may_bind(self._model)
 
     def _is_sent(self, slot: Slot) -> bool:
         """Return whether an item may no longer change, since it was sent."""
@@ -183,6 +187,8 @@ class Turn:
 
     def _history_mode(self) -> HistoryMode:
         rule, thinking_at = self._judge.policy.history, self._history.thinking_at
+        if rule == "rewrite":
+            return HistoryMode("editable", "the policy says so, without the thinking after a change")
         if rule != "auto":
             return HistoryMode(rule, "the policy says so")
         if not thinking_at:
@@ -408,8 +414,13 @@ class Turn:
         If that fails, no message changes that was sent.
         """
         history = self._history
-        late = [s for s in history.open_slots() if s.is_leaving and s.stored is None and self._is_sent(s)]
-        edited = history.edited_before_thinking() if self._is_bound else None
+        if not self._binds:
+            return 0
+        late = [s for s in history.open_slots() if s.is_leaving and s.at < history.fresh]
+        if self._is_bound:
+            # What has a record left before it was first sent.
+            late = [slot for slot in late if slot.stored is None]
+        edited = history.edited_before_thinking()
         changes = [slot.at + 1 for slot in late] + ([] if edited is None else [edited])
         indices = history.thinking_from(min(changes)) if changes else []
         if not indices:

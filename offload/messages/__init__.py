@@ -25,6 +25,7 @@ from offload.messages._stored import as_data, from_json, map_texts, to_json
 from offload.messages._thinking import (
     Removed,
     Thinking,
+    bare_of,
     content_digest,
     signed_thinking,
     thinking_key,
@@ -53,6 +54,7 @@ __all__ = [
     "adapter_for",
     "answered_calls",
     "as_data",
+    "bare_of",
     "block_count",
     "content_digest",
     "file_call",

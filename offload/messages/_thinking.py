@@ -78,6 +78,12 @@ def without_thinking(message: Any, thinking: Sequence[Thinking]) -> tuple[Any, l
     return message, removed
 
 
+def bare_of(message: Any) -> Any:
+    """Return `message` without its signed blocks; itself if it has none."""
+    thinking = signed_thinking(message)
+    return without_thinking(message, thinking)[0] if thinking else message
+
+
 def with_thinking(message: Any, removed: Iterable[Removed]) -> Any:
     """Return a copy of `message` with the blocks that `without_thinking` removed, its inverse."""
     places: dict[Path, list[Removed]] = {}
@@ -99,8 +105,7 @@ def content_digest(message: Any) -> str:
     It is the same for an SDK object and its data, and for other marks of the cache. Raises `MessageError`
     for a message that has no JSON.
     """
-    bare, _ = without_thinking(message, signed_thinking(message))
-    text = json.dumps(_bare(to_json(bare)), sort_keys=True)
+    text = json.dumps(_bare(to_json(bare_of(message))), sort_keys=True)
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-HistoryRule = Literal["auto", "append_only", "editable"]
+HistoryRule = Literal["auto", "append_only", "editable", "rewrite"]
 
 _CLAUDE = "https://platform.claude.com/docs/en/build-with-claude/preserved-thinking"
 _OPENAI = "https://developers.openai.com/api/docs/guides/reasoning"

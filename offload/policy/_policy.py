@@ -13,7 +13,7 @@ from offload.errors import ConfigError, PolicyError
 from offload.policy._cache import CacheModel
 from offload.policy._defaults import MEDIA, NEVER, READERS, TYPES, PolicyName, named_policy
 from offload.policy._facts import WRITTEN_BY_MODEL, Action, ByCost, Decision, ItemFacts, Readers
-from offload.policy._models import HistoryRule
+from offload.policy._models import HistoryRule, binds_thinking
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy._tool_names import RETRIEVAL_TOOLS, is_reader
 from offload.record import OffloadableType, encode_text
@@ -67,7 +67,9 @@ class OffloadPolicy(LoadableSettings):
         history: whether messages that were sent may change later. "append_only": never, since the thinking of
             some models is bound to what was sent before it; what leaves, leaves before it is first sent.
             "editable": items may leave after the model saw them. "auto" is append-only as soon as a signed
-            block of thinking is in the conversation, unless its model is known to allow edits.
+            block of thinking is in the conversation, unless its model is known to allow edits. "rewrite" lets
+            items leave later in any conversation; where "auto" would not, the thinking after the first change
+            is removed and stored.
         by_cost: which items `Offloader.offload` offloads when that is expected to lower the input cost:
             "small" ones, below the threshold of their rule; "all", so that thresholds do not count; or
             "none". The preview then has at most two fifths of the item's characters. The default is "small";
@@ -157,13 +159,22 @@ class OffloadPolicy(LoadableSettings):
         """Return the size of a text for the rules with a threshold in bytes."""
         return len(encode_text(text))
 
+    def may_bind(self, model: str | None) -> bool:
+        """Return whether signed thinking in a conversation with `model` is bound to what was sent before."""
+        if self.history in ("append_only", "editable"):
+            return self.history == "append_only"
+        return binds_thinking(model) is not False
+
     @property
     def never_replaced(self) -> tuple[str, ...]:
         """Item types whose texts are never placeholders: system prompts, unless this policy offloads them."""
         return () if self.types["system_prompt"].enabled else ("system_prompt",)
 
     def at_once(self) -> Self:
-        """Return a policy that offloads at once what this one offloads at any time for its size."""
+        """Return a policy that offloads at once what this one offloads at any time for its size.
+
+        Its result is stored and not sent, so every message may change.
+        """
 
         def now(rule: Rule) -> Rule:
             return rule.model_copy(update={"after_turns": 0, "keep_recent": 0})
@@ -176,6 +187,7 @@ class OffloadPolicy(LoadableSettings):
             "turn_budget_tokens": None,
             "sweep": None,
             "by_cost": "none",
+            "history": "editable",
         }
         return with_rules(self, now, changes)
 

@@ -4,6 +4,7 @@
 |---|---|
 | A loop over any preset stays within its window, and parts no call from its result | test_a_session_… |
 | Another process goes on in the middle, from the store and the session's name | test_a_session_… |
+| A provider that binds thinking to what was sent before it refuses no request | test_a_session_… |
 | One `restore` of the last request gives the whole conversation | test_a_session_… |
 | The index of the preset lists the records of the session, however they left | test_a_session_… |
 | No placeholder, notice or summary is offloaded again | test_a_session_… |
@@ -21,6 +22,7 @@ from typing import Any
 
 import pytest
 import recorded
+from binding import Binding
 from command import runner
 from recorded import FILES
 
@@ -79,10 +81,12 @@ def loop(off: Offloader, strategy: str, *, is_summarized: bool) -> ContextManage
     return ContextManager(off, config, summarizer=summarize if is_summarized else None)
 
 
-def go_on(m: ContextManager, messages: list[Message], beside: dict[str, Any]) -> None:
+def go_on(m: ContextManager, messages: list[Message], beside: dict[str, Any], provider: Binding) -> None:
     for message in messages:
         if message["role"] == "assistant":
             request = m.before_model_call(**beside)
+            provider.check(request.messages)
+            provider.learn(recorded.signatures_in(message), request.messages)
             assert request.errors == []
             assert request.tokens <= WINDOW
             assert m.after_model_call(message) == []
@@ -114,15 +118,17 @@ def indexed(preset: str, root: Path) -> list[str]:
 def test_a_session_goes_on_after_a_restart_and_one_restore_undoes_all_of_it(
     path: Path, preset: str, strategy: str, is_summarized: bool, tmp_path: Path
 ) -> None:
-    session = json.loads(path.read_text("utf-8"))
+    session = recorded.load(path)
     messages = session["messages"]
     beside: dict[str, Any] = {"system_prompt": session["system"] or "", "tools": session.get("tools") or ()}
     half = restart_in(messages)
-    go_on(loop(PRESETS[preset](tmp_path), strategy, is_summarized=is_summarized), messages[:half], beside)
+    provider = Binding()
+    first = loop(PRESETS[preset](tmp_path), strategy, is_summarized=is_summarized)
+    go_on(first, messages[:half], beside, provider)
 
     m = loop(PRESETS[preset](tmp_path), strategy, is_summarized=is_summarized)
     assert m.resume() > 0
-    go_on(m, messages[half:], beside)
+    go_on(m, messages[half:], beside, provider)
     sent = m.before_model_call(**beside).messages
 
     restorer = PRESETS[preset](tmp_path)

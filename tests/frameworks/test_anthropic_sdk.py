@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from binding import Binding
 from frameworks import scenario
 from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
 
@@ -399,6 +400,25 @@ def test_messages_are_sent_unchanged_until_the_api_cleared_something(store):
     sent = requested(ClearedResults(Offloader(store), {"edits": [EDIT]}), messages)
 
     assert sent == {"messages": messages, "context_management": {"edits": [EDIT]}}
+
+
+def test_where_thinking_is_bound_the_api_clears_and_nothing_that_is_sent_changes(store):
+    off = Offloader(store, session="alice")
+    cleared, provider = ClearedResults(off, {"edits": [EDIT]}), Binding()
+    messages = list(ASKED)
+    for number in range(6):
+        sent = requested(cleared, messages, max(0, number - 1))
+        provider.check(sent["messages"])
+        assert sent == {"messages": messages, "context_management": {"edits": [EDIT]}}
+        [signature] = provider.sign(sent["messages"])
+        reply, result = conversation(report(str(number)))[len(ASKED) :]
+        thinking = {"type": "thinking", "thinking": "", "signature": signature}
+        messages += [{**reply, "content": [thinking, {**reply["content"][0], "id": f"call_{number}"}]}]
+        result["content"][0]["tool_use_id"] = f"call_{number}"
+        messages += [result]
+
+    assert len(off.records()) == 4
+    assert needle("0") in off.tools.call("context_grep", {"pattern": "needle of 0"})
 
 
 def test_the_note_is_at_the_end_and_changes_nothing_before_it(store):

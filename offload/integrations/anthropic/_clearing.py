@@ -28,9 +28,13 @@ class ClearedResults:
     may clear them. After the API has cleared results, each request ends with a note that lists them. If a
     result cannot be stored, the request is sent without the edit, so nothing is cleared.
 
+    The note moves to the end of each request. Where thinking is bound to what was sent before it, that would
+    be a change, so such a request has none: the messages are sent as they are, and the model finds the
+    results with context_list and the other tools.
+
     Args:
-        offloader: the `Offloader` of the session. Its policy is not used: every result that the API may
-            clear is stored, or quoted in the note if that is shorter.
+        offloader: the `Offloader` of the session. Of its policy only `history` is used: every result that the
+            API may clear is stored, or quoted in the note if that is shorter.
         context_management: the argument for the request; other edits in it are unchanged.
 
     Raises:
@@ -45,7 +49,11 @@ class ClearedResults:
         self._keep = clearing[0].get("keep", {}).get("value", _KEEP)
         self._excluded = frozenset(clearing[0].get("exclude_tools") or ())
         inputs = _ALWAYS if clearing[0].get("clear_tool_inputs") else _NEVER
-        policy = OffloadPolicy(types={**_RESULTS, "tool_call": inputs}, media=_ALWAYS, min_saving=0)
+        # The messages with placeholders are never sent, so nothing that was sent is changed.
+        policy = OffloadPolicy(
+            types={**_RESULTS, "tool_call": inputs}, media=_ALWAYS, min_saving=0, history="editable"
+        )
+        self._offloader = offloader
         self._archive = offloader.with_options(policy=policy, on_error="keep", should_offload=None)
         self._renderer = offloader.options.placeholder
         self._cleared = 0
@@ -53,7 +61,7 @@ class ClearedResults:
     def request(self, messages: Sequence[Any]) -> dict[str, Any]:
         """Store the results that the API may clear; return `messages` and `context_management` to send.
 
-        The note is at the end of the last message if that is a user message.
+        The note is at the end of the last message if that is a user message, unless thinking is bound.
         """
         items = [item for message in messages for item in scan_of(message).offloadable]
         made = (each for message in messages for each in scan_of(message).calls.items())
@@ -63,7 +71,8 @@ class ClearedResults:
         clearable = [call for call in old if calls[call] not in self._excluded]
         out = self._archive.offload(messages, pinned=calls.keys() - set(clearable))
         edits = [edit for edit in self._edits if edit["type"] != _EDIT or not out.errors]
-        sent = _with_note(messages, self._note(clearable[: self._cleared], calls, items, out.messages))
+        listed = [] if self._offloader.is_bound(messages) else clearable[: self._cleared]
+        sent = _with_note(messages, self._note(listed, calls, items, out.messages))
         return {"messages": sent, "context_management": {"edits": edits}}
 
     def note(self, response: Any) -> None:

@@ -21,7 +21,7 @@ from offload.messages import scan_of
 from offload.offloader import Offloader, OnMissing
 from offload.options import PresetOptions
 from offload.placeholder import tool_label
-from offload.policy import ItemFacts, OffloadPolicy, Retention
+from offload.policy import HistoryRule, ItemFacts, OffloadPolicy, Retention
 from offload.presets.context_refs._citations import Citations, InUse, ids_in
 from offload.presets.context_refs._lines import (
     TRUNCATED,
@@ -243,8 +243,10 @@ class ContextRefs:
     def offload_history(self, messages: Sequence[Any], which: Iterable[int] | None = None) -> OffloadResult:
         """Offload chosen messages of any size, if that saves anything.
 
-        Send the returned messages to the model from then on. `which` are the indices of the chosen messages,
-        by default all. System prompts, tool calls, errors and results of tools that paginate are kept.
+        Send the returned messages to the model from then on. Signed thinking after the first of them is
+        removed and stored, unless the model is known to allow edits. `which` are the indices of the chosen
+        messages, by default all. System prompts, tool calls, errors and results of tools that paginate are
+        kept.
 
         Raises:
             ConfigError: `which` has anything else than indices of `messages`.
@@ -253,7 +255,7 @@ class ContextRefs:
         chosen = _as_indices(messages, which)
         approve = self.offloader.options.should_offload
         offloader = self.offloader.with_options(
-            policy=HistoryPolicy.of(self._line.groups),
+            policy=HistoryPolicy.of(self._line.groups, history=self._rewrites),
             placeholder=replace(self._line, preview_chars=HISTORY_PREVIEW_CHARS),
             should_offload=lambda item: item.message in chosen and (approve is None or approve(item)),
         )
@@ -344,6 +346,10 @@ class ContextRefs:
 
     def _unstored(self, text: str) -> str:
         return truncated(text) if len(text) > self._max_inline else text
+
+    @property
+    def _rewrites(self) -> HistoryRule:
+        return "editable" if self.offloader.policy.history == "editable" else "rewrite"
 
     def _redacted(self, text: str) -> str:
         try:

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 from pydantic import InstanceOf
 
-from offload.policy import ItemFacts, OffloadPolicy, Readers, Rule
+from offload.policy import HistoryRule, ItemFacts, OffloadPolicy, Readers, Rule
 from offload.presets.context_refs._lines import PREVIEW_CHARS, exit_chars
 from offload.presets.context_refs._tools import RETRIEVAL_TOOLS, ToolGroups
 from offload.record import OffloadableType
@@ -35,8 +35,10 @@ class HistoryPolicy(OffloadPolicy):
     groups: InstanceOf[ToolGroups] = ToolGroups()
 
     @classmethod
-    def of(cls, groups: ToolGroups) -> Self:
-        return cls(types=cls._types, exclude_tools=RETRIEVAL_TOOLS, min_saving=0, groups=groups)
+    def of(cls, groups: ToolGroups, history: HistoryRule = "auto") -> Self:
+        return cls(
+            types=cls._types, exclude_tools=RETRIEVAL_TOOLS, min_saving=0, groups=groups, history=history
+        )
 
     def rule_for(self, item: ItemFacts, readers: Readers = "keep") -> Rule:
         """Return the rule for an item; one in `tools` wins over those for groups."""

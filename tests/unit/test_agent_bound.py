@@ -1,0 +1,509 @@
+"""The context of an agent whose model binds its thinking to what was sent before it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from binding import Binding, BoundError
+
+from offload import Offloader, OffloadError
+from offload.agent import AgentConfig, ContextManager, Request, is_bound_refusal
+from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
+from offload.context import ContextIR, EventType, ItemType
+from offload.errors import StoreError, ThinkingRemovedError
+from offload.presets.context_fs import ContextFileSystem
+from offload.presets.context_refs import ContextRefs
+from offload.presets.tool_results import offload_tool_results
+
+Message = dict[str, Any]
+
+SYSTEM = "You write code."
+RNG = random.Random(2)  # noqa: S311 # reproducible
+NOT_DURABLE = {"durability": "none"}
+PRESETS: dict[str, Callable[[Path], Offloader]] = {
+    "plain": lambda root: Offloader(root, session="s", storage_options=NOT_DURABLE),
+    "context_fs": lambda root: ContextFileSystem(root, "s").offloader,
+    "context_refs": lambda root: ContextRefs(root, "s", storage_options=NOT_DURABLE).offloader,
+}
+TOOLS = ("Read", "Bash", "Fetch")
+
+
+def words(rng: random.Random, tokens: int) -> str:
+    return "\n".join(f"{n}: value {rng.randrange(10**6)} of {rng.choice(TOOLS)}" for n in range(tokens // 10))
+
+
+def has_thinking(message: Message) -> bool:
+    content = message["content"]
+    return isinstance(content, list) and any(block["type"] == "thinking" for block in content)
+
+
+class Model:
+    """A scripted model behind a provider that binds thinking; `sent` is what it was sent, in order."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)  # noqa: S311 # reproducible
+        self.provider = Binding()
+        self.sent: list[list[Message]] = []
+        self._calls = 0
+
+    def reply(self, messages: list[Message], calls: int) -> Message:
+        """Return a reply with so many tool calls, mostly after thinking; raise what the provider refuses."""
+        self.provider.check(messages, system=SYSTEM)
+        self.sent.append(messages)
+        blocks = self.rng.choice((0, 1, 1, 2))
+        signatures = self.provider.sign(messages, system=SYSTEM, blocks=blocks)
+        content: list[Any] = [
+            {"type": "thinking", "thinking": words(self.rng, 30), "signature": s} for s in signatures
+        ]
+        content.append({"type": "text", "text": f"Step {len(self.sent)}."})
+        for _ in range(calls):
+            self._calls += 1
+            name = self.rng.choice(TOOLS)
+            arguments = {"path": f"/src/{self._calls}.py", "note": words(self.rng, self.rng.choice((5, 400)))}
+            content.append(
+                {"type": "tool_use", "id": f"toolu_{self._calls}", "name": name, "input": arguments}
+            )
+        return {"role": "assistant", "content": content}
+
+    def results(self, reply: Message) -> Message:
+        sizes = (20, 200, 800, 1500)
+        made = [block["id"] for block in reply["content"] if block["type"] == "tool_use"]
+        blocks = [
+            {"type": "tool_result", "tool_use_id": call, "content": words(self.rng, self.rng.choice(sizes))}
+            for call in made
+        ]
+        return {"role": "user", "content": blocks}
+
+
+class Loop:
+    """An agent's loop: every so many turns another process goes on."""
+
+    def __init__(self, open_manager: Callable[[], ContextManager], model: Model) -> None:
+        self.open = open_manager
+        self.manager = open_manager()
+        self.model = model
+        self.added: list[Message] = []
+        self.requests: list[Request] = []
+
+    def add(self, message: Message) -> None:
+        self.manager.add(message)
+        self.added.append(message)
+
+    def turn(self, calls: int) -> Message:
+        def ask(request: Request) -> Message:
+            self.requests.append(request)
+            return self.model.reply(request.messages, calls)
+
+        reply = self.manager.call(ask, system_prompt=SYSTEM)
+        assert self.manager.after_model_call(reply) == []
+        self.added.append(reply)
+        return reply
+
+    def restart(self) -> None:
+        before = self.manager.messages
+        self.manager = self.open()
+        self.manager.resume()
+        assert self.manager.messages == before
+
+    def run(self, tasks: int, steps: int, restart_every: int = 0) -> None:
+        for task in range(tasks):
+            self.add({"role": "user", "content": f"Task {task}: {words(self.model.rng, 40)}"})
+            for _ in range(steps):
+                reply = self.turn(self.model.rng.choice((1, 1, 3)))
+                if restart_every and len(self.requests) % restart_every == 0:
+                    self.restart()
+                self.add(self.model.results(reply))
+            self.turn(0)
+
+
+def summarize(_: Any) -> str:
+    return "<summary>Work went on.</summary>"
+
+
+def manager(
+    off: Offloader, window: int, strategy: str, *, is_summarized: bool, **settings: Any
+) -> ContextManager:
+    config = AgentConfig(window_tokens=window, strategy=strategy, **settings)
+    return ContextManager(off, config, summarizer=summarize if is_summarized else None)
+
+
+def drawn() -> Iterator[Any]:
+    """Yield each preset with each strategy; the other choices are drawn."""
+    rng = random.Random(29)  # noqa: S311 # reproducible
+    for number, (preset, strategy) in enumerate(itertools.product(PRESETS, ("selective", "rounds"))):
+        for repeat in range(2):
+            ephemeral = rng.choice(({}, {"Read": 2}, {"*": 3}))
+            values = (
+                preset,
+                strategy,
+                bool(repeat),
+                rng.choice((0, 7)),
+                ephemeral,
+                rng.choice((9_000, 16_000)),
+            )
+            yield pytest.param(*values, 2 * number + repeat, id="-".join(map(str, values)))
+
+
+@pytest.mark.parametrize(
+    ("preset", "strategy", "is_summarized", "restart_every", "ephemeral", "window", "seed"), [*drawn()]
+)
+def test_no_drawn_session_is_refused_or_loses_anything(  # noqa: PLR0917 # what was drawn
+    preset: str,
+    strategy: str,
+    is_summarized: bool,
+    restart_every: int,
+    ephemeral: dict[str, int],
+    window: int,
+    seed: int,
+    tmp_path: Path,
+) -> None:
+    def opened() -> ContextManager:
+        off = PRESETS[preset](tmp_path)
+        return manager(off, window, strategy, is_summarized=is_summarized, ephemeral=ephemeral)
+
+    loop = Loop(opened, Model(seed))
+    loop.run(tasks=4, steps=9, restart_every=restart_every)
+    assert loop.model.provider.checked == len(loop.requests) == 40
+    assert all(request.errors == [] and request.tokens <= window for request in loop.requests)
+    assert loop.manager.restore() == loop.added
+    assert PRESETS[preset](tmp_path).restore(loop.manager.messages) == loop.added
+
+
+def one_turn(tmp_path: Path, window: int = 12_000) -> Loop:
+    """Return a loop in which the model has one task."""
+    off = PRESETS["plain"](tmp_path)
+    loop = Loop(lambda: manager(off, window, "rounds", is_summarized=False), Model(1))
+    loop.add({"role": "user", "content": "Go on until all is done."})
+    return loop
+
+
+def step(loop: Loop) -> Message:
+    """Have the model make one call; return its reply."""
+    reply = loop.turn(1)
+    block = {"type": "tool_result", "tool_use_id": reply["content"][-1]["id"], "content": words(RNG, 250)}
+    loop.add({"role": "user", "content": [block]})
+    return reply
+
+
+def test_within_a_turn_of_the_model_an_edit_waits_for_the_midpoint_between_trigger_and_window(
+    tmp_path: Path,
+) -> None:
+    loop = one_turn(tmp_path)
+    for _ in range(40):
+        step(loop)
+    assert loop.manager.compaction_count > 0
+    assert 0.8 * 12_000 < max(request.tokens for request in loop.requests) < 0.9 * 12_000
+
+
+def test_at_the_end_of_a_turn_an_edit_does_not_wait(tmp_path: Path) -> None:
+    loop = one_turn(tmp_path)
+    step(loop)
+    while loop.requests[-1].tokens < 0.8 * 12_000:
+        step(loop)
+    loop.turn(0)
+    assert loop.requests[-1].tokens >= 0.8 * 12_000
+    assert loop.manager.before_model_call(system_prompt=SYSTEM).tokens < 0.8 * 12_000
+
+
+def test_nothing_is_cut_after_a_reply_whose_calls_are_open(tmp_path: Path) -> None:
+    loop = one_turn(tmp_path)
+    for _ in range(40):
+        reply = loop.turn(1)
+        assert loop.manager.messages == [*loop.requests[-1].messages, reply]
+        loop.add(loop.model.results(reply))
+    assert loop.manager.compaction_count > 0
+
+
+def test_no_thinking_is_removed_when_nothing_was_cut(tmp_path: Path) -> None:
+    loop = one_turn(tmp_path, window=100_000)
+    for _ in range(8):
+        step(loop)
+    thinking = [message for message in loop.added if has_thinking(message)]
+    assert [message for message in loop.manager.messages if has_thinking(message)] == thinking
+
+
+def test_a_model_that_allows_edits_keeps_its_thinking(tmp_path: Path) -> None:
+    off = PRESETS["plain"](tmp_path)
+    config = AgentConfig(window_tokens=4_000, strategy="rounds", model="claude-opus-4-6")
+    m = ContextManager(off, config)
+    rng, thinking = random.Random(0), {"type": "thinking", "thinking": "so", "signature": "x" * 20}  # noqa: S311 # reproducible
+    for number in range(12):
+        m.add({"role": "user", "content": words(rng, 500)})
+        m.before_model_call()
+        m.after_model_call(
+            {"role": "assistant", "content": [thinking, {"type": "text", "text": str(number)}]}
+        )
+    assert m.compaction_count > 0
+    assert all(has_thinking(message) for message in m.messages if message["role"] == "assistant")
+
+
+def turns(provider: Binding, count: int) -> list[Message]:
+    """Return a conversation of so many turns, each with thinking, sent as it is."""
+    rng, messages = random.Random(5), list[Message]()  # noqa: S311 # reproducible
+    for number in range(count):
+        messages.append({"role": "user", "content": f"{number}: {words(rng, 300)}"})
+        [signature] = provider.sign(messages)
+        thinking = {"type": "thinking", "thinking": f"think {number}", "signature": signature}
+        messages.append({"role": "assistant", "content": [thinking, {"type": "text", "text": "Done."}]})
+    return messages
+
+
+def test_rounds_compacted_by_hand_can_be_sent_and_restored_twice() -> None:
+    provider = Binding()
+    off = Offloader("memory://", session="s")
+    seen: list[EventType] = []
+    off.events.subscribe(lambda e: seen.append(e.event_type))
+    compactor = RoundCompactor(off, summarize, RoundConfig(max_context_tokens=1000, keep_recent_rounds=2))
+    whole = messages = turns(provider, 6)
+    for _ in range(2):
+        messages = compactor.compact(messages).new_messages
+        provider.check(messages)
+        whole = [*whole, {"role": "user", "content": "and now?"}]
+        messages = [*messages, whole[-1]]
+        [signature] = provider.sign(messages)
+        thinking = {"type": "thinking", "thinking": "hm", "signature": signature}
+        reply = {"role": "assistant", "content": [thinking, {"type": "text", "text": "Done."}]}
+        whole, messages = [*whole, reply], [*messages, reply]
+        provider.check(messages)
+    assert EventType.THINKING_REMOVED in seen
+    assert off.restore(messages) == whole
+    assert Offloader(off.store, session="s").restore(messages) == whole
+
+
+def test_a_selective_compaction_by_hand_keeps_the_thinking_before_its_notice_alone() -> None:
+    provider = Binding()
+    off = Offloader("memory://", session="s")
+    context = ContextIR()
+    messages = turns(provider, 8)
+    for number, message in enumerate(messages):
+        # The rules remove skill prompts first: the first two turns stay.
+        is_skill = number in (4, 6)
+        context.add_message(message, ItemType.SKILL_PROMPT if is_skill else None)
+    SelectiveCompaction(off, threshold_tokens=context.total_tokens - 200).compact(context)
+    sent = context.lower()
+    provider.check(sent)
+    assert has_thinking(sent[1])
+    assert not any(map(has_thinking, sent[4:]))
+    assert off.restore(sent) == messages
+
+
+def test_chosen_messages_of_context_refs_leave_with_the_thinking_behind_them(tmp_path: Path) -> None:
+    provider = Binding()
+    refs = ContextRefs(tmp_path, "s")
+    messages = turns(provider, 6)
+    out = refs.offload_history(messages, [4])
+    provider.check(out.messages)
+    assert out.messages[4] != messages[4]
+    assert [has_thinking(message) for message in out.messages[1::2]] == [True, True] + [False] * 4
+    assert refs.restore(out.messages) == messages
+    later = refs.offload([*out.messages, {"role": "user", "content": "next"}])
+    provider.check(later.messages)
+
+
+@pytest.mark.parametrize("name", ["context_fs", "context_fs-ephemeral", "context_refs", "tool_results"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_no_preset_is_refused_in_a_loop_without_a_manager(name: str, restarts: bool, tmp_path: Path) -> None:
+    model = Model(7)
+    ephemeral = {"Read": 2} if name.endswith("ephemeral") else {}
+
+    def opened() -> Callable[[list[Message]], Any]:
+        if name == "tool_results":
+            return lambda messages: offload_tool_results(messages, tmp_path)
+        if name == "context_refs":
+            return ContextRefs(tmp_path, "s").offload
+        return ContextFileSystem(tmp_path, "s", ephemeral=ephemeral).offload
+
+    offload = opened()
+    messages: list[Message] = [{"role": "user", "content": words(model.rng, 3000)}]
+    for _ in range(30):
+        offload = opened() if restarts else offload
+        sent = offload(messages).messages
+        reply = model.reply(sent, 2)
+        messages += [reply, model.results(reply)]
+    assert model.provider.checked == 30
+    assert sent != messages[:-2], "something left"
+    if name != "tool_results":
+        restorer = ContextRefs(tmp_path, "s") if name == "context_refs" else ContextFileSystem(tmp_path, "s")
+        assert restorer.restore(sent) == messages[:-2]
+
+
+class Refusing:
+    """A provider that refuses requests with thinking from an index on, as it learned of an unseen change."""
+
+    def __init__(self, first: int, *, says: int | None = None) -> None:
+        self.first = first
+        self.says = first if says is None else says
+        self.asked: list[Request] = []
+
+    def __call__(self, request: Request) -> Message:
+        self.asked.append(request)
+        if any(has_thinking(message) for message in request.messages[self.first :]):
+            raise BoundError(
+                f"messages.{self.says}.content.0: Invalid `signature` in `thinking` block. The block is "
+                "bound to a different conversation."
+            )
+        return {"role": "assistant", "content": "fine"}
+
+
+def loaded(on_error: str = "keep", header: int = 0) -> tuple[ContextManager, list[Message]]:
+    m = ContextManager(Offloader("memory://", session="s", on_error=on_error), AgentConfig())  # type: ignore[arg-type]
+    messages = [{"role": "system", "content": "Be brief."}] * header
+    messages += [*turns(Binding(), 5), {"role": "user", "content": "next"}]
+    for message in messages:
+        m.add(message)
+    return m, messages
+
+
+@pytest.mark.parametrize("on_error", ["keep", "raise"])
+@pytest.mark.parametrize("header", [0, 1])
+def test_refused_thinking_is_removed_once_from_the_first_refused_message_on(
+    on_error: str, header: int
+) -> None:
+    m, messages = loaded(on_error, header)
+    ask = Refusing(5 + header)
+    assert m.call(ask)["content"] == "fine"
+    _, repaired = ask.asked
+    assert [has_thinking(message) for message in repaired.messages[header + 1 :: 2]] == [
+        True,
+        True,
+        *[False] * 3,
+    ]
+    assert [type(error) for error in repaired.errors] == [ThinkingRemovedError]
+    assert m.restore() == messages
+    m.after_model_call({"role": "assistant", "content": "fine"})
+    assert m.before_model_call().errors == []
+
+
+def test_all_thinking_is_removed_if_it_is_refused_again_and_then_the_error_is_raised() -> None:
+    m, messages = loaded()
+    ask = Refusing(1, says=7)
+    assert m.call(ask)["content"] == "fine"
+    assert [sum(map(has_thinking, request.messages)) for request in ask.asked] == [5, 3, 0]
+    assert m.restore() == messages
+
+    def refuse(request: Request) -> Message:
+        ask.asked.append(request)
+        raise BoundError("messages.1.content.0: The block is bound to a different conversation.")
+
+    with pytest.raises(BoundError):
+        m.call(refuse)
+    assert len(ask.asked) == 4, "there was no thinking left to remove"
+
+
+def test_a_resumed_conversation_leaves_out_the_thinking_that_was_refused() -> None:
+    m, messages = loaded()
+    m.call(Refusing(5))
+    other = ContextManager(Offloader(m._offloader.store, session="s"), AgentConfig())
+    other.resume()
+    assert other.before_model_call().messages == m.messages
+    assert other.restore() == messages
+
+
+def test_thinking_that_cannot_be_stored_is_not_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    m, messages = loaded()
+    before = m.messages
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(m._offloader.store, "put", fail)
+    with pytest.raises(OffloadError):
+        m.call(Refusing(5))
+    assert m.messages == before == messages
+
+
+def bound_errors() -> Iterator[Any]:
+    """Yield the refusal as each SDK raises it, and as others wrap it."""
+    text = (
+        "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different "
+        "conversation. Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to "
+        '"drop_block".'
+    )
+    body = {"type": "error", "error": {"type": "invalid_request_error", "message": text}}
+
+    def of_anthropic() -> Exception:
+        anthropic, httpx = pytest.importorskip("anthropic"), pytest.importorskip("httpx")
+        url = "https://api.anthropic.com/v1/messages"
+        response = httpx.Response(400, request=httpx.Request("POST", url), json=body)
+        return anthropic.BadRequestError(f"Error code: 400 - {body}", response=response, body=body)  # type: ignore[no-any-return]
+
+    def of_openai() -> Exception:
+        openai, httpx = pytest.importorskip("openai"), pytest.importorskip("httpx")
+        response = httpx.Response(400, request=httpx.Request("POST", "https://x/v1"), json=body)
+        return openai.BadRequestError(text, response=response, body=body["error"])  # type: ignore[no-any-return]
+
+    def of_bedrock() -> Exception:
+        errors = pytest.importorskip("botocore.exceptions")
+        answer = {
+            "Error": {"Code": "ValidationException", "Message": text},
+            "ResponseMetadata": {"HTTPStatusCode": 400},
+        }
+        return errors.ClientError(answer, "Converse")  # type: ignore[no-any-return]
+
+    def wrapped() -> Exception:
+        error = RuntimeError("the model failed")
+        error.__cause__ = of_anthropic()
+        return error
+
+    for make in (of_anthropic, of_openai, of_bedrock, wrapped):
+        yield pytest.param(make, id=make.__name__)
+
+
+@pytest.mark.parametrize("make", [*bound_errors()])
+def test_the_refusal_is_known_in_the_errors_of_every_sdk(make: Callable[[], Exception]) -> None:
+    assert is_bound_refusal(make())
+
+
+def test_other_errors_are_no_such_refusal() -> None:
+    limited = BoundError("too many requests; a block is bound to a different conversation")
+    limited.status_code = 429
+    for error in (limited, ValueError("prompt is too long"), BoundError("messages: roles must alternate")):
+        assert not is_bound_refusal(error)
+
+
+def test_a_reply_that_compacts_on_the_server_goes_back_byte_for_byte(tmp_path: Path) -> None:
+    provider = Binding()
+    off = PRESETS["plain"](tmp_path)
+    m = manager(off, 100_000, "rounds", is_summarized=False)
+    messages = turns(provider, 3)
+    block = {"type": "compaction", "content": "what happened " * 2000, "signature": "s" * 3000}
+    messages.append({"role": "user", "content": "next"})
+    messages.append({"role": "assistant", "content": [block, {"type": "text", "text": "I go on."}]})
+    for message in messages:
+        if message["role"] == "assistant":
+            m.before_model_call()
+            assert m.after_model_call(message) == []
+        else:
+            m.add(message)
+    m.add({"role": "user", "content": "and then?"})
+    assert m.before_model_call().messages[-2] == messages[-1]
+    other = manager(PRESETS["plain"](tmp_path), 100_000, "rounds", is_summarized=False)
+    other.resume()
+    assert other.before_model_call().messages[-2] == messages[-1]
+    assert other.restore() == [*messages, {"role": "user", "content": "and then?"}]
+
+
+def test_a_strategy_added_to_the_header_later_removes_the_thinking_behind_it() -> None:
+    provider = Binding()
+    m = ContextManager(Offloader("memory://", session="s"), AgentConfig())
+    messages = turns(provider, 3)
+    for message in messages:
+        m.add(message)
+    m.add({"role": "system", "content": "a skill"}, ItemType.SKILL_STRATEGY)
+    m.add({"role": "user", "content": "next"})
+    provider.check(m.before_model_call().messages)
+
+
+def test_the_events_name_the_thinking_that_left(tmp_path: Path) -> None:
+    off = PRESETS["plain"](tmp_path)
+    seen: list[EventType] = []
+    off.events.subscribe(lambda event: seen.append(event.event_type))
+    m = manager(off, 12_000, "rounds", is_summarized=False)
+    loop = Loop(lambda: m, Model(1))
+    loop.run(tasks=3, steps=9)
+    assert EventType.THINKING_REMOVED in seen

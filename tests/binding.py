@@ -83,6 +83,10 @@ class Binding:
                 raise BoundError(MODIFIED.format(latest, 0))
         self.checked += 1
 
+    def signatures(self, messages: Sequence[Any]) -> list[str]:
+        """Return the signatures of this provider in a request, in order."""
+        return [signature for _, _, signature in self._blocks(messages)]
+
     def _prefix(self, messages: Sequence[Any], system: Any, tools: Sequence[Any]) -> str:
         named = sorted(json.dumps(_data(tool), sort_keys=True) for tool in tools)
         content = [self._bare(_data(message)) for message in messages]

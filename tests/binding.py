@@ -97,6 +97,10 @@ class Binding:
                 raise BoundError(MODIFIED.format(latest, 0))
         self.checked += 1
 
+    def signatures(self, messages: Sequence[Any]) -> list[str]:
+        """Return the signatures of this provider in a request, in order."""
+        return [signature for _, _, signature in self._blocks(messages)]
+
     def _prefixes(self, messages: Sequence[Any], system: Any, tools: Sequence[Any]) -> list[str]:
         """Return a digest of all before each message, and of all."""
         named = sorted(json.dumps(_data(tool), sort_keys=True) for tool in tools)

@@ -8,9 +8,10 @@ from functools import partial
 from typing import Annotated, Any, NotRequired, Unpack
 from uuid import UUID
 
+from offload.engine.refusals import bound_refusal
 from offload.errors import OffloadError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions, found
-from offload.integrations._sessions import Sessions, is_error
+from offload.integrations._sessions import OPEN, Sessions, is_error
 from offload.layout import VALUE
 from offload.offloader import Offloader
 from offload.options import SessionArguments
@@ -20,7 +21,7 @@ from offload.threads import in_thread
 with needs_extra("langchain"):
     from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
     from langchain.agents.middleware.types import ExtendedModelResponse, OmitFromInput
-    from langchain_core.messages import SystemMessage, ToolMessage
+    from langchain_core.messages import AIMessage, SystemMessage, ToolMessage
     from langchain_core.runnables.config import ensure_config
     from langchain_core.stores import BaseStore
     from langchain_core.tools import BaseTool, ToolException
@@ -67,6 +68,8 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
         self._threads = Sessions(store, resolves=True, **options)
         self._prompt = self._threads.own.prompt()
+        # By the id of the reply: requests in which another middleware changed the messages of the state.
+        self._changed: dict[str, list[Any]] = {}
         # Tools whose results go to the user; another middleware may hide them from a model call.
         self._direct: set[str] = set()
         self.tools: list[BaseTool] = [
@@ -113,9 +116,15 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> Any:
-        """Call the model with the offloaded conversation."""
+        """Call the model with the offloaded conversation; once more if it refused the thinking in it."""
         messages = self._outgoing(request)
-        response = handler(self._prepared(request, messages))
+        try:
+            response = handler(self._prepared(request, messages))
+        except Exception as error:
+            if not self._removes_refused(request, error):
+                raise
+            messages = self._outgoing(request)
+            response = handler(self._prepared(request, messages))
         return _with_update(request, messages, self._noted(request, response))
 
     async def awrap_model_call(
@@ -123,23 +132,49 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> Any:
-        """Call the model with the conversation, offloaded in a thread."""
+        """Call the model as `wrap_model_call` does, and offload in a thread."""
         messages = await in_thread(self._outgoing, request)
-        response = await handler(self._prepared(request, messages))
+        try:
+            response = await handler(self._prepared(request, messages))
+        except Exception as error:
+            if not await in_thread(self._removes_refused, request, error):
+                raise
+            messages = await in_thread(self._outgoing, request)
+            response = await handler(self._prepared(request, messages))
         return _with_update(request, messages, self._noted(request, response))
 
     def _offloaded(self, request: Any, returned: Any) -> Any:
-        before = request.state["messages"]
+        before = self._as_sent(request.state["messages"])
         pinned = self._pinned(before, [request.tool, *getattr(request.runtime, "tools", ())])
         results = [] if getattr(request.tool, "return_direct", False) else _results(returned)
         if not results:
             return returned
-        out = self._here(request.state).offload([*before, *results], pinned=pinned)
+        reply = next((message for message in reversed(before) if isinstance(message, AIMessage)), None)
+        model = None if reply is None else _name_in(reply.response_metadata, "model_name", "model")
+        out = self._here(request.state).offload([*before, *results], pinned=pinned, model=model)
         return _with_results(returned, iter(out.messages[len(before) :]))
+
+    def _as_sent(self, messages: list[Any]) -> list[Any]:
+        """Return the messages of the state as the request had them that the last reply answers."""
+        at = next((i for i in range(len(messages) - 1, -1, -1) if isinstance(messages[i], AIMessage)), None)
+        given = None if at is None else self._changed.get(messages[at].id)
+        return messages if given is None else [*given, *messages[at:]]
 
     def _outgoing(self, request: ModelRequest[Any]) -> list[Any]:
         pinned = self._pinned(request.messages, request.tools)
-        return self._here(request.state).offload(request.messages, pinned=pinned).messages
+        model = _name_in(request.model_settings, "model") or _model_name(request.model)
+        out = self._here(request.state).offload(request.messages, pinned=pinned, model=model)
+        return out.messages
+
+    def _removes_refused(self, request: ModelRequest[Any], error: Exception) -> bool:
+        """Remove all thinking if that is what the provider refused; return whether there was any."""
+        if bound_refusal(str(error)) is None:
+            return False
+        try:
+            return self._here(request.state).remove_thinking(request.messages) > 0
+        except OffloadError as failed:
+            error.add_note(f"offload could not store the thinking to remove it: {failed}")
+            return False
 
     def _pinned(self, messages: Sequence[Any], tools: Sequence[Any]) -> set[str]:
         """Return the ids of calls whose results go directly to the user."""
@@ -148,6 +183,11 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _noted(self, request: ModelRequest[Any], response: ModelResponse[Any]) -> ModelResponse[Any]:
         """Return the model's response; its usage is reported to the offloader."""
+        if [*map(id, request.messages)] != [*map(id, request.state["messages"])]:
+            given = [*request.messages]
+            self._changed.update({m.id: given for m in response.result if isinstance(m, AIMessage) and m.id})
+            for old in list(self._changed)[:-OPEN]:
+                self._changed.pop(old, None)
         for message in response.result:
             if getattr(message, "usage_metadata", None):
                 self._here(request.state).report_usage(message)
@@ -180,6 +220,16 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         return request.override(
             messages=messages, system_message=_instructed(request.system_message, self._prompt)
         )
+
+
+def _model_name(model: Any) -> str | None:
+    """Return the name of a chat model; its class decides which attribute has it."""
+    names = ("model", "model_name", "model_id")
+    return _name_in({name: getattr(model, name, None) for name in names}, *names)
+
+
+def _name_in(values: Mapping[str, Any], *keys: str) -> str | None:
+    return next((name for key in keys if isinstance(name := values.get(key), str) and name), None)
 
 
 class _RetrievalTool(BaseTool):

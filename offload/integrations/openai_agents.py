@@ -12,6 +12,7 @@ from typing import Any, Unpack
 from offload.errors import ConfigError, needs_extra
 from offload.integrations._python import as_json
 from offload.integrations._sessions import OPEN, Sessions
+from offload.messages import signed_thinking
 from offload.offloader import Offloader
 from offload.options import StoreArguments
 from offload.threads import in_thread
@@ -78,6 +79,8 @@ class RunConversation:
         self.items: list[Any] = []
         self.hooks = _UsageHooks(offloader)
         self._answered: set[str] = set()
+        # The model of the last request.
+        self._model: str | None = None
         # By the text of a result, its JSON if it is Python.
         self._as_json: dict[str, str | None] = {}
 
@@ -88,7 +91,8 @@ class RunConversation:
         tools find their conversation through it.
         """
         base = RunConfig() if base is None else base
-        return replace(base, call_model_input_filter=_InputFilter(self, base.call_model_input_filter))
+        made = _InputFilter(self, base.call_model_input_filter, base.model)
+        return replace(base, call_model_input_filter=made)
 
     def memory(self, session: Any) -> Any:
         """Return a wrapper of the SDK's `session` that stores placeholders.
@@ -119,14 +123,21 @@ class RunConversation:
         replaced: dict[str, Any] = _with_outputs(saved, outputs)
         return replaced
 
-    async def outgoing(self, items: list[Any]) -> list[Any]:
-        """Return the model input for `items`, the conversation so far."""
+    async def outgoing(self, items: list[Any], model: str | None) -> list[Any]:
+        """Return the input of the model with a name for `items`, the conversation so far."""
+        self._model = model
+        sent = await self.placed(items)
+        # What is left of a reasoning item still has the signatures.
+        return [new for old, new in zip(items, sent, strict=True) if new is old or not _is_emptied(old, new)]
+
+    async def placed(self, items: list[Any]) -> list[Any]:
+        """Return an item in the place of each of `items`, the conversation so far."""
         self.items = items
         return await self._offloaded(items)
 
     async def _offloaded(self, items: list[Any]) -> list[Any]:
         given = await in_thread(self._in_json, items)
-        sent = (await self.offloader.aoffload(given, pinned=self._answered)).messages
+        sent = (await self.offloader.aoffload(given, pinned=self._answered, model=self._model)).messages
         return [old if new is at else new for old, at, new in zip(items, given, sent, strict=True)]
 
     def _in_json(self, items: list[Any]) -> list[Any]:
@@ -152,9 +163,10 @@ class RunConversation:
 class _InputFilter:
     """Filter of the model input, through which the retrieval tools find their conversation."""
 
-    def __init__(self, conversation: RunConversation, first: Any) -> None:
+    def __init__(self, conversation: RunConversation, first: Any, model: Any) -> None:
         self.conversation = conversation
         self._first = first
+        self._model = model
         self._warned: set[str] = set()
 
     async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
@@ -165,7 +177,8 @@ class _InputFilter:
             self._warn(data.agent.name)
             return model_input
         instructions = "\n\n".join(filter(None, [model_input.instructions, self.conversation.prompt]))
-        return ModelInputData(await self.conversation.outgoing(model_input.input), instructions)
+        model = _model_name(self._model or data.agent.model)
+        return ModelInputData(await self.conversation.outgoing(model_input.input, model), instructions)
 
     def _warn(self, agent: str) -> None:
         if agent not in self._warned:
@@ -197,8 +210,10 @@ class _Memory:
         options = {} if wrapper is None else {"wrapper": wrapper}
         # After an approval in another process, a result comes without the call that names its tool.
         before = self._conversation.items or await self._session.get_items(**options)
-        kept = await self._conversation.outgoing([*before, *items])
-        await self._session.add_items(kept[len(before) :], **options)
+        placed = (await self._conversation.placed([*before, *items]))[len(before) :]
+        # Thinking is left out whenever it is sent.
+        kept = [old if _is_emptied(old, new) else new for old, new in zip(items, placed, strict=True)]
+        await self._session.add_items(kept, **options)
 
 
 async def _answer(name: str, context: ToolContext[Any], arguments: str) -> str:
@@ -212,6 +227,17 @@ async def _answer(name: str, context: ToolContext[Any], arguments: str) -> str:
 def _is_retrieval_tool(tool: Any) -> bool:
     function = getattr(tool, "on_invoke_tool", None)
     return isinstance(function, partial) and function.func is _answer
+
+
+def _model_name(model: Any) -> str | None:
+    """Return the name of a model, which may be all that is given of it."""
+    name = model if isinstance(model, str) else getattr(model, "model", None)
+    return name if isinstance(name, str) else None
+
+
+def _is_emptied(old: Any, new: Any) -> bool:
+    """Return whether signed thinking was left out of an item."""
+    return bool(signed_thinking(old)) and not signed_thinking(new)
 
 
 def _has_text(item: Any) -> bool:

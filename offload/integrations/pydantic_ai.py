@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, Unpack
 
+from pydantic import TypeAdapter
+
 from offload.errors import CorruptError, needs_extra
+from offload.integrations._blocks import paired
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._sessions import Sessions
 from offload.layout import FILE
@@ -22,6 +25,10 @@ with needs_extra("pydantic-ai"):
     from pydantic_ai import messages as sdk
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.toolsets import FunctionToolset
+
+# The field of a block of signed thinking with all that the framework keeps of it.
+_PART = "part"
+_THINKING = TypeAdapter(sdk.ThinkingPart)
 
 __all__ = ["OffloadCapability", "OffloadOverflowStore"]
 
@@ -82,22 +89,27 @@ class OffloadCapability(AbstractCapability[Any]):
         )
         if reply is not None:
             self.offloader(ctx.conversation_id).report_usage(reply)
-        request_context.messages = await self._offloaded(ctx, before, ctx.messages)
+        model = request_context.model.model_name
+        request_context.messages = await self._offloaded(ctx, before, ctx.messages, model)
         return request_context
 
     async def after_run(self, ctx: RunContext[Any], *, result: Any) -> Any:
         """Offload results that the model has not seen, as of a run that waits for deferred tool calls."""
         history = result.all_messages()
         if history and isinstance(history[-1], sdk.ModelRequest):
-            await self._offloaded(ctx, list(history), history)
+            await self._offloaded(ctx, list(history), history, ctx.model.model_name)
         return result
 
     async def _offloaded(
-        self, ctx: RunContext[Any], before: list[sdk.ModelMessage], history: list[sdk.ModelMessage]
+        self,
+        ctx: RunContext[Any],
+        before: list[sdk.ModelMessage],
+        history: list[sdk.ModelMessage],
+        model: str,
     ) -> list[sdk.ModelMessage]:
         """Return messages with placeholders, which replace them in the run's history too."""
         converted = [_blocks_of(message) for message in before]
-        out = await self.offloader(ctx.conversation_id).aoffload(converted)
+        out = await self.offloader(ctx.conversation_id).aoffload(converted, model=model)
         after = list(map(_message_of, before, converted, out.messages))
         changed = {id(old): new for old, new in zip(before, after, strict=True) if new is not old}
         if changed:
@@ -118,12 +130,28 @@ def _blocks_of(message: sdk.ModelMessage) -> dict[str, Any]:
 def _message_of(message: sdk.ModelMessage, old: dict[str, Any], new: dict[str, Any]) -> sdk.ModelMessage:
     if new is old:
         return message
+    if isinstance(message, sdk.ModelResponse):
+        return replace(message, parts=[*_response_parts(message, old, new)])
     old_blocks, new_blocks, parts = iter(old["content"]), iter(new["content"]), []
     for part in message.parts:
         count = len(_part_blocks(part))
         blocks = list(islice(new_blocks, count))
         parts.append(part if blocks == list(islice(old_blocks, count)) else _with_blocks(part, blocks))
     return replace(message, parts=parts)
+
+
+def _response_parts(
+    response: sdk.ModelResponse, old: dict[str, Any], new: dict[str, Any]
+) -> Iterator[sdk.ModelResponsePart]:
+    """Yield the parts of a response, each of which is one block."""
+    for index, block in paired(old, new):
+        if index is not None:
+            part = response.parts[index]
+            yield part if block == old["content"][index] else _with_blocks(part, [block])
+        elif _PART in block:
+            yield _THINKING.validate_python(block[_PART])
+        else:
+            yield sdk.TextPart(block["text"])
 
 
 def _part_blocks(part: Any) -> list[dict[str, Any]]:
@@ -139,8 +167,13 @@ def _part_blocks(part: Any) -> list[dict[str, Any]]:
             content = [_result_block(i, each) for i, each in enumerate(_contents(part))]
             return [result_block(part.tool_call_id, content, is_error=part.outcome != "success")]
         case sdk.ThinkingPart():
-            return [fixed_block(part.content)]
+            return [_thinking_block(part)]
     return [fixed_block()]
+
+
+def _thinking_block(part: sdk.ThinkingPart) -> dict[str, Any]:
+    block = fixed_block(part.content, part.signature)
+    return {**block, _PART: _THINKING.dump_python(part, mode="json")} if part.signature else block
 
 
 def _with_blocks(part: Any, blocks: list[dict[str, Any]]) -> Any:

@@ -132,7 +132,8 @@ class _Conversation:
         messages, content = event.agent.messages, event.message["content"]
         self._kept.update(_strands_own([*messages[-1:], event.message]))
         copied = {**event.message, "content": list(content)}
-        out = await self.offloader.aoffload([*messages, copied], pinned=self._kept)
+        model = _model_name(event.agent.model)
+        out = await self.offloader.aoffload([*messages, copied], pinned=self._kept, model=model)
         content[:] = out.messages[-1]["content"]
 
     async def offload_pending(self, event: AfterInvocationEvent) -> None:
@@ -141,7 +142,8 @@ class _Conversation:
         pending = getattr(state, "pending_tool_execution", None)
         if results := getattr(pending, "completed_tool_results", None):
             message = {"role": "user", "content": [{"toolResult": result} for result in results]}
-            out = await self.offloader.aoffload([*event.agent.messages, message], pinned=self._kept)
+            given, model = [*event.agent.messages, message], _model_name(event.agent.model)
+            out = await self.offloader.aoffload(given, pinned=self._kept, model=model)
             state.set_pending_tool_results([part["toolResult"] for part in out.messages[-1]["content"]])
 
     async def prepared(self, context: InvokeModelContext) -> InvokeModelContext:
@@ -150,9 +152,16 @@ class _Conversation:
             self._is_scanned = True
         replies = (message for message in reversed(context.messages) if message["role"] == "assistant")
         self.offloader.report_usage((next(replies, None) or {}).get("metadata"))
-        out = await self.offloader.aoffload(context.messages, pinned=self._kept)
+        model = _model_name(context.model)
+        out = await self.offloader.aoffload(context.messages, pinned=self._kept, model=model)
         system = _instructed(context.system_prompt, self.offloader.prompt())
         return context.replace(messages=out.messages, system_prompt=system)
+
+
+def _model_name(model: Any) -> str | None:
+    config = model.get_config()
+    name = config.get("model_id") if isinstance(config, Mapping) else None
+    return name if isinstance(name, str) else None
 
 
 def _strands_own(messages: Iterable[Any]) -> Iterator[str]:

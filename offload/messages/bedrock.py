@@ -79,9 +79,10 @@ class BedrockAdapter(MessageAdapter):
         return {"role": "user", "content": [{"text": text}]}
 
 
-def fixed_block(text: str = "") -> dict[str, Any]:
-    """Return a block that is counted but never offloaded."""
-    return {"reasoningContent": {"reasoningText": {"text": text}}}
+def fixed_block(text: str = "", signature: str | None = None) -> dict[str, Any]:
+    """Return a block that is counted but never offloaded; with a signature, it is signed thinking."""
+    signed = {} if signature is None else {"signature": signature}
+    return {"reasoningContent": {"reasoningText": {"text": text, **signed}}}
 
 
 def call_block(call: Any, name: Any, arguments: Any) -> dict[str, Any]:

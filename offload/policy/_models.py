@@ -60,8 +60,9 @@ MODELS: Sequence[KnownModels] = (
     KnownModels((r"deepseek-[\w.-]+",), binds=False, source=_DEEPSEEK, as_of="2026-10"),
 )
 
-# Before a model's name: a provider or a region; behind it: a date, a version, the size of the window.
-_PREFIX = r"(?:.*[/.:])?"
+# Before a model's name: a provider or a region; behind it: a date, a version, the size of the window. A list
+# of models, of which any may answer, is no name.
+_PREFIX = r"(?:[^,\s]*[/.:])?"
 _SUFFIX = r"(?:[-@](?:\d{8}|\d{4}-\d\d-\d\d|latest|v\d+(?::\d+)?)|:\d+|\[1m\])*"
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from binding import Binding, BoundError
 from frameworks.scenario import Call, Script
 
 CLEARED = "[cleared]"
@@ -17,14 +18,19 @@ CLEARED = "[cleared]"
 class Server(ThreadingHTTPServer):
     """Answers as `script` says.
 
-    `requests` holds the bodies that it was sent, each with all messages of its thread.
+    `requests` holds the bodies that it was sent, each with all messages of its thread. With a `binding`, each
+    answer begins with signed thinking, all that comes back is checked, and `refusals` says what failed. Some
+    of it is not shown, if it `redacts`.
     """
 
     daemon_threads = True
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, binding: Binding | None = None, *, redacts: bool = True) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.script = script
+        self.binding = binding
+        self.redacts = redacts
+        self.refusals: list[str] = []
         self.requests: list[Any] = []
         self.threads: dict[str, list[Any]] = {}
 
@@ -34,6 +40,7 @@ class Server(ThreadingHTTPServer):
 
     def answer(self, request: Any) -> Any:
         self.requests.append(request)
+        thinking = self._thinking(request)
         if (request.get("thread") or {}).get("type") == "continue":
             request["messages"][:0] = self.threads[request["thread"]["previous_message_id"]]
         held = [*request["messages"]]
@@ -41,14 +48,14 @@ class Server(ThreadingHTTPServer):
         said = self.script.reply(texts_of(request["messages"]))
         read, written = self.script.usage()
         name = f"msg_{len(self.requests)}"
-        self.threads[name] = [*held, {"role": "assistant", "content": _blocks(said)}]
+        self.threads[name] = [*held, {"role": "assistant", "content": [*thinking, *_blocks(said)]}]
         edit = {"type": "clear_tool_uses_20250919", "cleared_tool_uses": count, "cleared_input_tokens": 1}
         return {
             "id": name,
             "type": "message",
             "role": "assistant",
-            "model": "scripted",
-            "content": _blocks(said),
+            "model": request.get("model", "scripted"),
+            "content": [*thinking, *_blocks(said)],
             "stop_reason": "end_turn" if isinstance(said, str) else "tool_use",
             "stop_sequence": None,
             "usage": {
@@ -60,16 +67,36 @@ class Server(ThreadingHTTPServer):
             **({"context_management": {"applied_edits": [edit]}} if count else {}),
         }
 
+    def _thinking(self, request: Any) -> list[Any]:
+        """Return the thinking of the answer to a request: shown, not shown, or with an empty text."""
+        if self.binding is None:
+            return []
+        sent = {"system": request.get("system", ""), "tools": request.get("tools", ())}
+        self.binding.check(request["messages"], **sent)
+        number = len(self.requests)
+        signatures = self.binding.sign(request["messages"], **sent, blocks=1 + (number % 3 == 0))
+        return [self._thought(number + n, signature) for n, signature in enumerate(signatures)]
+
+    def _thought(self, number: int, signature: str) -> Any:
+        if self.redacts and number % 4 == 1:
+            return {"type": "redacted_thinking", "data": signature}
+        return {"type": "thinking", "thinking": "So." if number % 2 else "", "signature": signature}
+
 
 class _Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        message = self.server.answer(request)
-        is_stream = request.get("stream")
+        try:
+            status, message = 200, self.server.answer(request)
+        except BoundError as refusal:
+            self.server.refusals.append(str(refusal))
+            error = {"type": "invalid_request_error", "message": str(refusal)}
+            status, message = 400, {"type": "error", "error": error}
+        is_stream = request.get("stream") and status < 400  # the first status of an error
         body = _events(message) if is_stream else json.dumps(message)
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Type", "text/event-stream" if is_stream else "application/json")
         self.send_header("Content-Length", str(len(body.encode())))
         self.end_headers()
@@ -79,9 +106,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(script: Script) -> Iterator[Server]:
+def serving(script: Script, binding: Binding | None = None, *, redacts: bool = True) -> Iterator[Server]:
     """Run a server for as long as the block takes."""
-    with Server(script) as server:
+    with Server(script, binding, redacts=redacts) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         try:
             yield server
@@ -138,17 +165,25 @@ def _events(message: Any) -> str:
         {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
     ]
     for index, block in enumerate(message["content"]):
-        if block["type"] == "text":
-            start, delta = {**block, "text": ""}, {"type": "text_delta", "text": block["text"]}
-        else:
-            start = {**block, "input": {}}
-            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
-        events += [
-            {"type": "content_block_start", "index": index, "content_block": start},
-            {"type": "content_block_delta", "index": index, "delta": delta},
-            {"type": "content_block_stop", "index": index},
-        ]
+        start, deltas = _parts(block)
+        events.append({"type": "content_block_start", "index": index, "content_block": start})
+        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        events.append({"type": "content_block_stop", "index": index})
     ended = {"stop_reason": message["stop_reason"], "stop_sequence": None}
     events.append({"type": "message_delta", "delta": ended, "usage": {"output_tokens": 1}})
     events.append({"type": "message_stop"})
     return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+
+
+def _parts(block: Any) -> tuple[Any, list[Any]]:
+    """Return a block as a stream begins it, and what follows."""
+    match block["type"]:
+        case "text":
+            return {**block, "text": ""}, [{"type": "text_delta", "text": block["text"]}]
+        case "thinking":
+            shown = [{"type": "thinking_delta", "thinking": block["thinking"]}] if block["thinking"] else []
+            signed = {"type": "signature_delta", "signature": block["signature"]}
+            return {**block, "thinking": "", "signature": ""}, [*shown, signed]
+        case "redacted_thinking":
+            return block, []
+    return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}]

@@ -85,6 +85,7 @@ def test_a_new_process_sends_what_the_first_would_have_sent() -> None:
         ("claude-opus-5-5", "append_only"),
         ("eu.anthropic.claude-sonnet-5-5", "append_only"),
         ("somebody's model", "append_only"),
+        ("fallback:claude-opus-5-5,us.anthropic.claude-sonnet-4-5", "append_only"),
         ("claude-opus-5", "editable"),
         ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", "editable"),
         ("anthropic/claude-haiku-4.5", "editable"),

@@ -19,8 +19,9 @@ from binding import Binding, BoundError
 
 # Tools of a run: one that reads files, which other policies show first, and one that does not.
 TOOLS = ("read_report", "query_sales")
-# Tokens of a result decide what happens to it.
+# Some results are small, some large.
 LINES = (5, 120, 30, 700)
+# The replies of a run.
 CALLS = 6
 
 
@@ -44,7 +45,6 @@ class Server(ThreadingHTTPServer):
         self.refused: list[str] = []
         self.model = model
         self.redacts = redacts
-        self._calls = 0
 
     @property
     def url(self) -> str:
@@ -67,15 +67,14 @@ class Server(ThreadingHTTPServer):
         except KeyError as error:
             self.refused.append(f"unknown signature {error}")
             return 400, _failed(str(error))
-        signatures = self.binding.sign(request["messages"], **given) if len(self.requests) % 5 != 2 else []
-        content = [self._thinking(signature) for signature in signatures]
-        if self._calls % CALLS == CALLS - 1:
-            content.append({"type": "text", "text": f"The answer {self._calls}."})
+        reply = sum(message["role"] == "assistant" for message in request["messages"])
+        signatures = self.binding.sign(request["messages"], **given) if reply % 5 != 2 else []
+        content = [self._thinking(signature, reply) for signature in signatures]
+        if reply % CALLS == CALLS - 1 or not given["tools"]:
+            content.append({"type": "text", "text": f"The answer {reply}."})
         else:
-            name = TOOLS[self._calls % len(TOOLS)]
-            use = {"type": "tool_use", "id": f"toolu_{self._calls}", "name": name}
-            content.append({**use, "input": {"n": self._calls}})
-        self._calls += 1
+            use = {"type": "tool_use", "id": f"toolu_{reply}", "name": TOOLS[reply % len(TOOLS)]}
+            content.append({**use, "input": {"n": reply}})
         stop = "end_turn" if content[-1]["type"] == "text" else "tool_use"
         return 200, {
             "id": f"msg_{len(self.requests)}",
@@ -88,10 +87,10 @@ class Server(ThreadingHTTPServer):
             "usage": {"input_tokens": 10, "output_tokens": 10},
         }
 
-    def _thinking(self, signature: str) -> dict[str, Any]:
-        if self.redacts and self._calls % 4 == 3:
+    def _thinking(self, signature: str, reply: int) -> dict[str, Any]:
+        if self.redacts and reply % 4 == 3:
             return {"type": "redacted_thinking", "data": signature}
-        return {"type": "thinking", "thinking": f"I call number {self._calls}.", "signature": signature}
+        return {"type": "thinking", "thinking": f"I call number {reply}.", "signature": signature}
 
 
 class _Handler(BaseHTTPRequestHandler):

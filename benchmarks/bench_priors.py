@@ -24,7 +24,7 @@ _AGES = (1, 4, 8, 16, 32)
 _HIDDEN = (0, 500, 1500, 4000, 10**9)
 _RULE = Rule(min_chars=1000, after_turns=1)
 _KINDS = ("tool_result", "tool_call", "user_message")
-EVERYTHING = OffloadPolicy(types=dict.fromkeys(_KINDS, _RULE), max_view_tokens=None)
+EVERYTHING = OffloadPolicy(types=dict.fromkeys(_KINDS, _RULE), max_view_tokens=None, history="editable")
 
 
 class Text(NamedTuple):

@@ -28,9 +28,11 @@ def figures(is_quick: bool) -> Iterator[Figure]:
         return
     if is_quick:
         transcripts = transcripts[:: max(1, len(transcripts) // _QUICK_TRANSCRIPTS)]
-    yield from _offload_all(transcripts, "default policy", OffloadPolicy(), _AT_REST_BUDGET)
+    # A whole conversation at once counts as sent.
+    default = OffloadPolicy(history="editable")
+    yield from _offload_all(transcripts, "default policy", default, _AT_REST_BUDGET)
     # In small records the header outweighs the content; the budget does not apply to them.
-    everything = OffloadPolicy(types={"tool_result": Rule(min_tokens=200)})
+    everything = OffloadPolicy(types={"tool_result": Rule(min_tokens=200)}, history="editable")
     yield from _offload_all(transcripts, "200 tokens or more", everything, None)
 
 

@@ -191,7 +191,12 @@ class Offloading:
         self._now = 0.0
         url, session = (store, recording.transcript.name) if store else ("memory://", "simulation")
         self.offloader = Offloader(
-            url, session=session, policy=policy, on_error="raise", clock=lambda: self._now
+            url,
+            session=session,
+            policy=policy,
+            on_error="raise",
+            clock=lambda: self._now,
+            model=recording.transcript.model,
         )
         definitions = json.dumps(self.offloader.tools.definitions("anthropic"), ensure_ascii=False)
         self.tools = tokens_of(definitions + self.offloader.prompt())

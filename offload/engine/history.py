@@ -170,9 +170,10 @@ class History:
         self._output: list[Any] = []
         self._output_seen: list[Any] = []
         # How many messages this turn kept, and the others as they were.
-        self._kept = self.keys_checked = 0
+        self._kept = self.keys_checked = self._next_watched = 0
         self._dropped = _Dropped([], [], [])
         self.thinking_at: list[int] = []
+        self._replied_at: list[int] = []
         # Items that may still be replaced, and numbers of those that may be only together with others; of
         # these the ones that a sweep may replace, and what they free.
         self._open: dict[int, Slot] = {}
@@ -189,7 +190,6 @@ class History:
         # How many texts of the list are the placeholder of each ref.
         self._standing: Counter[str] = Counter()
         self._new_standing: list[tuple[Item, str]] = []
-        self._next_watched = 0
 
     def __len__(self) -> int:
         return len(self.states)
@@ -240,6 +240,8 @@ class History:
         self._seen.append(look(message))
         if state.thinking:
             self.thinking_at.append(len(self.states))
+        if state.role == "assistant":
+            self._replied_at.append(len(self.states))
         self.states.append(state)
         for same in (self.messages, self._output, self._output_seen):
             same.append(message)
@@ -269,10 +271,12 @@ class History:
     @property
     def fresh(self) -> int:
         """Index of the first message after the model's last reply: those before it were sent."""
-        index = len(self.states)
-        while index and self.states[index - 1].role != "assistant":
-            index -= 1
-        return index
+        return self._replied_at[-1] + 1 if self._replied_at else 0
+
+    @property
+    def is_within_turn(self) -> bool:
+        """Whether the model goes on with its turn: the latest messages have results of its tool calls."""
+        return any(slot.item.item_type == "tool_result" for slot in self.since(self.fresh))
 
     def thinking_from(self, index: int) -> list[int]:
         """Return the indices of the messages from `index` on whose signed thinking is sent."""
@@ -552,7 +556,8 @@ class History:
         del self._numbers[at:], self._infos[at:]
         del self.states[length:], self.messages[length:], self._seen[length:]
         del self._output[length:], self._output_seen[length:]
-        del self.thinking_at[bisect_left(self.thinking_at, length) :]
+        for places in (self.thinking_at, self._replied_at):
+            del places[bisect_left(places, length) :]
         if self.plan is not None:
             self.plan.truncate(length)
 

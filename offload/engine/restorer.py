@@ -12,7 +12,7 @@ from offload.engine.results import Missing, Restored
 from offload.engine.rows import Row, put_back, read_rows
 from offload.engine.thinking import RemovedThinking
 from offload.errors import CorruptError, ExpiredError, MessageError, NotFoundError, OffloadError, StoreError
-from offload.messages import Item, scan_of
+from offload.messages import Item, role_or_none, scan_of
 from offload.placeholder import NOTICE_TOOL, notice_number
 from offload.record import Header, RecordInfo, decode_text
 from offload.session import Session
@@ -82,16 +82,31 @@ class Restorer:
         undoing.open(places)
         while notices := [(place.notice, place) for place in places if place.notice is not None]:
             places = undoing.expand(*max(notices, key=lambda pair: pair[0][:2]), places)
-        self._thinking.load()
+        thinking = self._load_thinking(undoing, places)
         restored = Restored(self._thinking.restored([place.message for place in places]))
         restored.missing.extend(
             Missing(index, item.block, ref, error)
             for index, place in enumerate(places)
             for item, ref, error in place.missing
         )
+        if thinking is not None:
+            restored.missing.append(Missing(0, None, "", thinking))
         if restored.missing and not keeps_missing:
             raise self._unresolved(restored)
         return restored
+
+    def _load_thinking(self, undoing: _Undoing, places: Sequence[_Place]) -> OffloadError | None:
+        """Read the thinking that other processes removed; return why that failed, if it did.
+
+        It leaves no text behind that would name its record.
+        """
+        try:
+            if any(role_or_none(place.message) == "assistant" for place in places):
+                undoing.list_records()
+                self._thinking.load()
+        except OffloadError as error:
+            return error
+        return None
 
     def _unresolved(self, restored: Restored) -> OffloadError:
         """Return the error that names the placeholders that remain, the session and the store."""
@@ -121,6 +136,13 @@ class _Undoing:
         self._outcomes: dict[Standing, _Outcome] = {}
         self._code_calls = set[str]()
         self._is_listed = False
+
+    def list_records(self) -> None:
+        """Read the listing of the session, once. Raises `StoreError`."""
+        if not self._is_listed:
+            # Another writer may have stored a known item under another key as well.
+            self._session.catalog.load()
+            self._is_listed = True
 
     def open(self, places: Sequence[_Place]) -> None:
         """Undo the placeholders in messages, then those in the texts that took their place; read notices."""
@@ -192,10 +214,7 @@ class _Undoing:
         if not unknown:
             return
         try:
-            if not self._is_listed:
-                # Another writer may have stored a known item under another key as well.
-                self._session.catalog.load()
-                self._is_listed = True
+            self.list_records()
         except StoreError as error:
             for key, (item, _) in unknown.items():
                 self._outcomes[key] = None if self._recognition.is_plain(item) else error

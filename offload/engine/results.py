@@ -159,12 +159,13 @@ class OffloadOutcome(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A placeholder or a notice that could not be restored.
+    """A placeholder, a notice or removed thinking that could not be restored.
 
     Attributes:
         message: index of its message in the restored list, in which notices before it may be restored.
         block: its block in that message, as in `ItemFacts`.
-        ref: the id in it; empty if the renderer found none.
+        ref: the id in it; empty if the renderer found none, and for removed thinking, which may be missing
+            from any message.
         error: `NotFoundError` if no record of the session has this placeholder, `ExpiredError` if the record
             was deleted, `CorruptError` if it is damaged, `StoreError` if the store failed, `MessageError` if
             a notice shares its message with other content.

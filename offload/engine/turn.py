@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from offload.policy import Sweep
 
 VETO = "kept by should_offload"
+WAITS = "it leaves at the end of the model's turn, with the thinking after it"
 SHOWN_ELSEWHERE = "an equal item was sent in full"
 NOT_YET = "offloading it is not expected to lower the cost yet"
 # The beginnings of reasons whose error was reported.
@@ -305,6 +306,8 @@ class Turn:
             decision = self._by_cost(decision, slot.pays)
         if self._is_bound and decision.action == "offload" and self._is_shown_elsewhere(slot):
             decision = replace(decision, action="keep", reason=SHOWN_ELSEWHERE, is_below=False)
+        if decision.action == "offload" and self._waits_for_turn(slot):
+            decision = replace(decision, action="wait", reason=f"{decision.reason}; {WAITS}")
         if slot.problem is not None and not slot.is_foreign:
             return replace(decision, action="keep", reason=slot.problem, is_below=False, is_exempt=True)
         if slot.claim is None or slot.proof is None:
@@ -322,6 +325,16 @@ class Turn:
         return slot.stored is None and any(
             twin.at < self._history.fresh and not twin.is_replaced for twin in self._history.equal_to(slot)
         )
+
+    def _waits_for_turn(self, slot: Slot) -> bool:
+        """Return whether an item that was sent is too large, and leaves when the model's turn has ended.
+
+        The thinking behind it leaves too, and the model needs that of its turn.
+        """
+        if slot.stored is not None or not self._is_sent(slot):
+            return False
+        rule = self._judge.policy.rule_for(slot.decision.item, self._readers)
+        return not rule.keep_recent and self._history.is_within_turn
 
     def _by_cost(self, decision: Decision, pays: str | None) -> Decision:
         """Return the decision on an item that the cost decides about; `pays` is why it is offloaded."""

@@ -142,3 +142,39 @@ def test_thinking_that_a_provider_refused_is_left_out_from_then_on() -> None:
     provider.check(later.messages)
     assert later.messages[-2] == messages[-2]
     assert off.restore(later.messages) == messages
+
+
+def test_what_was_sent_above_the_ceiling_leaves_at_the_end_of_the_models_turn() -> None:
+    provider = Binding()
+    task = {"role": "user", "content": "go"}
+    huge = result(0, 300_000)
+    messages = [task, reply(0, provider.sign([task])), huge, reply(1, [])]
+    messages[3]["content"].insert(
+        0, {"type": "thinking", "thinking": "", "signature": provider.sign(messages[:3])[0]}
+    )
+    messages.append(result(1, 300))
+    off = Offloader("memory://", session="s")
+    within = off.offload(messages)
+    provider.check(within.messages)
+    assert within.messages[2] == huge
+    assert [type(error).__name__ for error in within.errors] == ["AboveCeilingError"]
+
+    messages += [{"role": "assistant", "content": "done"}, {"role": "user", "content": "and now?"}]
+    out = off.offload(messages)
+    provider.check(out.messages)
+    assert [record.tool_use_id for record in out.records] == ["toolu_0"]
+    assert out.history.thinking_removed == 1
+    assert out.messages[1] == messages[1], "thinking before the change stays"
+    assert Offloader(off.store, session="s").offload(messages).messages == out.messages
+    assert Offloader(off.store, session="s").restore(out.messages) == messages
+
+
+def test_restore_on_another_machine_returns_thinking_from_a_list_without_placeholders() -> None:
+    provider = Binding()
+    messages = [{"role": "user", "content": "go"}, reply(0, provider.sign([])), result(0, 300)]
+    off = Offloader("memory://", session="s")
+    off.offload(messages)
+    assert off.remove_thinking(messages) == 1
+    sent = off.offload(messages).messages
+    assert sent[1]["content"] == messages[1]["content"][1:]
+    assert Offloader(off.store, session="s").restore(sent) == messages

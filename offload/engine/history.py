@@ -150,6 +150,7 @@ class History:
         calls: the tool calls by id; their arguments are those in the messages.
         tokens: tokens of all texts as they were passed; the replacements free `tokens_freed`.
         thinking_at: indices of the messages with signed thinking.
+        unremoved: the first message that changed before thinking that could not be stored and removed yet.
         keys_checked: how many blocks of thinking were removed when all messages were last compared with them.
         plan: decides which items are offloaded by expected cost; None if none are.
     """
@@ -171,6 +172,7 @@ class History:
         self._output_seen: list[Any] = []
         # How many messages this turn kept, and the others as they were.
         self._kept = self.keys_checked = self._next_watched = 0
+        self.unremoved: int | None = None
         self._dropped = _Dropped([], [], [])
         self.thinking_at: list[int] = []
         self._replied_at: list[int] = []

@@ -384,13 +384,19 @@ class Turn:
         history = self._history
         late = [s for s in history.open_slots() if s.is_leaving and s.stored is None and self._is_sent(s)]
         edited = history.edited_before_thinking() if self._is_bound else None
-        changes = [slot.at + 1 for slot in late] + ([] if edited is None else [edited])
+        # What could not be stored in an earlier turn is tried again.
+        edits = [at for at in (edited, history.unremoved) if at is not None]
+        history.unremoved = min(edits, default=None)
+        changes = [slot.at + 1 for slot in late] + edits
         indices = history.thinking_from(min(changes)) if changes else []
         if not indices:
+            history.unremoved = None
             return 0
         try:
-            cause = f"messages[{min(changes) - (edited is None)}] changed"
-            return self._thinking.remove(history.messages, indices, cause)
+            cause = f"messages[{min(changes) - (not edits)}] changed"
+            blocks = self._thinking.remove(history.messages, indices, cause)
+            history.unremoved = None
+            return blocks
         except OffloadError as error:
             self._failures.report(error)
             for slot in late:

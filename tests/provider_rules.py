@@ -49,7 +49,7 @@ def check_responses(items: Sequence[Any], followers: dict[str, str]) -> None:
         leader = leaders.get(name)
         if leader and (not index or items[index - 1].get("id") != leader):
             raise RefusedError(
-                f"Item '{name}' of type '{kind}' was provided without its required 'reasoning' item: '{leader}'."
+                f"Item '{name}' of type '{kind}' was provided without its required 'reasoning' item."
             )
     called = {item["call_id"] for item in items if item.get("type") == "function_call"}
     answered = {item["call_id"] for item in items if item.get("type") == "function_call_output"}

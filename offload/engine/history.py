@@ -155,6 +155,8 @@ class History:
         plan: decides which items are offloaded by expected cost; None if none are.
     """
 
+    unremoved: int | None = None
+
     def __init__(self, plan: CostPlan[Slot] | None = None) -> None:
         self.plan = plan
         self.calls: dict[CallId, Call] = {}
@@ -172,7 +174,6 @@ class History:
         self._output_seen: list[Any] = []
         # How many messages this turn kept, and the others as they were.
         self._kept = self.keys_checked = self._next_watched = 0
-        self.unremoved: int | None = None
         self._dropped = _Dropped([], [], [])
         self.thinking_at: list[int] = []
         self._replied_at: list[int] = []

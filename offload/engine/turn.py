@@ -395,13 +395,13 @@ class Turn:
         try:
             cause = f"messages[{min(changes) - (not edits)}] changed"
             blocks = self._thinking.remove(history.messages, indices, cause)
-            history.unremoved = None
-            return blocks
         except OffloadError as error:
             self._failures.report(error)
             for slot in late:
                 history.keep(slot, f"{NOT_OFFLOADED}{error}")
             return 0
+        history.unremoved = None
+        return blocks
 
     def _leave_out(self, known: int) -> list[int]:
         """Note the messages whose thinking was removed, and return their indices."""

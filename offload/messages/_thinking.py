@@ -155,7 +155,7 @@ def _with_blocks(message: Any, place: Path, blocks: list[Any]) -> Any:
 
 
 def _block_for(holder: Any, name: str, block: Any) -> Any:
-    """Return a block as the field `name` of its holder has it: a record has data, an SDK's object has objects."""
+    """Return a block of a record as an object, if the field `name` of its holder has objects."""
     field = getattr(type(holder), "model_fields", {}).get(name)
     if field is None or not isinstance(block, dict):
         return block

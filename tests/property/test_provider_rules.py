@@ -74,7 +74,9 @@ class Converse(Provider):
             reply = {"role": "assistant", "content": [*thinking, {"text": f"answer {self.next()}"}]}
             return [reply, *self.ask()]
         calls = self.calls(step)
-        uses = [{"toolUse": {"toolUseId": f"c{n}", "name": TOOLS[n % 3], "input": {"n": n}}} for n, _ in calls]
+        uses = [
+            {"toolUse": {"toolUseId": f"c{n}", "name": TOOLS[n % 3], "input": {"n": n}}} for n, _ in calls
+        ]
         results = [{"toolResult": {"toolUseId": f"c{n}", "content": [{"text": got}]}} for n, got in calls]
         return [{"role": "assistant", "content": [*thinking, *uses]}, {"role": "user", "content": results}]
 
@@ -92,10 +94,15 @@ class Responses(Provider):
 
     def step(self, sent: list[Any], step: Step) -> list[Any]:  # noqa: ARG002 # nothing before it is checked
         n = self.next()
-        reasoning = {"type": "reasoning", "id": f"rs_{n}", "summary": [], "encrypted_content": f"gAAA{n}"}
+        reasoning: dict[str, Any] = {
+            "type": "reasoning",
+            "id": f"rs_{n}",
+            "summary": [],
+            "encrypted_content": f"gAAA{n}",
+        }
         if step.is_question:
             said = [{"type": "output_text", "text": "answer"}]
-            made = [{"type": "message", "id": f"msg_{n}", "role": "assistant", "content": said}]
+            made: list[Any] = [{"type": "message", "id": f"msg_{n}", "role": "assistant", "content": said}]
         else:
             calls = self.calls(step)
             made = [
@@ -108,7 +115,10 @@ class Responses(Provider):
             made.insert(0, reasoning)
         if step.is_question:
             return [*made, *self.ask()]
-        return [*made, *({"type": "function_call_output", "call_id": f"c{c}", "output": got} for c, got in calls)]
+        return [
+            *made,
+            *({"type": "function_call_output", "call_id": f"c{c}", "output": got} for c, got in calls),
+        ]
 
 
 class Gemini(Provider):
@@ -126,7 +136,9 @@ class Gemini(Provider):
         if step.is_question:
             return [{"role": "model", "parts": [{"text": "answer", "thoughtSignature": "t"}]}, *self.ask()]
         calls = self.calls(step)
-        parts: list[Any] = [{"functionCall": {"id": f"c{n}", "name": TOOLS[n % 3], "args": {"n": n}}} for n, _ in calls]
+        parts: list[Any] = [
+            {"functionCall": {"id": f"c{n}", "name": TOOLS[n % 3], "args": {"n": n}}} for n, _ in calls
+        ]
         self.signatures[parts[0]["functionCall"]["id"]] = f"signature {calls[0][0]}"
         parts[0]["thoughtSignature"] = f"signature {calls[0][0]}"
         responses = [

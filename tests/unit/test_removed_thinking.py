@@ -1,4 +1,4 @@
-"""The record of removed thinking: in every codec, under redaction and failure, in listings, copies and forks."""
+"""The record of removed thinking: in each codec, under redaction and failure, in listings and copies."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from offload import Offloader, OffloadStore, open_store
 from offload.testing import FaultyStore
 from offload.transfer import copy
+
 
 @pytest.fixture
 def store() -> OffloadStore:
@@ -25,7 +26,10 @@ def conversation() -> list[Any]:
         thinking = {"type": "thinking", "thinking": f"the password is hunter{n}", "signature": signature}
         call = {"type": "tool_use", "id": f"toolu_{n}", "name": "Bash", "input": {"command": f"run {n}"}}
         result = {"type": "tool_result", "tool_use_id": f"toolu_{n}", "content": f"{n}: value\n" * 900}
-        messages += [{"role": "assistant", "content": [thinking, call]}, {"role": "user", "content": [result]}]
+        messages += [
+            {"role": "assistant", "content": [thinking, call]},
+            {"role": "user", "content": [result]},
+        ]
     return messages
 
 

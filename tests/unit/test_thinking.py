@@ -69,7 +69,10 @@ CARRIERS: dict[str, tuple[Any, int]] = {
     "anthropic, SDK message": (reply(*SDK), 2),
     "anthropic, SDK message, thinking alone": (reply(SDK[0]), 1),
     "bedrock": (assistant(CONVERSE, {"toolUse": {"toolUseId": "c", "name": "Read", "input": {}}}), 1),
-    "bedrock, redacted": (assistant({"reasoningContent": {"redactedContent": b"\x00\xff"}}, {"text": "x"}), 1),
+    "bedrock, redacted": (
+        assistant({"reasoningContent": {"redactedContent": b"\x00\xff"}}, {"text": "x"}),
+        1,
+    ),
     "bedrock, thinking alone": (assistant(CONVERSE), 1),
     "langchain": (AIMessage([THINKING, REDACTED, TEXT], tool_calls=CALLS), 2),
     "langchain, thinking alone": (AIMessage([THINKING]), 1),
@@ -83,13 +86,18 @@ CARRIERS: dict[str, tuple[Any, int]] = {
     "openrouter": ({"role": "assistant", "content": "x", "reasoning_details": [DETAIL, SEALED]}, 2),
     "gemini form of ADK": (genai.Content(role="model", parts=PARTS), 2),
     "gemini form of ADK, thinking alone": (genai.Content(role="model", parts=PARTS[:1]), 1),
-    "gemini form, data": ({"role": "model", "parts": [{"text": "so", "thought": True, "thoughtSignature": "s"}]}, 1),
+    "gemini form, data": (
+        {"role": "model", "parts": [{"text": "so", "thought": True, "thoughtSignature": "s"}]},
+        1,
+    ),
     "agno": ({"role": "assistant", "provider_data": {"content_blocks": [THINKING, USE]}}, 1),
     "openai agents": ({"type": "reasoning", "provider_data": {"thinking_blocks": [THINKING]}}, 1),
 }
 UNBOUND: dict[str, Any] = {
     "openai reasoning": {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAA"},
-    "openai reasoning in langchain": AIMessage([{"type": "reasoning", "id": "rs_1", "encrypted_content": "g"}]),
+    "openai reasoning in langchain": AIMessage(
+        [{"type": "reasoning", "id": "rs_1", "encrypted_content": "g"}]
+    ),
     "gemini call": {"role": "model", "parts": [{"functionCall": {"name": "f"}, "thoughtSignature": "s"}]},
     "gemini text": {"role": "model", "parts": [{"text": "x", "thoughtSignature": "s"}]},
     "gemini call, SDK": genai.Content(

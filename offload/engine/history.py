@@ -150,9 +150,12 @@ class History:
         calls: the tool calls by id; their arguments are those in the messages.
         tokens: tokens of all texts as they were passed; the replacements free `tokens_freed`.
         thinking_at: indices of the messages with signed thinking.
+        unremoved: the first message that changed before thinking that could not be stored and removed yet.
         keys_checked: how many blocks of thinking were removed when all messages were last compared with them.
         plan: decides which items are offloaded by expected cost; None if none are.
     """
+
+    unremoved: int | None = None
 
     def __init__(self, plan: CostPlan[Slot] | None = None) -> None:
         self.plan = plan

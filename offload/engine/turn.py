@@ -420,19 +420,25 @@ class Turn:
         if self._is_bound:
             # What has a record left before it was first sent.
             late = [slot for slot in late if slot.stored is None]
-        edited = history.edited_before_thinking()
-        changes = [slot.at + 1 for slot in late] + ([] if edited is None else [edited])
+        # What could not be stored in an earlier turn is tried again.
+        edited = history.edited_before_thinking(), history.unremoved
+        edits = [at for at in edited if at is not None]
+        history.unremoved = min(edits, default=None)
+        changes = [slot.at + 1 for slot in late] + edits
         indices = history.thinking_from(min(changes)) if changes else []
         if not indices:
+            history.unremoved = None
             return 0
         try:
-            cause = f"messages[{min(changes) - (edited is None)}] changed"
-            return self._thinking.remove(history.messages, indices, cause)
+            cause = f"messages[{min(changes) - (not edits)}] changed"
+            blocks = self._thinking.remove(history.messages, indices, cause)
         except OffloadError as error:
             self._failures.report(error)
             for slot in late:
                 history.keep(slot, f"{NOT_OFFLOADED}{error}")
             return 0
+        history.unremoved = None
+        return blocks
 
     def _leave_out(self, known: int) -> list[int]:
         """Note the messages whose thinking was removed, and return their indices."""

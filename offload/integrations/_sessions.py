@@ -54,6 +54,16 @@ class Sessions:
         return self.own if name is None or self.session is not None else self._named(name, messages)
 
 
+def model_named(offloader: Offloader, *names: Any) -> str | None:
+    """Return the first name of a model that a framework gives, for `offload(model=)`.
+
+    None if it gives none, or if the host named the model of the offloader itself.
+    """
+    if offloader.options.model is not None:
+        return None
+    return next((name for name in names if isinstance(name, str) and name), None)
+
+
 def refuse_references(options: OptionArguments) -> None:
     """Raise `ConfigError` for the option `references`: a tool would get the reference, not the text."""
     if options.get("references"):

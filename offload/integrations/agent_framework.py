@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, Unpack
 
 from offload.errors import OffloadError, needs_extra
-from offload.integrations._sessions import Sessions
-from offload.messages import main_argument
-from offload.messages.bedrock import call_block, fixed_block, result_block
+from offload.integrations._parts import changed_parts
+from offload.integrations._sessions import Sessions, model_named
+from offload.messages import main_argument, signed_thinking
+from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.offloader import Offloader
 from offload.options import SessionArguments
 from offload.threads import in_thread
@@ -147,7 +149,8 @@ class _Requests(ChatMiddleware):
     async def _outgoing(self, context: ChatContext) -> list[Message]:
         before = list(context.messages)
         converted = list(map(_blocks_of, before))
-        out = await self._offloader.aoffload(converted)
+        names = (context.options or {}).get("model"), getattr(context.client, "model", None)
+        out = await self._offloader.aoffload(converted, model=model_named(self._offloader, *names))
         return list(map(_message_of, before, converted, out.messages))
 
     def _note(self, response: ChatResponse) -> None:
@@ -157,7 +160,31 @@ class _Requests(ChatMiddleware):
 
 def _blocks_of(message: Message) -> dict[str, Any]:
     role = "assistant" if message.role == "assistant" else "user"
-    return {"role": role, "content": [_block_of(message.role, content) for content in message.contents]}
+    return {"role": role, "content": [b for c in message.contents for b in _blocks(message.role, c)]}
+
+
+def _blocks(role: str, content: Content) -> list[dict[str, Any]]:
+    """Return the blocks of a content: one, or more if it has several signatures."""
+    signature = content.protected_data if content.type == "text_reasoning" else None
+    if signature and _is_bound(content):
+        return signed_blocks(content.text or "", [signature], content.to_dict())
+    return [_block_of(role, content)]
+
+
+def _is_bound(content: Content) -> bool:
+    """Return whether reasoning is bound to what was sent before it, as Anthropic's is.
+
+    That of OpenAI has an id; a router's is a list, whose parts name their format.
+    """
+    try:
+        details = json.loads(content.protected_data)
+    except ValueError:
+        return not content.id
+    return bool(signed_thinking({"reasoning_details": details}))
+
+
+def _built(block: dict[str, Any]) -> Content:
+    return Content.from_dict(block[PART]) if PART in block else Content.from_text(block["text"])
 
 
 def _block_of(role: str, content: Content) -> dict[str, Any]:
@@ -176,10 +203,8 @@ def _message_of(message: Message, old: dict[str, Any], new: dict[str, Any]) -> M
     if new is old:
         return message
     changed = copy(message)
-    triples = zip(message.contents, old["content"], new["content"], strict=True)
-    changed.contents = [
-        content if after == before else _with_block(content, after) for content, before, after in triples
-    ]
+    pairs = [(content, _blocks(message.role, content)) for content in message.contents]
+    changed.contents = changed_parts(pairs, new["content"], _with_block, _built)
     return changed
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Unpack
 
 from offload.errors import ExistsError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
-from offload.integrations._sessions import Sessions, is_error
+from offload.integrations._sessions import Sessions, is_error, model_named
 from offload.layout import FILE, encode_part
 from offload.offloader import Offloader
 from offload.options import StoreArguments
@@ -70,13 +70,16 @@ class AdkOffloadPlugin(BasePlugin):
         session = invocation_context.session
         before = [each.content for each in session.events if each.content]
         sent = [_as_sent(content) for content in (*before, event.content)]
-        out = await self.offloader(session).aoffload(sent)
+        offloader, agent = self.offloader(session), invocation_context.agent
+        model = getattr(getattr(agent, "canonical_model", None), "model", None)
+        out = await offloader.aoffload(sent, model=model_named(offloader, model))
         event.content = _with_ids(event.content, out.messages[-1])
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
         """Offload the contents of a request, and add the retrieval tools and instructions."""
         offloader = self._named(callback_context.session, "request")
-        out = await offloader.aoffload(llm_request.contents)
+        model = model_named(offloader, llm_request.model)
+        out = await offloader.aoffload(llm_request.contents, model=model)
         llm_request.contents = out.messages
         llm_request.append_tools(self._tools)
         llm_request.append_instructions([self._prompt])

@@ -13,9 +13,10 @@ from typing import Any, Self, Unpack
 
 from offload.errors import ConfigError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
-from offload.integrations._sessions import Sessions
+from offload.integrations._parts import changed_parts
+from offload.integrations._sessions import Sessions, model_named
 from offload.layout import FILE
-from offload.messages.bedrock import call_block, fixed_block, result_block
+from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.offloader import Offloader
 from offload.options import SessionArguments
 from offload.policy import OffloadPolicy
@@ -83,11 +84,13 @@ class OffloadToolset(Toolset):
         reply = next((message for message in reversed(before) if message.is_from("assistant")), None)
         if reply is not None and isinstance(reply.meta.get("usage"), Mapping):
             offloader.report_usage(reply.meta["usage"])
+        # A later run may pass messages on with the instructions or without.
+        before = _instructed(before, offloader.prompt())
         converted = list(map(_blocks_of, before))
-        out = offloader.offload(converted)
+        out = offloader.offload(converted, model=model_named(offloader, _model(before)))
         noted = {"offload_session": offloader.session}
         after = list(map(partial(_message_of, meta=noted), before, converted, out.messages))
-        state.set("messages", _instructed(after, offloader.prompt()), handler_override=replace_values)
+        state.set("messages", after, handler_override=replace_values)
 
     async def run_async(self, state: State) -> None:
         """Run `run` in a thread."""
@@ -190,10 +193,16 @@ def _plain(name: str, value: Any) -> Any:
     raise ConfigError(f"{name} cannot be serialized; set it on the loaded toolset's constructor instead")
 
 
+def _model(messages: Sequence[ChatMessage]) -> Any:
+    """Return the name of the model that gave all replies, None if there is none or more than one."""
+    names = {str(message.meta.get("model") or "") for message in messages if message.is_from("assistant")}
+    return names.pop() if len(names) == 1 else None
+
+
 def _blocks_of(message: ChatMessage) -> dict[str, Any]:
     """Return a message in the Bedrock Converse format, one block per part."""
     role = message.role.value
-    content = [_block(part) for part in _parts(message)]
+    content = [block for part in _parts(message) for block in _blocks(part)]
     return {"role": "user" if role == "tool" else role, "content": content or [fixed_block()]}
 
 
@@ -202,16 +211,35 @@ def _message_of(
 ) -> ChatMessage:
     if new is old:
         return message
-    pairs = zip(old["content"], new["content"], strict=True)
-    parts = [
-        part if before == after else _with_block(part, after)
-        for part, (before, after) in zip(_parts(message), pairs, strict=True)
-    ]
+    pairs = [(part, _blocks(part)) for part in _parts(message)]
+    parts = changed_parts(pairs, new["content"], _with_block, _built)
     return replace(message, _content=parts, _meta={**message.meta, **(meta or {})})
 
 
 def _parts(message: ChatMessage) -> Any:
     return message._content  # noqa: SLF001 # the public properties lose the order of the parts
+
+
+def _blocks(part: Any) -> list[dict[str, Any]]:
+    """Return the blocks of a part: one, or more if it has several signatures."""
+    signatures = _signatures(part)
+    return signed_blocks(part.reasoning_text, signatures, part.to_dict()) if signatures else [_block(part)]
+
+
+def _signatures(part: Any) -> list[str]:
+    """Return the signatures of the thinking in a part, by Anthropic's generator and Bedrock's."""
+    if not isinstance(part, ReasoningContent):
+        return []
+    contents = [each.get("reasoning_content") or {} for each in part.extra.get("reasoning_contents") or ()]
+    found = [
+        (each.get("reasoning_text") or {}).get("signature") or each.get("redacted_thinking")
+        for each in contents
+    ]
+    return [each for each in (*found, part.extra.get("signature")) if each]
+
+
+def _built(block: dict[str, Any]) -> Any:
+    return ReasoningContent.from_dict(block[PART]) if PART in block else TextContent(block["text"])
 
 
 def _block(part: Any) -> dict[str, Any]:

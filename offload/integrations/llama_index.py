@@ -7,8 +7,9 @@ from types import MappingProxyType
 from typing import Any, Unpack
 
 from offload.errors import needs_extra
-from offload.integrations._sessions import Sessions
-from offload.messages.bedrock import call_block, fixed_block, result_block
+from offload.integrations._parts import changed_parts
+from offload.integrations._sessions import Sessions, model_named
+from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.offloader import Offloader
 from offload.options import SessionArguments
 from offload.session import new_name
@@ -107,10 +108,14 @@ class OffloadFunctionAgent(FunctionAgent):
         offloader = await self.offloading.offloader(ctx, memory)
         results = await ctx.store.get(_RESULTS, default=[])
         run = await ctx.store.get(self.scratchpad_key, default=[])
-        before, names = [*llm_input, *run], {each.tool_id: each.tool_name for each in results}
+        before = [*llm_input, *run]
+        known = {block.tool_call_id for m in before for block in m.blocks if isinstance(block, ToolCallBlock)}
+        # A later run does not have these results: only messages without calls need the names.
+        names = {each.tool_id: each.tool_name for each in results if each.tool_id not in known}
         converted = [_blocks_of(message, names) for message in before]
         errors = [each.tool_id for each in results if each.tool_output.is_error]
-        out = await offloader.aoffload(converted, pinned=errors)
+        model = model_named(offloader, getattr(self.llm.metadata, "model_name", None))
+        out = await offloader.aoffload(converted, pinned=errors, model=model)
         after = list(map(_message_of, before, converted, out.messages))
         request, new_run = after[: len(llm_input)], after[len(llm_input) :]
         changed = {_call_id(new): new for old, new in zip(run, new_run, strict=True) if new is not old}
@@ -145,7 +150,7 @@ def _blocks_of(message: ChatMessage, names: Mapping[str, str] = MappingProxyType
     """Return a message in the Bedrock Converse format, one block per block, or in one tool result."""
     role = message.role.value
     if role not in _RESULT_ROLES:
-        blocks = [_block(block) for block in message.blocks]
+        blocks = [each for block in message.blocks for each in _blocks(block)]
         return {"role": _ROLES.get(role, role), "content": blocks or [fixed_block()]}
     call = _call_id(message)
     contents = [
@@ -160,9 +165,23 @@ def _blocks_of(message: ChatMessage, names: Mapping[str, str] = MappingProxyType
 def _message_of(message: ChatMessage, old: dict[str, Any], new: dict[str, Any]) -> ChatMessage:
     if new is old:
         return message
-    last = new["content"][-1]
-    contents = last["toolResult"]["content"] if "toolResult" in last else new["content"]
-    return message.model_copy(update={"blocks": list(map(_with_block, message.blocks, contents))})
+    if message.role.value in _RESULT_ROLES:
+        contents = new["content"][-1]["toolResult"]["content"]
+        return message.model_copy(update={"blocks": list(map(_with_block, message.blocks, contents))})
+    pairs = [(block, _blocks(block)) for block in message.blocks]
+    return message.model_copy(update={"blocks": changed_parts(pairs, new["content"], _with_block, _built)})
+
+
+def _blocks(block: Any) -> list[dict[str, Any]]:
+    """Return a block of LlamaIndex as a block of this format."""
+    if isinstance(block, ThinkingBlock) and block.additional_information.get("signature"):
+        signature = block.additional_information["signature"]
+        return signed_blocks(block.content or "", [signature], block.model_dump(mode="json"))
+    return [_block(block)]
+
+
+def _built(block: dict[str, Any]) -> Any:
+    return ThinkingBlock.model_validate(block[PART]) if PART in block else TextBlock(text=block["text"])
 
 
 def _block(block: Any) -> dict[str, Any]:

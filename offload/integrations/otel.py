@@ -71,6 +71,7 @@ class _Telemetry:
             EventType.CALL_ENDED: self._ended,
             EventType.RECORDS_COLLECTED: self._collected,
             EventType.CONTEXT_COMPACTED: self._compacted,
+            EventType.THINKING_REMOVED: self._thinking_removed,
             EventType.OFFLOAD_FAILED: self._failed,
             EventType.INDEX_FAILED: self._failed,
             EventType.COMPACTION_FAILED: self._failed,
@@ -91,6 +92,9 @@ class _Telemetry:
 
     def _compacted(self, _data: Mapping[str, Any]) -> None:
         self._counter("offload.compactions", "{compaction}").add(1)
+
+    def _thinking_removed(self, data: Mapping[str, Any]) -> None:
+        self._counter("offload.thinking.removed", "{block}").add(data["blocks"])
 
     def _failed(self, data: Mapping[str, Any]) -> None:
         self._counter("offload.failures", "{failure}").add(1, {_ERROR: data["kind"]})

@@ -72,7 +72,7 @@ def without_thinking(message: Any, thinking: Sequence[Thinking]) -> tuple[Any, l
         blocks = block_list(_at(message, place))
         kept = [block for index, block in enumerate(blocks) if index not in taken]
         if not kept and place[-1] in ("content", "parts"):
-            kept = [_text_like(blocks[0])]
+            kept = [_block_for(_at(message, place[:-1]), str(place[-1]), _text_like(blocks[0]))]
             removed.append(Removed((*place, -1), None))
         message = _with_blocks(message, place, kept)
     return message, removed
@@ -92,9 +92,10 @@ def with_thinking(message: Any, removed: Iterable[Removed]) -> Any:
     for place, some in places.items():
         is_empty = any(one.path[-1] == -1 for one in some)
         blocks = [] if is_empty else [*block_list(_at(message, place))]
+        holder = _at(message, place[:-1])
         for one in some:
             if one.path[-1] != -1:
-                blocks.insert(int(one.path[-1]), one.block)
+                blocks.insert(int(one.path[-1]), _block_for(holder, str(place[-1]), one.block))
         message = _with_blocks(message, place, blocks)
     return message
 
@@ -156,6 +157,17 @@ def _at(message: Any, path: Path) -> Any:
 
 def _with_blocks(message: Any, place: Path, blocks: list[Any]) -> Any:
     return edit_at(message, place, lambda value: sequence_like(value, blocks))
+
+
+def _block_for(holder: Any, name: str, block: Any) -> Any:
+    """Return a block of a record as an object, if the field `name` of its holder has objects."""
+    field = getattr(type(holder), "model_fields", {}).get(name)
+    if field is None or not isinstance(block, dict):
+        return block
+    from pydantic import TypeAdapter  # noqa: PLC0415 # loaded only when used
+
+    [built] = TypeAdapter(field.annotation).validate_json(json.dumps([block]))
+    return built
 
 
 def _text_like(block: Any) -> Any:

@@ -22,6 +22,8 @@ _OWN_KEYS = {
     *("image", "document", "video", "audio"),
 }
 _JSON = "json"
+# The field of a framework's own part in a block that stands for it.
+PART = "part"
 
 
 class _ResultBlocks(ResultBlocks):
@@ -83,6 +85,20 @@ def fixed_block(text: str = "", signature: str | None = None) -> dict[str, Any]:
     """Return a block that is counted but never offloaded; with a signature, it is signed thinking."""
     signed = {} if signature is None else {"signature": signature}
     return {"reasoningContent": {"reasoningText": {"text": text, **signed}}}
+
+
+def signed_blocks(text: str, signatures: Sequence[str], part: Any) -> list[dict[str, Any]]:
+    """Return the blocks of a part with signed thinking, one for each signature.
+
+    Nothing before them may change, and they leave together. The first has the whole part, as JSON values.
+    """
+    texts = [text, *("" for _ in signatures[1:])]
+    blocks: list[dict[str, Any]] = [
+        {"reasoningContent": {"reasoningText": {"text": each, "signature": signature}}}
+        for each, signature in zip(texts, signatures, strict=True)
+    ]
+    blocks[0][PART] = part
+    return blocks
 
 
 def call_block(call: Any, name: Any, arguments: Any) -> dict[str, Any]:

@@ -1,0 +1,119 @@
+"""The record of removed thinking: in each codec, under redaction and failure, in listings and copies."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from offload import Offloader, OffloadStore, open_store
+from offload.testing import FaultyStore
+from offload.transfer import copy
+
+
+@pytest.fixture
+def store() -> OffloadStore:
+    return open_store("memory://")
+
+
+SIGNATURES = [f"signature-{n}-secret" for n in range(4)]
+
+
+def conversation() -> list[Any]:
+    messages: list[Any] = [{"role": "user", "content": "go"}]
+    for n, signature in enumerate(SIGNATURES):
+        thinking = {"type": "thinking", "thinking": f"the password is hunter{n}", "signature": signature}
+        call = {"type": "tool_use", "id": f"toolu_{n}", "name": "Bash", "input": {"command": f"run {n}"}}
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{n}", "content": f"{n}: value\n" * 900}
+        messages += [
+            {"role": "assistant", "content": [thinking, call]},
+            {"role": "user", "content": [result]},
+        ]
+    return messages
+
+
+def sent_without_thinking(off: Offloader, messages: list[Any]) -> list[Any]:
+    """Offload a conversation request by request, and once more after all its thinking is removed."""
+    for end in range(1, len(messages) + 1, 2):
+        off.offload(messages[:end])
+    assert off.remove_thinking(messages) == len(SIGNATURES)
+    sent: list[Any] = off.offload(messages).messages
+    assert "signature" not in json.dumps(sent)
+    return sent
+
+
+@pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
+@pytest.mark.parametrize("refs", ["letters", "short"])
+def test_another_process_restores_it_from_a_record_of_any_form(store: Any, codec: Any, refs: Any) -> None:
+    messages = conversation()
+    off = Offloader(store, session="s", codec=codec, refs=refs)
+    sent = sent_without_thinking(off, messages)
+    assert off.restore(sent) == messages
+    other = Offloader(store, session="s", codec=codec, refs=refs)
+    assert other.restore(sent) == messages
+    assert other.offload(messages).messages == sent
+    assert off.verify() == []
+
+
+def test_redaction_changes_its_text_and_no_signature(store: Any) -> None:
+    messages = conversation()
+    off = Offloader(
+        store, session="s", redact=lambda text: text.replace("hunter", "***").replace("secret", "***")
+    )
+    sent = sent_without_thinking(off, messages)
+    for reader in (off, Offloader(store, session="s")):
+        restored = reader.restore(sent)
+        blocks = [m["content"][0] for m in restored if m["role"] == "assistant"]
+        assert [block["signature"] for block in blocks] == SIGNATURES
+    assert [block["thinking"] for block in blocks] == [f"the password is ***{n}" for n in range(4)]
+
+
+def test_nothing_is_removed_while_the_store_fails_and_the_next_turn_tries_again() -> None:
+    memory = open_store("memory://")
+    messages = conversation()
+    off = Offloader(memory, session="s")
+    for end in range(1, len(messages) + 1, 2):
+        off.offload(messages[:end])
+    changed = json.loads(json.dumps(messages))
+    changed[2]["content"][0]["content"] = "shorter"
+    faulty = FaultyStore(memory, verb="put", is_lasting=True)
+    broken = Offloader(faulty, session="s")
+    broken.offload(messages)
+    out = broken.offload(changed)
+    assert out.errors
+    assert out.history.thinking_removed == 0
+    assert json.dumps(out.messages).count("signature-") == len(SIGNATURES)
+    faulty.heal()
+    again = broken.offload(changed)
+    assert again.errors == []
+    assert json.dumps(again.messages).count("signature-") == 1
+    assert Offloader(memory, session="s").restore(again.messages) == changed
+
+
+def test_listings_show_it_as_one_record(store: Any) -> None:
+    off = Offloader(store, session="s")
+    sent_without_thinking(off, conversation())
+    [record] = [each for each in off.records() if each.tool_name == "thinking"]
+    assert record.item_type == "assistant_message"
+    assert record.title == "thinking of 4 messages"
+    assert record.ref in off.tools.call("context_list", {})
+
+
+def test_a_copy_and_a_fork_restore_it_elsewhere(store: Any) -> None:
+    messages = conversation()
+    off = Offloader(store, session="s")
+    sent = sent_without_thinking(off, messages)
+    elsewhere = open_store("memory://")
+    copy(store, elsewhere, "s")
+    assert Offloader(elsewhere, session="s").restore(sent) == messages
+    assert off.fork("t").offload(sent).messages == sent
+    assert Offloader(store, session="t").restore(sent) == messages
+
+
+def test_a_collection_keeps_it_as_long_as_its_session(store: Any) -> None:
+    messages = conversation()
+    off = Offloader(store, session="s")
+    sent = sent_without_thinking(off, messages)
+    off.gc()
+    assert Offloader(store, session="s").restore(sent) == messages

@@ -23,8 +23,6 @@ from offload.policy import CACHES, CacheModel, OffloadPolicy
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# Anthropic looks back over so many content blocks for a cached prompt, OpenAI over as many ends of messages.
-LOOKBACK = 20
 # A request waits no longer for its own work, which the store may hold up, and for that of others.
 DEADLINE = 1.0
 _QUEUE_SECONDS = 10.0
@@ -265,5 +263,4 @@ def policy_for(policy: OffloadPolicy, api: Api, *, lasts_an_hour: bool = False) 
     hour = f"{api.cache}-1h"
     known = hour if lasts_an_hour and hour in CACHES else api.cache
     cache = CacheModel.preset(known) if policy.cache == CacheModel() else policy.cache
-    cache = cache.model_copy(update={"lookback": cache.lookback or LOOKBACK})
     return policy.once_seen().model_copy(update={"cache": cache})

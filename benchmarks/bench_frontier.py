@@ -5,7 +5,8 @@ the share of an item that its preview may have, its most characters, and the siz
 that of `bench_cost.py`, tools and prompt included. `reads seen` is the share of all file reads that were sent
 in full; `facts shown` is the share of the names in replaced results, written again later, that the preview
 shows with half of the words around them. The last column of the table is the range of the cost if any one
-source of recordings is left out. The full run also draws the picture of `docs/policy.md`.
+source of recordings is left out. The full run also draws
+the points as `docs/assets/frontier.svg`.
 """
 
 from __future__ import annotations

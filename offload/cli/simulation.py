@@ -313,6 +313,10 @@ class View:
         rewritten, new = sum(self._sizes[first:sent]), sum(self._sizes[sent:])
         return self.tokens - rewritten - new, rewritten, new
 
+    def hidden_of(self, row: int) -> tuple[set[str], frozenset[str]]:
+        """Return the names that the replacement of a text hides, and those that it contains."""
+        return self._hidden.get(row, (set(), frozenset()))
+
     def read_backs(self, written: frozenset[str]) -> Iterator[tuple[str, int]]:
         """Yield text and tokens of each read-back that an answer with the names `written` needs."""
         rows = {row for name in written for row in self._hiding.get(name, ())}

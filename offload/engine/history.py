@@ -40,6 +40,7 @@ class Slot:
         stored: the ref of the record that the session already holds of it.
         problem: why it is kept if a hook or the token counter failed for it.
         pays: why offloading it is expected to lower the cost, once it is; sticky.
+        is_planned: whether a rule offloads it once the model saw it, and the cost decides when.
         number: its index among all items of the history; `ordinal` is that among its type and tool.
     """
 
@@ -55,6 +56,7 @@ class Slot:
     stored: str | None = None
     problem: str | None = None
     pays: str | None = None
+    is_planned: bool = False
     number: int = -1
     ordinal: int = -1
 

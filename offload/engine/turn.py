@@ -220,6 +220,7 @@ class Turn:
         if is_ruled and (decision.action == "keep" or rule.keep_recent):
             return None
         is_due = is_ruled and decision.action == "offload"
+        slot.is_planned = is_ruled and not is_due and policy.by_cost != "none"
         waits = 0 if is_due or self._is_bound else rule.after_turns
         answers_by_preview = policy.replaces_unseen(is_bound=self._is_bound)
         shown = min(1.0, decision.preview_chars / max(1, facts.chars)) if answers_by_preview else 0.0
@@ -338,6 +339,8 @@ class Turn:
         decision = self._policy_decision(facts)
         if decision.is_by_cost and self._history.plan is not None:
             decision = self._by_cost(decision, slot.pays)
+        if slot.is_planned and decision.action == "offload" and slot.pays is None and slot.stored is None:
+            decision = replace(decision, action="wait", reason=f"{decision.item.tokens} tokens; {NOT_YET}")
         if self._is_bound and decision.action == "offload" and self._is_shown_elsewhere(slot):
             decision = replace(decision, action="keep", reason=SHOWN_ELSEWHERE, is_below=False)
         if decision.action == "offload" and self._waits_for_turn(slot):

@@ -1,15 +1,16 @@
 """Offloading by expected cost: which items of a conversation are offloaded to lower the price of its input.
 
-An item is offloaded when what later requests save exceeds the price of rewriting the cached messages after it
-and of the chance that the model reads it back. The chances and their decay are priors: rounded from recorded
-sessions, the same for every tool and source; `docs/policy.md` has the figures behind them.
+An item is offloaded when what later requests save exceeds the price of what is written again and of the
+chance that the model reads it back. A provider finds a cached prompt only at the end of an earlier request,
+so an edit writes again all that stands behind the latest such end before it. The chances and their decay are
+priors: rounded from recorded sessions, the same for every tool and source; `docs/policy.md` has the figures
+behind them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from math import inf
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -31,6 +32,13 @@ HALF_LIFE = 8
 PAGE_TOKENS, FOUND_TOKENS = 3000, 1000
 # The reads seen count against so many expected ones more.
 PRIOR_READS = 8
+# Tokens of tools and of a system prompt outside the messages: where a request finds no cached end, it writes
+# them again too. Many agents have more.
+FIRST_TOKENS = 5000
+# Items leave once the requests that they waited for cost this share of what is written again: before that,
+# a session that ends or an item that follows them would make the edit a loss. Recorded sessions and runs of
+# file reads are both cheap with it.
+WAITED_SHARE = 0.5
 # While the cache is warm, items of so many latest turns are considered: what is older breaks too much of it.
 WARM_TURNS = 32
 
@@ -42,7 +50,7 @@ class Candidate(Generic[T]):
     Attributes:
         freed: tokens that offloading it frees.
         waits: replies of the model before it may be offloaded.
-        is_ruled: whether a rule offloads it then at any cost; it is never due.
+        is_ruled: whether a rule offloads it; of one that waits, the cost decides when.
         shown: the share of it that its preview shows, in place of the model's own look at it.
         end: tokens of its turn up to its end.
         is_out: whether it is offloaded.
@@ -134,6 +142,8 @@ class CostPlan(Generic[T]):
         self._tokens = self._reads = 0
         self._expected_reads = 0.0
         self._left = 0
+        # The last turns of earlier requests whose prompts are cached as they would be sent now.
+        self._ends: list[int] = []
         self.due: dict[T, str] = {}
         self.seen_reads = 0
 
@@ -153,6 +163,7 @@ class CostPlan(Generic[T]):
         `is_bound`, nothing leaves that was sent.
         """
         if is_reply:
+            self._note_sent()
             self._turns.append(_Turn())
             if not is_bound:
                 self._decide_old()
@@ -176,12 +187,12 @@ class CostPlan(Generic[T]):
     def cool(self) -> None:
         """Decide on all items that the model has seen: the next request writes every message anyway."""
         outlook = self._outlook()
+        self._ends = []
         for turn, age in self._ages(len(self._turns)):
             for item in list(turn.waiting):
                 if age < max(1, item.waits):
                     continue
-                saving = outlook.saving(item, self._chance(item, age)) + item.freed * outlook.rewrite
-                if item.is_ruled or saving > 0:
+                if item.is_ruled or self._worth(item, age, outlook) > 0:
                     self._take(turn, item, age, outlook, ", and the cache is cold")
 
     def truncate(self, length: int) -> None:
@@ -198,63 +209,85 @@ class CostPlan(Generic[T]):
                     turn.waiting.remove(item)
             if message.is_reply:
                 self._turns.pop()
+                self._break(len(self._turns) - 1)
 
     def _decide_old(self) -> None:
         """Decide on the items of the latest turns but the new one, while the cache is warm.
 
-        Offloading an item rewrites what was sent after it, so all that pay for themselves leave from the
-        place on where they save most together. Beyond the lookback of the cache it rewrites every message.
+        An edit writes again all that stands behind the latest cached end before it. All items behind an end
+        that pay leave together, from the end on whose items save most. Edits in turn would each write much of
+        the same again, so they wait for each other: until the requests since then paid a share of the price.
         """
-        outlook, reach = self._outlook(), self._reach()
-        ruled: list[tuple[_Turn[T], Candidate[T], int]] = []
-        paying: list[tuple[_Turn[T], Candidate[T], int]] = []
-        # Tokens that are rewritten in any case; what all paying items save.
-        broken = saved = most = 0.0
+        outlook, cache = self._outlook(), self._cache
+        leaving: list[tuple[_Turn[T], Candidate[T], int]] = []
+        worth = most = freed = waited = 0.0
         chosen = 0
-        for turn, item, age, behind in self._waiting():
-            if item.is_ruled:
-                # It breaks the cache in any case: offloading what comes after it rewrites no more.
-                ruled.append((turn, item, age))
-                broken, most, chosen = behind + item.tokens, saved, len(paying)
+        for turn, item, age, again in self._edits():
+            if item is not None:
+                value = self._worth(item, age, outlook)
+                if value > 0:
+                    worth += value
+                    freed += item.freed
+                    waited += item.freed * (age - max(1, item.waits) + 1)
+                    leaving.append((turn, item, age))
+            if again is None:
                 continue
-            saving = outlook.saving(item, self._chance(item, age))
-            saving -= (item.tokens - item.freed) * outlook.rewrite
-            if saving <= 0:
-                continue
-            saved += saving
-            paying.append((turn, item, age))
-            again = behind if age <= reach else self._tokens
-            gain = saved - (again - broken) * outlook.rewrite
-            if gain > most:
-                most, chosen = gain, len(paying)
-        for turn, item, age in [*ruled, *paying[:chosen]]:
+            gain = worth - again * cache.rewrite
+            has_waited = waited * cache.read >= WAITED_SHARE * (again - freed) * cache.rewrite
+            if gain > most and has_waited:
+                most, chosen = gain, len(leaving)
+        for turn, item, age in leaving[:chosen]:
             self._take(turn, item, age, outlook)
+            self._break(len(self._turns) - 1 - age)
 
-    def _waiting(self) -> Iterator[tuple[_Turn[T], Candidate[T], int, int]]:
-        """Yield the items that may leave in a warm cache, latest first.
+    def _worth(self, item: Candidate[T], age: int, outlook: _Outlook) -> float:
+        """Return what offloading an item saves where it is written again in any case."""
+        # The rule has weighed its chance of a read.
+        chance = 0.0 if item.is_ruled else self._chance(item, age)
+        return outlook.saving(item, chance) + item.freed * outlook.rewrite
 
-        With each come its turn, the replies after it, and the tokens behind it.
+    def _edits(self) -> Iterator[tuple[_Turn[T], Candidate[T] | None, int, int | None]]:
+        """Yield the items that may leave in a warm cache, latest first, and the places to write again from.
+
+        With each item come its turn and the replies after it; with a place, the tokens behind it.
         """
-        later = 0
+        later = age = 0
+        turn = self._turns[-1]
         for turn, age in self._ages(WARM_TURNS):
             for item in reversed(turn.waiting):
                 if age >= max(1, item.waits):
-                    yield turn, item, age, later + turn.tokens - item.end
+                    behind = later + turn.tokens - item.end + item.tokens
+                    yield turn, item, age, behind if self._cache.marks is None else None
             later += turn.tokens
+            if self._cache.marks is not None and self._is_cached(len(self._turns) - 2 - age):
+                yield turn, None, age, later
+        yield turn, None, age, self._tokens + FIRST_TOKENS
 
-    def _reach(self) -> int:
-        """Return the age of the oldest turn before which the cache still finds the end of a request.
+    def _is_cached(self, last: int) -> bool:
+        """Return whether a request finds the end of the one whose last turn was `last`.
 
         The turn that begins is expected to have as many blocks as the largest of those in between.
         """
-        blocks = largest = 0
-        most = inf if self._cache.lookback is None else self._cache.lookback
-        for turn, age in self._ages(WARM_TURNS):
-            blocks += turn.blocks
-            largest = max(largest, turn.blocks)
-            if blocks + largest >= most:
-                return age - 1
-        return WARM_TURNS
+        if last not in self._ends:
+            return False
+        if self._cache.lookback is None:
+            return True
+        # The earliest mark of the new request is the nearest.
+        between = [turn.blocks for turn in self._turns[last + 1 : -1]]
+        counts = [*between, max(between, default=0)]
+        until = max(0, len(counts) + 1 - (self._cache.marks or 1))
+        return sum(counts[:until]) < self._cache.lookback
+
+    def _note_sent(self) -> None:
+        """Note the ends that the request before a reply marked."""
+        sent = len(self._turns)
+        marked = range(max(0, sent - (self._cache.marks or 1)), sent)
+        self._ends = [end for end in self._ends if end not in marked and end >= sent - WARM_TURNS]
+        self._ends += marked
+
+    def _break(self, turn: int) -> None:
+        """Forget the ends behind an item of a turn that was sent with another text."""
+        self._ends = [end for end in self._ends if end < turn]
 
     def _ages(self, count: int) -> Iterator[tuple[_Turn[T], int]]:
         """Yield the last `count` turns before the new one, latest first, and the replies after each."""
@@ -271,7 +304,7 @@ class CostPlan(Generic[T]):
         self._expected_reads += item.chance(age)
         self._left += 1
         item.is_out = True
-        if not item.is_ruled:
+        if not (item.is_ruled and age == 0):
             freed, requests = item.freed, outlook.requests
             self.due[item.key] = f"frees {freed} tokens of each of {requests} more requests expected{why}"
 

@@ -50,6 +50,8 @@ needs_measure = pytest.mark.skipif(
 
 CACHE = CacheModel(read=0.1, write=1.0, ttl=300)
 
+ENDS = {"lookback": 20, "marks": 1}
+
 
 def text(tokens: int, letter: str = "x") -> str:
     """Return a text of so many tokens, without names."""
@@ -628,7 +630,7 @@ def test_a_model_and_a_price_file_are_applied_to_every_conversation(
 
     assert list(report["prices"]) == ["house-model"]
     assert {row["prices"] for row in report["transcripts"]} == {"house-model"}
-    assert report["transcripts"][0]["cache"] == {"read": 0.5, "write": 1.0, "ttl": 600, "lookback": None}
+    assert report["transcripts"][0]["cache"] == {"read": 0.5, "write": 1.0, "ttl": 600} | ENDS
     [transcript] = load(chats / "large.json")
     plain = simulate(transcript, OffloadPolicy(), CacheModel(read=0.5, write=1.0, ttl=600)).plain
     assert report["transcripts"][0]["dollars_plain"] == pytest.approx(plain.cost * 2 / 10**6, abs=1e-6)
@@ -672,7 +674,7 @@ def test_what_was_written_to_a_cache_of_an_hour_has_its_price_and_lifetime(run: 
 
     [row] = report_of(run, tmp_path)["transcripts"]
 
-    assert row["cache"] == {"read": 0.1, "write": 2.0, "ttl": 3600, "lookback": None}
+    assert row["cache"] == {"read": 0.1, "write": 2.0, "ttl": 3600} | ENDS
     assert row["dollars_recorded"] == pytest.approx(2000 * 5 / 10**6)
 
 

@@ -302,7 +302,7 @@ def test_settings_of_the_user_apply_to_results_that_the_model_has_seen():
 def test_prices_of_the_settings_win():
     cache = policy_for(OffloadPolicy(cache="deepseek"), CHAT).cache
 
-    assert (cache.read, cache.ttl, cache.lookback) == (0.02, 7200, 20)
+    assert (cache.read, cache.ttl, cache.lookback) == (0.02, 7200, None)
 
 
 def marked(mark: dict[str, Any]) -> list[dict[str, Any]]:

@@ -33,7 +33,9 @@ def test_a_policy_takes_the_name_of_a_known_cache(name: str) -> None:
 
 
 def test_without_a_cache_every_token_costs_one_and_no_pause_matters() -> None:
-    assert OffloadPolicy(cache="none").cache == CacheModel(read=1, write=1, ttl=None)
+    assert OffloadPolicy(cache="none").cache == CacheModel(
+        read=1, write=1, ttl=None, lookback=None, marks=None
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,3 +111,24 @@ def test_the_page_on_costs_lists_every_known_cache_with_its_source() -> None:
         f"{f'[{known.as_of}]({known.source})' if known.source else '-'} |"
         for name, known in CACHES.items()
     ]
+
+
+def test_caches_of_claude_find_the_ends_of_requests_alone_within_20_positions() -> None:
+    found = {name: (known.lookback, known.marks) for name, known in CACHES.items()}
+
+    claude = {name for name in CACHES if name.startswith(("anthropic", "bedrock"))}
+    assert {name for name, (lookback, _) in found.items() if lookback is not None} == claude
+    assert {found[name] for name in claude} == {(20, 1)}
+    assert (found["openai"], found["openai-gpt-5"], found["deepseek"]) == (
+        (None, 1),
+        (None, None),
+        (None, None),
+    )
+    assert (CacheModel.preset("openai").lookback, CacheModel.preset("openai").marks) == (None, 1)
+
+
+def test_a_host_that_marks_two_ends_says_so() -> None:
+    own = CacheModel.model_validate({"preset": "anthropic", "marks": 2})
+    assert own == CacheModel(marks=2)
+    with pytest.raises(PolicyError, match="marks"):
+        CacheModel(marks=0)

@@ -46,12 +46,60 @@ def test_a_new_item_leaves_at_once_only_if_its_rule_does_not_wait() -> None:
 
 def test_an_item_leaves_while_little_is_rewritten_and_stays_when_much_would_be() -> None:
     near, far = plan(), plan()
-    near.add(6000, [item()])
-    far.add(6000, [item()])
-    far.add(30_000)
-    for costs in (near, far):
+    for costs, behind in ((near, 50), (far, 30_000)):
+        costs.add(2000)
+        costs.add(6000, [item(waits=2)], is_reply=True)
+        pass_turns(costs, 1, behind)
         pass_turns(costs, 1)
     assert (list(near.due), list(far.due)) == (["a"], [])
+
+
+def test_an_item_in_the_first_request_waits_for_what_is_written_before_it_too() -> None:
+    """No earlier request ends before it, so the tools and the system prompt are written again."""
+    any_prefix, ends = plan(CacheModel(marks=None)), plan()
+    for costs in (any_prefix, ends):
+        costs.add(6000, [item()])
+        pass_turns(costs, 2)
+    assert (list(any_prefix.due), list(ends.due)) == (["a"], [])
+    pass_turns(ends, 10)
+    assert list(ends.due) == ["a"]
+
+
+def test_items_of_turns_in_a_row_leave_together_rather_than_one_by_one() -> None:
+    costs = plan()
+    costs.add(2000)
+    edits = []
+    for n in range(30):
+        costs.add(6000, [item(f"{n}", is_ruled=True)], is_reply=True)
+        edits.append(len(costs.due))
+        costs.due.clear()
+    assert 0 < sum(map(bool, edits)) <= 15
+    assert sum(edits) >= 25
+
+
+def test_a_ruled_item_that_was_seen_waits_where_an_edit_would_not_pay() -> None:
+    costs = plan()
+    costs.add(2000)
+    costs.add(6000, [item(is_ruled=True)], is_reply=True)
+    costs.add(90_000)
+    pass_turns(costs, 3)
+    assert costs.due == {}
+    costs.cool()
+    assert list(costs.due) == ["a"]
+
+
+def test_no_end_is_known_after_a_cold_request_but_its_own() -> None:
+    def left(*, is_cold: bool) -> list[str]:
+        costs = plan()
+        costs.add(30_000)
+        costs.add(4000, is_reply=True)
+        costs.add(6000, [item(waits=2)], is_reply=True)
+        if is_cold:
+            costs.cool()
+        pass_turns(costs, 3)
+        return list(costs.due)
+
+    assert (left(is_cold=False), left(is_cold=True)) == (["a"], [])
 
 
 def test_an_item_stays_when_the_cache_would_not_find_what_was_sent_before_it() -> None:
@@ -69,10 +117,23 @@ def test_an_item_stays_when_the_cache_would_not_find_what_was_sent_before_it() -
 
 def test_what_is_far_back_leaves_where_all_is_written_again_for_less_than_it_saves() -> None:
     costs = plan(CacheModel(lookback=20))
+    costs.add(20_000)
     costs.add(60_000, [item(tokens=50_000, waits=5)], is_reply=True, blocks=9)
-    for _ in range(5):
+    for _ in range(12):
         costs.add(50, is_reply=True, blocks=9)
     assert list(costs.due) == ["a"]
+
+
+def test_a_second_mark_begins_another_search() -> None:
+    def left(marks: int) -> list[str]:
+        costs = plan(CacheModel(marks=marks))
+        costs.add(60_000)
+        costs.add(6000, [item(waits=2)], is_reply=True, blocks=9)
+        for _ in range(3):
+            costs.add(50, is_reply=True, blocks=9)
+        return list(costs.due)
+
+    assert (left(1), left(2)) == ([], ["a"])
 
 
 def test_a_run_of_calls_or_results_counts_as_one_block() -> None:
@@ -93,12 +154,13 @@ def test_a_cold_cache_lets_an_item_leave_that_waited() -> None:
 
 def test_items_leave_together_with_one_that_breaks_the_cache_before_them() -> None:
     alone, together = plan(), plan()
-    for costs, first in ((alone, []), (together, [item("ruled", is_ruled=True)])):
-        costs.add(6000, first)
+    for costs, first in ((alone, []), (together, [item("ruled", 60_000, is_ruled=True)])):
+        costs.add(2000)
+        costs.add(60_000, first, is_reply=True)
         costs.add(6000, [item("with it")])
         costs.add(20_000)
-        pass_turns(costs, 1)
-    assert (list(alone.due), list(together.due)) == ([], ["with it"])
+        pass_turns(costs, 3)
+    assert (list(alone.due), sorted(together.due)) == ([], ["ruled", "with it"])
 
 
 def test_without_a_cache_a_rewrite_costs_nothing() -> None:
@@ -122,7 +184,7 @@ def test_reads_beyond_those_expected_keep_the_next_items() -> None:
 def test_reads_of_most_that_left_keep_old_items_at_a_cold_moment_too() -> None:
     def left(reads: int) -> list[str]:
         costs = plan()
-        costs.add(100_000, [item(f"out {n}", waits=0) for n in range(20)], reads=reads)
+        costs.add(200_000, [item(f"out {n}", waits=0) for n in range(20)], reads=reads)
         costs.add(1000, [item("old", tokens=1000)])
         pass_turns(costs, 40)
         costs.due.clear()

@@ -1,0 +1,78 @@
+"""Runs of file reads under the rules of a provider's cache: no run is dearer than without offloading."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from _provider import AnthropicCache
+
+from offload import Offloader, OffloadPolicy
+
+Messages = list[dict[str, Any]]
+
+SYSTEM = [{"type": "text", "text": "You are an agent. " * 500}]
+MARK = {"type": "ephemeral"}
+LINES = [f"def part_{n}(value): return value + {n}  # step {n % 7} of module {n % 13}\n" for n in range(5000)]
+
+
+def reads(seed: int, count: int, least: int, most: int) -> Messages:
+    """Return a run of file reads of so many tokens each."""
+    rng = Random(seed)  # noqa: S311 # reproducible
+    messages: Messages = [{"role": "user", "content": "Please review the modules. " * 10}]
+    for n in range(count):
+        chars, first = round(3.6 * rng.randint(least, most)), rng.randrange(4000)
+        call = {"type": "tool_use", "id": f"c{n}", "name": "Read", "input": {"path": f"src/m{seed}_{n}.py"}}
+        text = ("".join(LINES[first:]) + "".join(LINES))[:chars]
+        result = {"type": "tool_result", "tool_use_id": f"c{n}", "content": text}
+        messages += [{"role": "assistant", "content": [{"type": "text", "text": "I look at it."}, call]}]
+        messages += [{"role": "user", "content": [result]}]
+    return messages
+
+
+def marked(messages: Messages, marks: int) -> dict[str, Any]:
+    """Return a request with the API's automatic mark, or with marks at the ends of the latest requests."""
+    request: dict[str, Any] = {"model": "m", "system": SYSTEM, "messages": messages}
+    if marks == 1:
+        return {**request, "cache_control": MARK}
+    ends = [index for index, message in enumerate(messages) if message["role"] == "user"][-marks:]
+
+    def with_mark(message: dict[str, Any]) -> dict[str, Any]:
+        content = message["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        return {**message, "content": [*blocks[:-1], {**blocks[-1], "cache_control": MARK}]}
+
+    return {**request, "messages": [with_mark(m) if i in ends else m for i, m in enumerate(messages)]}
+
+
+def bill(messages: Messages, marks: int, off: Offloader | None) -> float:
+    cache, total = AnthropicCache(), 0.0
+    for end in range(1, len(messages) + 1, 2):
+        sent = messages[:end] if off is None else off.offload(messages[:end]).messages
+        total += cache.charge(marked(sent, marks), now=end * 5.0).cost
+    return total
+
+
+@pytest.mark.parametrize("name", ["balanced", "economy"])
+@pytest.mark.parametrize("marks", [1, 2])
+def test_a_run_of_file_reads_costs_no_more_than_without_offloading(name: Any, marks: int) -> None:
+    policy = OffloadPolicy.model_validate({"preset": name, "history": "editable"})
+    ratios = []
+    for seed, (count, size) in enumerate(
+        (count, size) for count in (4, 20) for size in ((1600, 3000), (2000, 8000))
+    ):
+        run = reads(seed, count, *size)
+        off = Offloader("memory://", session="s", policy=policy, clock=lambda: 0.0)
+        ratios.append(bill(run, marks, off) / bill(run, marks, None))
+    assert max(ratios) <= 1.0
+    assert sum(ratios) / len(ratios) <= 0.9
+
+
+def test_every_file_of_a_run_is_shown_in_full_and_most_leave_later() -> None:
+    messages = reads(1, 20, 2000, 6000)
+    off = Offloader("memory://", session="s", clock=lambda: 0.0)
+    for end in range(1, len(messages) + 1, 2):
+        out = off.offload(messages[:end])
+        assert out.messages[-1] is messages[end - 1]
+    assert len(out.records) >= 12

@@ -11,8 +11,8 @@ from typing import Any, Unpack
 from pydantic import TypeAdapter
 
 from offload.errors import CorruptError, needs_extra
-from offload.integrations._blocks import paired
 from offload.integrations._objects import ObjectStore, StorageOptions
+from offload.integrations._parts import paired
 from offload.integrations._sessions import Sessions
 from offload.layout import FILE
 from offload.messages.bedrock import call_block, fixed_block, result_block

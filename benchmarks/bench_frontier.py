@@ -24,6 +24,7 @@ from peers._tables import markdown
 from offload import OffloadPolicy
 from offload.cli.simulation import Bill, Offloading, Recording, Request, View, measure
 from offload.policy import _policy
+from offload.policy._defaults import DEFAULT_MIN_TOKENS
 
 PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "frontier.svg"
 _WIDTH, _HEIGHT, _LEFT, _TOP, _PANEL = 720, 330, 60, 56, 250
@@ -57,7 +58,8 @@ class Way:
         if self.preview_chars:
             rule = {"preview_chars": self.preview_chars}
             changes |= {"types": {"tool_result": rule}}
-            changes |= {"readers": rule} if self.preset == "balanced" else {}
+            readers = {"min_tokens": DEFAULT_MIN_TOKENS, "after_turns": 1, **rule}
+            changes |= {"readers": readers} if self.preset == "balanced" else {}
         return OffloadPolicy.model_validate(changes)
 
 

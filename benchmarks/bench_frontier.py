@@ -2,11 +2,11 @@
 
 Each point is a policy with `history="append_only"` and one size changed: the smallest read that may leave,
 the share of an item that its preview may have, its most characters, and the size up to which it has them.
-Cost is that of `bench_cost.py`, tools and prompt included. `reads seen` is the share of all file reads that were sent
-in full; `facts shown` is the share of the names in replaced results, written again later, that the preview
-shows with half of the words around them. The last column of the table is the range of the cost if any one
-source of recordings is left out. The full run also draws
-the points as `docs/assets/frontier.svg`.
+Cost is that of `bench_cost.py`, tools and prompt included. `reads seen` is the share of all file reads that
+were sent in full; `facts shown` is the share of the names in replaced results, written again later, that
+the preview shows with half of the words around them. The last column of the table is the range of the cost
+if any one source of recordings is left out. The full run also draws the points as
+`docs/assets/frontier.svg`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The frontier of policies that change nothing that was sent: cost against what the model still sees.
 
 Each point is a policy with `history="append_only"` and one size changed: the smallest read that may leave,
-the share of an item that its preview may have, its most characters, and the size up to which it has them. Cost is
-that of `bench_cost.py`, tools and prompt included. `reads seen` is the share of all file reads that were sent
-in full; `facts shown` is the share of the names in replaced results, written again later, that the preview
-shows with half of the words around them. The last column of the table is the range of the cost if any one
-source of recordings is left out. The full run also draws
-the points as `docs/assets/frontier.svg`.
+the share of an item that its preview may have, its most characters, and the size up to which it has them.
+Cost is that of `bench_cost.py`, tools and prompt included. `reads seen` is the share of all file reads that
+were sent in full; `facts shown` is the share of the names in replaced results, written again later, that
+the preview shows with half of the words around them. The last column of the table is the range of the cost
+if any one source of recordings is left out. The full run also draws the points as
+`docs/assets/frontier.svg`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from peers._tables import markdown
 from offload import OffloadPolicy
 from offload.cli.simulation import Bill, Offloading, Recording, Request, View, measure
 from offload.policy import _policy
+from offload.policy._defaults import DEFAULT_MIN_TOKENS
 
 PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "frontier.svg"
 _WIDTH, _HEIGHT, _LEFT, _TOP, _PANEL = 720, 330, 60, 56, 250
@@ -57,7 +58,8 @@ class Way:
         if self.preview_chars:
             rule = {"preview_chars": self.preview_chars}
             changes |= {"types": {"tool_result": rule}}
-            changes |= {"readers": rule} if self.preset == "balanced" else {}
+            readers = {"min_tokens": DEFAULT_MIN_TOKENS, "after_turns": 1, **rule}
+            changes |= {"readers": readers} if self.preset == "balanced" else {}
         return OffloadPolicy.model_validate(changes)
 
 
@@ -72,7 +74,7 @@ WAYS = (
 
 
 class Watched:
-    """Sends a session by a policy, and notes which facts of replaced results are hidden when they are used."""
+    """Sends a session by a policy, and notes which facts of replaced results their previews hide."""
 
     def __init__(self, recording: Recording, policy: OffloadPolicy) -> None:
         self._offloading = Offloading(recording, policy)

@@ -220,7 +220,8 @@ class Turn:
         if is_ruled and (decision.action == "keep" or rule.keep_recent):
             return None
         is_due = is_ruled and decision.action == "offload"
-        slot.is_planned = is_ruled and not is_due and policy.by_cost != "none"
+        is_timed = policy.by_cost != "none" and policy.cache.marks is not None
+        slot.is_planned = is_ruled and not is_due and is_timed
         waits = 0 if is_due or self._is_bound else rule.after_turns
         answers_by_preview = policy.replaces_unseen(is_bound=self._is_bound)
         shown = min(1.0, decision.preview_chars / max(1, facts.chars)) if answers_by_preview else 0.0

@@ -28,7 +28,7 @@ class KnownCache(NamedTuple):
         models: the models that it applies to.
         source: the page that states it.
         as_of: the month of that page.
-        lookback: as in `CacheModel`, like `marks`.
+        lookback: as in `CacheModel`.
     """
 
     read: float
@@ -38,25 +38,21 @@ class KnownCache(NamedTuple):
     source: str
     as_of: str
     lookback: int | None = None
-    marks: int | None = None
 
 
 # Where a provider promises no lifetime, `ttl` is the shortest that its page gives. For Gemini, whose page has
-# only a maximum of 24 hours, it is an hour. Claude Code and the automatic caching of the API mark the end of
-# each request.
+# only a maximum of 24 hours, it is an hour.
 CACHES: Mapping[str, KnownCache] = {
-    "anthropic": KnownCache(0.1, 1.25, 300, "Claude, cached for 5 minutes", _ANTHROPIC, "2026-10", 20, 1),
-    "anthropic-1h": KnownCache(0.1, 2.0, 3600, "Claude, cached for 1 hour", _ANTHROPIC, "2026-10", 20, 1),
-    "anthropic-5.5": KnownCache(0.05, 1.25, 300, "Claude Opus and Sonnet 5.5", _ANTHROPIC, "2026-10", 20, 1),
-    "anthropic-fable-5.1": KnownCache(0.025, 1.25, 300, "Claude Fable 5.1", _ANTHROPIC, "2026-10", 20, 1),
-    "bedrock": KnownCache(0.1, 1.25, 300, "Claude on Amazon Bedrock", _AWS, "2026-09", 20, 1),
+    "anthropic": KnownCache(0.1, 1.25, 300, "Claude, cached for 5 minutes", _ANTHROPIC, "2026-10", 20),
+    "anthropic-1h": KnownCache(0.1, 2.0, 3600, "Claude, cached for 1 hour", _ANTHROPIC, "2026-10", 20),
+    "anthropic-5.5": KnownCache(0.05, 1.25, 300, "Claude Opus and Sonnet 5.5", _ANTHROPIC, "2026-10", 20),
+    "anthropic-fable-5.1": KnownCache(0.025, 1.25, 300, "Claude Fable 5.1", _ANTHROPIC, "2026-10", 20),
+    "bedrock": KnownCache(0.1, 1.25, 300, "Claude on Amazon Bedrock", _AWS, "2026-09", 20),
     "deepseek": KnownCache(0.02, 1.0, 7200, "DeepSeek Flash", _DEEPSEEK, "2026-10"),
     "deepseek-pro": KnownCache(0.033, 1.0, 7200, "DeepSeek V4 Pro", _DEEPSEEK, "2026-10"),
     "gemini": KnownCache(0.1, 1.0, 3600, "Gemini, implicit caching", _GOOGLE, "2026-07"),
-    "openai": KnownCache(0.1, 1.25, 1800, "GPT-5.6 and later", _OPENAI, "2026-11", None, 1),
-    "openai-12h": KnownCache(
-        0.1, 2.5, 43_200, "GPT-5.6 and later, for 12 hours", _OPENAI, "2026-11", None, 1
-    ),
+    "openai": KnownCache(0.1, 1.25, 1800, "GPT-5.6 and later", _OPENAI, "2026-11"),
+    "openai-12h": KnownCache(0.1, 2.5, 43_200, "GPT-5.6 and later, for 12 hours", _OPENAI, "2026-11"),
     "openai-gpt-5": KnownCache(0.1, 1.0, 300, "GPT-5 to GPT-5.5", _OPENAI_PRICES, "2026-06"),
     "openai-gpt-4.1": KnownCache(0.25, 1.0, 300, "GPT-4.1, o3, o4-mini", _OPENAI_PRICES, "2026-06"),
     "openai-gpt-4o": KnownCache(0.5, 1.0, 300, "GPT-4o", _OPENAI_PRICES, "2026-06"),
@@ -67,7 +63,7 @@ Price = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 
 
 class CacheModel(PolicyPart):
-    """Prices of a provider's prompt cache, and how long it keeps a prompt.
+    """Prices of a provider's prompt cache, how long it keeps a prompt, and where a request finds it.
 
     Prices are per token, relative to an uncached input token. The default is Claude with a cache of 5
     minutes. A policy also takes the name of a known cache, `OffloadPolicy(cache="openai")`; a table may name
@@ -82,15 +78,15 @@ class CacheModel(PolicyPart):
             for the end of an earlier request; it finds none further back. A position is a content block; a
             run of tool calls is one, and so is a run of results. None is unlimited. Anthropic states 20.
         marks: at the ends of how many of the latest requests a request has a mark; a prompt is cached up to
-            marks only. 1 is automatic caching, which marks the end of each request. None is for a provider
-            that finds any prefix that it was sent, whatever `lookback` is.
+            marks only. 1 is automatic caching, which marks the end of each request. None, the default, counts
+            on any prefix that was sent, and `lookback` has no effect; if you set `lookback`, it is 1.
     """
 
     read: Price = 0.1
     write: Price = 1.25
     ttl: Annotated[Seconds, Field(gt=0)] | None = 300
     lookback: Annotated[int, Field(strict=True, gt=0)] | None = 20
-    marks: Annotated[int, Field(strict=True, gt=0)] | None = 1
+    marks: Annotated[int, Field(strict=True, gt=0)] | None = None
 
     if TYPE_CHECKING:
         # Checkers would take the type of `ttl` from the field, which is in seconds.
@@ -101,7 +97,7 @@ class CacheModel(PolicyPart):
             write: float = 1.25,
             ttl: Duration | None = 300,
             lookback: int | None = 20,
-            marks: int | None = 1,
+            marks: int | None = None,
         ) -> None: ...
 
     @model_validator(mode="before")
@@ -109,12 +105,16 @@ class CacheModel(PolicyPart):
     def _from_name(cls, data: Any) -> Any:
         """Replace the name of a known cache by its prices."""
         named = {"preset": data} if isinstance(data, str) else data
-        if not isinstance(named, dict) or "preset" not in named:
+        if not isinstance(named, dict):
+            return named
+        if named.get("lookback") is not None:
+            named = {"marks": 1, **named}
+        if "preset" not in named:
             return named
         changes = {field: value for field, value in named.items() if field != "preset"}
         for name, known in CACHES.items():
             if name == named["preset"]:
-                fields = ("read", "write", "ttl", "lookback", "marks")
+                fields = ("read", "write", "ttl", "lookback")
                 return merge({field: getattr(known, field) for field in fields}, changes)
         raise ValueError(f"must be one of {', '.join(CACHES)}, got {named['preset']!r:.60}")
 

@@ -217,24 +217,30 @@ class CostPlan(Generic[T]):
         An edit writes again all that stands behind the latest cached end before it. All items behind an end
         that pay leave together, from the end on whose items save most. Edits in turn would each write much of
         the same again, so they wait for each other: until the requests since then paid a share of the price.
+        Where any prefix is cached, an edit writes again what stands behind it, and a rule's item leaves when
+        the rule says so.
         """
         outlook, cache = self._outlook(), self._cache
         leaving: list[tuple[_Turn[T], Candidate[T], int]] = []
-        worth = most = freed = waited = 0.0
+        worth = most = freed = waited = broken = 0.0
         chosen = 0
         for turn, item, age, again in self._edits():
             if item is not None:
                 value = self._worth(item, age, outlook)
-                if value > 0:
+                leaves_now = item.is_ruled and cache.marks is None
+                if value > 0 or leaves_now:
                     worth += value
                     freed += item.freed
                     waited += item.freed * (age - max(1, item.waits) + 1)
                     leaving.append((turn, item, age))
+                if leaves_now:
+                    # What comes after it is written again in any case.
+                    broken, most, chosen = again or 0, worth, len(leaving)
             if again is None:
                 continue
-            gain = worth - again * cache.rewrite
+            gain = worth - (again - broken) * cache.rewrite
             has_waited = waited * cache.read >= WAITED_SHARE * (again - freed) * cache.rewrite
-            if gain > most and has_waited:
+            if gain > most and (has_waited or cache.marks is None):
                 most, chosen = gain, len(leaving)
         for turn, item, age in leaving[:chosen]:
             self._take(turn, item, age, outlook)
@@ -261,7 +267,8 @@ class CostPlan(Generic[T]):
             later += turn.tokens
             if self._cache.marks is not None and self._is_cached(len(self._turns) - 2 - age):
                 yield turn, None, age, later
-        yield turn, None, age, self._tokens + FIRST_TOKENS
+        if self._cache.marks is not None:
+            yield turn, None, age, self._tokens + FIRST_TOKENS
 
     def _is_cached(self, last: int) -> bool:
         """Return whether a request finds the end of the one whose last turn was `last`.
@@ -304,7 +311,7 @@ class CostPlan(Generic[T]):
         self._expected_reads += item.chance(age)
         self._left += 1
         item.is_out = True
-        if not (item.is_ruled and age == 0):
+        if not item.is_ruled or (age and self._cache.marks is not None):
             freed, requests = item.freed, outlook.requests
             self.due[item.key] = f"frees {freed} tokens of each of {requests} more requests expected{why}"
 

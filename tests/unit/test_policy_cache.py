@@ -113,22 +113,20 @@ def test_the_page_on_costs_lists_every_known_cache_with_its_source() -> None:
     ]
 
 
-def test_caches_of_claude_find_the_ends_of_requests_alone_within_20_positions() -> None:
-    found = {name: (known.lookback, known.marks) for name, known in CACHES.items()}
+def test_caches_of_claude_are_found_within_20_positions() -> None:
+    found = {name: known.lookback for name, known in CACHES.items()}
 
     claude = {name for name in CACHES if name.startswith(("anthropic", "bedrock"))}
-    assert {name for name, (lookback, _) in found.items() if lookback is not None} == claude
-    assert {found[name] for name in claude} == {(20, 1)}
-    assert (found["openai"], found["openai-gpt-5"], found["deepseek"]) == (
-        (None, 1),
-        (None, None),
-        (None, None),
-    )
-    assert (CacheModel.preset("openai").lookback, CacheModel.preset("openai").marks) == (None, 1)
+    assert {name for name, lookback in found.items() if lookback == 20} == claude
+    assert {found[name] for name in found.keys() - claude} == {None}
+    assert CacheModel.preset("openai").lookback is None
 
 
-def test_a_host_that_marks_two_ends_says_so() -> None:
+def test_a_host_says_how_many_ends_it_marks() -> None:
     own = CacheModel.model_validate({"preset": "anthropic", "marks": 2})
     assert own == CacheModel(marks=2)
+    assert CacheModel().marks is None
+    assert CacheModel(lookback=20) == CacheModel(marks=1)
+    assert CacheModel.model_validate({"preset": "openai", "lookback": 5}).marks == 1
     with pytest.raises(PolicyError, match="marks"):
         CacheModel(marks=0)

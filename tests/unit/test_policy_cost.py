@@ -21,7 +21,7 @@ NO_CLOCK: Any = {"clock": lambda: 0.0}
 
 
 def plan(cache: CacheModel | None = None) -> CostPlan[str]:
-    return CostPlan(cache or CacheModel())
+    return CostPlan(cache or CacheModel(marks=1))
 
 
 def item(key: str = "a", tokens: int = 6000, **fields: Any) -> Candidate[str]:
@@ -447,3 +447,13 @@ def test_a_model_that_reads_everything_back_has_fewer_small_items_offloaded() ->
         with_reads(off, partial(bool, rate), 7)
         counts.append(len(off.records()))
     assert counts[1] < counts[0]
+
+
+def test_where_any_prefix_is_cached_a_ruled_item_leaves_when_its_rule_says_so() -> None:
+    costs = plan(CacheModel())
+    costs.add(2000)
+    costs.add(6000, [item(is_ruled=True)], is_reply=True)
+    costs.add(6000, [item("with it")])
+    costs.add(60_000)
+    pass_turns(costs, 1)
+    assert list(costs.due) == ["with it"], "the rule itself lets the other one leave"

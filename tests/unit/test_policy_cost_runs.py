@@ -57,7 +57,8 @@ def bill(messages: Messages, marks: int, off: Offloader | None) -> float:
 @pytest.mark.parametrize("name", ["balanced", "economy"])
 @pytest.mark.parametrize("marks", [1, 2])
 def test_a_run_of_file_reads_costs_no_more_than_without_offloading(name: Any, marks: int) -> None:
-    policy = OffloadPolicy.model_validate({"preset": name, "history": "editable"})
+    cache = {"preset": "anthropic", "marks": marks}
+    policy = OffloadPolicy.model_validate({"preset": name, "history": "editable", "cache": cache})
     ratios = []
     for seed, (count, size) in enumerate(
         (count, size) for count in (4, 20) for size in ((1600, 3000), (2000, 8000))

@@ -153,7 +153,9 @@ def savings(
         raise ConfigError(f"--for {way} has a policy of its own: leave out --policy")
     name = way or policy or "balanced"
     report = _Report(lists_items=is_verbose)
-    _replay(report, files, reach_of(way).policy if way else _policy(name), Prices(prices, model), store)
+    # A gateway sees the model in each request.
+    chosen = reach_of(way).policy if way else _policy(name)
+    _replay(report, files, chosen, Prices(prices, model), store, tells_model=way == "gateway")
     if as_json:
         print_json({"policy": None if way else name, "for": way, **report.document()})
     elif report.rows:
@@ -175,7 +177,13 @@ def _policy(name: str) -> OffloadPolicy:
 
 
 def _replay(
-    report: _Report, files: list[Path], policy: OffloadPolicy, prices: Prices, store: str | None
+    report: _Report,
+    files: list[Path],
+    policy: OffloadPolicy,
+    prices: Prices,
+    store: str | None,
+    *,
+    tells_model: bool,
 ) -> None:
     """Add the conversations of all files to the report."""
     for file in progress(list(find(files)), "replaying"):
@@ -184,7 +192,8 @@ def _replay(
                 with report.skipping(file, transcript.name):
                     name, card = prices.of(transcript.model)
                     cache = _cache_of(transcript, card)
-                    simulation = simulate(transcript, _knowing(policy, cache), cache, store)
+                    model = transcript.model if tells_model else None
+                    simulation = simulate(transcript, _knowing(policy, cache), cache, store, model)
                     report.cards[name] = card
                     report.unpriced += not prices.knows(transcript.model)
                     row: dict[str, Any] = {"transcript": transcript.name, "file": str(file)}

@@ -180,13 +180,20 @@ class Offloading:
         recording: the conversation.
         policy: which items are offloaded.
         store: the store of the records, in a session of the transcript's name; the default keeps none.
+        model: the model that the offloader is told; None if it is not.
 
     Attributes:
         offloader: the offloader.
         tools: as in `Sender`.
     """
 
-    def __init__(self, recording: Recording, policy: OffloadPolicy, store: str | None = None) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        policy: OffloadPolicy,
+        store: str | None = None,
+        model: str | None = None,
+    ) -> None:
         self._recording = recording
         self._now = 0.0
         url, session = (store, recording.transcript.name) if store else ("memory://", "simulation")
@@ -196,7 +203,7 @@ class Offloading:
             policy=policy,
             on_error="raise",
             clock=lambda: self._now,
-            model=recording.transcript.model,
+            model=model,
         )
         definitions = json.dumps(self.offloader.tools.definitions("anthropic"), ensure_ascii=False)
         self.tools = tokens_of(definitions + self.offloader.prompt())
@@ -433,7 +440,11 @@ class Simulation:
 
 
 def simulate(
-    transcript: Transcript, policy: OffloadPolicy, cache: CacheModel, store: str | None = None
+    transcript: Transcript,
+    policy: OffloadPolicy,
+    cache: CacheModel,
+    store: str | None = None,
+    model: str | None = None,
 ) -> Simulation:
     """Return the price of a conversation under a policy, at the prices of a provider's cache.
 
@@ -442,6 +453,7 @@ def simulate(
         policy: which items are offloaded.
         cache: prices and lifetime of the cache.
         store: the store of the records, in a session of the transcript's name; the default keeps none.
+        model: the model that the offloader is told; None if it is not.
 
     Raises:
         MessageError: a message is malformed.
@@ -449,6 +461,6 @@ def simulate(
     """
     recording = Recording(transcript, cache.ttl)
     plain = measure(recording, Untouched(), cache)
-    offloading = Offloading(recording, policy, store)
+    offloading = Offloading(recording, policy, store, model)
     bill = measure(recording, offloading, cache)
     return Simulation(len(recording.requests), plain, bill, offloading.finish())

@@ -476,6 +476,4 @@ def policy_for(policy: OffloadPolicy, api: Api, *, lasts_an_hour: bool = False) 
     hour = f"{api.cache}-1h"
     known = hour if lasts_an_hour and hour in CACHES else api.cache
     cache = CacheModel.preset(known) if policy.cache == CacheModel() else policy.cache
-    # Clients mark the end of each request, or let the API do it.
-    cache = cache.model_copy(update={"marks": cache.marks or 1})
     return policy.once_seen().model_copy(update={"cache": cache})

@@ -79,7 +79,7 @@ class CacheModel(PolicyPart):
             run of tool calls is one, and so is a run of results. None is unlimited. Anthropic states 20.
         marks: at the ends of how many of the latest requests a request has a mark; a prompt is cached up to
             marks only. 1 is automatic caching, which marks the end of each request. None, the default, counts
-            on any prefix that was sent, and `lookback` has no effect; if you set `lookback`, it is 1.
+            on an end before each item within `lookback`; then an item leaves as soon as its rule says so.
     """
 
     read: Price = 0.1
@@ -107,8 +107,6 @@ class CacheModel(PolicyPart):
         named = {"preset": data} if isinstance(data, str) else data
         if not isinstance(named, dict):
             return named
-        if named.get("lookback") is not None:
-            named = {"marks": 1, **named}
         if "preset" not in named:
             return named
         changes = {field: value for field, value in named.items() if field != "preset"}

@@ -258,17 +258,30 @@ class CostPlan(Generic[T]):
         With each item come its turn and the replies after it; with a place, the tokens behind it.
         """
         later = age = 0
-        turn = self._turns[-1]
+        turn, reach = self._turns[-1], self._reach()
         for turn, age in self._ages(WARM_TURNS):
             for item in reversed(turn.waiting):
                 if age >= max(1, item.waits):
-                    behind = later + turn.tokens - item.end + item.tokens
+                    behind = later + turn.tokens - item.end + item.tokens if age <= reach else self._tokens
                     yield turn, item, age, behind if self._cache.marks is None else None
             later += turn.tokens
             if self._cache.marks is not None and self._is_cached(len(self._turns) - 2 - age):
                 yield turn, None, age, later
         if self._cache.marks is not None:
             yield turn, None, age, self._tokens + FIRST_TOKENS
+
+    def _reach(self) -> int:
+        """Return the age of the oldest turn before which a request finds the end of an earlier one.
+
+        The turn that begins is expected to have as many blocks as the largest of those in between.
+        """
+        blocks = largest = 0
+        for turn, age in self._ages(WARM_TURNS):
+            blocks += turn.blocks
+            largest = max(largest, turn.blocks)
+            if self._cache.lookback is not None and blocks + largest >= self._cache.lookback:
+                return age - 1
+        return WARM_TURNS
 
     def _is_cached(self, last: int) -> bool:
         """Return whether a request finds the end of the one whose last turn was `last`.

@@ -50,7 +50,7 @@ needs_measure = pytest.mark.skipif(
 
 CACHE = CacheModel(read=0.1, write=1.0, ttl=300)
 
-ENDS = {"lookback": 20, "marks": 1}
+ENDS = {"lookback": 20, "marks": None}
 
 
 def text(tokens: int, letter: str = "x") -> str:

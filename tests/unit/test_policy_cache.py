@@ -126,7 +126,5 @@ def test_a_host_says_how_many_ends_it_marks() -> None:
     own = CacheModel.model_validate({"preset": "anthropic", "marks": 2})
     assert own == CacheModel(marks=2)
     assert CacheModel().marks is None
-    assert CacheModel(lookback=20) == CacheModel(marks=1)
-    assert CacheModel.model_validate({"preset": "openai", "lookback": 5}).marks == 1
     with pytest.raises(PolicyError, match="marks"):
         CacheModel(marks=0)

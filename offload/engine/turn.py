@@ -220,7 +220,7 @@ class Turn:
         if is_ruled and (decision.action == "keep" or rule.keep_recent):
             return None
         is_due = is_ruled and decision.action == "offload"
-        is_timed = policy.by_cost != "none" and policy.cache.marks is not None
+        is_timed = policy.by_cost != "none" and policy.cache.marks == 1
         slot.is_planned = is_ruled and not is_due and is_timed
         waits = 0 if is_due or self._is_bound else rule.after_turns
         answers_by_preview = policy.replaces_unseen(is_bound=self._is_bound)

@@ -24,6 +24,8 @@ from offload.policy import CACHES, CacheModel, OffloadPolicy, binds_thinking
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+# Coding agents mark the ends of their last two requests.
+_MARKS = 2
 # A request waits no longer for its own work, which the store may hold up, and for that of others.
 DEADLINE = 1.0
 # One with signed thinking waits longer: what does not leave now never leaves or costs the thinking behind it.
@@ -476,4 +478,5 @@ def policy_for(policy: OffloadPolicy, api: Api, *, lasts_an_hour: bool = False) 
     hour = f"{api.cache}-1h"
     known = hour if lasts_an_hour and hour in CACHES else api.cache
     cache = CacheModel.preset(known) if policy.cache == CacheModel() else policy.cache
+    cache = cache.model_copy(update={"marks": cache.marks or _MARKS})
     return policy.once_seen().model_copy(update={"cache": cache})

@@ -56,7 +56,7 @@ CACHES: Mapping[str, KnownCache] = {
     "openai-gpt-5": KnownCache(0.1, 1.0, 300, "GPT-5 to GPT-5.5", _OPENAI_PRICES, "2026-06"),
     "openai-gpt-4.1": KnownCache(0.25, 1.0, 300, "GPT-4.1, o3, o4-mini", _OPENAI_PRICES, "2026-06"),
     "openai-gpt-4o": KnownCache(0.5, 1.0, 300, "GPT-4o", _OPENAI_PRICES, "2026-06"),
-    "none": KnownCache(1.0, 1.0, None, "no prompt cache", "", ""),
+    "none": KnownCache(1.0, 1.0, None, "no prompt cache", "", "", 20),
 }
 
 Price = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
@@ -78,8 +78,9 @@ class CacheModel(PolicyPart):
             for the end of an earlier request; it finds none further back. A position is a content block; a
             run of tool calls is one, and so is a run of results. None is unlimited. Anthropic states 20.
         marks: at the ends of how many of the latest requests a request has a mark; a prompt is cached up to
-            marks only. 1 is automatic caching, which marks the end of each request. None, the default, counts
-            on an end before each item within `lookback`; then an item leaves as soon as its rule says so.
+            marks only. 1 is automatic caching, which marks the end of each request; items then leave late
+            when an edit pays, together. With more, they leave when their rule says so. None, the default, is
+            not known: any prefix counts as cached, and `lookback` has no effect.
     """
 
     read: Price = 0.1

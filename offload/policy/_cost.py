@@ -217,30 +217,32 @@ class CostPlan(Generic[T]):
         An edit writes again all that stands behind the latest cached end before it. All items behind an end
         that pay leave together, from the end on whose items save most. Edits in turn would each write much of
         the same again, so they wait for each other: until the requests since then paid a share of the price.
-        Where any prefix is cached, an edit writes again what stands behind it, and a rule's item leaves when
+        With more than one mark, or if any prefix is cached, an edit costs less, and a rule's item leaves when
         the rule says so.
         """
         outlook, cache = self._outlook(), self._cache
         leaving: list[tuple[_Turn[T], Candidate[T], int]] = []
         worth = most = freed = waited = broken = 0.0
-        chosen = 0
+        chosen, is_forced = 0, False
         for turn, item, age, again in self._edits():
             if item is not None:
                 value = self._worth(item, age, outlook)
-                leaves_now = item.is_ruled and cache.marks is None
+                leaves_now = item.is_ruled and cache.marks != 1
                 if value > 0 or leaves_now:
                     worth += value
                     freed += item.freed
                     waited += item.freed * (age - max(1, item.waits) + 1)
                     leaving.append((turn, item, age))
-                if leaves_now:
-                    # What comes after it is written again in any case.
-                    broken, most, chosen = again or 0, worth, len(leaving)
+                is_forced = is_forced or leaves_now
+                chosen = len(leaving) if leaves_now else chosen
             if again is None:
                 continue
+            if is_forced:
+                # What comes after it is written again in any case.
+                broken, most, chosen, is_forced = again, worth, len(leaving), False
             gain = worth - (again - broken) * cache.rewrite
             has_waited = waited * cache.read >= WAITED_SHARE * (again - freed) * cache.rewrite
-            if gain > most and (has_waited or cache.marks is None):
+            if gain > most and (has_waited or cache.marks != 1):
                 most, chosen = gain, len(leaving)
         for turn, item, age in leaving[:chosen]:
             self._take(turn, item, age, outlook)
@@ -258,30 +260,17 @@ class CostPlan(Generic[T]):
         With each item come its turn and the replies after it; with a place, the tokens behind it.
         """
         later = age = 0
-        turn, reach = self._turns[-1], self._reach()
+        turn = self._turns[-1]
         for turn, age in self._ages(WARM_TURNS):
             for item in reversed(turn.waiting):
                 if age >= max(1, item.waits):
-                    behind = later + turn.tokens - item.end + item.tokens if age <= reach else self._tokens
+                    behind = later + turn.tokens - item.end + item.tokens
                     yield turn, item, age, behind if self._cache.marks is None else None
             later += turn.tokens
             if self._cache.marks is not None and self._is_cached(len(self._turns) - 2 - age):
                 yield turn, None, age, later
         if self._cache.marks is not None:
             yield turn, None, age, self._tokens + FIRST_TOKENS
-
-    def _reach(self) -> int:
-        """Return the age of the oldest turn before which a request finds the end of an earlier one.
-
-        The turn that begins is expected to have as many blocks as the largest of those in between.
-        """
-        blocks = largest = 0
-        for turn, age in self._ages(WARM_TURNS):
-            blocks += turn.blocks
-            largest = max(largest, turn.blocks)
-            if self._cache.lookback is not None and blocks + largest >= self._cache.lookback:
-                return age - 1
-        return WARM_TURNS
 
     def _is_cached(self, last: int) -> bool:
         """Return whether a request finds the end of the one whose last turn was `last`.
@@ -324,7 +313,7 @@ class CostPlan(Generic[T]):
         self._expected_reads += item.chance(age)
         self._left += 1
         item.is_out = True
-        if not item.is_ruled or (age and self._cache.marks is not None):
+        if not item.is_ruled or (age and self._cache.marks == 1):
             freed, requests = item.freed, outlook.requests
             self.due[item.key] = f"frees {freed} tokens of each of {requests} more requests expected{why}"
 

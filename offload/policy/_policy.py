@@ -72,8 +72,9 @@ class OffloadPolicy(LoadableSettings):
             is removed and stored.
         by_cost: which items `Offloader.offload` offloads when that is expected to lower the input cost:
             "small" ones, below the threshold of their rule; "all", so that thresholds do not count; or
-            "none". The preview then has at most two fifths of the item's characters. The default is "small";
-            for a policy that sets `types` or `tools` it is "none".
+            "none". The preview then has at most two fifths of the item's characters, or half where results
+            leave before the model sees them, and becomes shorter above 10,000 characters. The default is
+            "small"; for a policy that sets `types` or `tools` it is "none".
     """
 
     _error: ClassVar[type[ConfigError]] = PolicyError

@@ -104,7 +104,7 @@ def test_no_end_is_known_after_a_cold_request_but_its_own() -> None:
 
 def test_an_item_stays_when_the_cache_would_not_find_what_was_sent_before_it() -> None:
     def left(blocks: int) -> list[str]:
-        costs = plan(CacheModel(lookback=20))
+        costs = plan(CacheModel(marks=1))
         costs.add(60_000, is_reply=True, blocks=blocks)
         costs.add(6000, [item(waits=5)], is_reply=True, blocks=blocks)
         for _ in range(5):
@@ -116,7 +116,7 @@ def test_an_item_stays_when_the_cache_would_not_find_what_was_sent_before_it() -
 
 
 def test_what_is_far_back_leaves_where_all_is_written_again_for_less_than_it_saves() -> None:
-    costs = plan(CacheModel(lookback=20))
+    costs = plan(CacheModel(marks=1))
     costs.add(20_000)
     costs.add(60_000, [item(tokens=50_000, waits=5)], is_reply=True, blocks=9)
     for _ in range(12):

@@ -146,7 +146,7 @@ class Replay:
         recorded = [str(b.get("thinking", "")) for b in blocks if b.get("type") == "thinking"]
         signed = [{**block, "thinking": "\n".join(recorded)} for block in self._signed.get(index, [])]
         # A reply that had thinking alone.
-        left = kept if signed or kept else [{"type": "text", "text": "(no text)"}]
+        left = kept if signed or kept else [{"type": "text", "text": "(empty)"}]
         return {**message, "content": [*signed, *left]}
 
     def _post(self, request: Request, messages: list[Json], headers: dict[str, str]) -> list[Json]:

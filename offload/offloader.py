@@ -254,8 +254,8 @@ class Offloader:
         """Store the signed thinking of the messages from `start` on; later calls of `offload` leave it out.
 
         Call it if a provider refuses a request because thinking "is bound to a different conversation", or
-        if you changed a message before thinking that stays; then call `offload` again. `restore` brings the
-        thinking back. `ContextManager` and the gateway do this themselves.
+        if you changed a message before thinking that you keep; then call `offload` again. `restore` brings
+        the thinking back. `ContextManager` and the gateway do this themselves.
 
         Args:
             messages: the messages as they were passed to `offload`, or as it returned them. Never changed.

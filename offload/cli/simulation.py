@@ -180,7 +180,7 @@ class Offloading:
         recording: the conversation.
         policy: which items are offloaded.
         store: the store of the records, in a session of the transcript's name; the default keeps none.
-        model: the model that the offloader is told; None if it is not.
+        model: the name of the model that the offloader gets; None for no name.
 
     Attributes:
         offloader: the offloader.
@@ -453,7 +453,7 @@ def simulate(
         policy: which items are offloaded.
         cache: prices and lifetime of the cache.
         store: the store of the records, in a session of the transcript's name; the default keeps none.
-        model: the model that the offloader is told; None if it is not.
+        model: the name of the model that the offloader gets; None for no name.
 
     Raises:
         MessageError: a message is malformed.

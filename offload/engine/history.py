@@ -280,7 +280,7 @@ class History:
 
     @property
     def is_within_turn(self) -> bool:
-        """Whether the model goes on with its turn: the latest messages have results of its tool calls."""
+        """Whether the model continues its turn: the latest messages have results of its tool calls."""
         return any(slot.item.item_type == "tool_result" for slot in self.since(self.fresh))
 
     def thinking_from(self, index: int) -> list[int]:
@@ -603,7 +603,7 @@ class History:
 
 
 def _content(message: Any) -> Any:
-    """Return what tells a message from another one, without its thinking and marks of the cache."""
+    """Return what to compare of a message: all but its thinking and the marks of the cache."""
     try:
         return content_digest(message)
     except OffloadError:

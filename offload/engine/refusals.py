@@ -1,6 +1,6 @@
 """The provider's refusal of signed thinking behind a changed message, recognised by its text.
 
-The text is the message of the error, alone or in whatever a proxy or an SDK put around it.
+The text is the message of the error, alone or with other text of a proxy or an SDK around it.
 https://platform.claude.com/docs/en/build-with-claude/preserved-thinking
 """
 
@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 _MARK = "bound to a different conversation"
-# The path stands before the sentence; a path behind it is of the message that changed.
+# The path is before the sentence; a path after it is of the message that changed.
 _PATH = re.compile(r"\bmessages\.(\d+)\b")
 _NEAR = 300
 

@@ -154,7 +154,7 @@ class RemovedThinking:
         encode_row(row)
 
         def edit(text: str) -> str:
-            # A signature is no text, and is worth nothing with a change.
+            # A signature has no words to redact, and is useless with a change.
             return text if thinking_key(text) in keys else self._redacted(text)
 
         return encode_row({**row, "blocks": map_texts(to_json(blocks), edit)})
@@ -186,7 +186,7 @@ def _matched(
 ) -> Iterator[tuple[int, _Stripped]]:
     """Yield which of the equal messages at `places` lost which thinking.
 
-    The message before it tells equal ones apart; if that was edited since, only a single one is certain.
+    Equal ones differ in the message before them; if that was edited since, only a single one is certain.
     `digests` has that of the message before each.
     """
     left, waiting = list(places), list(stripped)

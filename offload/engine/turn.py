@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from offload.policy import Sweep
 
 VETO = "kept by should_offload"
-WAITS = "it leaves at the end of the model's turn, with the thinking after it"
+WAITS = "it is offloaded at the end of the model's turn, and the thinking after it is removed"
 SHOWN_ELSEWHERE = "an equal item was sent in full"
 NOT_YET = "offloading it is not expected to lower the cost yet"
 # The beginnings of reasons whose error was reported.
@@ -271,7 +271,7 @@ class Turn:
                 # Without a listing, the other items are offloaded as if they were new.
                 if self._is_bound:
                     self._failures.report(error)
-            # The other process may have offloaded what was kept here, and thinking stands on that now.
+            # The other process may have offloaded what was kept here, and thinking is bound to that now.
             self._note_stored(0 if self._is_bound else known)
             self._find_elsewhere(known)
         else:
@@ -365,9 +365,9 @@ class Turn:
         )
 
     def _waits_for_turn(self, slot: Slot) -> bool:
-        """Return whether an item that was sent is too large, and leaves when the model's turn has ended.
+        """Return whether an item that was sent is too large, to be offloaded after the model's turn.
 
-        The thinking behind it leaves too, and the model needs that of its turn.
+        The thinking behind it is removed too, and the model needs that of its turn.
         """
         if slot.stored is not None or not self._is_sent(slot):
             return False

@@ -28,7 +28,7 @@ Ts = TypeVarTuple("Ts")
 _MARKS = 2
 # A request waits no longer for its own work, which the store may hold up, and for that of others.
 DEADLINE = 1.0
-# One with signed thinking waits longer: what does not leave now never leaves or costs the thinking behind it.
+# One with signed thinking waits longer: what is not replaced now never is, or the thinking behind it is lost.
 BOUND_DEADLINE = 10.0
 _QUEUE_SECONDS = 10.0
 # Of work that the store may hold up, of work for the next request, and of reading.
@@ -162,7 +162,7 @@ class Rewriter:
     async def rewrite(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
         """Return the request to send; `body` itself if nothing is replaced or anything fails.
 
-        What was replaced before in front of thinking stays replaced in any case.
+        What was replaced before thinking is replaced again in any case.
         """
         found = _Found()
         try:
@@ -271,7 +271,7 @@ class Rewriter:
             await self._in_thread(self._store_refused, conversation, views)
 
     def _store_refused(self, conversation: Conversation, views: Sequence[Any]) -> None:
-        """Store the thinking that was refused, so that it stays left out; the next request tries again."""
+        """Store the thinking that was refused, so that it is left out later too; the next request tries again."""
         held = [i for i, view in enumerate(views) if _has_any(view, conversation.refused)]
         if not held:
             return
@@ -410,7 +410,7 @@ class Rewriter:
 
 
 async def _waited(work: asyncio.Future[T], seconds: float) -> T:
-    """Return what `work` returns, or raise `TimeoutError`; it goes on then."""
+    """Return what `work` returns, or raise `TimeoutError`; it continues then."""
     async with asyncio.timeout(seconds):
         return await asyncio.shield(work)
 

@@ -137,7 +137,7 @@ class Places:
         return place
 
     def without(self, start: int, path: Path, gone: Collection[int], instead: str) -> Iterator[Edit]:
-        """Yield the changes that remove elements of the array at `path`; `instead` stands for all of them.
+        """Yield the changes that remove elements of the array at `path`; `instead` replaces all of them.
 
         Raises `ValueError`.
         """

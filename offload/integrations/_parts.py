@@ -19,7 +19,7 @@ def changed_parts(
 ) -> list[Any]:
     """Return the parts of a message whose content is `blocks` now.
 
-    Parts keep their order; signed thinking may have left, and a text stands where all of it left, or the
+    Parts keep their order; signed thinking may have left, and a text is there if all of it left, or the
     other way round, if the message is restored.
 
     Args:

@@ -1,6 +1,6 @@
 """Signed thinking in messages: the blocks that newest Claude models bind to all that was sent before them.
 
-A block is signed if it has a signature, or data that stands for thinking which is not shown. Where each
+A block is signed if it has a signature, or data in place of thinking that is not shown. Where each
 format and framework keeps it was read in their releases of 2026-11; what binds it is at
 https://platform.claude.com/docs/en/build-with-claude/preserved-thinking.
 """
@@ -28,7 +28,7 @@ _PLACES: tuple[Path, ...] = (
     ("provider_data", "thinking_blocks"),
 )
 # An API accepts no message without content.
-_EMPTIED = "(no text)"
+_EMPTIED = "(empty)"
 # Marks of the cache are no content: they may move between requests.
 _NO_CONTENT = ("cache_control", "cachePoint")
 

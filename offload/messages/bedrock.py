@@ -22,7 +22,7 @@ _OWN_KEYS = {
     *("image", "document", "video", "audio"),
 }
 _JSON = "json"
-# The field of a framework's own part in a block that stands for it.
+# The field of a framework's own part in the block made of it.
 PART = "part"
 
 

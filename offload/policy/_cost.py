@@ -2,7 +2,7 @@
 
 An item is offloaded when what later requests save exceeds the price of what is written again and of the
 chance that the model reads it back. A provider finds a cached prompt only at the end of an earlier request,
-so an edit writes again all that stands behind the latest such end before it. The chances and their decay are
+so an edit writes again all that follows the latest such end before it. The chances and their decay are
 priors: rounded from recorded sessions, the same for every tool and source; `docs/policy.md` has the figures
 behind them.
 """
@@ -160,7 +160,7 @@ class CostPlan(Generic[T]):
         """Append a message: its tokens, the items that may be offloaded, the calls of retrieval tools in it.
 
         A run of tool calls counts as one of its content `blocks`, and so does a run of results. With
-        `is_bound`, nothing leaves that was sent.
+        `is_bound`, no item is offloaded that was sent.
         """
         if is_reply:
             self._note_sent()
@@ -214,11 +214,11 @@ class CostPlan(Generic[T]):
     def _decide_old(self) -> None:
         """Decide on the items of the latest turns but the new one, while the cache is warm.
 
-        An edit writes again all that stands behind the latest cached end before it. All items behind an end
+        An edit writes again all that follows the latest cached end before it. All items behind an end
         that pay leave together, from the end on whose items save most. Edits in turn would each write much of
         the same again, so they wait for each other: until the requests since then paid a share of the price.
-        With more than one mark, or if any prefix is cached, an edit costs less, and a rule's item leaves when
-        the rule says so.
+        With more than one mark, or if any prefix is cached, an edit costs less, and an item is offloaded when
+        its rule says so.
         """
         outlook, cache = self._outlook(), self._cache
         leaving: list[tuple[_Turn[T], Candidate[T], int]] = []

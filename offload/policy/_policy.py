@@ -65,7 +65,8 @@ class OffloadPolicy(LoadableSettings):
         retention: quotas and grace period of `gc`.
         cache: prices of the provider's prompt cache, or the name of a known one, see `CacheModel`.
         history: whether messages that were sent may change later. "append_only": never, since the thinking of
-            some models is bound to what was sent before it; what leaves, leaves before it is first sent.
+            some models is bound to what was sent before it; an item is offloaded before it is first sent, or
+            never.
             "editable": items may leave after the model saw them. "auto" is append-only as soon as a signed
             block of thinking is in the conversation, unless its model is known to allow edits. "rewrite" lets
             items leave later in any conversation; where "auto" would not, the thinking after the first change
@@ -335,7 +336,7 @@ def _judge_bound(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Ac
     if item.was_stored:
         return "offload", "offloaded before"
     for is_kept, reason in (
-        (item.item_type in WRITTEN_BY_MODEL, "what the model wrote goes back as it came"),
+        (item.item_type in WRITTEN_BY_MODEL, "what the model wrote is sent back unchanged"),
         (item.answers, SENT),
         (item.is_error, "errors are kept"),
         (shortfall is not None, shortfall or ""),

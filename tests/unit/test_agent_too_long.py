@@ -177,7 +177,9 @@ def result(n: int, lines: int = 60, **fields: Any) -> dict[str, Any]:
 
 
 def manager(store: Any = None, window: int = 100_000, **options: Any) -> ContextManager:
-    off = Offloader(store or MemoryStore(), session="s", **options.pop("offloader", {}))
+    # Small results are kept until the window is full.
+    chosen = {"policy": OffloadPolicy(by_cost="none"), **options.pop("offloader", {})}
+    off = Offloader(store or MemoryStore(), session="s", **chosen)
     return ContextManager(off, AgentConfig(model="m", window_tokens=window), **options)
 
 

@@ -387,7 +387,7 @@ class Turn:
         """Decide about groups of items: a turn's budget, the ceiling of the view, a sweep."""
         history, policy = self._history, self._judge.policy
         for turn in history.turns(known):
-            turn = [slot for slot in turn if not self._is_sent(slot)]  # noqa: PLW2901 # the others stay
+            turn = [slot for slot in turn if not self._is_sent(slot)]  # noqa: PLW2901 # the others are kept
             if policy.turn_budget_tokens is not None:
                 small = [slot for slot in turn if slot.number in history.small]
                 self._reopen(small, over_budget([s.decision for s in small], policy.turn_budget_tokens))

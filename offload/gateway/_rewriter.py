@@ -106,7 +106,7 @@ class Conversation:
 
 @dataclass(slots=True)
 class _Found:
-    """What is known of a request while it is read."""
+    """The facts of a request while it is read."""
 
     request: Request | None = None
     conversation: Conversation | None = None
@@ -271,7 +271,7 @@ class Rewriter:
             await self._in_thread(self._store_refused, conversation, views)
 
     def _store_refused(self, conversation: Conversation, views: Sequence[Any]) -> None:
-        """Store the thinking that was refused, so that it is left out later too; the next request tries again."""
+        """Store the thinking that was refused, so that later requests lack it too; the next one tries again."""
         held = [i for i, view in enumerate(views) if _has_any(view, conversation.refused)]
         if not held:
             return

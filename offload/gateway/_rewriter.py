@@ -271,7 +271,7 @@ class Rewriter:
             await self._in_thread(self._store_refused, conversation, views)
 
     def _store_refused(self, conversation: Conversation, views: Sequence[Any]) -> None:
-        """Store the thinking that was refused, so that later requests lack it too; the next one tries again."""
+        """Store the thinking that was refused, for later requests too; the next one tries again."""
         held = [i for i, view in enumerate(views) if _has_any(view, conversation.refused)]
         if not held:
             return

@@ -68,7 +68,7 @@ WAYS = (
     Way("economy", "economy"),
     *(Way(f"reads from {n:,} tokens", sizes={"KEPT_TOKENS": n}) for n in (250, 1500, 3000, 6000, 40_000)),
     *(Way(f"previews of {n:.0%} at most", sizes={"PREVIEW_SHARE": n}) for n in (0.25, 0.75)),
-    *(Way(f"previews of {n:,} characters at most", preview_chars=n) for n in (500, 1000, 4000)),
+    *(Way(f"previews of {n:,} characters at most", preview_chars=n // 2) for n in (500, 1000, 4000)),
     *(Way(f"in full up to {n:,} characters", sizes={"PREVIEWED_CHARS": n}) for n in (5000, 20_000)),
 )
 

@@ -19,7 +19,7 @@ MEDIA = Rule(min_tokens=500, after_turns=1)
 # Chosen by the cost of whole sessions, read back included (benchmarks/bench_cost.py). The model sees a
 # user message once, since it may be the task, and its own tool-call arguments until it gets the result.
 TYPES: dict[OffloadableType, Rule] = {
-    "tool_result": Rule(min_tokens=DEFAULT_MIN_TOKENS, preview_chars=2000),
+    "tool_result": Rule(min_tokens=DEFAULT_MIN_TOKENS),
     "tool_call": Rule(after_turns=1, preview_chars=300),
     "user_message": Rule(after_turns=1),
     "skill_prompt": Rule(after_turns=1),
@@ -29,7 +29,7 @@ TYPES: dict[OffloadableType, Rule] = {
 }
 # The model sees files and pages in full once: hiding a file that it just opened costs a read every time, and
 # keeping it costs most of the saving.
-READERS = Rule(min_tokens=DEFAULT_MIN_TOKENS, after_turns=1, preview_chars=2000)
+READERS = Rule(min_tokens=DEFAULT_MIN_TOKENS, after_turns=1)
 
 _SEEN: dict[str, Any] = {"after_turns": 1}
 _SHORT_PREVIEW = {"min_tokens": 1200, "preview_chars": 800}
@@ -54,7 +54,7 @@ _POLICIES: dict[PolicyName, dict[str, Any]] = {
     "economy": {
         "media": MEDIA,
         "types": {
-            "tool_result": _ANY | {"preview_chars": 2000},
+            "tool_result": _ANY,
             "tool_call": _ANY,
             "user_message": _ANY | _SEEN,
             "skill_prompt": _ANY | _SEEN,

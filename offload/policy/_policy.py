@@ -25,6 +25,8 @@ MAX_VIEW_TOKENS = 40_000
 # Up to this size, a preview of half of an item answers most later questions about it. Of a larger one any
 # preview hides most, so that the model reads it back anyway: the preview only costs, and is shorter.
 PREVIEW_SHARE, PREVIEWED_CHARS = 0.5, 10_000
+# A preview in place of the model's own look at a result is so much longer than a rule says.
+UNSEEN_PREVIEWS = 2
 # Where the model sees results in full once, less is enough for what it asks later.
 SEEN_PREVIEW_SHARE = 0.4
 # By how much shorter: its least characters, and the power of the part of the item that is within that size.
@@ -74,7 +76,8 @@ class OffloadPolicy(LoadableSettings):
         by_cost: which items `Offloader.offload` offloads when that is expected to lower the input cost:
             "small" ones, below the threshold of their rule; "all", so that thresholds do not count; or
             "none". The preview then has at most two fifths of the item's characters, or half where results
-            leave before the model sees them, and becomes shorter above 10,000 characters. The default is
+            leave before the model sees them, up to twice `preview_chars`; and becomes shorter above 10,000
+            characters. The default is
             "small"; for a policy that sets `types` or `tools` it is "none".
     """
 
@@ -279,11 +282,12 @@ class OffloadPolicy(LoadableSettings):
     def _preview_chars(self, rule: Rule, item: ItemFacts, *, is_bound: bool) -> int:
         if self.by_cost == "none":
             return rule.preview_chars
-        most = rule.preview_chars
+        is_unseen = self.replaces_unseen(is_bound=is_bound)
+        most = rule.preview_chars * (UNSEEN_PREVIEWS if is_unseen else 1)
         if item.chars > PREVIEWED_CHARS:
             least, power = _SHORTER[self.by_cost]
             most = max(min(most, least), round(most * (PREVIEWED_CHARS / item.chars) ** power))
-        share = PREVIEW_SHARE if self.replaces_unseen(is_bound=is_bound) else SEEN_PREVIEW_SHARE
+        share = PREVIEW_SHARE if is_unseen else SEEN_PREVIEW_SHARE
         return min(most, round(item.chars * share))
 
     def _why_kept(self, rule: Rule, item: ItemFacts) -> str | None:

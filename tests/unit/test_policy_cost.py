@@ -296,7 +296,7 @@ def test_a_list_given_at_once_equals_one_that_grew_with_and_without_a_restart(na
 
 
 def test_a_cold_cache_only_adds_to_what_left_and_changes_no_placeholder() -> None:
-    messages = session(3)
+    messages = session(4)
     warm = Offloader("memory://", session="s", **NO_CLOCK).offload(messages)
     cold = Offloader("memory://", session="s", **NO_CLOCK).offload(messages, cache="cold")
 

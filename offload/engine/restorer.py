@@ -96,7 +96,7 @@ class Restorer:
     def _load_thinking(self, undoing: _Undoing, places: Sequence[_Place]) -> OffloadError | None:
         """Read the thinking that other processes removed; return why that failed, if it did.
 
-        Nothing in the list names its record.
+        Nothing in the messages names its record.
         """
         try:
             if any(role_or_none(place.message) == "assistant" for place in places):

@@ -162,7 +162,7 @@ class Rewriter:
     async def rewrite(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
         """Return the request to send; `body` itself if nothing is replaced or anything fails.
 
-        What was replaced before thinking is replaced again in any case.
+        What was replaced earlier in front of thinking is replaced again in any case.
         """
         found = _Found()
         try:
@@ -271,7 +271,7 @@ class Rewriter:
             await self._in_thread(self._store_refused, conversation, views)
 
     def _store_refused(self, conversation: Conversation, views: Sequence[Any]) -> None:
-        """Store the thinking that was refused, for later requests too; the next one tries again."""
+        """Store the thinking that was refused, so that it is left out later; the next request tries again."""
         held = [i for i, view in enumerate(views) if _has_any(view, conversation.refused)]
         if not held:
             return

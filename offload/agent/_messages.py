@@ -12,7 +12,7 @@ from offload.engine.results import OffloadResult
 from offload.errors import ContextFullError, MessageError, OffloadError
 from offload.events import failure
 from offload.locks import Lock
-from offload.messages import bare_of, signed_thinking, without_thinking
+from offload.messages import bare_of, signed_thinking
 from offload.messages._equal import are_equal
 from offload.offloader import Offloader
 from offload.tokens import TokenCounter
@@ -200,8 +200,7 @@ class AgentMessages:
 def _bared_as(original: Any, message: Any) -> Any:
     """Return `original` without the signed thinking that is no longer in `message`, which is sent for it."""
     left = {one.key for one in signed_thinking(message)}
-    gone = [one for one in signed_thinking(original) if one.key not in left]
-    return without_thinking(original, gone)[0] if gone else original
+    return bare_of(original, {one.key for one in signed_thinking(original)} - left)
 
 
 def _differences(some: list[Any], others: list[Any]) -> list[int]:

@@ -18,12 +18,11 @@ from offload.events import Observer
 from offload.messages import (
     Item,
     Removed,
+    bare_of,
     content_digest,
     from_json,
-    map_texts,
     signed_thinking,
     thinking_key,
-    to_json,
     with_thinking,
     without_thinking,
 )
@@ -93,8 +92,7 @@ class RemovedThinking:
 
     def left_out(self, message: Any) -> Any:
         """Return `message` without its blocks that were removed; itself if it has none."""
-        gone = [one for one in signed_thinking(message) if one.key in self.keys]
-        return without_thinking(message, gone)[0] if gone else message
+        return bare_of(message, self.keys)
 
     def remove(self, messages: Sequence[Any], indices: Iterable[int], cause: str) -> int:
         """Store and remove all signed thinking of some messages; return how many blocks.
@@ -148,16 +146,15 @@ class RemovedThinking:
         ]
 
     def _line(self, one: _Stripped) -> str:
-        keys = frozenset(one.keys)
+        kept = {one.digest, one.before, *one.keys}
         blocks = [{"path": list(part.path), "block": part.block} for part in one.removed]
         row = {"digest": one.digest, "before": one.before, "keys": one.keys, "blocks": blocks}
-        encode_row(row)
 
         def edit(text: str) -> str:
             # A signature has no words to redact, and is useless with a change.
-            return text if thinking_key(text) in keys else self._redacted(text)
+            return text if text in kept or thinking_key(text) in kept else self._redacted(text)
 
-        return encode_row({**row, "blocks": map_texts(to_json(blocks), edit)})
+        return encode_row(row, edit)
 
     def _add(self, some: Iterable[_Stripped]) -> None:
         for one in some:

@@ -422,9 +422,9 @@ class Turn:
             return 0
         late = [s for s in history.open_slots() if s.is_leaving and s.at < history.fresh]
         if self._is_bound:
-            # What has a record left before it was first sent.
+            # An item with a record was replaced before it was first sent.
             late = [slot for slot in late if slot.stored is None]
-        # What could not be stored in an earlier turn is tried again.
+        # Thinking that could not be stored in an earlier turn is tried again.
         edited = history.edited_before_thinking(), history.unremoved
         edits = [at for at in edited if at is not None]
         history.unremoved = min(edits, default=None)

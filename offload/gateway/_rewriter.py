@@ -17,9 +17,9 @@ from offload.engine.results import OffloadResult
 from offload.errors import OffloadError, StoreError
 from offload.gateway._requests import READ_BACK, Api, Request, conversation_of, hint_of, read_request
 from offload.gateway._status import Status
-from offload.messages import Block, Usage, signed_thinking, usage_of, without_thinking
+from offload.messages import Block, Usage, bare_of, signed_thinking, usage_of
 from offload.offloader import Offloader
-from offload.policy import CACHES, CacheModel, OffloadPolicy, binds_thinking
+from offload.policy import CACHES, CacheModel, OffloadPolicy
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -100,8 +100,7 @@ class Conversation:
 
     def may_bind(self, request: Request) -> bool:
         """Return whether the model of a request may refuse thinking behind a changed message."""
-        rule = self.offloader.policy.history
-        return rule == "append_only" or (rule == "auto" and binds_thinking(request.model) is not False)
+        return self.offloader.policy.may_bind(request.model)
 
 
 @dataclass(slots=True)
@@ -438,10 +437,7 @@ def _without_thinking_from(request: Rewritten, first: int) -> Rewritten | None:
 
 def _without(messages: Sequence[Any], refused: Collection[str]) -> Sequence[Any]:
     """Return messages without some of their thinking."""
-    if not refused:
-        return messages
-    gone = [[one for one in signed_thinking(m) if one.key in refused] for m in messages]
-    return [without_thinking(m, g)[0] if g else m for m, g in zip(messages, gone, strict=True)]
+    return [bare_of(message, refused) for message in messages] if refused else messages
 
 
 def _keys(messages: Sequence[Any]) -> frozenset[str]:

@@ -127,7 +127,7 @@ class RunConversation:
         """Return the input of the model with a name for `items`, the conversation so far."""
         self._model = model
         sent = await self.placed(items)
-        # What is left of a reasoning item still has the signatures.
+        # The rest of a reasoning item still has the signatures.
         return [new for old, new in zip(items, sent, strict=True) if new is old or not _is_emptied(old, new)]
 
     async def placed(self, items: list[Any]) -> list[Any]:

@@ -8,7 +8,7 @@ https://platform.claude.com/docs/en/build-with-claude/preserved-thinking.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -78,10 +78,10 @@ def without_thinking(message: Any, thinking: Sequence[Thinking]) -> tuple[Any, l
     return message, removed
 
 
-def bare_of(message: Any) -> Any:
-    """Return `message` without its signed blocks; itself if it has none."""
-    thinking = signed_thinking(message)
-    return without_thinking(message, thinking)[0] if thinking else message
+def bare_of(message: Any, keys: Collection[str] | None = None) -> Any:
+    """Return `message` without its signed blocks, or those of `keys`; itself if it has none of them."""
+    gone = [one for one in signed_thinking(message) if keys is None or one.key in keys]
+    return without_thinking(message, gone)[0] if gone else message
 
 
 def with_thinking(message: Any, removed: Iterable[Removed]) -> Any:

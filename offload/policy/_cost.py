@@ -215,8 +215,8 @@ class CostPlan(Generic[T]):
         """Decide on the items of the latest turns but the new one, while the cache is warm.
 
         An edit writes again all that follows the latest cached end before it. All items behind an end
-        that pay leave together, from the end on whose items save most. Edits in turn would each write much of
-        the same again, so they wait for each other: until the requests since then paid a share of the price.
+        that pay leave together, from the end on whose items save most. Edits in turn would each write much
+        of it again, so they wait for each other until the requests since then paid a share of the price.
         With more than one mark, or if any prefix is cached, an edit costs less, and an item is offloaded when
         its rule says so.
         """
@@ -238,7 +238,7 @@ class CostPlan(Generic[T]):
             if again is None:
                 continue
             if is_forced:
-                # What comes after it is written again in any case.
+                # All that follows is written again in any case.
                 broken, most, chosen, is_forced = again, worth, len(leaving), False
             gain = worth - (again - broken) * cache.rewrite
             has_waited = waited * cache.read >= WAITED_SHARE * (again - freed) * cache.rewrite

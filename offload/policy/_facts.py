@@ -11,7 +11,7 @@ from offload.messages import Block
 Action = Literal["offload", "keep", "wait"]
 Readers = Literal["offload", "keep"]
 ByCost = Literal["none", "small", "all"]
-# What the model wrote: it is sent back to the provider unchanged.
+# Written by the model: sent back to the provider unchanged.
 WRITTEN_BY_MODEL = ("assistant_message", "tool_call")
 
 

@@ -68,17 +68,15 @@ class OffloadPolicy(LoadableSettings):
         cache: prices of the provider's prompt cache, or the name of a known one, see `CacheModel`.
         history: whether messages that were sent may change later. "append_only": never, since the thinking of
             some models is bound to what was sent before it; an item is offloaded before it is first sent, or
-            never.
-            "editable": items may leave after the model saw them. "auto" is append-only as soon as a signed
-            block of thinking is in the conversation, unless its model is known to allow edits. "rewrite" lets
-            items leave later in any conversation; where "auto" would not, the thinking after the first change
-            is removed and stored.
+            never. "editable": items may leave after the model saw them. "auto" is append-only as soon as a
+            signed block of thinking is in the conversation, unless its model is known to allow edits.
+            "rewrite" lets items leave later in any conversation; where "auto" would not, the thinking after
+            the first change is removed and stored.
         by_cost: which items `Offloader.offload` offloads when that is expected to lower the input cost:
             "small" ones, below the threshold of their rule; "all", so that thresholds do not count; or
             "none". The preview then has at most two fifths of the item's characters, or half where results
             leave before the model sees them, up to twice `preview_chars`; and becomes shorter above 10,000
-            characters. The default is
-            "small"; for a policy that sets `types` or `tools` it is "none".
+            characters. The default is "small"; for a policy that sets `types` or `tools` it is "none".
     """
 
     _error: ClassVar[type[ConfigError]] = PolicyError

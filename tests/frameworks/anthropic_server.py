@@ -95,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
             error = {"type": "invalid_request_error", "message": str(refusal)}
             status, message = 400, {"type": "error", "error": error}
         is_stream = request.get("stream") and status < 400  # the first status of an error
-        body = _events(message) if is_stream else json.dumps(message)
+        body = events(message) if is_stream else json.dumps(message)
         self.send_response(status)
         self.send_header("Content-Type", "text/event-stream" if is_stream else "application/json")
         self.send_header("Content-Length", str(len(body.encode())))
@@ -159,7 +159,7 @@ def _clear(request: Any) -> int:
     return 0
 
 
-def _events(message: Any) -> str:
+def events(message: Any) -> str:
     """Return a message as the events of a stream."""
     events: list[Any] = [
         {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}

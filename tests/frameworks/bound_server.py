@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from unittest.mock import patch
 
 from binding import Binding, BoundError
+from frameworks.anthropic_server import events
 
 # Tools of a run: one that reads files, which other policies show first, and one that does not.
 TOOLS = ("read_report", "query_sales")
@@ -100,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         status, message = self.server.answer(request)
         is_stream = bool(request.get("stream")) and status == 200
-        body = (_events(message) if is_stream else json.dumps(message)).encode()
+        body = (events(message) if is_stream else json.dumps(message)).encode()
         self.send_response(status)
         self.send_header("Content-Type", "text/event-stream" if is_stream else "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -133,33 +134,3 @@ def check(server: Server, *, requests: int, thinking: int) -> None:
 
 def _failed(message: str) -> dict[str, Any]:
     return {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
-
-
-def _events(message: Any) -> str:
-    events: list[Any] = [
-        {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
-    ]
-    for index, block in enumerate(message["content"]):
-        start, deltas = _streamed(block)
-        events.append({"type": "content_block_start", "index": index, "content_block": start})
-        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-        events.append({"type": "content_block_stop", "index": index})
-    ended = {"stop_reason": message["stop_reason"], "stop_sequence": None}
-    events.append({"type": "message_delta", "delta": ended, "usage": {"output_tokens": 1}})
-    events.append({"type": "message_stop"})
-    return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
-
-
-def _streamed(block: Any) -> tuple[Any, Sequence[Any]]:
-    """Return the block of a start event, and the deltas that follow it."""
-    match block["type"]:
-        case "text":
-            return {**block, "text": ""}, [{"type": "text_delta", "text": block["text"]}]
-        case "tool_use":
-            given = json.dumps(block["input"])
-            return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": given}]
-        case "thinking":
-            text = {"type": "thinking_delta", "thinking": block["thinking"]}
-            signed = {"type": "signature_delta", "signature": block["signature"]}
-            return {**block, "thinking": "", "signature": ""}, [text, signed]
-    return block, []

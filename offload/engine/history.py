@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, compress, groupby
 from operator import is_not
-from typing import Any, NamedTuple
+from typing import Any
 
+from offload.engine.bound import BoundThinking
 from offload.engine.recognition import Claim, Proof
 from offload.engine.watching import edited, look
-from offload.errors import OffloadError
-from offload.messages import Call, CallId, Item, Thinking, content_digest
+from offload.messages import Call, CallId, Item, Thinking
 from offload.messages._equal import are_equal, begins_with
 from offload.policy import CostPlan, Decision, ItemFacts, saving
 from offload.record import RecordInfo
@@ -135,14 +135,6 @@ class MessageState:
         return self.fixed_tokens + sum(slot.decision.item.tokens for slot in self.slots)
 
 
-class _Dropped(NamedTuple):
-    """Messages that a turn replaced: what the caller had received, their parts, and how they looked."""
-
-    output: list[Any]
-    states: list[MessageState]
-    seen: list[Any]
-
-
 class History:
     """The messages of the last turn, and totals over all of them.
 
@@ -151,13 +143,9 @@ class History:
     Attributes:
         calls: the tool calls by id; their arguments are those in the messages.
         tokens: tokens of all texts as they were passed; the replacements free `tokens_freed`.
-        thinking_at: indices of the messages with signed thinking.
-        unremoved: the first message that changed before thinking that could not be stored and removed yet.
-        keys_checked: how many blocks of thinking were removed when all messages were last compared with them.
+        thinking: the signed thinking in the messages.
         plan: decides which items are offloaded by expected cost; None if none are.
     """
-
-    unremoved: int | None = None
 
     def __init__(self, plan: CostPlan[Slot] | None = None) -> None:
         self.plan = plan
@@ -174,10 +162,10 @@ class History:
         # without replaced items is the message in both.
         self._output: list[Any] = []
         self._output_seen: list[Any] = []
-        # How many messages this turn kept, and the others as they were.
-        self._kept = self.keys_checked = self._next_watched = 0
-        self._dropped = _Dropped([], [], [])
-        self.thinking_at: list[int] = []
+        # How many messages this turn kept, and what the caller had received in place of the others.
+        self._kept = self._next_watched = 0
+        self._dropped: list[Any] = []
+        self.thinking = BoundThinking(self.states, self.messages)
         self._replied_at: list[int] = []
         # Items that may still be replaced, and numbers of those that may be only together with others; of
         # these the ones that a sweep may replace, and what they free.
@@ -225,8 +213,8 @@ class History:
         A message that was edited in place counts as changed once the edit is noticed.
         """
         kept = self._first_edited(messages, self._common(messages))
-        self._kept = kept
-        self._dropped = _Dropped(self._output[kept:], self.states[kept:], self._seen[kept:])
+        self._kept, self._dropped = kept, self._output[kept:]
+        self.thinking.drop(kept, self._seen[kept:])
         if kept < len(self.states):
             self._truncate(kept)
         return kept
@@ -243,8 +231,7 @@ class History:
         """Append a message; its items are open."""
         state.replaced_calls = {call: self.calls.get(call) for call in state.calls}
         self._seen.append(look(message))
-        if state.thinking:
-            self.thinking_at.append(len(self.states))
+        self.thinking.add(state)
         if state.role == "assistant":
             self._replied_at.append(len(self.states))
         self.states.append(state)
@@ -271,7 +258,7 @@ class History:
         for _, slots in groupby(self.since(first), lambda slot: self.answers_of(slot.at)):
             yield list(slots)
 
-    # Bound thinking
+    # Messages that were sent
 
     @property
     def fresh(self) -> int:
@@ -282,53 +269,6 @@ class History:
     def is_within_turn(self) -> bool:
         """Whether the model continues its turn: the latest messages have results of its tool calls."""
         return any(slot.item.item_type == "tool_result" for slot in self.since(self.fresh))
-
-    def thinking_from(self, index: int) -> list[int]:
-        """Return the indices of the messages from `index` on whose signed thinking is sent."""
-        later = self.thinking_at[bisect_left(self.thinking_at, index) :]
-        return [at for at in later if self.states[at].left_out is None]
-
-    def edited_before_thinking(self) -> int | None:
-        """Return the first message that the caller changed before thinking that was sent with another one.
-
-        None if there is no such thinking: it came after the change, or only marks of the cache moved.
-        """
-        kept, states, dropped = self._kept, self.states, self._dropped.states
-        if not dropped or not self.thinking_at or self.thinking_at[-1] < kept:
-            return None
-        known = {one.key for state in dropped for one in state.thinking}
-        bound = [
-            at
-            for at in self.thinking_at[bisect_left(self.thinking_at, kept) :]
-            if not known.isdisjoint(one.key for one in states[at].thinking) or self._answers_dropped(at)
-        ]
-        if not bound:
-            return None
-        first = next((at for at in range(kept, len(states)) if self._is_edited(at)), len(states))
-        return first if bound[-1] >= first else None
-
-    def _answers_dropped(self, index: int) -> bool:
-        """Return whether a new message is the reply to the messages of the last turn, edited since.
-
-        Another conversation may come in their place, whose thinking is whole: the message before the reply,
-        or half of the messages, must be the same.
-        """
-        length = self._kept + len(self._dropped.states)
-        if index == length and self._kept * 2 >= length:
-            return True
-        return index > self._kept and _content(self.messages[index - 1]) == _content(self._dropped.seen[-1])
-
-    def _is_edited(self, index: int) -> bool:
-        """Return whether the model reads another message than before at the place of a dropped one."""
-        place = index - self._kept
-        if place >= len(self._dropped.states):
-            return True
-        old, new = self._dropped.states[place], self.states[index]
-        # Thinking may be left out from the first on, not between other thinking.
-        is_gap = [t.key for t in old.thinking] != [t.key for t in new.thinking]
-        if is_gap and bool(self.thinking_at) and self.thinking_at[0] < index:
-            return True
-        return bool(_content(self._dropped.seen[place]) != _content(self.messages[index]))
 
     def leave_out(self, index: int, tokens: int | None) -> None:
         """Note how many tokens of thinking are left out of a message that the caller receives, or None."""
@@ -488,8 +428,8 @@ class History:
     def _is_as_before(self, at: int) -> bool:
         """Return whether a dropped message is sent as before, because the caller passes its output on."""
         index = at - self._kept
-        return 0 <= index < min(len(self._dropped.output), len(self) - self._kept) and are_equal(
-            self._dropped.output[index], self._output[at]
+        return 0 <= index < min(len(self._dropped), len(self) - self._kept) and are_equal(
+            self._dropped[index], self._output[at]
         )
 
     def tokens_before(self, end: int) -> int:
@@ -578,8 +518,8 @@ class History:
         del self._numbers[at:], self._infos[at:]
         del self.states[length:], self.messages[length:], self._seen[length:]
         del self._output[length:], self._output_seen[length:]
-        for places in (self.thinking_at, self._replied_at):
-            del places[bisect_left(places, length) :]
+        self.thinking.truncate(length)
+        del self._replied_at[bisect_left(self._replied_at, length) :]
         if self.plan is not None:
             self.plan.truncate(length)
 
@@ -600,14 +540,6 @@ class History:
                 self.calls.pop(key, None)
             else:
                 self.calls[key] = call
-
-
-def _content(message: Any) -> Any:
-    """Return what to compare of a message: all but its thinking and the marks of the cache."""
-    try:
-        return content_digest(message)
-    except OffloadError:
-        return look(message)
 
 
 def _twin_key(slot: Slot) -> tuple[str, str | None, str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from offload.engine.bound import mode_of
 from offload.engine.failures import AboveCeilingError, Failures, malformed
 from offload.engine.history import History, MessageState, Slot
 from offload.engine.judge import LOOK_ALIKE, Judge
@@ -32,7 +33,6 @@ from offload.policy import (
     Decision,
     ItemFacts,
     Readers,
-    binds_thinking,
     excess,
     is_read_back,
     over_budget,
@@ -84,7 +84,7 @@ class Turn:
             for index in range(known, len(messages)):
                 self._scan(index, messages[index])
             moment = self._watch.begin(history.answers, self._cache, self._failures)
-            mode = self._history_mode()
+            mode = mode_of(self._judge.policy.history, self._model, history.thinking.at)
             self._note_paying(moment)
             self._find_stored(known)
             self._prove_claims()
@@ -178,27 +178,12 @@ class Turn:
     def _binds(self) -> bool:
         """Whether signed thinking must leave behind a change of what was sent."""
         policy = self._judge.policy
-        has_thinking = policy.history == "append_only" or bool(self._history.thinking_at)
+        has_thinking = policy.history == "append_only" or bool(self._history.thinking.at)
         return has_thinking and policy.may_bind(self._model)
 
     def _is_sent(self, slot: Slot) -> bool:
         """Return whether an item may no longer change, since it was sent."""
         return self._is_bound and slot.at < self._history.fresh
-
-    def _history_mode(self) -> HistoryMode:
-        rule, thinking_at = self._judge.policy.history, self._history.thinking_at
-        if rule == "rewrite":
-            return HistoryMode("editable", "the policy says so, without the thinking after a change")
-        if rule != "auto":
-            return HistoryMode(rule, "the policy says so")
-        if not thinking_at:
-            return HistoryMode()
-        place = f"messages[{thinking_at[0]}] has signed thinking"
-        binds = binds_thinking(self._model)
-        if binds is False:
-            return HistoryMode("editable", f"{self._model} allows it, although {place}")
-        named = "no model is named" if not self._model else "" if binds else f"{self._model} is not known"
-        return HistoryMode("append_only", f"{place}{named and f', and {named}'}")
 
     def _slot(self, index: int, item: Item) -> Slot:
         facts, problem = self._judge.facts(item, index)
@@ -425,13 +410,13 @@ class Turn:
             # An item with a record was replaced before it was first sent.
             late = [slot for slot in late if slot.stored is None]
         # Thinking that could not be stored in an earlier turn is tried again.
-        edited = history.edited_before_thinking(), history.unremoved
+        edited = history.thinking.edited_before(), history.thinking.unremoved
         edits = [at for at in edited if at is not None]
-        history.unremoved = min(edits, default=None)
+        history.thinking.unremoved = min(edits, default=None)
         changes = [slot.at + 1 for slot in late] + edits
-        indices = history.thinking_from(min(changes)) if changes else []
+        indices = history.thinking.sent_from(min(changes)) if changes else []
         if not indices:
-            history.unremoved = None
+            history.thinking.unremoved = None
             return 0
         try:
             cause = f"messages[{min(changes) - (not edits)}] changed"
@@ -441,17 +426,17 @@ class Turn:
             for slot in late:
                 history.keep(slot, f"{NOT_OFFLOADED}{error}")
             return 0
-        history.unremoved = None
+        history.thinking.unremoved = None
         return blocks
 
     def _leave_out(self, known: int) -> list[int]:
         """Note the messages whose thinking was removed, and return their indices."""
         history, keys = self._history, self._thinking.keys
-        first = known if history.keys_checked == len(keys) else 0
-        history.keys_checked = len(keys)
+        first = known if history.thinking.keys_checked == len(keys) else 0
+        history.thinking.keys_checked = len(keys)
         gone = [
             at
-            for at in (history.thinking_from(first) if keys else [])
+            for at in (history.thinking.sent_from(first) if keys else [])
             if any(one.key in keys for one in history.states[at].thinking)
         ]
         for at in gone:

@@ -1,0 +1,131 @@
+"""The signed thinking of a conversation, which is bound to what was sent before it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from offload.engine.results import HistoryMode
+from offload.engine.watching import look
+from offload.errors import OffloadError
+from offload.messages import content_digest
+from offload.policy import HistoryRule, binds_thinking
+
+if TYPE_CHECKING:
+    from offload.engine.history import MessageState
+
+
+class BoundThinking:
+    """The signed thinking of a history, and the changes of messages before it.
+
+    Args:
+        states: the parts of the messages; the history extends and cuts this list, and `messages`.
+        messages: the messages.
+
+    Attributes:
+        at: indices of the messages with signed thinking.
+        unremoved: the first message that changed before thinking that could not be stored and removed yet.
+        keys_checked: how many blocks of thinking were removed when all messages were last compared with them.
+    """
+
+    def __init__(self, states: list[MessageState], messages: list[Any]) -> None:
+        self._states = states
+        self._messages = messages
+        self.at: list[int] = []
+        self.unremoved: int | None = None
+        self.keys_checked = 0
+        # How many messages the turn kept; the parts of the others, and how they looked.
+        self._kept = 0
+        self._dropped: list[MessageState] = []
+        self._seen: Sequence[Any] = ()
+
+    def drop(self, kept: int, seen: Sequence[Any]) -> None:
+        """Note that a turn replaces all messages but the first `kept`, and how these looked."""
+        self._kept, self._dropped, self._seen = kept, self._states[kept:], seen
+
+    def add(self, state: MessageState) -> None:
+        """Note a message, before its history has it."""
+        if state.thinking:
+            self.at.append(len(self._states))
+
+    def truncate(self, length: int) -> None:
+        """Forget all messages but the first `length`."""
+        del self.at[bisect_left(self.at, length) :]
+
+    def sent_from(self, index: int) -> list[int]:
+        """Return the indices of the messages from `index` on whose signed thinking is sent."""
+        later = self.at[bisect_left(self.at, index) :]
+        return [at for at in later if self._states[at].left_out is None]
+
+    def edited_before(self) -> int | None:
+        """Return the first message that the caller changed before thinking that was sent with another one.
+
+        None if there is no such thinking: it came after the change, or only marks of the cache moved.
+        """
+        kept, states, dropped = self._kept, self._states, self._dropped
+        if not dropped or not self.at or self.at[-1] < kept:
+            return None
+        known = {one.key for state in dropped for one in state.thinking}
+        bound = [
+            at
+            for at in self.at[bisect_left(self.at, kept) :]
+            if not known.isdisjoint(one.key for one in states[at].thinking) or self._answers_dropped(at)
+        ]
+        if not bound:
+            return None
+        first = next((at for at in range(kept, len(states)) if self._is_edited(at)), len(states))
+        return first if bound[-1] >= first else None
+
+    def _answers_dropped(self, index: int) -> bool:
+        """Return whether a new message is the reply to the messages of the last turn, edited since.
+
+        Another conversation may come in their place, whose thinking is whole: the message before the reply,
+        or half of the messages, must be unchanged.
+        """
+        length = self._kept + len(self._dropped)
+        if index == length and self._kept * 2 >= length:
+            return True
+        return index > self._kept and _content(self._messages[index - 1]) == _content(self._seen[-1])
+
+    def _is_edited(self, index: int) -> bool:
+        """Return whether the model reads another message than before at the place of a dropped one."""
+        place = index - self._kept
+        if place >= len(self._dropped):
+            return True
+        old, new = self._dropped[place], self._states[index]
+        # Thinking may be left out from the first on, not between other thinking.
+        is_gap = [t.key for t in old.thinking] != [t.key for t in new.thinking]
+        if is_gap and bool(self.at) and self.at[0] < index:
+            return True
+        return bool(_content(self._seen[place]) != _content(self._messages[index]))
+
+
+def _content(message: Any) -> Any:
+    """Return what to compare of a message: all but its thinking and the marks of the cache."""
+    try:
+        return content_digest(message)
+    except OffloadError:
+        return look(message)
+
+
+def mode_of(rule: HistoryRule, model: str | None, thinking_at: Sequence[int]) -> HistoryMode:
+    """Return whether messages that were sent may change, and why.
+
+    Args:
+        rule: that of the policy.
+        model: the name of the model; None if it is not known.
+        thinking_at: indices of the messages with signed thinking.
+    """
+    if rule == "rewrite":
+        return HistoryMode("editable", "the policy says so, without the thinking after a change")
+    if rule != "auto":
+        return HistoryMode(rule, "the policy says so")
+    if not thinking_at:
+        return HistoryMode()
+    place = f"messages[{thinking_at[0]}] has signed thinking"
+    binds = binds_thinking(model)
+    if binds is False:
+        return HistoryMode("editable", f"{model} allows it, although {place}")
+    named = "no model is named" if not model else "" if binds else f"{model} is not known"
+    return HistoryMode("append_only", f"{place}{named and f', and {named}'}")

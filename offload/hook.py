@@ -58,9 +58,11 @@ def _answer(event: Mapping[str, Any]) -> str:
     # They take long to load: a small result does not wait for them.
     from offload.config import load_config  # noqa: PLC0415
     from offload.integrations._sessions import folder_session  # noqa: PLC0415
+    from offload.integrations.claude_code._environment import leave_out_project  # noqa: PLC0415
     from offload.integrations.claude_code._hook import KEEP, Hook, offloader_for  # noqa: PLC0415
 
     logging.basicConfig(format="offload: %(message)s")
+    leave_out_project()
     answer = Hook(offloader_for(load_config().settings, folder_session())).answer(event)
     return "" if answer == KEEP else answer
 

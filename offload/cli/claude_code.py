@@ -250,14 +250,14 @@ def _server_problem(command: Sequence[str]) -> str:
     file = project_folder() / ".mcp.json"
     if taken := plugin.names_taken_in(file):
         return f"{file} has a server {taken[0]!r}: Claude Code calls it in place of the plugin's; rename it"
-    from offload.integrations.claude_code._hook import chosen_by_project  # noqa: PLC0415 # slow to load
+    from offload.integrations.claude_code._environment import set_by_project  # noqa: PLC0415 # slow to load
 
     try:
         done = subprocess.run(  # noqa: S603 # the plugin's own command
             command,
             input=json.dumps(_GREETING) + "\n",
             # Claude Code adds the variables of the project.
-            env={**os.environ, **chosen_by_project(project_folder()), **plugin.ENVIRON},
+            env={**os.environ, **set_by_project()},
             capture_output=True,
             encoding="utf-8",
             errors="replace",

@@ -95,6 +95,9 @@ def _serve(url: str, session: str, http: str | None) -> None:
 
 def _serve_hook(url: str | None, session: str | None, readers: int | None) -> None:
     """Serve the session of a project, which need not exist yet, and answer the hooks."""
+    from offload.integrations.claude_code._environment import leave_out_project  # noqa: PLC0415 # as below
+
+    leave_out_project()
     from offload.integrations.claude_code._hook import Hook, offloader_for  # noqa: PLC0415 # slow to load
     from offload.integrations.mcp import serve_stdio  # noqa: PLC0415 # an extra, and slow to load
 

@@ -23,6 +23,7 @@ from frameworks.claude_code import Answer, Api, ClaudeCode, Request, Run, Script
 from frameworks.claude_code_tools import lines
 
 from offload import Offloader
+from offload.tools._definitions import system_prompt
 
 READ, GREP = (f"mcp__plugin_offload_store__context_{name}" for name in ("read", "grep"))
 # Allowed are the agent's own tools; those of the plugin allow themselves.
@@ -388,6 +389,16 @@ def test_what_a_sub_agent_stored_is_read_by_the_main_agent_and_its_report_is_sto
     assert "line 1 of the server" in page
 
 
+def test_the_report_of_a_background_sub_agent_stays_whole_since_no_hook_can_change_it(root: Path) -> None:
+    report = lines(1500)
+    with serving([tool("Agent", **TASK), text("waiting")], [text(report)]) as api:
+        made = project(root, api)
+        made.run()
+
+    assert f"<result>{report}</result>" in api.last.texts
+    assert not made.store.exists() or made.stored() == {}
+
+
 def test_every_cited_id_answers_after_resume_fork_and_clear(root: Path) -> None:
     with serving(asking(tool("Bash", command=LARGE))) as api:
         made = project(root, api)
@@ -425,7 +436,7 @@ def test_a_compaction_is_asked_to_keep_the_ids(root: Path) -> None:
 
     compaction = next(request for request in api.requests if COMPACTING in request.texts)
     assert "Keep in the summary every id" in compaction.texts
-    assert "Large items in this conversation are stored outside" in api.last.texts
+    assert system_prompt().splitlines()[0] in api.last.texts
     assert ref_in(compaction.results[-1]) in made.stored()
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,8 +23,14 @@ from offload import ConfigError, Offloader, OffloadPolicy, Rule
 from offload.config import Settings
 from offload.integrations._sessions import folder_session
 from offload.integrations.claude_code import _hook
+from offload.integrations.claude_code._environment import leave_out_project
 from offload.integrations.claude_code._hook import Hook, offloader_for
-from offload.integrations.claude_code._plugin import ENVIRON, server_command, write_marketplace, write_plugin
+from offload.integrations.claude_code._plugin import (
+    server_command,
+    server_command_of,
+    write_marketplace,
+    write_plugin,
+)
 from offload.integrations.claude_code._shapes import chunks_of, event_of, result_of
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
@@ -452,38 +459,120 @@ CHOOSING = [
     "AWS_ENDPOINT_URL_S3",
     "AWS_CONFIG_FILE",
     "FSSPEC_S3_ENDPOINT_URL",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "HOME",
+    "CLAUDE_PROJECT_DIR",
 ]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Return a function that writes a project's settings and works in its folder."""
+    folder = tmp_path / "project"
+    (folder / ".claude").mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("CLAUDE_PROJECT_DIR", raising=False)
+
+    def made(content: Any, file: str = "settings.json") -> Path:
+        text = content if isinstance(content, str) else json.dumps(content)
+        (folder / ".claude" / file).write_text(text)
+        return folder
+
+    return made
 
 
 @pytest.mark.parametrize("file", ["settings.json", "settings.local.json"])
 @pytest.mark.parametrize("variable", CHOOSING)
 def test_a_file_of_the_project_does_not_choose_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, variable: str
+    project: Callable[..., Path], tmp_path: Path, file: str, variable: str
 ) -> None:
-    (tmp_path / ".claude").mkdir()
-    (tmp_path / ".claude" / file).write_text(json.dumps({"env": {variable: "there", "OTHER": 1}}))
-    monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(tmp_path))
+    there = str(tmp_path / "elsewhere")
+    project({"env": {variable: there}}, file)
 
-    opened()
     # Claude Code adds what it finds there to the environment of the server.
-    monkeypatch.setenv(variable, "there")
-    with pytest.raises(ConfigError, match=f"sets {variable}: a file of the project may not choose"):
-        opened()
-    monkeypatch.setenv("HOME", str(tmp_path))
-    opened()
+    with pytest.raises(ConfigError, match=f"{file} sets {variable}: a file of the project may not choose"):
+        leave_out_project({variable: there})
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"env": []}', '{"env": 7}', '{"env": {"OFFLOAD_STORE": 7}}']
-)
-def test_settings_of_a_project_of_any_form_are_no_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+def test_a_value_of_the_users_own_is_in_effect(project: Callable[..., Path]) -> None:
+    project({"env": {"OFFLOAD_STORE": "there", "HTTPS_PROXY": "http://there"}})
+    environ = {"OFFLOAD_STORE": "mine", "HTTPS_PROXY": "http://mine", "LANG": "C"}
+
+    leave_out_project(environ)
+
+    assert environ == {"OFFLOAD_STORE": "mine", "HTTPS_PROXY": "http://mine", "LANG": "C"}
+
+
+def test_whatever_else_a_project_sets_is_left_out_and_named(
+    project: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / ".claude").mkdir()
-    (tmp_path / ".claude" / "settings.json").write_text(content)
+    project({"env": {"HTTPS_PROXY": "http://there", "SSL_CERT_FILE": "/there", "AWS_MAX_ATTEMPTS": 7}})
+    environ = {
+        "HTTPS_PROXY": "http://there",
+        "SSL_CERT_FILE": "/there",
+        "AWS_MAX_ATTEMPTS": "7",
+        "PATH": "/bin",
+    }
+
+    leave_out_project(environ)
+
+    assert environ == {"PATH": "/bin"}
+    assert "settings.json sets AWS_MAX_ATTEMPTS, HTTPS_PROXY, SSL_CERT_FILE: left out" in caplog.text
+
+
+def test_the_folder_that_a_variable_names_and_the_working_folder_are_both_the_projects(
+    project: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project({"env": {"OFFLOAD_STORE": "there"}})
     monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(tmp_path))
 
-    opened()
+    with pytest.raises(ConfigError, match="sets OFFLOAD_STORE"):
+        leave_out_project({"OFFLOAD_STORE": "there"})
+
+
+def test_in_the_home_folder_the_file_is_the_users_own(
+    project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = project({"env": {"OFFLOAD_STORE": "there"}})
+    monkeypatch.setenv("HOME", str(home))
+    environ = {"OFFLOAD_STORE": "there"}
+
+    leave_out_project(environ)
+    assert environ == {"OFFLOAD_STORE": "there"}
+
+    project({"env": {"OFFLOAD_STORE": "there", "HOME": str(home)}})
+    with pytest.raises(ConfigError, match="sets OFFLOAD_STORE"):
+        leave_out_project(environ)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"env": []}', '{"env": 7}', '{"env": {"OTHER": null}}'])
+def test_settings_of_a_project_of_any_form_are_no_failure(project: Callable[..., Path], content: str) -> None:
+    project(content)
+
+    leave_out_project({"OFFLOAD_STORE": "mine"})
+
+
+@pytest.mark.parametrize("module", ["offload.hook", "offload"])
+def test_each_program_of_the_plugin_leaves_out_the_projects_variables(
+    project: Callable[..., Path], tmp_path: Path, module: str
+) -> None:
+    project({"env": {"OFFLOAD_STORE": str(tmp_path / "there")}})
+    arguments = ["mcp", "--hook", "claude-code"] if module == "offload" else []
+    event = {"hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_use_id": "1"}
+
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", module, *arguments],
+        input=json.dumps(event | {"tool_response": BASH | {"stdout": LOG}}),
+        env={**os.environ, "OFFLOAD_STORE": str(tmp_path / "there")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout == ""
+    assert "settings.json sets OFFLOAD_STORE: a file of the project may not choose" in done.stderr
+    assert not (tmp_path / "there").exists()
 
 
 def test_the_session_of_the_settings_wins() -> None:
@@ -496,7 +585,7 @@ def test_the_plugin_names_this_interpreter_and_its_hooks_call_its_own_server(tmp
 
     server = json.loads((folder / ".mcp.json").read_text())["mcpServers"]["store"]
     assert server["command"] == sys.executable
-    assert server["args"] == ["-m", "offload", "mcp", "--hook", "claude-code"]
+    assert server["args"][1:] == ["-m", "offload", "mcp", "--hook", "claude-code"]
     assert server_command(folder) == [server["command"], *server["args"]]
     hooks = json.loads((folder / "hooks" / "hooks.json").read_text())["hooks"]
     assert hooks.keys() == {"PostToolUse", "PreToolUse", "PreCompact"}
@@ -547,14 +636,23 @@ def test_writing_again_changes_nothing_and_repairs_what_differs(tmp_path: Path) 
     assert {path for path in folder.rglob("*") if path.is_file()} == files.keys()
 
 
-def test_the_server_imports_nothing_from_the_folder_of_the_project(tmp_path: Path) -> None:
+@pytest.mark.parametrize("variables", [{}, {"PYTHONPATH": str(Path(__file__).parents[2])}])
+def test_the_server_imports_nothing_from_the_folder_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
     (tmp_path / "offload").mkdir()
     (tmp_path / "offload" / "__init__.py").write_text("raise SystemExit('from the project')")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    [program, isolation, *_] = server_command_of(None)
+    # An own variable is needed to find the library only if there was one when the plugin was written.
+    environ = {**os.environ, "PYTHONPATH": variables.get("PYTHONPATH", str(tmp_path))}
 
     done = subprocess.run(
-        [sys.executable, "-m", "offload", "--version"],
+        [program, isolation, "-m", "offload", "--version"],
         cwd=tmp_path,
-        env={**os.environ, **ENVIRON},
+        env=environ,
         capture_output=True,
         text=True,
         check=False,

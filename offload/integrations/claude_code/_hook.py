@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from offload.config import Settings
 from offload.errors import ConfigError, StoreError
-from offload.integrations._sessions import project_folder
 from offload.integrations.claude_code import _shapes as shapes
 from offload.messages import main_argument
 from offload.offloader import Offloader
@@ -26,13 +23,6 @@ from offload.preview import Preview
 from offload.registry import open_store
 from offload.store import OffloadStore
 
-# In the folder `.claude` of a project.
-_PROJECT_FILES = ("settings.json", "settings.local.json")
-# The variables that choose a store, or lead one elsewhere, begin with these.
-_CHOOSING = (
-    *("OFFLOAD_", "FSSPEC_", "AZURE_STORAGE_", "STORAGE_EMULATOR_HOST"),
-    *("AWS_ENDPOINT_URL", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_DATA_PATH"),
-)
 _log = logging.getLogger("offload")
 
 # The program waits for `_plugin.TIMEOUT` seconds.
@@ -60,10 +50,8 @@ def offloader_for(settings: Settings, session: str, readers: int | None = None) 
         readers: offload results of `Read` of at least so many tokens; None keeps them all.
 
     Raises:
-        ConfigError: an invalid setting, a store that no other process can read, or one that a file of the
-            project has chosen.
+        ConfigError: an invalid setting, or a store that no other process can read.
     """
-    _check_project(project_folder())
     store = open_store(settings.store, storage_options=settings.storage_options)
     check_lasting(store)
     arguments = settings.arguments()
@@ -72,32 +60,6 @@ def offloader_for(settings: Settings, session: str, readers: int | None = None) 
     arguments["policy"] = at_append(settings.policy, readers)
     arguments["placeholder"] = _ShortRenderer()
     return Offloader(store, **arguments)
-
-
-def _check_project(folder: Path) -> None:
-    """Raise `ConfigError` if the project's settings of Claude Code choose the store (rule R15).
-
-    The program adds their variables to the environment of its servers and hooks, over those of the user.
-    """
-    for file, variables in _choices(folder):
-        chosen = [name for name, value in variables.items() if os.environ.get(name) == value]
-        if chosen:
-            raise ConfigError(
-                f"{file} sets {', '.join(chosen)}: a file of the project may not choose where data goes; set "
-                "it in your own environment or in ~/.claude/settings.json"
-            )
-
-
-def chosen_by_project(folder: Path) -> dict[str, str]:
-    """Return the variables by which a project's settings of Claude Code would choose a store or settings."""
-    return {name: value for _, variables in _choices(folder) for name, value in variables.items()}
-
-
-def _choices(folder: Path) -> Iterator[tuple[Path, dict[str, str]]]:
-    for file in () if folder == Path.home() else (folder / ".claude" / name for name in _PROJECT_FILES):
-        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-            variables = json.loads(file.read_bytes())["env"].items()
-            yield file, {n: v for n, v in variables if n.startswith(_CHOOSING) and isinstance(v, str)}
 
 
 def check_lasting(store: OffloadStore) -> None:

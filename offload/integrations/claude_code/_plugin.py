@@ -6,7 +6,9 @@ The hooks call a tool of the plugin's own server, which has the store open; no p
 from __future__ import annotations
 
 import json
+import os
 import re
+import site
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,6 @@ from offload.presets._files import replace_file
 MARKETPLACE = "offload-local"
 # Seconds that the program waits for a hook; the hook itself ends before.
 TIMEOUT = 20
-# Without it Python would import modules from the project's folder (rule R15).
-ENVIRON = {"PYTHONSAFEPATH": "1"}
 
 _ABOUT = "Moves large tool results out of the context to a store; tools read them back."
 _TOOLS = ("Bash", "Agent", "Task", "WebFetch", "WebSearch")
@@ -65,7 +65,13 @@ def names_taken_in(file: Path) -> list[str]:
 def server_command_of(readers: int | None) -> list[str]:
     """Return the command of the server, with this interpreter."""
     options = [] if readers is None else ["--readers", str(readers)]
-    return [sys.executable, "-m", "offload", "mcp", "--hook", "claude-code", *options]
+    return [sys.executable, _isolation(), "-m", "offload", "mcp", "--hook", "claude-code", *options]
+
+
+def _isolation() -> str:
+    """Return the option of Python that keeps out modules of the project, and its variables (rule R15)."""
+    needs_variables = bool(os.environ.get("PYTHONPATH")) or site.ENABLE_USER_SITE
+    return "-P" if needs_variables else "-I"
 
 
 def matcher(prefix: str, *, has_readers: bool) -> str:
@@ -76,7 +82,7 @@ def matcher(prefix: str, *, has_readers: bool) -> str:
 
 def _plugin(readers: int | None) -> dict[str, Any]:
     command, *args = server_command_of(readers)
-    server = {"command": command, "args": args, "env": ENVIRON}
+    server = {"command": command, "args": args}
     about = {
         "name": PLUGIN,
         "version": __version__,

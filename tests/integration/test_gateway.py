@@ -464,6 +464,34 @@ def test_a_request_for_another_host_is_refused(gateway, upstream, host):
     assert (reply.status, upstream.seen) == (421, [])
 
 
+FOREIGN = [
+    {"Origin": "https://evil.example", "Content-Type": "text/plain"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+@pytest.mark.parametrize("path", [PATH, "/v1/models", "/offload/status"])
+def test_what_a_page_of_another_site_makes_a_browser_send_reaches_no_provider_and_no_store(
+    alone, upstream, off, headers, path
+):
+    reply = ask(alone + path, body_of(turns(3)), headers={**HEADERS, **headers})
+
+    assert (reply.status, upstream.seen, off.records()) == (403, [], [])
+    assert "another site" in reply.json["error"]["message"]
+
+
+def test_a_page_of_the_gateway_itself_and_programs_that_fetch_are_let_in(gateway, upstream):
+    own = [{"Origin": gateway, "Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Mode": "cors"}]
+    for headers in own:
+        assert ask(gateway + PATH, body_of(turns(1)), headers={**HEADERS, **headers}).status == 200
+    typed = {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}
+    assert ask(f"{gateway}/offload/status", method="GET", headers=typed).status == 200
+
+
 @pytest.mark.parametrize("target", ["http://evil.example/v1/messages", "*"])
 def test_a_target_that_is_no_path_is_refused(gateway, upstream, target):
     with closing(connection(gateway)) as sent:

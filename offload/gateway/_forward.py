@@ -28,6 +28,7 @@ MOST_BYTES = 32 * 1024 * 1024
 _MOST_ERROR_BYTES = 1024 * 1024
 _PART = 64 * 1024
 _CONNECT_SECONDS, _SILENCE_SECONDS = 15, 900
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # Of one connection, not of the message; and those that are set for the provider.
 _HOP_BY_HOP = frozenset(
     (
@@ -80,9 +81,9 @@ class Forwarder:
 
     async def _answer(self, scope: Scope, body: _Body, send: Send) -> None:
         began = time.perf_counter()
-        exchange, headers = _Exchange(scope), Headers(scope=scope)
         is_counted = scope["path"].endswith(COUNT)
         api = api_of(scope["path"].removesuffix(COUNT)) if scope["method"] == "POST" else None
+        exchange, headers = _Exchange(scope, _name_of(scope["method"], api)), Headers(scope=scope)
         rewrite = self._rewriter.counted if is_counted else self._rewriter.rewrite
         try:
             exchange.request = await self._request(api, headers, body, rewrite)
@@ -159,12 +160,12 @@ class Forwarder:
         await send({"type": "http.response.body", "body": b""})
 
     async def _fail(self, exchange: _Exchange, error: Exception, send: Send) -> None:
-        problem = _problem(error, exchange.scope)
-        self._status.failed(f"the provider failed: {problem}")
-        logger.info("%s %s failed: %s", exchange.scope["method"], exchange.scope["path"], problem)
+        # The text of the error may quote the request.
+        self._status.failed(f"the provider failed: {type(error).__name__}")
+        logger.info("%s failed: %s", exchange.name, type(error).__name__)
         if exchange.status:
-            raise BrokenAnswerError(problem) from None
-        text = f"offload gateway: no answer from {self._upstream}: {problem}"
+            raise BrokenAnswerError(type(error).__name__) from None
+        text = f"offload gateway: no answer from {self._upstream}: {_problem(error, exchange.scope)}"
         await send_error(send, 504 if isinstance(error, TimeoutError) else 502, text)
 
     async def _request(
@@ -218,7 +219,7 @@ class Forwarder:
             self._status.note_usage(counted)
         if not logger.isEnabledFor(logging.INFO):
             return
-        parts = [f"{exchange.scope['method']} {exchange.scope['path']} {status}"]
+        parts = [f"{exchange.name} {status}"]
         if request is not None:
             removed = f"{request.tokens_removed:,} tokens removed"
             change = f"unchanged, {request.reason}" if request.reason else removed
@@ -234,12 +235,14 @@ class _Exchange:
 
     Attributes:
         scope: the request of the client.
+        name: its method and API, for the log: a path may name content.
         request: the request as it is sent; None if it is unread.
         seconds: the time from its arrival until it is sent.
         status: that of the answer, 0 before it begins.
     """
 
     scope: Scope
+    name: str
     request: Rewritten | None = None
     seconds: float = 0.0
     status: int = 0
@@ -341,6 +344,11 @@ def _kept(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
     named = b",".join(value for name, value in headers if name.lower() == b"connection").lower()
     dropped = _HOP_BY_HOP | {name.strip() for name in named.split(b",")}
     return [(name, value) for name, value in headers if name.lower() not in dropped]
+
+
+def _name_of(method: str, api: Api | None) -> str:
+    """Return what the log says of a request: no part of it but the name of a known API."""
+    return f"POST {api.end}" if api is not None else f"{method if method in _METHODS else 'a'} request"
 
 
 def _cut(body: bytes) -> list[bytes]:

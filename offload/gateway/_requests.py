@@ -142,8 +142,9 @@ class Request:
                 edits += made
                 if kept == changes:
                     self.edits[index] = new, made
-            except ValueError as error:
-                self.problems.append(f"a message cannot be changed: {error}")
+            except ValueError:
+                # The text of the error may quote the message.
+                self.problems.append("a message cannot be changed")
         return replaced(self.text, edits) if edits else self.text
 
     def _without_thinking(self, places: Places, index: int, view: Any, new: Any) -> Iterator[Edit]:

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
+from offload.engine.failures import AboveCeilingError
 from offload.engine.refusals import BoundRefusal
 from offload.engine.results import OffloadResult
 from offload.errors import OffloadError, StoreError
+from offload.events import error_text
 from offload.gateway._requests import READ_BACK, Api, Request, conversation_of, hint_of, read_request
 from offload.gateway._status import Status
 from offload.messages import Block, Usage, bare_of, signed_thinking, usage_of
@@ -38,6 +40,9 @@ _MOST_BYTES, _LEAST_BYTES = 256 * 1024 * 1024, 64 * 1024
 NO_READ_BACK = (
     f"requests without a tool whose name ends in {READ_BACK} pass unchanged, since the model could not read "
     "back what is replaced. Add `offload mcp` to the client, see docs/gateway.md"
+)
+ABOVE_CEILING = (
+    "texts above max_view_tokens were sent in full: they are kept by the policy, or could not be stored"
 )
 # The model's reply, for a look at what the next request replaces.
 _REPLY = {"role": "assistant", "content": ""}
@@ -219,7 +224,7 @@ class Rewriter:
             return _SLOW
         if isinstance(error, ValueError | RecursionError):
             return "not understood"
-        text = str(error) if isinstance(error, OffloadError) else type(error).__name__
+        text = error_text(error) if isinstance(error, OffloadError) else type(error).__name__
         self._status.failed(f"a request passed unchanged: {text}")
         return "failed"
 
@@ -278,7 +283,8 @@ class Rewriter:
             conversation.offloader.remove_thinking(views[: held[-1] + 1], held[0])
             conversation.refused.clear()
         except OffloadError as error:
-            self._status.failed(f"thinking that was refused is not stored, since the store failed: {error}")
+            text = error_text(error)
+            self._status.failed(f"thinking that was refused is not stored, since the store failed: {text}")
 
     def answered(self, request: Rewritten, reply: Any) -> Usage | None:
         """Note the answer of the provider, with its usage if it has one; return the usage.
@@ -330,7 +336,7 @@ class Rewriter:
     def _ended_late(self, work: asyncio.Future[Any]) -> None:
         self._late -= 1
         if not work.cancelled() and isinstance(error := work.exception(), OffloadError):
-            self._status.failed(f"offloading failed: {error}")
+            self._status.failed(f"offloading failed: {error_text(error)}")
 
     async def _rewritten(self, conversation: Conversation, request: Request) -> Rewritten:
         if conversation.began < time.monotonic() - DEADLINE / 2:
@@ -388,9 +394,12 @@ class Rewriter:
     def _note_errors(self, result: OffloadResult) -> None:
         for error in result.errors:
             if isinstance(error, StoreError):
-                self._status.failed(f"results are not replaced, since the store failed: {error}")
+                self._status.failed(f"results are not replaced, since the store failed: {error_text(error)}")
+            elif isinstance(error, AboveCeilingError):
+                # The reason in its text may name what the client calls its tools.
+                self._status.say_once(ABOVE_CEILING)
             else:
-                self._status.say_once(str(error))
+                self._status.say_once(error_text(error))
 
     def _conversation(self, name: str, request: Request, api: Api, size: int) -> Conversation:
         """Return a conversation; those that were not used for the longest time are dropped."""

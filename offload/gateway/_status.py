@@ -1,4 +1,4 @@
-"""Counters of a gateway, for its status page and its log, without content, headers or queries."""
+"""Counters of a gateway, for its status page and its log: nothing of a request but its API and its size."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from gateways import (
     turns,
 )
 
-from offload import Offloader, OffloadError
+from offload import Offloader, OffloadError, OffloadPolicy
 from offload.gateway import _forward, _rewriter, serve
 from offload.testing import FaultyStore
 from offload.wrappers import WrapperStore
@@ -538,11 +538,46 @@ def test_the_log_has_a_line_for_each_request(alone, upstream, caplog):
 
     lines = [record.getMessage() for record in caplog.records]
     assert re.fullmatch(
-        r"POST /base/v1/messages 200; \d,\d+ tokens removed in \d+ ms; cache read 5,000, written 700",
+        r"POST /v1/messages 200; \d,\d+ tokens removed in \d+ ms; cache read 5,000, written 700",
         lines[0],
     )
-    assert lines[1].startswith("POST /base/v1/messages 200; unchanged, without tools or messages in ")
-    assert lines[2] == "GET /v1/models 200"
+    assert lines[1].startswith("POST /v1/messages 200; unchanged, without tools or messages in ")
+    assert lines[2] == "GET request 200"
+
+
+PRIVATE = "Tr0ub4dor"
+
+
+def odd_requests() -> list[tuple[str, bytes]]:
+    """Return requests that name a secret where a client may put anything, most of them malformed."""
+    use = {"type": "tool_use", "id": "t", "name": f"tool_{PRIVATE}", "input": {}}
+    too_large = [*turns(1), {"role": "user", "content": PRIVATE + LOG * 40}]
+    odd = [{"role": {PRIVATE: 1}}, {"role": "user", "content": [{"type": [PRIVATE]}]}, PRIVATE, {PRIVATE: 1}]
+    called = [{"role": "assistant", "content": [use]}, {"role": "user", "content": []}]
+    return [
+        *((PATH, body_of([*turns(2), message])) for message in odd),
+        (PATH, body_of([*turns(1), *called, *too_large])),
+        (PATH, body_of(turns(2), tools=[{"name": PRIVATE}])),
+        (PATH, body_of(turns(2)).replace(b'"max_tokens"', f'"{PRIVATE}": 1, "{PRIVATE}"'.encode())),
+        (f"/v1/files/{PRIVATE}?{PRIVATE}=1", b"{}"),
+        (f"/{PRIVATE}/v1/messages", body_of(turns(2))),
+    ]
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+def test_neither_the_log_nor_the_status_quotes_a_request_its_path_or_a_header(upstream, off, caplog, is_up):
+    if not is_up:
+        upstream.answer = lambda provider: provider.connection.shutdown(socket.SHUT_RDWR)
+    strict = off.with_options(policy=OffloadPolicy(exclude_tools=("tool_*",)))
+    with caplog.at_level(logging.DEBUG, "offload"), running(upstream.url, strict) as gateway:
+        for path, body in odd_requests():
+            ask(gateway + path, body, headers={**HEADERS, "X-Note": PRIVATE})
+        ask(f"{gateway}/{PRIVATE}", method=PRIVATE, headers={})
+        said = json.dumps(status(gateway))
+
+    assert PRIVATE not in said
+    assert PRIVATE not in caplog.text
+    assert len(caplog.records) > 5
 
 
 ODD_UPSTREAMS = ["https://x/v1/messages/", "https://x:99999", "https://[x"]

@@ -21,6 +21,7 @@ from offload.messages._formats import (
     scan_of,
 )
 from offload.messages._media import MediaFacts, media_facts, media_ref
+from offload.messages._reports import reports_in
 from offload.messages._stored import as_data, from_json, map_texts, to_json
 from offload.messages._thinking import (
     Removed,
@@ -66,6 +67,7 @@ __all__ = [
     "media_facts",
     "media_ref",
     "reads_files",
+    "reports_in",
     "request_of",
     "role_of",
     "role_or_none",

@@ -1,20 +1,21 @@
 """Requests of three APIs: their messages as the engine sees them, and the way back to the bytes that came.
 
 The engine gets a view of each message, without what must be kept: cache marks, reminders that a client put
-into a result, results with references to tools, and texts that are placeholders already.
+into a text, results with references to tools, and texts that are placeholders or a client's notices already.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from offload.gateway._spans import Edit, Path, Places, Reader, common, replaced
-from offload.messages import Block, role_or_none, signed_thinking
+from offload.messages import Block, reports_in, role_or_none, signed_thinking
 from offload.placeholder import known_refs
 
 
@@ -47,8 +48,17 @@ _SESSION_HEADERS = ("x-claude-code-session-id", "thread-id", "session-id", "sess
 _AGENT_HEADER = "x-claude-code-agent-id"
 _OPENING, _CLOSING = "<system-reminder>", "</system-reminder>"
 _RESULT_ROLES, _OUTPUT = ("tool", "function"), "_call_output"
+_CLIENT_ROLES = ("user", "system", "developer")
 _MOST_REMINDERS = 50
 _PLACEHOLDER_CHARS = 30_000
+# Notices of Claude Code in place of an output that it cut: they name the file with the whole of it.
+_CUT = re.compile(
+    r".{0,2000}<persisted-output>.*</persisted-output>"
+    r"|(?:Error: )?result \([\d,]+ characters.{0,200}exceeds maximum allowed tokens.*saved to ",
+    re.DOTALL,
+)
+_NOTICE_CHARS = 8_000
+_MARK = "cache_control"
 # Of the Responses API: the rest of the conversation is with the provider.
 _KEPT_ELSEWHERE = ("previous_response_id", "conversation")
 _KEPT = {"type": "kept"}
@@ -66,7 +76,8 @@ class Request:
     Attributes:
         views: the messages as the engine sees them; those at the end that the model wrote are left out.
         starts: where each message starts in the text; `ends` is where it ends.
-        tails: by message and path, the end of a text that the engine does not see.
+        tails: by message and path, the end of a text that the engine does not see; and the cache mark of a
+            block in a result, as JSON.
         edits: by message, what the engine returned for it last and the changes of the text for that.
         problems: why messages were kept that the engine changed.
         lasts_an_hour: whether a cache mark asks for an hour, which has another price.
@@ -136,9 +147,10 @@ class Request:
                     self.edits[index] = new, made
                     edits += made
                     continue
-                changes = [c for c in _changes(view, new) if _is_result(view, c[0])]
+                changes = [c for c in _changes(view, new) if _is_replaceable(view, c[0])]
                 kept = [c for c in changes if not _is_in(without, index, c[0])]
-                made = [self._edit(places, index, path, value) for path, value in kept]
+                marks = self._moved_marks(index, kept)
+                made = [self._edit(places, index, *change, marks.get(change[0], "")) for change in kept]
                 edits += made
                 if kept == changes:
                     self.edits[index] = new, made
@@ -159,7 +171,19 @@ class Request:
             indexes = [int(one[-1]) for one in gone if one[:-1] == path]
             yield from places.without(self.starts[index], path, indexes, instead)
 
-    def _edit(self, places: Places, index: int, path: Path, value: str | None) -> Edit:
+    def _moved_marks(self, index: int, changes: Sequence[tuple[Path, str | None]]) -> dict[Path, str]:
+        """Return by the path of a new text the cache mark of a block that left with it."""
+        moved: dict[Path, str] = {}
+        texts = {path[:-2]: path for path, value in changes if value is not None and len(path) > 1}
+        for path, value in changes:
+            mark = self.tails.get((index, (*path, _MARK)))
+            target = texts.get(path[:-1])
+            is_gone = value is None and not self.tails.get((index, (*path, "text")))
+            if mark and is_gone and target and (index, (*target[:-1], _MARK)) not in self.tails:
+                moved[target] = f', "{_MARK}": {mark}'
+        return moved
+
+    def _edit(self, places: Places, index: int, path: Path, value: str | None, mark: str) -> Edit:
         if value is None and (tail := self.tails.get((index, (*path, "text")))):
             # The text of the block went to another one; its reminder is kept.
             path, value = (*path, "text"), tail.lstrip()
@@ -168,7 +192,7 @@ class Request:
         place = places.find(self.starts[index], path)
         if value is None:
             return Edit(place.before, place.end, "")
-        return Edit(place.start, place.end, json.dumps(value))
+        return Edit(place.start, place.end, json.dumps(value) + mark)
 
 
 def read_request(body: bytes, api: Api, before: Request | None = None) -> Request | None:
@@ -195,7 +219,7 @@ def _lasts_an_hour(holder: Any) -> bool:
     if not isinstance(holder, dict):
         return False
     holders = [holder, *_blocks(holder.get("system")), *_blocks(holder.get("content"))]
-    marks = [each.get("cache_control") for each in holders if isinstance(each, dict)]
+    marks = [each.get(_MARK) for each in holders if isinstance(each, dict)]
     return any(isinstance(mark, dict) and mark.get("ttl") == "1h" for mark in marks)
 
 
@@ -274,16 +298,34 @@ def _prepared(message: Any) -> Iterator[tuple[Path, str]]:
     if message.get("type") == "mcp_call":
         # The API ran the tool: it is a part of the reply.
         message.pop("output", None)
-    message.pop("cache_control", None)
-    if message.get("role") in _RESULT_ROLES:
+    message.pop(_MARK, None)
+    if message.get("role") in _CLIENT_ROLES:
+        yield from _texts(message)
+    elif message.get("role") in _RESULT_ROLES:
         yield from _result(message, "content", ())
     elif str(message.get("type")).endswith(_OUTPUT):
         yield from _result(message, "output", ())
-    for index, block in enumerate(_blocks(message.get("content"))):
-        if isinstance(block, dict):
-            block.pop("cache_control", None)
-            if block.get("type") == "tool_result":
-                yield from _result(block, "content", ("content", index))
+    for index, block in _dicts_in(message):
+        block.pop(_MARK, None)
+        if block.get("type") == "tool_result":
+            yield from _result(block, "content", ("content", index))
+
+
+def _dicts_in(message: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    blocks = enumerate(_blocks(message.get("content")))
+    return ((index, block) for index, block in blocks if isinstance(block, dict))
+
+
+def _texts(message: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+    """Cut the texts of the client in a message."""
+    content = message.get("content")
+    if isinstance(content, str):
+        message["content"], tail = _split(content)
+        yield ("content",), tail
+    for index, block in _dicts_in(message):
+        if _is_text(block):
+            block["text"], tail = _split(block["text"])
+            yield ("content", index, "text"), tail
 
 
 def _result(holder: dict[str, Any], name: str, path: Path) -> Iterator[tuple[Path, str]]:
@@ -298,7 +340,8 @@ def _result(holder: dict[str, Any], name: str, path: Path) -> Iterator[tuple[Pat
         return
     for index, block in enumerate(blocks):
         if _is_text(block):
-            block.pop("cache_control", None)
+            if (mark := block.pop(_MARK, None)) is not None:
+                yield (*path, name, index, _MARK), json.dumps(mark)
             block["text"], tail = _split(block["text"])
             yield (*path, name, index, "text"), tail
             if tail and not block["text"]:
@@ -306,11 +349,8 @@ def _result(holder: dict[str, Any], name: str, path: Path) -> Iterator[tuple[Pat
 
 
 def _must_stay(blocks: list[Any]) -> bool:
-    """Return whether a result has a reference to a tool, or a cache mark that would leave with its block."""
-    texts = [block for block in blocks if _is_text(block) and _split(block["text"])[0]]
-    return any(isinstance(block, dict) and block.get("type") == "tool_reference" for block in blocks) or any(
-        "cache_control" in block for block in texts[1:]
-    )
+    """Return whether a result has a reference to a tool."""
+    return any(isinstance(block, dict) and block.get("type") == "tool_reference" for block in blocks)
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -319,9 +359,11 @@ def _split(text: str) -> tuple[str, str]:
     for _ in range(_MOST_REMINDERS):
         closed = text[:end].rstrip()
         start = closed.rfind(_OPENING) if closed.endswith(_CLOSING) else -1
-        if start < 0:
+        if start < 0 or reports_in(closed[start:]):
             break
         end = len(text[:start].rstrip())
+    if end <= _NOTICE_CHARS and _CUT.match(text[:end]):
+        end = 0
     if end <= _PLACEHOLDER_CHARS and next(known_refs(text[:end]), None) is not None:
         end = 0
     return text[:end], text[end:]
@@ -335,17 +377,19 @@ def _blocks(content: Any) -> list[Any]:
     return content if isinstance(content, list) else []
 
 
-def _is_result(message: Any, path: Path) -> bool:
-    """Return whether the text at `path` is of a result, and not another one that looks like a placeholder."""
+def _is_replaceable(message: Any, path: Path) -> bool:
+    """Return whether the text at `path` is of a result or a text of the client."""
+    if message.get("role") in _CLIENT_ROLES and path[0] == "content":
+        return path[1:] == () or path[2:3] in (("content",), ("text",))
     if message.get("role") in _RESULT_ROLES or str(message.get("type")).endswith(_OUTPUT):
         return path[0] in ("content", "output")
     return path[0] == "content" and path[2:3] == ("content",)
 
 
 def _is_in(items: Collection[tuple[int, Block]], message: int, path: Path) -> bool:
-    """Return whether a change is of one of `items`; outside Anthropic's format a message is one result."""
-    is_block = path[2:3] == ("content",)
-    return any(at == message and (block == path[1] if is_block else True) for at, block in items)
+    """Return whether a change is of one of `items`; outside of a content a message is one result."""
+    blocks = (None, *path[1:2]) if path[0] == "content" and len(path) > 1 else None
+    return any(at == message and (blocks is None or block in blocks) for at, block in items)
 
 
 def _changes(old: Any, new: Any, path: Path = ()) -> Iterator[tuple[Path, str | None]]:

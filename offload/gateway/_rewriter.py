@@ -477,7 +477,8 @@ def _unseen(request: Request, result: OffloadResult) -> set[tuple[int, Block]]:
 def policy_for(policy: OffloadPolicy, api: Api, *, lasts_an_hour: bool = False) -> OffloadPolicy:
     """Return a policy for requests that a client made: results of tools alone, once the model saw them.
 
-    All else of the client is text of a user: its instructions, its summaries and what the user wrote.
+    All else of the client is text of a user: its instructions, its summaries and what the user wrote. Only
+    the ceiling counts for that.
     `lasts_an_hour` says whether the requests ask for a prompt cache of an hour.
     """
     hour = f"{api.cache}-1h"

@@ -268,7 +268,7 @@ class OffloadPolicy(LoadableSettings):
         if item.is_error or item.was_stored or item.is_report or rule.keep_recent:
             return False
         if self.max_view_tokens is not None and (rule.min_tokens or 0) > self.max_view_tokens:
-            # Such a rule leaves the item to the ceiling.
+            # Only the ceiling decides about items of such a rule.
             return False
         return self.by_cost == "all" or (self.by_cost == "small" and shortfall is not None)
 

@@ -10,7 +10,16 @@ accepts each placeholder: it replaces an object by an object.
 from offload.messages._access import block_count
 from offload.messages._base import SYSTEM_ROLES, Block, Item, MessageAdapter, Scan
 from offload.messages._calls import COMMAND_FIELDS, PATH_FIELDS, Call, CallId, Subject, main_argument
-from offload.messages._files import FileCall, file_call, may_write, reads_files, request_of
+from offload.messages._files import (
+    FileCall,
+    file_call,
+    file_name,
+    may_be_same,
+    may_change,
+    may_write,
+    reads_files,
+    request_of,
+)
 from offload.messages._formats import (
     FORMATS,
     adapter_for,
@@ -59,10 +68,13 @@ __all__ = [
     "block_count",
     "content_digest",
     "file_call",
+    "file_name",
     "from_json",
     "is_result",
     "main_argument",
     "map_texts",
+    "may_be_same",
+    "may_change",
     "may_write",
     "media_facts",
     "media_ref",

@@ -85,6 +85,16 @@ class Conversation:
         self._follower.follow(self._history)
         return result
 
+    def store_again(self) -> int:
+        """Store the items whose records were deleted since; see `Offloader.store_again`."""
+        with self._failures() as failures:
+            try:
+                return self._turn(failures, self._history).store_again()
+            except BaseException:
+                # The next turn decides again, with the items in their messages.
+                self.start_over()
+                raise
+
     def start_over(self) -> None:
         """Drop the history, which is incomplete after an interrupted turn."""
         self._history = self._new_history()

@@ -175,6 +175,10 @@ class Recognition:
                     found[index] = next(header.ref for header in headers if header.identity == identity)
         return found
 
+    def gone(self, infos: Iterable[RecordInfo]) -> set[str]:
+        """Return the keys of the records that were deleted, by a fresh listing. Raises `StoreError`."""
+        return self._session.gone(infos)
+
     def has_lost(self, infos: Callable[[], Sequence[RecordInfo]]) -> bool:
         """Return whether any record of `infos()` was deleted; asks only if this process deleted some."""
         return self._session.has_new_deletions() and bool(self._session.gone(infos()))

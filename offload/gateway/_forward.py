@@ -88,6 +88,8 @@ class Forwarder:
         try:
             exchange.request = await self._request(api, headers, body, rewrite)
             exchange.seconds = time.perf_counter() - began
+            if exchange.request is not None:
+                self._rewriter.check(exchange.request)
             async with self._open(scope, headers, exchange.request, body) as answer:
                 refused = await _refused(exchange.request, answer)
                 if refused is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -35,6 +35,8 @@ BOUND_DEADLINE = 10.0
 _QUEUE_SECONDS = 10.0
 # Of work that the store may hold up, of work for the next request, and of reading.
 _THREADS, _SPARE, _READERS = 4, 1, 2
+# A check of the records that takes longer than so many seconds is repeated after so many times as long.
+_CHECK_SECONDS, _CHECK_SHARE = 0.1, 50
 # Bodies of the conversations that are held in memory, and the least that one counts.
 _MOST_BYTES, _LEAST_BYTES = 256 * 1024 * 1024, 64 * 1024
 NO_READ_BACK = (
@@ -92,6 +94,8 @@ class Conversation:
         began: when that began, if it has not ended; others pass while it takes too long.
         sent: the request that the provider accepted last, if its model may bind thinking to it.
         refused: keys of thinking that is left out, and that the store has not taken yet.
+        checking: looks whether the records behind its placeholders are there still.
+        next_check: when that may begin again, by a monotonic clock.
     """
 
     name: str
@@ -102,6 +106,8 @@ class Conversation:
     began: float = inf
     sent: Sent | None = None
     refused: set[str] = field(default_factory=set)
+    checking: asyncio.Task[None] | None = None
+    next_check: float = 0.0
 
     def may_bind(self, request: Request) -> bool:
         """Return whether the model of a request may refuse thinking behind a changed message."""
@@ -161,7 +167,7 @@ class Rewriter:
         self._readers = ThreadPoolExecutor(_READERS, "offload-gateway-read")
         self._turns, self._spare = asyncio.Semaphore(_THREADS), asyncio.Semaphore(_SPARE)
         self._late = 0
-        self._preparing: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
 
     async def rewrite(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
         """Return the request to send; `body` itself if nothing is replaced or anything fails.
@@ -238,7 +244,7 @@ class Rewriter:
 
     def close(self) -> None:
         """Start no more work."""
-        for work in self._preparing:
+        for work in self._background:
             work.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._readers.shutdown(wait=False, cancel_futures=True)
@@ -255,6 +261,10 @@ class Rewriter:
     async def accepted(self, request: Rewritten) -> None:
         """Note that the provider accepted a request, before its answer reaches the client."""
         conversation, read = request.conversation, request.request
+        if conversation is not None and conversation.checking is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DEADLINE):
+                    await asyncio.shield(conversation.checking)
         if conversation is None or read is None or not conversation.may_bind(read):
             return
         conversation.sent = Sent(read.views, request.messages)
@@ -273,6 +283,36 @@ class Rewriter:
     async def _remember(self, conversation: Conversation, views: Sequence[Any]) -> None:
         async with self._spare, conversation.lock:
             await self._in_thread(self._store_refused, conversation, views)
+
+    def check(self, request: Rewritten) -> None:
+        """Look, while the provider answers, whether the records behind the placeholders are there."""
+        conversation = request.conversation
+        is_due = conversation is not None and time.monotonic() >= conversation.next_check
+        if conversation is None or not request.replaced or not is_due:
+            return
+        if conversation.checking is None or conversation.checking.done():
+            conversation.checking = self._in_background(self._checked(conversation))
+
+    async def _checked(self, conversation: Conversation) -> None:
+        async with self._spare, conversation.lock:
+            began = time.monotonic()
+            with suppress(RuntimeError):  # The gateway stops.
+                await self._in_thread(self._store_again, conversation)
+            took = time.monotonic() - began
+            conversation.next_check = began + (took * _CHECK_SHARE if took > _CHECK_SECONDS else 0)
+
+    def _store_again(self, conversation: Conversation) -> None:
+        """Store deleted records again: the requests of the client have the originals."""
+        try:
+            self._status.count("stored_again", conversation.offloader.store_again())
+        except OffloadError as error:
+            self._status.failed(f"records could not be checked, since the store failed: {error_text(error)}")
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
 
     def _store_refused(self, conversation: Conversation, views: Sequence[Any]) -> None:
         """Store the thinking that was refused, so that it is left out later; the next request tries again."""
@@ -298,9 +338,7 @@ class Rewriter:
             return None if reply is None else usage_of(reply)
         is_latest = conversation.latest is read and not self._spare.locked()
         if request.tokens_removed and is_latest and not conversation.may_bind(read):
-            work = asyncio.ensure_future(self._prepare(conversation, read))
-            self._preparing.add(work)
-            work.add_done_callback(self._preparing.discard)
+            self._in_background(self._prepare(conversation, read))
         return None if reply is None else conversation.offloader.report_usage(reply)
 
     async def _prepare(self, conversation: Conversation, request: Request) -> None:

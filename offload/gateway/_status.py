@@ -64,7 +64,7 @@ class Status:
 
 _MOST_SAID = 100
 _COUNTERS = (
-    *("requests", "rewritten", "results_replaced", "tokens_removed", "failures", "late"),
+    *("requests", "rewritten", "results_replaced", "tokens_removed", "stored_again", "failures", "late"),
     *("thinking_refused", "thinking_removed"),
     *("input_tokens", "cache_read_tokens", "cache_written_tokens", "cache_missed_tokens"),
 )

@@ -454,6 +454,47 @@ def test_a_store_that_hangs_delays_a_request_by_the_deadline_and_the_next_not_at
     assert said["passed"] == {"the store is slow": 2}
 
 
+# Records that another process deletes
+
+
+def unlink(store):
+    """Delete the files of all records."""
+    for path in Path(store).rglob("*.zst"):
+        path.unlink()
+
+
+def remove(store):
+    """Delete all records by a command, which leaves tombstones."""
+    command = [sys.executable, "-m", "offload", "rm", "--session", "gateway", "--store", store, "--yes"]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("delete", "model"),
+    [(unlink, "claude-opus-5"), (unlink, "claude-opus-5-5"), (remove, "claude-opus-5-5")],
+)
+def test_records_that_are_deleted_beneath_a_live_gateway_are_there_again_with_the_next_answer(
+    upstream, tmp_path, delete, model
+):
+    store = str(tmp_path / "store")
+    off = Offloader(store, session="gateway")
+    messages = turns(4, LOG * 12)
+    for n, message in enumerate(messages[1::2]):
+        message["content"].insert(0, {"type": "thinking", "thinking": "", "signature": f"s{n}"})
+    with running(upstream.url, off) as gateway:
+        for end in (3, 5, 7, 9):
+            ask(gateway + PATH, body_of(messages[:end], model=model))
+        sent = results(upstream.seen[3].json)
+        delete(store)
+        ask(gateway + PATH, body_of(messages, model=model))
+        fresh = Offloader(store, session="gateway")
+        assert fresh.restore(upstream.seen[4].json["messages"]) == messages
+        ask(gateway + PATH, body_of(messages, model=model))
+
+    assert [results(seen.json) for seen in upstream.seen[4:]] == [sent, sent]
+    assert sum(text.startswith("[Offloaded: ") for text in sent) >= 3
+
+
 # What is refused, and what is never shown
 
 

@@ -147,6 +147,7 @@ class Forwarder:
         reader = UsageReader(
             answer.headers.get("Content-Type", "").encode() if exchange.request else b"",
             answer.headers.get("Content-Encoding", "").encode(),
+            keeps_reply=exchange.request is not None and exchange.request.is_threaded,
         )
         headers = _kept(answer.raw_headers)
         if exchange.request is not None and answer.status < HTTPStatus.BAD_REQUEST:
@@ -154,8 +155,12 @@ class Forwarder:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         try:
             async for chunk in answer.content.iter_any():
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 reader.feed(chunk)
+                if answer.content.at_eof():
+                    reader.close()
+                # The client may continue the thread as soon as it has the end of the reply.
+                self._rewriter.replied(exchange.request, reader.reply)
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
         finally:
             # Also of a stream that the user interrupts.
             self._note(exchange, reader.close())

@@ -61,6 +61,9 @@ _NOTICE_CHARS = 8_000
 _MARK = "cache_control"
 # Of the Responses API: the rest of the conversation is with the provider.
 _KEPT_ELSEWHERE = ("previous_response_id", "conversation")
+# Of the Messages API: a thread begins with the whole conversation; later requests have its new messages.
+_THREAD, _CREATE, _CONTINUE = "thread", "create", "continue"
+_OF_THREAD = ("system", "tools")
 _KEPT = {"type": "kept"}
 
 
@@ -69,11 +72,30 @@ def api_of(path: str) -> Api | None:
     return next((api for api in APIS if path.endswith(api.end)), None)
 
 
+class ElsewhereError(Exception):
+    """The rest of the conversation is with the provider, and its beginning was not seen here."""
+
+
+class Thread(NamedTuple):
+    """A conversation that the provider keeps, up to a reply.
+
+    Attributes:
+        name: that of the conversation.
+        views: its messages as the engine sees them.
+        fields: the fields of its first request that later ones leave out.
+    """
+
+    name: str
+    views: Sequence[Any]
+    fields: Mapping[str, Any]
+
+
 @dataclass(slots=True)
 class Request:
     """A request with tools, read.
 
     Attributes:
+        first: index of the first message in the text; those before it are in the thread `thread`.
         views: the messages as the engine sees them; those at the end that the model wrote are left out.
         starts: where each message starts in the text; `ends` is where it ends.
         tails: by message and path, the end of a text that the engine does not see; and the cache mark of a
@@ -92,6 +114,18 @@ class Request:
     edits: dict[int, tuple[Any, list[Edit]]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     lasts_an_hour: bool = False
+    first: int = 0
+    thread: Thread | None = None
+
+    @property
+    def is_threaded(self) -> bool:
+        """Whether the provider keeps what this request sends, so that later ones cannot change it."""
+        return self.thread is not None or _kind_of_thread(self.fields) == _CREATE
+
+    def continued(self, name: str, reply: Any) -> Thread:
+        """Return the thread that the next request may continue behind a reply."""
+        fields = {field: self.fields[field] for field in _OF_THREAD if field in self.fields}
+        return Thread(name, [*self.views, reply], fields)
 
     @property
     def tool_names(self) -> list[str]:
@@ -135,7 +169,7 @@ class Request:
         edits: list[Edit] = []
         places = Places(self.text)
         for index, (view, new) in enumerate(zip(self.views, messages, strict=True)):
-            if new is view:
+            if new is view or index < self.first:
                 continue
             known, made = self.edits.get(index, (None, []))
             if known is new and not without:
@@ -195,23 +229,50 @@ class Request:
         return Edit(place.start, place.end, json.dumps(value) + mark)
 
 
-def read_request(body: bytes, api: Api, before: Request | None = None) -> Request | None:
+def read_request(
+    body: bytes, api: Api, before: Request | None = None, threads: Mapping[str, Thread] | None = None
+) -> Request | None:
     """Return the request in `body`, None if nothing in it can be replaced: no tools or no messages.
 
-    Messages at the beginning that have the same text in the request `before` are not read again. Raises
-    `ValueError` for anything but a JSON object in UTF-8 without repeated fields.
+    Messages at the beginning that have the same text in the request `before` are not read again. Those of the
+    thread that it continues, one of `threads` by the id of its last reply, come before its own. Raises
+    `ElsewhereError` if the conversation is kept elsewhere, and `ValueError` for anything but a JSON object in
+    UTF-8 without repeated fields.
     """
+    before = None if before is None or before.first else before
     request, known = _parsed(body.decode(), api.messages, before)
     while request.views and role_or_none(request.views[-1]) == "assistant":
         del request.views[-1]
-    is_elsewhere = any(request.fields.get(name) for name in _KEPT_ELSEWHERE)
-    if is_elsewhere or not request.views or not request.tool_names:
+    if any(request.fields.get(name) for name in _KEPT_ELSEWHERE):
+        raise ElsewhereError
+    if _kind_of_thread(request.fields) == _CONTINUE:
+        thread = (threads or {}).get(str(request.fields[_THREAD].get("previous_message_id")))
+        if thread is None:
+            raise ElsewhereError
+        known = _take_thread(request, thread)
+    if not request.views or not request.tool_names:
         return None
     request.lasts_an_hour = any(map(_lasts_an_hour, (request.fields, request.views[-1])))
     for index in range(known, len(request.views)):
         for path, tail in _prepared(request.views[index]):
             request.tails[index, path] = tail
     return request
+
+
+def _kind_of_thread(fields: Mapping[str, Any]) -> str | None:
+    thread = fields.get(_THREAD)
+    kind = thread.get("type") if isinstance(thread, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+def _take_thread(request: Request, thread: Thread) -> int:
+    """Put the messages of a thread before those of a request, and return their number."""
+    count = len(thread.views)
+    request.thread, request.first = thread, count
+    request.views = [*thread.views, *request.views]
+    request.starts = [0] * count + request.starts
+    request.fields = {**thread.fields, **request.fields}
+    return count
 
 
 def _lasts_an_hour(holder: Any) -> bool:
@@ -265,10 +326,13 @@ def conversation_of(request: Request, headers: Mapping[str, str]) -> str:
 
     A subagent has the session of its parent and other first messages.
     """
+    if request.thread is not None:
+        return request.thread.name
     session = next((value for name in _SESSION_HEADERS if (value := headers.get(name))), None)
     session = session or _session_in(request.fields)
     first = next((i for i, view in enumerate(request.views) if role_or_none(view) == "user"), 0)
     parts = [session, headers.get(_AGENT_HEADER), request.views[: first + 1]]
+    parts += ["thread"] * request.is_threaded
     if session is None:
         parts += [request.fields.get("system"), request.fields.get("instructions")]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

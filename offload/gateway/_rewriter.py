@@ -17,7 +17,16 @@ from offload.engine.refusals import BoundRefusal
 from offload.engine.results import OffloadResult
 from offload.errors import OffloadError, StoreError
 from offload.events import error_text
-from offload.gateway._requests import READ_BACK, Api, Request, conversation_of, hint_of, read_request
+from offload.gateway._requests import (
+    READ_BACK,
+    Api,
+    ElsewhereError,
+    Request,
+    Thread,
+    conversation_of,
+    hint_of,
+    read_request,
+)
 from offload.gateway._status import Status
 from offload.messages import Block, Usage, bare_of, signed_thinking, usage_of
 from offload.offloader import Offloader
@@ -45,6 +54,10 @@ NO_READ_BACK = (
 )
 ABOVE_CEILING = (
     "texts above max_view_tokens were sent in full: they are kept by the policy, or could not be stored"
+)
+ELSEWHERE = (
+    "requests that continue a conversation which the provider keeps pass unchanged, unless this process saw "
+    "its beginning in a message thread, see docs/gateway.md"
 )
 # The model's reply, for a look at what the next request replaces.
 _REPLY = {"role": "assistant", "content": ""}
@@ -94,6 +107,7 @@ class Conversation:
         began: when that began, if it has not ended; others pass while it takes too long.
         sent: the request that the provider accepted last, if its model may bind thinking to it.
         refused: keys of thinking that is left out, and that the store has not taken yet.
+        thread: the id of the reply that the next request continues, if the provider keeps the conversation.
         checking: looks whether the records behind its placeholders are there still.
         next_check: when that may begin again, by a monotonic clock.
     """
@@ -108,6 +122,7 @@ class Conversation:
     refused: set[str] = field(default_factory=set)
     checking: asyncio.Task[None] | None = None
     next_check: float = 0.0
+    thread: str = ""
 
     def may_bind(self, request: Request) -> bool:
         """Return whether the model of a request may refuse thinking behind a changed message."""
@@ -152,6 +167,11 @@ class Rewritten:
     reason: str = ""
     refused: frozenset[str] = frozenset()
 
+    @property
+    def is_threaded(self) -> bool:
+        """Whether the provider keeps the conversation from this request on."""
+        return self.request is not None and self.request.is_threaded
+
 
 class Rewriter:
     """Replaces the old large results in requests; its arguments are those of `gateway_app`."""
@@ -162,6 +182,8 @@ class Rewriter:
         self._needs_read_back = needs_read_back
         self._conversations: OrderedDict[str, Conversation] = OrderedDict()
         self._hints: dict[tuple[str | None, ...], str] = {}
+        # Conversations that the provider keeps, by the id of the latest reply.
+        self._kept_elsewhere: dict[str, Thread] = {}
         self._size = 0
         self._threads = ThreadPoolExecutor(_THREADS + _SPARE, "offload-gateway")
         self._readers = ThreadPoolExecutor(_READERS, "offload-gateway-read")
@@ -201,7 +223,12 @@ class Rewriter:
         Raises `_UnchangedError`, or any other error.
         """
         held = self._conversations.get(self._hints.get(hint_of(headers, api), ""))
-        request = await self._reading(read_request, body, api, None if held is None else held.latest)
+        before = None if held is None else held.latest
+        try:
+            request = await self._reading(read_request, body, api, before, self._kept_elsewhere)
+        except ElsewhereError:
+            self._status.say_once(ELSEWHERE)
+            raise _UnchangedError("the provider keeps the conversation") from None
         if request is None:
             raise _UnchangedError("without tools or messages")
         name = conversation_of(request, headers)
@@ -254,7 +281,9 @@ class Rewriter:
 
         None if it has none there, or if its client lets the provider drop it.
         """
-        if request.conversation is None or request.request is None or request.request.drops_thinking:
+        read = request.request
+        # What the provider keeps cannot be changed.
+        if request.conversation is None or read is None or read.drops_thinking or read.first:
             return None
         return await self._reading(_without_thinking_from, request, refusal.first or 0)
 
@@ -326,6 +355,17 @@ class Rewriter:
             text = error_text(error)
             self._status.failed(f"thinking that was refused is not stored, since the store failed: {text}")
 
+    def replied(self, request: Rewritten | None, reply: Mapping[str, Any] | None) -> None:
+        """Note the reply to a request, before the client has all of it, if the next may continue it."""
+        if request is None or reply is None or request.conversation is None or request.request is None:
+            return
+        conversation, name = request.conversation, reply.get("id")
+        if request.request.is_threaded and isinstance(name, str) and name != conversation.thread:
+            self._kept_elsewhere.pop(conversation.thread, None)
+            message = {"role": "assistant", "content": reply.get("content")}
+            self._kept_elsewhere[name] = request.request.continued(conversation.name, message)
+            conversation.thread = name
+
     def answered(self, request: Rewritten, reply: Any) -> Usage | None:
         """Note the answer of the provider, with its usage if it has one; return the usage.
 
@@ -363,7 +403,8 @@ class Rewriter:
         try:
             return await _waited(work, DEADLINE)
         except TimeoutError:
-            if not (conversation.may_bind(request) and any(map(signed_thinking, request.replies))):
+            is_signed = conversation.may_bind(request) and any(map(signed_thinking, request.replies))
+            if not (is_signed or request.is_threaded):
                 raise
             return await _waited(work, BOUND_DEADLINE - DEADLINE)
         finally:
@@ -419,7 +460,7 @@ class Rewriter:
 
         They were sent otherwise while the store was slow, or a record was deleted since.
         """
-        if conversation.sent is None or not conversation.may_bind(request):
+        if conversation.sent is None or not conversation.may_bind(request) or request.first:
             return result
         first = conversation.sent.broken(request.views, result.messages)
         if first is None:
@@ -444,13 +485,17 @@ class Rewriter:
         conversation = self._conversations.pop(name, None)
         if conversation is None:
             policy = policy_for(self._offloader.policy, api, lasts_an_hour=request.lasts_an_hour)
+            if request.is_threaded:
+                policy = policy.model_copy(update={"history": "append_only"})
             conversation = Conversation(name, self._offloader.with_options(policy=policy, on_error="keep"))
         self._conversations[name] = conversation
-        self._size += max(size, _LEAST_BYTES) - conversation.size
-        conversation.size = max(size, _LEAST_BYTES)
+        size = max(size, _LEAST_BYTES) + (conversation.size if request.first else 0)
+        self._size += size - conversation.size
+        conversation.size = size
         while self._size > _MOST_BYTES and len(self._conversations) > 1:
             _, oldest = self._conversations.popitem(last=False)
             self._size -= oldest.size
+            self._kept_elsewhere.pop(oldest.thread, None)
             self._hints = {hint: name for hint, name in self._hints.items() if name != oldest.name}
         return conversation
 

@@ -13,7 +13,7 @@ import zstandard
 from gateways import LOG, USAGE, body_of, turns
 
 from offload import Offloader, OffloadPolicy, Rule
-from offload.gateway._requests import APIS, api_of, conversation_of, read_request
+from offload.gateway._requests import APIS, ElsewhereError, api_of, conversation_of, read_request
 from offload.gateway._rewriter import policy_for
 from offload.gateway._usage import UsageReader
 
@@ -73,12 +73,25 @@ def test_the_end_of_a_path_names_the_api(path, api):
 
 @pytest.mark.parametrize(
     "fields",
-    [{"tools": []}, {"tools": None}, {"messages": []}, {"messages": "text"}, {"previous_response_id": "r"}],
+    [{"tools": []}, {"tools": None}, {"messages": []}, {"messages": "text"}],
 )
 def test_a_request_without_tools_or_its_messages_is_left_alone(fields):
     body = body_of(**{"messages": turns(2), **fields})
 
     assert read_request(body, ANTHROPIC) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"previous_response_id": "r"},
+        {"conversation": {"id": "c"}},
+        {"thread": {"type": "continue", "previous_message_id": "m"}, "tools": None},
+    ],
+)
+def test_a_request_whose_conversation_the_provider_keeps_is_told_apart(fields):
+    with pytest.raises(ElsewhereError):
+        read_request(body_of(turns(2), **fields), ANTHROPIC)
 
 
 @pytest.mark.parametrize("name", ["context_read", "mcp__offload__context_read", "offload_context_read"])

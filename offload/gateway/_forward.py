@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from yarl import URL
 
 from offload.engine.refusals import BoundRefusal, bound_refusal
+from offload.gateway._headers import ExactRequest, as_text
 from offload.gateway._requests import COUNT, Api, api_of
 from offload.gateway._rewriter import Rewriter, Rewritten
 from offload.gateway._status import Status, logger
@@ -190,7 +191,7 @@ class Forwarder:
 
     def _open(self, scope: Scope, headers: Headers, request: Rewritten | None, body: _Body) -> Any:
         has_body = "content-length" in headers or "transfer-encoding" in headers
-        passed = _passed(scope["headers"], _SET_ANEW)
+        passed = as_text((n, v) for n, v in _kept(scope["headers"]) if n.lower() not in _SET_ANEW)
         if request is not None:
             passed.append(("Content-Length", str(len(request.body))))
         elif "content-length" in headers:
@@ -207,6 +208,7 @@ class Forwarder:
             self._client = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                request_class=ExactRequest,
                 timeout=aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS),
                 skip_auto_headers=_ADDED_BY_CLIENT,
                 auto_decompress=False,
@@ -337,12 +339,6 @@ async def send_json(send: Send, status: int, value: Any, headers: RawHeaders = (
     own = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})
     await send({"type": "http.response.body", "body": body})
-
-
-def _passed(headers: RawHeaders, without: frozenset[bytes]) -> list[tuple[str, str]]:
-    """Return the headers of a request that pass on, in their order."""
-    kept = ((n, v) for n, v in _kept(headers) if n.lower() not in without)
-    return [(name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in kept]
 
 
 def _kept(headers: RawHeaders) -> list[tuple[bytes, bytes]]:

@@ -14,7 +14,7 @@ import pytest
 from anthropic import beta_tool
 from gateways import LOG, Upstream, ask, providing, running
 
-from offload import Offloader, OffloadPolicy
+from offload import Offloader, OffloadPolicy, Rule
 
 MODEL = "claude-opus-5-5"
 READ = "Read the first result back."
@@ -166,7 +166,7 @@ def test_what_the_tool_runner_of_the_sdk_sends_anew_leaves_before_it_is_sent(
 
 @pytest.mark.parametrize("streams", [False, True])
 def test_what_the_model_reads_back_in_a_thread_stays(tmp_path: Any, streams: bool) -> None:
-    policy = OffloadPolicy(types={"tool_result": {"min_tokens": 500}})
+    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=500)})
     off = Offloader(tmp_path, session="gateway", policy=policy)
     with threaded(3) as (upstream, threads), running(upstream.url, off) as url:
         [*_] = run(url, Offloader(tmp_path, session="gateway"), READ, streams=streams)

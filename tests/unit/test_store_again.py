@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from offload import Offloader, OffloadPolicy, StoreError, open_store
+from offload import Offloader, OffloadPolicy, Rule, StoreError, open_store
 from offload.wrappers import WrapperStore
 
 TEXT = "".join(f"line {n} of the log\n" for n in range(2000))
@@ -56,9 +56,11 @@ def test_only_what_is_gone_is_stored_again_and_placeholders_stay(tmp_path: Path)
 
 
 def test_items_that_no_rule_would_offload_now_keep_their_placeholders_too(tmp_path: Path) -> None:
-    rules = OffloadPolicy(types={"tool_result": {"min_tokens": 10}})
+    rules = OffloadPolicy(types={"tool_result": Rule(min_tokens=10)})
     Offloader(tmp_path, session="s", policy=rules).offload(messages())
-    off = Offloader(tmp_path, session="s", policy=OffloadPolicy(types={"tool_result": {"min_tokens": 10**6}}))
+    off = Offloader(
+        tmp_path, session="s", policy=OffloadPolicy(types={"tool_result": Rule(min_tokens=10**6)})
+    )
     # The result is found as stored once another process has replied.
     grown = [*messages(), {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Go on."}]
     out = off.offload(grown)

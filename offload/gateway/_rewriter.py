@@ -109,6 +109,7 @@ class Conversation:
         refused: keys of thinking that is left out, and that the store has not taken yet.
         thread: the id of the reply that the next request continues, if the provider keeps the conversation.
         checking: looks whether the records behind its placeholders are there still.
+        is_check_late: whether an answer waited for that in vain.
         next_check: when that may begin again, by a monotonic clock.
     """
 
@@ -121,6 +122,7 @@ class Conversation:
     sent: Sent | None = None
     refused: set[str] = field(default_factory=set)
     checking: asyncio.Task[None] | None = None
+    is_check_late: bool = False
     next_check: float = 0.0
     thread: str = ""
 
@@ -290,11 +292,14 @@ class Rewriter:
     async def accepted(self, request: Rewritten) -> None:
         """Note that the provider accepted a request, before its answer reaches the client."""
         conversation, read = request.conversation, request.request
-        if conversation is not None and conversation.checking is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(DEADLINE):
-                    await asyncio.shield(conversation.checking)
-        if conversation is None or read is None or not conversation.may_bind(read):
+        if conversation is None or read is None:
+            return
+        if conversation.checking is not None and not conversation.is_check_late:
+            try:
+                await _waited(conversation.checking, DEADLINE)
+            except TimeoutError:
+                conversation.is_check_late = True
+        if not conversation.may_bind(read):
             return
         conversation.sent = Sent(read.views, request.messages)
         if not request.refused:
@@ -320,6 +325,7 @@ class Rewriter:
         if conversation is None or not request.replaced or not is_due:
             return
         if conversation.checking is None or conversation.checking.done():
+            conversation.is_check_late = False
             conversation.checking = self._in_background(self._checked(conversation))
 
     async def _checked(self, conversation: Conversation) -> None:
@@ -336,6 +342,8 @@ class Rewriter:
             self._status.count("stored_again", conversation.offloader.store_again())
         except OffloadError as error:
             self._status.failed(f"records could not be checked, since the store failed: {error_text(error)}")
+        except Exception as error:  # noqa: BLE001 # an answer passes in any case
+            self._status.failed(f"records could not be checked: {type(error).__name__}")
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -359,11 +367,14 @@ class Rewriter:
         """Note the reply to a request, before the client has all of it, if the next may continue it."""
         if request is None or reply is None or request.conversation is None or request.request is None:
             return
-        conversation, name = request.conversation, reply.get("id")
-        if request.request.is_threaded and isinstance(name, str) and name != conversation.thread:
+        conversation, read = request.conversation, request.request
+        name, content = reply.get("id"), reply.get("content")
+        is_held = self._conversations.get(conversation.name) is conversation
+        is_reply = isinstance(name, str) and isinstance(content, list) and name != conversation.thread
+        if read.is_threaded and is_held and is_reply:
             self._kept_elsewhere.pop(conversation.thread, None)
-            message = {"role": "assistant", "content": reply.get("content")}
-            self._kept_elsewhere[name] = request.request.continued(conversation.name, message)
+            message = {"role": "assistant", "content": content}
+            self._kept_elsewhere[name] = read.continued(conversation.name, message)
             conversation.thread = name
 
     def answered(self, request: Rewritten, reply: Any) -> Usage | None:

@@ -495,6 +495,33 @@ def test_records_that_are_deleted_beneath_a_live_gateway_are_there_again_with_th
     assert sum(text.startswith("[Offloaded: ") for text in sent) >= 3
 
 
+def test_an_answer_passes_while_the_look_for_its_records_hangs_or_fails(upstream, off, monkeypatch):
+    monkeypatch.setattr(_rewriter, "DEADLINE", 0.2)
+    released = threading.Event()
+
+    class Odd(WrapperStore):
+        is_odd = False
+
+        def keys(self, prefix="", *, after=""):
+            if self.is_odd:
+                released.wait(20)
+                raise RuntimeError("out of order")
+            return super().keys(prefix, after=after)
+
+    store = Odd(off.store)
+    messages = turns(5)
+    with running(upstream.url, Offloader(store, session="s")) as gateway:
+        ask(gateway + PATH, body_of(messages[:9]))
+        store.is_odd = True
+        answers = [ask(gateway + PATH, body_of(messages[:9])) for _ in range(3)]
+        released.set()
+        while not status(gateway)["failures"]:
+            time.sleep(0.01)
+        answers.append(ask(gateway + PATH, body_of(messages)))
+
+    assert [(answer.status, answer.json) for answer in answers] == [(200, REPLY)] * 4
+
+
 # What is refused, and what is never shown
 
 

@@ -116,8 +116,8 @@ def http_app(offloader: Offloader, host: str, port: int, token: str | None = Non
     """Return the ASGI app that `serve_http` runs.
 
     A request must name this server in `Host`, and in `Origin` if it has one; those of web pages of other
-    sites are refused. A loopback `host` allows all three loopback names. Arguments and
-    errors are those of `serve_http`.
+    sites are refused. A loopback `host` allows all three loopback names. Arguments and errors are those of
+    `serve_http`.
     """
     return guarded_app(_app_of(offloader), host, port, token)
 

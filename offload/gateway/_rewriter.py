@@ -370,8 +370,9 @@ class Rewriter:
         conversation, read = request.conversation, request.request
         name, content = reply.get("id"), reply.get("content")
         is_held = self._conversations.get(conversation.name) is conversation
-        is_reply = isinstance(name, str) and isinstance(content, list) and name != conversation.thread
-        if read.is_threaded and is_held and is_reply:
+        if not (read.is_threaded and is_held and isinstance(name, str) and isinstance(content, list)):
+            return
+        if name != conversation.thread:
             self._kept_elsewhere.pop(conversation.thread, None)
             message = {"role": "assistant", "content": content}
             self._kept_elsewhere[name] = read.continued(conversation.name, message)

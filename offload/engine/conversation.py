@@ -68,8 +68,6 @@ class Conversation:
         with self._failures() as failures:
             self._judge.pinned = frozenset(pinned)
             try:
-                if self._recognition.has_lost(self._history.infos):
-                    self.start_over()
                 if self._history.plan is not None:
                     self._history.plan.seen_reads = sum(self._observer.reads.values())
                 return self._followed(self._turn(failures, self._history, cache=cache).run(messages))

@@ -80,6 +80,8 @@ class Turn:
         try:
             before = len(history)
             known = history.keep_common(messages)
+            if self._recognition.has_new_deletions() and not self._keep_placeholders():
+                known = history.keep_common(())
             self._retry_problems()
             for index in range(known, len(messages)):
                 self._scan(index, messages[index])
@@ -131,6 +133,15 @@ class Turn:
         self._ask_hook()
         self._store()
         return slot
+
+    def _keep_placeholders(self) -> bool:
+        """Store again what this process deleted beneath the messages of this turn; return whether all is."""
+        try:
+            self.store_again()
+        except OffloadError as error:
+            self._failures.report(error)
+            return False
+        return True
 
     def store_again(self) -> int:
         """Store the items whose records were deleted since they were replaced; return how many they were.

@@ -109,7 +109,7 @@ class Conversation:
         refused: keys of thinking that is left out, and that the store has not taken yet.
         thread: the id of the reply that the next request continues, if the provider keeps the conversation.
         checking: looks whether the records behind its placeholders are there still.
-        is_check_late: whether an answer waited for that in vain.
+        is_check_late: whether an answer waited for that and passed without it.
         next_check: when that may begin again, by a monotonic clock.
     """
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from offload import Offloader, OffloadPolicy, Rule, StoreError, open_store
+from offload.retention import delete
 from offload.wrappers import WrapperStore
 
 TEXT = "".join(f"line {n} of the log\n" for n in range(2000))
@@ -85,3 +86,20 @@ def test_if_the_store_takes_nothing_the_items_are_in_their_messages_again(tmp_pa
     with pytest.raises(StoreError, match="the disk is full"):
         off.store_again()
     assert off.offload(messages()).messages == messages()
+
+
+def test_what_this_process_deleted_is_stored_again_for_the_messages_that_come_again_alone(
+    tmp_path: Path,
+) -> None:
+    off = Offloader(tmp_path, session="s", model="claude-opus-5-5")
+    grown = messages()
+    for n, message in enumerate(grown[1::2]):
+        message["content"].insert(0, {"type": "thinking", "thinking": "", "signature": f"s{n}"})
+    for end in (3, 5, 7):
+        out = off.offload(grown[:end])
+    delete(off.store, "s")
+
+    again = off.offload(grown[:5])
+
+    assert (again.messages, again.errors) == (out.messages[:5], [])
+    assert {info.ref for info in off.records()} == {info.ref for info in out.records[:2]}

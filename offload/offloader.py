@@ -248,6 +248,22 @@ class Offloader:
             result = self._conversation.offload(conversation, pins, cache, model)
             return self._conversation.latest.note(result)
 
+    def store_again(self) -> int:
+        """Store the items of the last `offload` call again whose records were deleted since.
+
+        Another process may have deleted them. Their ids and placeholders do not change; so a host that keeps
+        the originals, as the gateway does, keeps what it sent readable. It takes a listing.
+
+        Returns:
+            The number of items that were stored.
+
+        Raises:
+            ConfigError: a hook or listener calls this method.
+            OffloadError: the store failed; the next `offload` decides about all items again.
+        """
+        with exclusive(self._gate):
+            return self._conversation.store_again()
+
     def remove_thinking(
         self, messages: Sequence[Any], start: int | Sequence[int] = 0, *, cause: str | None = None
     ) -> int:

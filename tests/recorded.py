@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,12 @@ def one_of_each_source(paths: Iterable[Path]) -> list[Path]:
     return [found[len(found) // 2] for found in of_sources]
 
 
-def each(paths: Sequence[Path] = FILES) -> list[Any]:
-    """Return sessions as parameters of a test: `make test` runs one of each source, the long run all."""
-    now = one_of_each_source(paths)
+def each(paths: Sequence[Path] = FILES, most_bytes: float = inf) -> list[Any]:
+    """Return sessions as parameters of a test: `make test` runs one of each source, the long run all.
+
+    Those above `most_bytes` are left to the long run.
+    """
+    now = one_of_each_source(path for path in paths if path.stat().st_size <= most_bytes)
     return [
         pytest.param(path, id=name_of(path), marks=() if path in now else pytest.mark.slow) for path in paths
     ]

@@ -68,8 +68,6 @@ class Conversation:
         with self._failures() as failures:
             self._judge.pinned = frozenset(pinned)
             try:
-                if self._recognition.has_lost(self._history.infos):
-                    self.start_over()
                 if self._history.plan is not None:
                     self._history.plan.seen_reads = sum(self._observer.reads.values())
                 return self._followed(self._turn(failures, self._history, cache=cache).run(messages))
@@ -84,6 +82,16 @@ class Conversation:
     def _followed(self, result: OffloadResult) -> OffloadResult:
         self._follower.follow(self._history)
         return result
+
+    def store_again(self) -> int:
+        """Store the items whose records were deleted since; see `Offloader.store_again`."""
+        with self._failures() as failures:
+            try:
+                return self._turn(failures, self._history).store_again()
+            except BaseException:
+                # The next turn decides again, with the items in their messages.
+                self.start_over()
+                raise
 
     def start_over(self) -> None:
         """Drop the history, which is incomplete after an interrupted turn."""

@@ -371,6 +371,11 @@ class History:
             self._infos.insert(at, info)
             self.note_standing(slot, info.ref)
 
+    def renew(self, slot: Slot, info: RecordInfo) -> None:
+        """Note another record behind the placeholder of an item."""
+        slot.info = info
+        self._infos[bisect_left(self._numbers, slot.number)] = info
+
     def undo(self, slot: Slot, reason: str) -> None:
         """Give an item its own text again, for good."""
         self._count(slot, -1)

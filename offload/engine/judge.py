@@ -56,6 +56,7 @@ class Judge:
             is_pending=item.is_pending,
             media_type=media.media_type if media else None,
             is_programmatic=item.tool_use_id in self.code_calls,
+            is_report=item.is_report,
         )
         return facts, problem
 

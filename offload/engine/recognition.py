@@ -6,7 +6,7 @@ refutes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import Literal, NamedTuple
@@ -175,9 +175,13 @@ class Recognition:
                     found[index] = next(header.ref for header in headers if header.identity == identity)
         return found
 
-    def has_lost(self, infos: Callable[[], Sequence[RecordInfo]]) -> bool:
-        """Return whether any record of `infos()` was deleted; asks only if this process deleted some."""
-        return self._session.has_new_deletions() and bool(self._session.gone(infos()))
+    def gone(self, infos: Iterable[RecordInfo]) -> set[str]:
+        """Return the keys of the records that were deleted, by a fresh listing. Raises `StoreError`."""
+        return self._session.gone(infos)
+
+    def has_new_deletions(self) -> bool:
+        """Return whether this process deleted records of the session since the last call. Asks no store."""
+        return self._session.has_new_deletions()
 
 
 def candidates(session: SessionReader, claims: Iterable[tuple[Item, Claim]]) -> list[RecordInfo]:

@@ -15,7 +15,7 @@ from offload.engine.recognition import Recognition
 from offload.engine.results import CacheReport, HistoryMode, OffloadResult
 from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter, Skipped, WriteOutcome, WriteRequest
-from offload.errors import OffloadError
+from offload.errors import OffloadError, StoreError
 from offload.events import failure
 from offload.messages import (
     Item,
@@ -80,6 +80,8 @@ class Turn:
         try:
             before = len(history)
             known = history.keep_common(messages)
+            if self._recognition.has_new_deletions() and not self._keep_placeholders():
+                known = history.keep_common(())
             self._retry_problems()
             for index in range(known, len(messages)):
                 self._scan(index, messages[index])
@@ -131,6 +133,36 @@ class Turn:
         self._ask_hook()
         self._store()
         return slot
+
+    def _keep_placeholders(self) -> bool:
+        """Store again what this process deleted beneath the messages of this turn; return whether all is."""
+        try:
+            self.store_again()
+        except OffloadError as error:
+            self._failures.report(error)
+            return False
+        return True
+
+    def store_again(self) -> int:
+        """Store the items whose records were deleted since they were replaced; return how many they were.
+
+        Their placeholders do not change. Raises `OffloadError` if one could not be kept.
+        """
+        placed = [(slot, slot.info) for state in self._history.states for slot in state.slots]
+        held = {info.key: (slot, info) for slot, info in placed if info is not None}
+        gone = self._recognition.gone([info for _, info in held.values()])
+        lost = [held[key] for key in held if key in gone]
+        requests = [
+            WriteRequest(slot.item, slot.decision, is_forced=True, ref=info.ref, placeholder=slot.text)
+            for slot, info in lost
+        ]
+        for (slot, info), outcome in zip(lost, self._writer.write(requests), strict=True):
+            if isinstance(outcome, OffloadError):
+                raise outcome
+            if isinstance(outcome, Skipped) or outcome.placeholder != slot.text:
+                raise StoreError(f"record {info.ref} was deleted and cannot be stored again as it was")
+            self._history.renew(slot, outcome.info)
+        return len(lost)
 
     # Scan
 

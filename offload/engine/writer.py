@@ -43,6 +43,7 @@ class WriteRequest(NamedTuple):
         keeps_text: whether its text is kept in the message; the record proves that it is no placeholder.
         content: its text if it is too long to hold, to be stored in any case.
         ref: the ref of the record that the session holds of it; None if it is not known to hold one.
+        placeholder: the text that replaces it already; None to render one.
     """
 
     item: Item
@@ -52,6 +53,7 @@ class WriteRequest(NamedTuple):
     keeps_text: bool = False
     content: SpooledContent | None = None
     ref: str | None = None
+    placeholder: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,7 @@ class ItemWriter:
         """
         request, text = measured.request, measured.ends
         left_out = measured.content.counts.chars - len(text)
-        if request.keeps_text:
+        if request.keeps_text or request.placeholder is not None:
             return self._draft(measured, _NO_PREVIEW)
         has_preview = request.item.media is None
         chars = request.decision.preview_chars
@@ -274,6 +276,8 @@ class ItemWriter:
         def render(ref: str) -> str:
             if request.keeps_text:
                 return request.item.text
+            if request.placeholder is not None and ref == measured.ref:
+                return request.placeholder
             return self._render(measured, ref, preview, table, summary)
 
         return Draft(

@@ -23,6 +23,7 @@ failure at WARNING even without listeners. The data by type, each with the name 
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ from offload.record import RecordInfo
 P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger("offload")
+_PLACE = re.compile(r"messages\[\d+\][\w.\[\]]*")
 _STORED_FIELDS = ("ref", "item_type", "tool_name", "tool_use_id", "chars", "tokens", "bytes", "stored_bytes")
 _KEPT_FIELDS = ("item_type", "tool_name", "tool_use_id", "chars", "tokens")
 # The data of the call that runs now; None without listeners.
@@ -198,8 +200,14 @@ def failure(subject: str, error: Exception) -> OffloadError:
 
 
 def error_text(error: OffloadError) -> str:
-    """Return the text of an error for a log; of a foreign exception only the name, it may quote content."""
+    """Return the text of an error for a log, without what may quote content.
+
+    Of a foreign exception that is the name, of a malformed message the place.
+    """
     is_foreign = error.__cause__ is not None and type(error.__cause__) is not ConfigError
     if is_foreign and type(error) in (OffloadError, MessageError):
         return f"{error.kind}, after {type(error.__cause__).__name__}"
+    if isinstance(error, MessageError):
+        place = _PLACE.match(str(error))
+        return f"{place[0] if place else 'a message'} is malformed"
     return str(error)

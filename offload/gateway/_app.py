@@ -20,6 +20,7 @@ from offload.gateway._requests import api_of
 from offload.gateway._rewriter import Rewriter
 from offload.gateway._status import Status, logger
 from offload.offloader import Offloader
+from offload.origins import refusal_of
 from offload.threads import in_thread
 
 LOOPBACK = "127.0.0.1"
@@ -71,8 +72,9 @@ class Gateway:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        if not self._is_own_name(headers.get("host", "")):
-            await send_error(send, 421, "offload gateway: the Host header names another server")
+        refusal = refusal_of(headers, self._is_own_name)
+        if refusal is not None:
+            await send_error(send, refusal.status, f"offload gateway: {refusal.reason}")
         elif not scope["raw_path"].startswith(b"/"):
             await send_error(send, 400, "offload gateway: this is no proxy; send the path alone")
         elif headers.get("upgrade", "").lower() == "websocket":

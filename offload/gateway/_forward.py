@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from yarl import URL
 
 from offload.engine.refusals import BoundRefusal, bound_refusal
+from offload.gateway._headers import ExactRequest, as_text
 from offload.gateway._requests import COUNT, Api, api_of
 from offload.gateway._rewriter import Rewriter, Rewritten
 from offload.gateway._status import Status, logger
@@ -28,6 +29,7 @@ MOST_BYTES = 32 * 1024 * 1024
 _MOST_ERROR_BYTES = 1024 * 1024
 _PART = 64 * 1024
 _CONNECT_SECONDS, _SILENCE_SECONDS = 15, 900
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # Of one connection, not of the message; and those that are set for the provider.
 _HOP_BY_HOP = frozenset(
     (
@@ -80,13 +82,15 @@ class Forwarder:
 
     async def _answer(self, scope: Scope, body: _Body, send: Send) -> None:
         began = time.perf_counter()
-        exchange, headers = _Exchange(scope), Headers(scope=scope)
         is_counted = scope["path"].endswith(COUNT)
         api = api_of(scope["path"].removesuffix(COUNT)) if scope["method"] == "POST" else None
+        exchange, headers = _Exchange(scope, _name_of(scope["method"], api)), Headers(scope=scope)
         rewrite = self._rewriter.counted if is_counted else self._rewriter.rewrite
         try:
             exchange.request = await self._request(api, headers, body, rewrite)
             exchange.seconds = time.perf_counter() - began
+            if exchange.request is not None:
+                self._rewriter.check(exchange.request)
             async with self._open(scope, headers, exchange.request, body) as answer:
                 refused = await _refused(exchange.request, answer)
                 if refused is None:
@@ -144,6 +148,7 @@ class Forwarder:
         reader = UsageReader(
             answer.headers.get("Content-Type", "").encode() if exchange.request else b"",
             answer.headers.get("Content-Encoding", "").encode(),
+            keeps_reply=exchange.request is not None and exchange.request.is_threaded,
         )
         headers = _kept(answer.raw_headers)
         if exchange.request is not None and answer.status < HTTPStatus.BAD_REQUEST:
@@ -151,20 +156,24 @@ class Forwarder:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         try:
             async for chunk in answer.content.iter_any():
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 reader.feed(chunk)
+                if answer.content.at_eof():
+                    reader.close()
+                # The client may continue the thread as soon as it has the end of the reply.
+                self._rewriter.replied(exchange.request, reader.reply)
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
         finally:
             # Also of a stream that the user interrupts.
             self._note(exchange, reader.close())
         await send({"type": "http.response.body", "body": b""})
 
     async def _fail(self, exchange: _Exchange, error: Exception, send: Send) -> None:
-        problem = _problem(error, exchange.scope)
-        self._status.failed(f"the provider failed: {problem}")
-        logger.info("%s %s failed: %s", exchange.scope["method"], exchange.scope["path"], problem)
+        # The text of the error may quote the request.
+        self._status.failed(f"the provider failed: {type(error).__name__}")
+        logger.info("%s failed: %s", exchange.name, type(error).__name__)
         if exchange.status:
-            raise BrokenAnswerError(problem) from None
-        text = f"offload gateway: no answer from {self._upstream}: {problem}"
+            raise BrokenAnswerError(type(error).__name__) from None
+        text = f"offload gateway: no answer from {self._upstream}: {_problem(error, exchange.scope)}"
         await send_error(send, 504 if isinstance(error, TimeoutError) else 502, text)
 
     async def _request(
@@ -182,7 +191,7 @@ class Forwarder:
 
     def _open(self, scope: Scope, headers: Headers, request: Rewritten | None, body: _Body) -> Any:
         has_body = "content-length" in headers or "transfer-encoding" in headers
-        passed = _passed(scope["headers"], _SET_ANEW)
+        passed = as_text((n, v) for n, v in _kept(scope["headers"]) if n.lower() not in _SET_ANEW)
         if request is not None:
             passed.append(("Content-Length", str(len(request.body))))
         elif "content-length" in headers:
@@ -199,6 +208,7 @@ class Forwarder:
             self._client = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                request_class=ExactRequest,
                 timeout=aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS),
                 skip_auto_headers=_ADDED_BY_CLIENT,
                 auto_decompress=False,
@@ -218,7 +228,7 @@ class Forwarder:
             self._status.note_usage(counted)
         if not logger.isEnabledFor(logging.INFO):
             return
-        parts = [f"{exchange.scope['method']} {exchange.scope['path']} {status}"]
+        parts = [f"{exchange.name} {status}"]
         if request is not None:
             removed = f"{request.tokens_removed:,} tokens removed"
             change = f"unchanged, {request.reason}" if request.reason else removed
@@ -234,12 +244,14 @@ class _Exchange:
 
     Attributes:
         scope: the request of the client.
+        name: its method and API, for the log: a path may name content.
         request: the request as it is sent; None if it is unread.
         seconds: the time from its arrival until it is sent.
         status: that of the answer, 0 before it begins.
     """
 
     scope: Scope
+    name: str
     request: Rewritten | None = None
     seconds: float = 0.0
     status: int = 0
@@ -329,18 +341,17 @@ async def send_json(send: Send, status: int, value: Any, headers: RawHeaders = (
     await send({"type": "http.response.body", "body": body})
 
 
-def _passed(headers: RawHeaders, without: frozenset[bytes]) -> list[tuple[str, str]]:
-    """Return the headers of a request that pass on, in their order."""
-    kept = ((n, v) for n, v in _kept(headers) if n.lower() not in without)
-    return [(name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in kept]
-
-
 def _kept(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
     """Return the headers that are not of one connection only."""
     headers = list(headers)
     named = b",".join(value for name, value in headers if name.lower() == b"connection").lower()
     dropped = _HOP_BY_HOP | {name.strip() for name in named.split(b",")}
     return [(name, value) for name, value in headers if name.lower() not in dropped]
+
+
+def _name_of(method: str, api: Api | None) -> str:
+    """Return what the log says of a request: no part of it but the name of a known API."""
+    return f"POST {api.end}" if api is not None else f"{method if method in _METHODS else 'a'} request"
 
 
 def _cut(body: bytes) -> list[bytes]:

@@ -1,20 +1,21 @@
 """Requests of three APIs: their messages as the engine sees them, and the way back to the bytes that came.
 
 The engine gets a view of each message, without what must be kept: cache marks, reminders that a client put
-into a result, results with references to tools, and texts that are placeholders already.
+into a text, results with references to tools, and texts that are placeholders or a client's notices already.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from offload.gateway._spans import Edit, Path, Places, Reader, common, replaced
-from offload.messages import Block, role_or_none, signed_thinking
+from offload.messages import Block, reports_in, role_or_none, signed_thinking
 from offload.placeholder import known_refs
 
 
@@ -47,10 +48,22 @@ _SESSION_HEADERS = ("x-claude-code-session-id", "thread-id", "session-id", "sess
 _AGENT_HEADER = "x-claude-code-agent-id"
 _OPENING, _CLOSING = "<system-reminder>", "</system-reminder>"
 _RESULT_ROLES, _OUTPUT = ("tool", "function"), "_call_output"
+_CLIENT_ROLES = ("user", "system", "developer")
 _MOST_REMINDERS = 50
 _PLACEHOLDER_CHARS = 30_000
+# Notices of Claude Code in place of an output that it cut: they name the file with the whole of it.
+_CUT = re.compile(
+    r".{0,2000}<persisted-output>.*</persisted-output>"
+    r"|(?:Error: )?result \([\d,]+ characters.{0,200}exceeds maximum allowed tokens.*saved to ",
+    re.DOTALL,
+)
+_NOTICE_CHARS = 8_000
+_MARK = "cache_control"
 # Of the Responses API: the rest of the conversation is with the provider.
 _KEPT_ELSEWHERE = ("previous_response_id", "conversation")
+# Of the Messages API: a thread begins with the whole conversation; later requests have its new messages.
+_THREAD, _CREATE, _CONTINUE = "thread", "create", "continue"
+_OF_THREAD = ("system", "tools")
 _KEPT = {"type": "kept"}
 
 
@@ -59,14 +72,34 @@ def api_of(path: str) -> Api | None:
     return next((api for api in APIS if path.endswith(api.end)), None)
 
 
+class ElsewhereError(Exception):
+    """The rest of the conversation is with the provider, and its beginning was not seen here."""
+
+
+class Thread(NamedTuple):
+    """A conversation that the provider keeps, up to a reply.
+
+    Attributes:
+        name: that of the conversation.
+        views: its messages as the engine sees them.
+        fields: the fields of its first request that later ones leave out.
+    """
+
+    name: str
+    views: Sequence[Any]
+    fields: Mapping[str, Any]
+
+
 @dataclass(slots=True)
 class Request:
     """A request with tools, read.
 
     Attributes:
+        first: index of the first message in the text; those before it are in the thread `thread`.
         views: the messages as the engine sees them; those at the end that the model wrote are left out.
         starts: where each message starts in the text; `ends` is where it ends.
-        tails: by message and path, the end of a text that the engine does not see.
+        tails: by message and path, the end of a text that the engine does not see; and the cache mark of a
+            block in a result, as JSON.
         edits: by message, what the engine returned for it last and the changes of the text for that.
         problems: why messages were kept that the engine changed.
         lasts_an_hour: whether a cache mark asks for an hour, which has another price.
@@ -81,6 +114,18 @@ class Request:
     edits: dict[int, tuple[Any, list[Edit]]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     lasts_an_hour: bool = False
+    first: int = 0
+    thread: Thread | None = None
+
+    @property
+    def is_threaded(self) -> bool:
+        """Whether the provider keeps what this request sends, so that later ones cannot change it."""
+        return self.thread is not None or _kind_of_thread(self.fields) == _CREATE
+
+    def continued(self, name: str, reply: Any) -> Thread:
+        """Return the thread that the next request may continue behind a reply."""
+        fields = {field: self.fields[field] for field in _OF_THREAD if field in self.fields}
+        return Thread(name, [*self.views, reply], fields)
 
     @property
     def tool_names(self) -> list[str]:
@@ -124,7 +169,7 @@ class Request:
         edits: list[Edit] = []
         places = Places(self.text)
         for index, (view, new) in enumerate(zip(self.views, messages, strict=True)):
-            if new is view:
+            if new is view or index < self.first:
                 continue
             known, made = self.edits.get(index, (None, []))
             if known is new and not without:
@@ -136,14 +181,16 @@ class Request:
                     self.edits[index] = new, made
                     edits += made
                     continue
-                changes = [c for c in _changes(view, new) if _is_result(view, c[0])]
+                changes = [c for c in _changes(view, new) if _is_replaceable(view, c[0])]
                 kept = [c for c in changes if not _is_in(without, index, c[0])]
-                made = [self._edit(places, index, path, value) for path, value in kept]
+                marks = self._moved_marks(index, kept)
+                made = [self._edit(places, index, *change, marks.get(change[0], "")) for change in kept]
                 edits += made
                 if kept == changes:
                     self.edits[index] = new, made
-            except ValueError as error:
-                self.problems.append(f"a message cannot be changed: {error}")
+            except ValueError:
+                # The text of the error may quote the message.
+                self.problems.append("a message cannot be changed")
         return replaced(self.text, edits) if edits else self.text
 
     def _without_thinking(self, places: Places, index: int, view: Any, new: Any) -> Iterator[Edit]:
@@ -158,7 +205,19 @@ class Request:
             indexes = [int(one[-1]) for one in gone if one[:-1] == path]
             yield from places.without(self.starts[index], path, indexes, instead)
 
-    def _edit(self, places: Places, index: int, path: Path, value: str | None) -> Edit:
+    def _moved_marks(self, index: int, changes: Sequence[tuple[Path, str | None]]) -> dict[Path, str]:
+        """Return by the path of a new text the cache mark of a block that left with it."""
+        moved: dict[Path, str] = {}
+        texts = {path[:-2]: path for path, value in changes if value is not None and len(path) > 1}
+        for path, value in changes:
+            mark = self.tails.get((index, (*path, _MARK)))
+            target = texts.get(path[:-1])
+            is_gone = value is None and not self.tails.get((index, (*path, "text")))
+            if mark and is_gone and target and (index, (*target[:-1], _MARK)) not in self.tails:
+                moved[target] = f', "{_MARK}": {mark}'
+        return moved
+
+    def _edit(self, places: Places, index: int, path: Path, value: str | None, mark: str) -> Edit:
         if value is None and (tail := self.tails.get((index, (*path, "text")))):
             # The text of the block went to another one; its reminder is kept.
             path, value = (*path, "text"), tail.lstrip()
@@ -167,20 +226,31 @@ class Request:
         place = places.find(self.starts[index], path)
         if value is None:
             return Edit(place.before, place.end, "")
-        return Edit(place.start, place.end, json.dumps(value))
+        return Edit(place.start, place.end, json.dumps(value) + mark)
 
 
-def read_request(body: bytes, api: Api, before: Request | None = None) -> Request | None:
+def read_request(
+    body: bytes, api: Api, before: Request | None = None, threads: Mapping[str, Thread] | None = None
+) -> Request | None:
     """Return the request in `body`, None if nothing in it can be replaced: no tools or no messages.
 
-    Messages at the beginning that have the same text in the request `before` are not read again. Raises
-    `ValueError` for anything but a JSON object in UTF-8 without repeated fields.
+    Messages at the beginning that have the same text in the request `before` are not read again. Those of the
+    thread that it continues, one of `threads` by the id of its last reply, come before its own. Raises
+    `ElsewhereError` if the conversation is kept elsewhere, and `ValueError` for anything but a JSON object in
+    UTF-8 without repeated fields.
     """
+    before = None if before is None or before.first else before
     request, known = _parsed(body.decode(), api.messages, before)
     while request.views and role_or_none(request.views[-1]) == "assistant":
         del request.views[-1]
-    is_elsewhere = any(request.fields.get(name) for name in _KEPT_ELSEWHERE)
-    if is_elsewhere or not request.views or not request.tool_names:
+    if any(request.fields.get(name) for name in _KEPT_ELSEWHERE):
+        raise ElsewhereError
+    if _kind_of_thread(request.fields) == _CONTINUE:
+        thread = (threads or {}).get(str(request.fields[_THREAD].get("previous_message_id")))
+        if thread is None:
+            raise ElsewhereError
+        known = _take_thread(request, thread)
+    if not request.views or not request.tool_names:
         return None
     request.lasts_an_hour = any(map(_lasts_an_hour, (request.fields, request.views[-1])))
     for index in range(known, len(request.views)):
@@ -189,12 +259,28 @@ def read_request(body: bytes, api: Api, before: Request | None = None) -> Reques
     return request
 
 
+def _kind_of_thread(fields: Mapping[str, Any]) -> str | None:
+    thread = fields.get(_THREAD)
+    kind = thread.get("type") if isinstance(thread, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+def _take_thread(request: Request, thread: Thread) -> int:
+    """Put the messages of a thread before those of a request, and return their number."""
+    count = len(thread.views)
+    request.thread, request.first = thread, count
+    request.views = [*thread.views, *request.views]
+    request.starts = [0] * count + request.starts
+    request.fields = {**thread.fields, **request.fields}
+    return count
+
+
 def _lasts_an_hour(holder: Any) -> bool:
     """Return whether a request or a message, or a block of it, has a cache mark that asks for an hour."""
     if not isinstance(holder, dict):
         return False
     holders = [holder, *_blocks(holder.get("system")), *_blocks(holder.get("content"))]
-    marks = [each.get("cache_control") for each in holders if isinstance(each, dict)]
+    marks = [each.get(_MARK) for each in holders if isinstance(each, dict)]
     return any(isinstance(mark, dict) and mark.get("ttl") == "1h" for mark in marks)
 
 
@@ -240,10 +326,13 @@ def conversation_of(request: Request, headers: Mapping[str, str]) -> str:
 
     A subagent has the session of its parent and other first messages.
     """
+    if request.thread is not None:
+        return request.thread.name
     session = next((value for name in _SESSION_HEADERS if (value := headers.get(name))), None)
     session = session or _session_in(request.fields)
     first = next((i for i, view in enumerate(request.views) if role_or_none(view) == "user"), 0)
     parts = [session, headers.get(_AGENT_HEADER), request.views[: first + 1]]
+    parts += ["thread"] * request.is_threaded
     if session is None:
         parts += [request.fields.get("system"), request.fields.get("instructions")]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
@@ -273,16 +362,34 @@ def _prepared(message: Any) -> Iterator[tuple[Path, str]]:
     if message.get("type") == "mcp_call":
         # The API ran the tool: it is a part of the reply.
         message.pop("output", None)
-    message.pop("cache_control", None)
-    if message.get("role") in _RESULT_ROLES:
+    message.pop(_MARK, None)
+    if message.get("role") in _CLIENT_ROLES:
+        yield from _texts(message)
+    elif message.get("role") in _RESULT_ROLES:
         yield from _result(message, "content", ())
     elif str(message.get("type")).endswith(_OUTPUT):
         yield from _result(message, "output", ())
-    for index, block in enumerate(_blocks(message.get("content"))):
-        if isinstance(block, dict):
-            block.pop("cache_control", None)
-            if block.get("type") == "tool_result":
-                yield from _result(block, "content", ("content", index))
+    for index, block in _dicts_in(message):
+        block.pop(_MARK, None)
+        if block.get("type") == "tool_result":
+            yield from _result(block, "content", ("content", index))
+
+
+def _dicts_in(message: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    blocks = enumerate(_blocks(message.get("content")))
+    return ((index, block) for index, block in blocks if isinstance(block, dict))
+
+
+def _texts(message: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+    """Cut the texts of the client in a message."""
+    content = message.get("content")
+    if isinstance(content, str):
+        message["content"], tail = _split(content)
+        yield ("content",), tail
+    for index, block in _dicts_in(message):
+        if _is_text(block):
+            block["text"], tail = _split(block["text"])
+            yield ("content", index, "text"), tail
 
 
 def _result(holder: dict[str, Any], name: str, path: Path) -> Iterator[tuple[Path, str]]:
@@ -297,7 +404,8 @@ def _result(holder: dict[str, Any], name: str, path: Path) -> Iterator[tuple[Pat
         return
     for index, block in enumerate(blocks):
         if _is_text(block):
-            block.pop("cache_control", None)
+            if (mark := block.pop(_MARK, None)) is not None:
+                yield (*path, name, index, _MARK), json.dumps(mark)
             block["text"], tail = _split(block["text"])
             yield (*path, name, index, "text"), tail
             if tail and not block["text"]:
@@ -305,11 +413,8 @@ def _result(holder: dict[str, Any], name: str, path: Path) -> Iterator[tuple[Pat
 
 
 def _must_stay(blocks: list[Any]) -> bool:
-    """Return whether a result has a reference to a tool, or a cache mark that would leave with its block."""
-    texts = [block for block in blocks if _is_text(block) and _split(block["text"])[0]]
-    return any(isinstance(block, dict) and block.get("type") == "tool_reference" for block in blocks) or any(
-        "cache_control" in block for block in texts[1:]
-    )
+    """Return whether a result has a reference to a tool."""
+    return any(isinstance(block, dict) and block.get("type") == "tool_reference" for block in blocks)
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -318,9 +423,11 @@ def _split(text: str) -> tuple[str, str]:
     for _ in range(_MOST_REMINDERS):
         closed = text[:end].rstrip()
         start = closed.rfind(_OPENING) if closed.endswith(_CLOSING) else -1
-        if start < 0:
+        if start < 0 or reports_in(closed[start:]):
             break
         end = len(text[:start].rstrip())
+    if end <= _NOTICE_CHARS and _CUT.match(text[:end]):
+        end = 0
     if end <= _PLACEHOLDER_CHARS and next(known_refs(text[:end]), None) is not None:
         end = 0
     return text[:end], text[end:]
@@ -334,17 +441,19 @@ def _blocks(content: Any) -> list[Any]:
     return content if isinstance(content, list) else []
 
 
-def _is_result(message: Any, path: Path) -> bool:
-    """Return whether the text at `path` is of a result, and not another one that looks like a placeholder."""
+def _is_replaceable(message: Any, path: Path) -> bool:
+    """Return whether the text at `path` is of a result or a text of the client."""
+    if message.get("role") in _CLIENT_ROLES and path[0] == "content":
+        return path[1:] == () or path[2:3] in (("content",), ("text",))
     if message.get("role") in _RESULT_ROLES or str(message.get("type")).endswith(_OUTPUT):
         return path[0] in ("content", "output")
     return path[0] == "content" and path[2:3] == ("content",)
 
 
 def _is_in(items: Collection[tuple[int, Block]], message: int, path: Path) -> bool:
-    """Return whether a change is of one of `items`; outside Anthropic's format a message is one result."""
-    is_block = path[2:3] == ("content",)
-    return any(at == message and (block == path[1] if is_block else True) for at, block in items)
+    """Return whether a change is of one of `items`; outside of a content a message is one result."""
+    blocks = (None, *path[1:2]) if path[0] == "content" and len(path) > 1 else None
+    return any(at == message and (blocks is None or block in blocks) for at, block in items)
 
 
 def _changes(old: Any, new: Any, path: Path = ()) -> Iterator[tuple[Path, str | None]]:

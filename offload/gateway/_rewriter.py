@@ -5,17 +5,28 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
+from offload.engine.failures import AboveCeilingError
 from offload.engine.refusals import BoundRefusal
 from offload.engine.results import OffloadResult
 from offload.errors import OffloadError, StoreError
-from offload.gateway._requests import READ_BACK, Api, Request, conversation_of, hint_of, read_request
+from offload.events import error_text
+from offload.gateway._requests import (
+    READ_BACK,
+    Api,
+    ElsewhereError,
+    Request,
+    Thread,
+    conversation_of,
+    hint_of,
+    read_request,
+)
 from offload.gateway._status import Status
 from offload.messages import Block, Usage, bare_of, signed_thinking, usage_of
 from offload.offloader import Offloader
@@ -33,11 +44,20 @@ BOUND_DEADLINE = 10.0
 _QUEUE_SECONDS = 10.0
 # Of work that the store may hold up, of work for the next request, and of reading.
 _THREADS, _SPARE, _READERS = 4, 1, 2
+# A check of the records that takes longer than so many seconds is repeated after so many times as long.
+_CHECK_SECONDS, _CHECK_SHARE = 0.1, 50
 # Bodies of the conversations that are held in memory, and the least that one counts.
 _MOST_BYTES, _LEAST_BYTES = 256 * 1024 * 1024, 64 * 1024
 NO_READ_BACK = (
     f"requests without a tool whose name ends in {READ_BACK} pass unchanged, since the model could not read "
     "back what is replaced. Add `offload mcp` to the client, see docs/gateway.md"
+)
+ABOVE_CEILING = (
+    "texts above max_view_tokens were sent in full: they are kept by the policy, or could not be stored"
+)
+ELSEWHERE = (
+    "requests that continue a conversation which the provider keeps pass unchanged, unless this process saw "
+    "its beginning in a message thread, see docs/gateway.md"
 )
 # The model's reply, for a look at what the next request replaces.
 _REPLY = {"role": "assistant", "content": ""}
@@ -87,6 +107,10 @@ class Conversation:
         began: when that began, if it has not ended; others pass while it takes too long.
         sent: the request that the provider accepted last, if its model may bind thinking to it.
         refused: keys of thinking that is left out, and that the store has not taken yet.
+        thread: the id of the reply that the next request continues, if the provider keeps the conversation.
+        checking: looks whether the records behind its placeholders are there still.
+        is_check_late: whether an answer waited for that and passed without it.
+        next_check: when that may begin again, by a monotonic clock.
     """
 
     name: str
@@ -97,6 +121,10 @@ class Conversation:
     began: float = inf
     sent: Sent | None = None
     refused: set[str] = field(default_factory=set)
+    checking: asyncio.Task[None] | None = None
+    is_check_late: bool = False
+    next_check: float = 0.0
+    thread: str = ""
 
     def may_bind(self, request: Request) -> bool:
         """Return whether the model of a request may refuse thinking behind a changed message."""
@@ -141,6 +169,11 @@ class Rewritten:
     reason: str = ""
     refused: frozenset[str] = frozenset()
 
+    @property
+    def is_threaded(self) -> bool:
+        """Whether the provider keeps the conversation from this request on."""
+        return self.request is not None and self.request.is_threaded
+
 
 class Rewriter:
     """Replaces the old large results in requests; its arguments are those of `gateway_app`."""
@@ -151,12 +184,14 @@ class Rewriter:
         self._needs_read_back = needs_read_back
         self._conversations: OrderedDict[str, Conversation] = OrderedDict()
         self._hints: dict[tuple[str | None, ...], str] = {}
+        # Conversations that the provider keeps, by the id of the latest reply.
+        self._kept_elsewhere: dict[str, Thread] = {}
         self._size = 0
         self._threads = ThreadPoolExecutor(_THREADS + _SPARE, "offload-gateway")
         self._readers = ThreadPoolExecutor(_READERS, "offload-gateway-read")
         self._turns, self._spare = asyncio.Semaphore(_THREADS), asyncio.Semaphore(_SPARE)
         self._late = 0
-        self._preparing: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
 
     async def rewrite(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
         """Return the request to send; `body` itself if nothing is replaced or anything fails.
@@ -190,7 +225,12 @@ class Rewriter:
         Raises `_UnchangedError`, or any other error.
         """
         held = self._conversations.get(self._hints.get(hint_of(headers, api), ""))
-        request = await self._reading(read_request, body, api, None if held is None else held.latest)
+        before = None if held is None else held.latest
+        try:
+            request = await self._reading(read_request, body, api, before, self._kept_elsewhere)
+        except ElsewhereError:
+            self._status.say_once(ELSEWHERE)
+            raise _UnchangedError("the provider keeps the conversation") from None
         if request is None:
             raise _UnchangedError("without tools or messages")
         name = conversation_of(request, headers)
@@ -219,7 +259,7 @@ class Rewriter:
             return _SLOW
         if isinstance(error, ValueError | RecursionError):
             return "not understood"
-        text = str(error) if isinstance(error, OffloadError) else type(error).__name__
+        text = error_text(error) if isinstance(error, OffloadError) else type(error).__name__
         self._status.failed(f"a request passed unchanged: {text}")
         return "failed"
 
@@ -233,7 +273,7 @@ class Rewriter:
 
     def close(self) -> None:
         """Start no more work."""
-        for work in self._preparing:
+        for work in self._background:
             work.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._readers.shutdown(wait=False, cancel_futures=True)
@@ -243,14 +283,23 @@ class Rewriter:
 
         None if it has none there, or if its client lets the provider drop it.
         """
-        if request.conversation is None or request.request is None or request.request.drops_thinking:
+        read = request.request
+        # What the provider keeps cannot be changed.
+        if request.conversation is None or read is None or read.drops_thinking or read.first:
             return None
         return await self._reading(_without_thinking_from, request, refusal.first or 0)
 
     async def accepted(self, request: Rewritten) -> None:
         """Note that the provider accepted a request, before its answer reaches the client."""
         conversation, read = request.conversation, request.request
-        if conversation is None or read is None or not conversation.may_bind(read):
+        if conversation is None or read is None:
+            return
+        if conversation.checking is not None and not conversation.is_check_late:
+            try:
+                await _waited(conversation.checking, DEADLINE)
+            except TimeoutError:
+                conversation.is_check_late = True
+        if not conversation.may_bind(read):
             return
         conversation.sent = Sent(read.views, request.messages)
         if not request.refused:
@@ -269,6 +318,39 @@ class Rewriter:
         async with self._spare, conversation.lock:
             await self._in_thread(self._store_refused, conversation, views)
 
+    def check(self, request: Rewritten) -> None:
+        """Look, while the provider answers, whether the records behind the placeholders are there."""
+        conversation = request.conversation
+        is_due = conversation is not None and time.monotonic() >= conversation.next_check
+        if conversation is None or not request.replaced or not is_due:
+            return
+        if conversation.checking is None or conversation.checking.done():
+            conversation.is_check_late = False
+            conversation.checking = self._in_background(self._checked(conversation))
+
+    async def _checked(self, conversation: Conversation) -> None:
+        async with self._spare, conversation.lock:
+            began = time.monotonic()
+            with suppress(RuntimeError):  # The gateway stops.
+                await self._in_thread(self._store_again, conversation)
+            took = time.monotonic() - began
+            conversation.next_check = began + (took * _CHECK_SHARE if took > _CHECK_SECONDS else 0)
+
+    def _store_again(self, conversation: Conversation) -> None:
+        """Store deleted records again: the requests of the client have the originals."""
+        try:
+            self._status.count("stored_again", conversation.offloader.store_again())
+        except OffloadError as error:
+            self._status.failed(f"records could not be checked, since the store failed: {error_text(error)}")
+        except Exception as error:  # noqa: BLE001 # an answer passes in any case
+            self._status.failed(f"records could not be checked: {type(error).__name__}")
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
     def _store_refused(self, conversation: Conversation, views: Sequence[Any]) -> None:
         """Store the thinking that was refused, so that it is left out later; the next request tries again."""
         held = [i for i, view in enumerate(views) if _has_any(view, conversation.refused)]
@@ -278,7 +360,23 @@ class Rewriter:
             conversation.offloader.remove_thinking(views[: held[-1] + 1], held[0])
             conversation.refused.clear()
         except OffloadError as error:
-            self._status.failed(f"thinking that was refused is not stored, since the store failed: {error}")
+            text = error_text(error)
+            self._status.failed(f"thinking that was refused is not stored, since the store failed: {text}")
+
+    def replied(self, request: Rewritten | None, reply: Mapping[str, Any] | None) -> None:
+        """Note the reply to a request, before the client has all of it, if the next may continue it."""
+        if request is None or reply is None or request.conversation is None or request.request is None:
+            return
+        conversation, read = request.conversation, request.request
+        name, content = reply.get("id"), reply.get("content")
+        is_held = self._conversations.get(conversation.name) is conversation
+        if not (read.is_threaded and is_held and isinstance(name, str) and isinstance(content, list)):
+            return
+        if name != conversation.thread:
+            self._kept_elsewhere.pop(conversation.thread, None)
+            message = {"role": "assistant", "content": content}
+            self._kept_elsewhere[name] = read.continued(conversation.name, message)
+            conversation.thread = name
 
     def answered(self, request: Rewritten, reply: Any) -> Usage | None:
         """Note the answer of the provider, with its usage if it has one; return the usage.
@@ -292,9 +390,7 @@ class Rewriter:
             return None if reply is None else usage_of(reply)
         is_latest = conversation.latest is read and not self._spare.locked()
         if request.tokens_removed and is_latest and not conversation.may_bind(read):
-            work = asyncio.ensure_future(self._prepare(conversation, read))
-            self._preparing.add(work)
-            work.add_done_callback(self._preparing.discard)
+            self._in_background(self._prepare(conversation, read))
         return None if reply is None else conversation.offloader.report_usage(reply)
 
     async def _prepare(self, conversation: Conversation, request: Request) -> None:
@@ -319,7 +415,8 @@ class Rewriter:
         try:
             return await _waited(work, DEADLINE)
         except TimeoutError:
-            if not (conversation.may_bind(request) and any(map(signed_thinking, request.replies))):
+            is_signed = conversation.may_bind(request) and any(map(signed_thinking, request.replies))
+            if not (is_signed or request.is_threaded):
                 raise
             return await _waited(work, BOUND_DEADLINE - DEADLINE)
         finally:
@@ -330,7 +427,7 @@ class Rewriter:
     def _ended_late(self, work: asyncio.Future[Any]) -> None:
         self._late -= 1
         if not work.cancelled() and isinstance(error := work.exception(), OffloadError):
-            self._status.failed(f"offloading failed: {error}")
+            self._status.failed(f"offloading failed: {error_text(error)}")
 
     async def _rewritten(self, conversation: Conversation, request: Request) -> Rewritten:
         if conversation.began < time.monotonic() - DEADLINE / 2:
@@ -375,7 +472,7 @@ class Rewriter:
 
         They were sent otherwise while the store was slow, or a record was deleted since.
         """
-        if conversation.sent is None or not conversation.may_bind(request):
+        if conversation.sent is None or not conversation.may_bind(request) or request.first:
             return result
         first = conversation.sent.broken(request.views, result.messages)
         if first is None:
@@ -388,22 +485,29 @@ class Rewriter:
     def _note_errors(self, result: OffloadResult) -> None:
         for error in result.errors:
             if isinstance(error, StoreError):
-                self._status.failed(f"results are not replaced, since the store failed: {error}")
+                self._status.failed(f"results are not replaced, since the store failed: {error_text(error)}")
+            elif isinstance(error, AboveCeilingError):
+                # The reason in its text may name what the client calls its tools.
+                self._status.say_once(ABOVE_CEILING)
             else:
-                self._status.say_once(str(error))
+                self._status.say_once(error_text(error))
 
     def _conversation(self, name: str, request: Request, api: Api, size: int) -> Conversation:
         """Return a conversation; those that were not used for the longest time are dropped."""
         conversation = self._conversations.pop(name, None)
         if conversation is None:
             policy = policy_for(self._offloader.policy, api, lasts_an_hour=request.lasts_an_hour)
+            if request.is_threaded:
+                policy = policy.model_copy(update={"history": "append_only"})
             conversation = Conversation(name, self._offloader.with_options(policy=policy, on_error="keep"))
         self._conversations[name] = conversation
-        self._size += max(size, _LEAST_BYTES) - conversation.size
-        conversation.size = max(size, _LEAST_BYTES)
+        size = max(size, _LEAST_BYTES) + (conversation.size if request.first else 0)
+        self._size += size - conversation.size
+        conversation.size = size
         while self._size > _MOST_BYTES and len(self._conversations) > 1:
             _, oldest = self._conversations.popitem(last=False)
             self._size -= oldest.size
+            self._kept_elsewhere.pop(oldest.thread, None)
             self._hints = {hint: name for hint, name in self._hints.items() if name != oldest.name}
         return conversation
 
@@ -468,7 +572,8 @@ def _unseen(request: Request, result: OffloadResult) -> set[tuple[int, Block]]:
 def policy_for(policy: OffloadPolicy, api: Api, *, lasts_an_hour: bool = False) -> OffloadPolicy:
     """Return a policy for requests that a client made: results of tools alone, once the model saw them.
 
-    All else of the client is text of a user: its instructions, its summaries and what the user wrote.
+    All else of the client is text of a user: its instructions, its summaries and what the user wrote. Only
+    the ceiling counts for that.
     `lasts_an_hour` says whether the requests ask for a prompt cache of an hour.
     """
     hour = f"{api.cache}-1h"

@@ -1,4 +1,4 @@
-"""Counters of a gateway, for its status page and its log, without content, headers or queries."""
+"""Counters of a gateway, for its status page and its log: nothing of a request but its API and its size."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Status:
 
 _MOST_SAID = 100
 _COUNTERS = (
-    *("requests", "rewritten", "results_replaced", "tokens_removed", "failures", "late"),
+    *("requests", "rewritten", "results_replaced", "tokens_removed", "stored_again", "failures", "late"),
     *("thinking_refused", "thinking_removed"),
     *("input_tokens", "cache_read_tokens", "cache_written_tokens", "cache_missed_tokens"),
 )

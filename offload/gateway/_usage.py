@@ -1,4 +1,4 @@
-"""The usage in an answer, read from a copy of its bytes while they pass."""
+"""The usage in an answer, and the reply if it is asked for, read from a copy of its bytes while they pass."""
 
 from __future__ import annotations
 
@@ -19,15 +19,20 @@ _JSON = b"application/json"
 class UsageReader:
     """Reads the usage in an answer, as JSON or as a stream of events; any other answer has none.
 
-    `usage` is an object with a field `usage`, of the provider's form; None until it is read.
+    Attributes:
+        usage: an object with a field `usage`, of the provider's form; None until it is read.
+        reply: the reply of the Messages API, if it is kept; None until its end is read.
     """
 
-    def __init__(self, content_type: bytes, encoding: bytes = b"") -> None:
+    def __init__(self, content_type: bytes, encoding: bytes = b"", *, keeps_reply: bool = False) -> None:
         kind = content_type.split(b";")[0].strip().lower()
         self._is_stream = kind == _EVENTS
         self._decode = _decoder(encoding.strip().lower()) if kind in (_EVENTS, _JSON) else None
         self._kept = bytearray()
         self.usage: Any = None
+        self.reply: dict[str, Any] | None = None
+        self._streamed: _StreamedReply | None = _StreamedReply() if keeps_reply and self._is_stream else None
+        self._keeps_reply = keeps_reply
 
     def feed(self, chunk: bytes) -> None:
         """Read a part of the answer; one that cannot be read ends the reading."""
@@ -60,12 +65,18 @@ class UsageReader:
     def _read_lines(self) -> None:
         *lines, rest = self._kept.split(b"\n")
         for line in lines:
-            if line.startswith(b"data:") and b'"usage"' in line:
+            if not line.startswith(b"data:"):
+                continue
+            if b'"usage"' in line:
                 self._note(line[5:])
+            if self._streamed is not None and self._streamed.add(json.loads(line[5:])):
+                self.reply = self._streamed.message
         self._kept = bytearray(rest)
 
     def _note(self, data: bytes | bytearray) -> None:
         event = json.loads(data)
+        if self._keeps_reply and not self._is_stream and isinstance(event, dict):
+            self.reply = event
         if not isinstance(event, dict) or event.get("type") == "message_delta":
             # Its counts include those of the tools that the provider ran.
             return
@@ -73,6 +84,35 @@ class UsageReader:
         found = [h for h in holders if isinstance(h, Mapping) and isinstance(h.get("usage"), Mapping)]
         if found:
             self.usage = found[0]
+
+
+class _StreamedReply:
+    """A reply of the Messages API, put together from its events."""
+
+    def __init__(self) -> None:
+        self.message: dict[str, Any] = {}
+        self._json: dict[int, str] = {}
+
+    def add(self, event: Any) -> bool:
+        """Add an event; return whether it is the last one."""
+        kind, index = event["type"], event.get("index")
+        if kind == "message_start":
+            self.message = {**event["message"], "content": []}
+        elif kind == "content_block_start":
+            self.message["content"].append(event["content_block"])
+        elif kind == "content_block_delta":
+            self._extend(index, event["delta"])
+        elif kind == "content_block_stop" and index in self._json:
+            self.message["content"][index]["input"] = json.loads(self._json.pop(index) or "{}")
+        return bool(kind == "message_stop")
+
+    def _extend(self, index: int, delta: dict[str, Any]) -> None:
+        block = self.message["content"][index]
+        for name, value in delta.items():
+            if name == "partial_json":
+                self._json[index] = self._json.get(index, "") + value
+            elif name != "type" and isinstance(value, str):
+                block[name] = (block.get(name) or "") + value
 
 
 def text_of(body: bytes, encoding: bytes) -> str:

@@ -10,7 +10,16 @@ accepts each placeholder: it replaces an object by an object.
 from offload.messages._access import block_count
 from offload.messages._base import SYSTEM_ROLES, Block, Item, MessageAdapter, Scan
 from offload.messages._calls import COMMAND_FIELDS, PATH_FIELDS, Call, CallId, Subject, main_argument
-from offload.messages._files import FileCall, file_call, may_write, reads_files, request_of
+from offload.messages._files import (
+    FileCall,
+    file_call,
+    file_name,
+    may_be_same,
+    may_change,
+    may_write,
+    reads_files,
+    request_of,
+)
 from offload.messages._formats import (
     FORMATS,
     adapter_for,
@@ -21,6 +30,7 @@ from offload.messages._formats import (
     scan_of,
 )
 from offload.messages._media import MediaFacts, media_facts, media_ref
+from offload.messages._reports import reports_in
 from offload.messages._stored import as_data, from_json, map_texts, to_json
 from offload.messages._thinking import (
     Removed,
@@ -58,14 +68,18 @@ __all__ = [
     "block_count",
     "content_digest",
     "file_call",
+    "file_name",
     "from_json",
     "is_result",
     "main_argument",
     "map_texts",
+    "may_be_same",
+    "may_change",
     "may_write",
     "media_facts",
     "media_ref",
     "reads_files",
+    "reports_in",
     "request_of",
     "role_of",
     "role_or_none",

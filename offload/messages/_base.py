@@ -22,6 +22,7 @@ from offload.messages._access import (
 )
 from offload.messages._calls import Call, CallId, Subject
 from offload.messages._media import MediaFacts, media_facts
+from offload.messages._reports import REPORTING_TOOL, Report, ReportShape, reports_in
 from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
 from offload.record import ItemIdentity, escape_surrogates
 
@@ -43,6 +44,7 @@ class Item:
         form: how the text is split over blocks, or a mark that it is the JSON of a value, as JSON; None if
             it is one string.
         is_pending: whether the format says that it is not finished yet.
+        is_report: whether it is the report of a background task, a result outside the answer to its call.
         media: facts about an image or a document, whose text is its data URL.
         call: the tool call whose result or arguments it is, if the messages have it.
         title: a title that the caller gave; it precedes that of the call.
@@ -57,6 +59,7 @@ class Item:
     is_error: bool = False
     form: str | None = None
     is_pending: bool = False
+    is_report: bool = False
     media: MediaFacts | None = None
     call: Call | None = field(default=None, compare=False, repr=False)
     title: str | None = field(default=None, compare=False, repr=False)
@@ -145,7 +148,31 @@ class Scan:
             add(self, first + i, (*path, i), block, f"{where}[{i}]")
 
     def add_text(self, block: int | None, path: Path, text: str, shape: Shape = PLAIN) -> None:
-        self.items.append(Item(block, self.text_type, text, path=path, shape=shape))
+        """Add a text of the message, or the reports of background tasks in it."""
+        reports = () if self.text_type == "assistant_message" else reports_in(text)
+        if not reports:
+            self.items.append(Item(block, self.text_type, text, path=path, shape=shape))
+        end = 0
+        for number, report in enumerate(reports):
+            self.texts.append(text[end : report.start])
+            self.items.append(self._report(block, path, text, report, number))
+            end = report.end
+        self.note_texts(*[text[end:]] * bool(reports))
+
+    def _report(self, block: int | None, path: Path, text: str, report: Report, number: int) -> Item:
+        made = None if report.call is None else self._call_of(report.call, None)
+        tool = REPORTING_TOOL if made is None else made.name
+        return Item(
+            block,
+            "tool_result",
+            text[report.start : report.end],
+            tool,
+            report.call,
+            is_report=True,
+            call=made,
+            path=path,
+            shape=ReportShape(number),
+        )
 
     def note_texts(self, *texts: Any) -> None:
         """Note texts that are counted, never offloaded; values that are no strings are ignored."""
@@ -295,7 +322,8 @@ class MessageAdapter(ABC):
             items = self.scan(message, "message", {}).offloadable
         except MessageError:
             return []
-        return [item.tool_use_id for item in items if item.item_type == "tool_result"]
+        results = (item for item in items if item.item_type == "tool_result" and not item.is_report)
+        return [item.tool_use_id for item in results]
 
     def needs_next(self, message: Any) -> bool:  # noqa: ARG002 # for formats that have such messages
         """Return whether the provider accepts `message` only directly before the message after it."""

@@ -1,14 +1,18 @@
 """Calls that read or change files: the tools known to do so, by name, and the path in their arguments.
 
 A path is compared as it is written, without `./` and doubled slashes: whether a relative path and an absolute
-one name the same file is not known here.
+one, or two spellings, name the same file is not known here; `may_be_same` says where they may.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from posixpath import normpath
 from typing import Any, Literal, NamedTuple
+from unicodedata import normalize
+from urllib.parse import unquote
 
 from offload.messages._calls import PATH_FIELDS, PLACEHOLDER, Call, patched_files, plain_name
 
@@ -41,12 +45,24 @@ _MAY_WRITE = re.compile(
     r"|patch|apply|create|replace|insert|delete|remove|move|rename|format|git|commit|checkout|install|build",
     re.IGNORECASE,
 )
+# Beginnings of the names of tools that change no file that they name.
+_ONLY_READS = re.compile(
+    r"get|list|ls$|search|find|grep|ripgrep|glob|read|view|show|stat|tree|describe|query|fetch|lookup|inspect"
+    r"|context|check(?!out)|count|diff|head|tail|outline|hover|definition|reference|symbol|exists|watch|send|present"
+)
+# Texts in the arguments of another tool that may be paths.
+_MOST_TEXTS, _PATH_CHARS = 100, 500
+_PATH_LIKE = re.compile(r"[^\n]*[./\\][^\n]*")
 _NEVER_WRITE = frozenset([
     "taskoutput", "tasklist", "taskget", "bashoutput", "gitlog", "gitshow", "gitdiff", "gitstatus",
 ])  # fmt: skip # a list of words
 # Arguments that explain a call and do not change its result.
 _REMARKS = frozenset(["description", "explanation", "reason", "thought", "timeout"])
 _SCHEME = "file://"
+_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+_ABOVE = re.compile(r"^(?:\.\./)+")
+# The beginning of a path that a shell or another system writes otherwise.
+_HOME_OR_DRIVE = re.compile(r"(?:~|\$\{?\w+\}?|%\w+%)/|[a-z]:/")
 _HERE = re.compile(r"^(?:\./+)+(?=.)|(?<=/)(?:\./+|/+)")
 
 FileAction = Literal["read", "write"]
@@ -94,9 +110,55 @@ def may_write(tool: str) -> bool:
     return name not in _NEVER_WRITE and name not in _READERS and _MAY_WRITE.search(name) is not None
 
 
+def may_change(call: Call) -> tuple[str, ...]:
+    """Return the paths that a call of an unknown tool names, and may have changed."""
+    name = plain_name(call.name)
+    if name in _NEVER_WRITE or _ONLY_READS.match(name):
+        return ()
+    texts = (text for text in islice(_texts(call.fields), _MOST_TEXTS) if len(text) <= _PATH_CHARS)
+    return tuple(plain_path(text) for text in texts if _PATH_LIKE.fullmatch(text))
+
+
 def plain_path(path: str) -> str:
-    """Return a path without the scheme of a local URL, `./` and doubled slashes."""
-    return _HERE.sub("", path.removeprefix(_SCHEME))
+    """Return a path without the scheme of a local URL, `./` and doubled slashes; one of Windows with `/`."""
+    if path.startswith(_SCHEME):
+        path = unquote(path.removeprefix(_SCHEME))
+        path = path[1:] if _WINDOWS.match(path, 1) else path
+    if _WINDOWS.match(path):
+        path = path[:1].upper() + path[1:].replace("\\", "/")
+    return _HERE.sub("", path)
+
+
+def file_name(path: str) -> str:
+    """Return the end of a path, the same for all spellings of one."""
+    return _folded(path).rpartition("/")[2]
+
+
+def may_be_same(one: str, other: str) -> bool:
+    """Return whether another path may name the same file.
+
+    It is the end of the other one, or differs in `..`, in upper case, in the form of its characters or in the
+    separator.
+    """
+    if one == other:
+        return False
+    short, long = sorted((_folded(one), _folded(other)), key=len)
+    return f"/{long}".endswith(f"/{short.lstrip('/')}")
+
+
+def _folded(path: str) -> str:
+    """Return a path without what spellings differ in, and without `..`, as if no folder were a link."""
+    path = normalize("NFC", path.strip(" \t'\"")).casefold().replace("\\", "/")
+    return _ABOVE.sub("", normpath(_HOME_OR_DRIVE.sub("", path, count=1)))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the strings in a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(part)
 
 
 def request_of(call: Call) -> str:

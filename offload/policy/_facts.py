@@ -38,6 +38,8 @@ class ItemFacts(NamedTuple):
         is_cited: whether a placeholder of that record is elsewhere in the list.
         media_type: type of an image or document, whose `tokens` are an estimate and whose `bytes` are those
             of the file; None for a text.
+        is_report: whether it is the report of a background task; its threshold decides before it is first
+            sent, and the expected cost does not count.
         is_programmatic: whether code written by the model made the tool call and reads the result.
     """
 
@@ -59,6 +61,7 @@ class ItemFacts(NamedTuple):
     is_cited: bool = False
     media_type: str | None = None
     is_programmatic: bool = False
+    is_report: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ SEEN_PREVIEW_SHARE = 0.4
 _SHORTER: Mapping[ByCost, tuple[int, int]] = {"small": (1000, 1), "all": (400, 2)}
 # The model keeps in view a smaller result that a rule would show once, if it cannot leave later.
 KEPT_TOKENS = 750
+_AT_APPEND: Mapping[str, int] = {"after_turns": 0, "keep_recent": 0}
 SENT = "it was sent, and the thinking after it is bound to it"
 P = TypeVar("P", bound="OffloadPolicy")
 
@@ -197,14 +198,20 @@ class OffloadPolicy(LoadableSettings):
     def once_seen(self) -> Self:
         """Return a policy that offloads tool results alone, none before the model's next reply.
 
-        The retrieval tools are known under any prefix, since clients add one to the names of their tools.
+        Reports of background tasks are offloaded at once, and user messages only above the ceiling. The
+        retrieval tools are known under any prefix, since clients add one to the names of their tools.
         """
 
         def seen(rule: Rule) -> Rule:
             return rule.model_copy(update={"after_turns": max(1, rule.after_turns)})
 
+        ceiling = self.max_view_tokens
         changes = {
-            "types": {**dict.fromkeys(self.types, NEVER), "tool_result": seen(self.types["tool_result"])},
+            "types": {
+                **dict.fromkeys(self.types, NEVER),
+                "tool_result": seen(self.types["tool_result"]),
+                "user_message": NEVER if ceiling is None else Rule(min_tokens=ceiling + 1),
+            },
             "readers": None if self.readers is None else seen(self.readers),
             "media": NEVER,
             "user_media": NEVER,
@@ -258,7 +265,10 @@ class OffloadPolicy(LoadableSettings):
 
     def _is_by_cost(self, rule: Rule, item: ItemFacts, shortfall: str | None) -> bool:
         """Return whether the expected cost decides about an item that is neither kept nor too large."""
-        if item.is_error or item.was_stored or rule.keep_recent:
+        if item.is_error or item.was_stored or item.is_report or rule.keep_recent:
+            return False
+        if self.max_view_tokens is not None and (rule.min_tokens or 0) > self.max_view_tokens:
+            # Only the ceiling decides about items of such a rule.
             return False
         return self.by_cost == "all" or (self.by_cost == "small" and shortfall is not None)
 
@@ -305,6 +315,10 @@ class OffloadPolicy(LoadableSettings):
 
     def rule_for(self, item: ItemFacts, readers: Readers = "keep") -> Rule:
         """Return the rule for an item; `readers` as in `decide`."""
+        rule = self._rule_for(item, readers)
+        return rule.model_copy(update=_AT_APPEND) if item.is_report else rule
+
+    def _rule_for(self, item: ItemFacts, readers: Readers) -> Rule:
         if item.media_type is not None:
             return self.media if item.item_type == "tool_result" else self.user_media
         if item.tool_name is not None and item.item_type == "tool_result":

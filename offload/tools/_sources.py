@@ -9,36 +9,53 @@ import re
 from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from posixpath import normpath
 from typing import Literal, NamedTuple
 
 from offload.locks import Lock
-from offload.messages import Call, FileCall, file_call, may_write, reads_files, request_of
+from offload.messages import (
+    Call,
+    FileCall,
+    file_call,
+    file_name,
+    may_be_same,
+    may_change,
+    may_write,
+    reads_files,
+    request_of,
+)
 from offload.placeholder import tool_label
 from offload.record import encode_text
 
 # The id of a call, or another key of a call without one.
 CallKey = str | int
 
-# Results of a call that changed nothing, in formats that do not mark errors.
-_FAILURE = re.compile(
+# Results of tools that say by these words that they changed nothing, in formats that do not mark errors.
+_FAILED = re.compile(
+    r"""\s*(?:observation:\s*)?(?:
+        <tool_use_error>                                  # Claude Code
+        | no\ replacement\ was\ performed                 # Anthropic's text editor
+        | your\ proposed\ edit\ has\ introduced            # SWE-agent
+        | (?:enoent|eacces|eisdir):                       # Node
+    )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+# Others that sound like it, and may be the text of a change: whether there was one is not known.
+_DOUBTFUL = re.compile(
     r"""\s*(?:observation:\s*)?(?:
         <\w*error | \W{0,3}error\b | \{\s*"(?:error|iserror)" | traceback | exception
-        | no\ (?:replacement|changes?|match|edits?)\b | could\ not | cannot | can't | failed | unable
+        | no\ (?:changes?|match|edits?)\b | could\ not | cannot | can't | failed | unable
         | invalid
-        | permission\ denied | access\ denied | your\ proposed\ edit\ has\ introduced | enoent | eacces
+        | permission\ denied | access\ denied
         | (?:the\ )?(?:string|text|old_str\w*|file|path)\b[^\n]{0,200}?\b
           (?:not\ found|does\ not\ exist|not\ been\ read)
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
 
-_ABOVE = re.compile(r"^(?:\.\./)+")
-
 # The beginning of a line, by the verb.
 _FIRST = {"read": "read at call", "written": "written at call", "": "result of call"}
 
-State = Literal["open", "done", "failed", "gone"]
+State = Literal["open", "done", "failed", "doubtful", "gone"]
 
 
 @dataclass(slots=True, eq=False)
@@ -49,8 +66,8 @@ class _Call:
         number: its number among all calls, from 1.
         file: the files that it reads or changes, None for other calls.
         request: a hash, equal to that of a call that asks for the same; None if it changes files.
-        state: "open" until its result is known; "gone" if the conversation was rolled back, or if another
-            call has the same id.
+        state: "open" until its result is known; "doubtful" if that does not say whether it failed; "gone" if
+            the conversation was rolled back, or if another call has the same id.
         ref: the ref of its result; None if it is not known to be stored.
         digest: the hash of its result's text; None if unknown.
     """
@@ -67,8 +84,8 @@ class _Call:
         return self.file is not None and self.file.action == "read"
 
     def is_after(self, number: int) -> bool:
-        """Return whether it ended well and has a later number."""
-        return self.state == "done" and self.number > number
+        """Return whether it did not fail and has a later number."""
+        return self.state in ("done", "doubtful") and self.number > number
 
 
 class Edit(NamedTuple):
@@ -120,8 +137,8 @@ class Sources:
         self.has_versions = False
         self._calls: dict[CallKey, _Call] = {}
         self._of_ref: dict[str, _Call] = {}
-        # By file name, the calls that change a file; by request, those that ask for the same; and the calls
-        # that may change any file.
+        # By file name, the calls that change a file, or may; by request, those that ask for the same; and the
+        # calls that may change any file.
         self._writes: dict[str, list[tuple[str, _Call]]] = {}
         self._same: dict[bytes, list[_Call]] = {}
         self._unclear: list[_Call] = []
@@ -171,11 +188,17 @@ class Sources:
             self._open.append(made)
             if made.request is not None:
                 self._same.setdefault(made.request, []).append(made)
-            if file is not None and is_write:
-                for path in file.paths:
-                    self._writes.setdefault(_name(path), []).append((path, made))
-            if may_write(call.name) if file is None else is_write and not file.paths:
-                self._unclear.append(made)
+            self._note_changes(call, made)
+
+    def _note_changes(self, call: Call, made: _Call) -> None:
+        """Note which files a call changes or may change."""
+        file = made.file
+        if may_write(call.name) if file is None else file.action == "write" and not file.paths:
+            self._unclear.append(made)
+            return
+        if file is None or file.action == "write":
+            for path in may_change(call) if file is None else file.paths:
+                self._writes.setdefault(file_name(path), []).append((path, made))
 
     def add_result(self, key: CallKey, text: str | None, *, is_error: bool) -> None:
         """Note the result of a call; its text is None if a placeholder replaces it."""
@@ -183,8 +206,11 @@ class Sources:
             call = self._calls.get(key)
             if call is None or call.state == "gone":
                 return
-            has_failed = call.request is None and text is not None and _FAILURE.match(text) is not None
-            call.state = "failed" if is_error or has_failed else "done"
+            said = text if call.request is None and text is not None else ""
+            if is_error or _FAILED.match(said):
+                call.state = "failed"
+            else:
+                call.state = "doubtful" if _DOUBTFUL.match(said) else "done"
             call.digest = call.digest if text is None else hash(text)
 
     def end_calls(self) -> None:
@@ -219,10 +245,12 @@ class Sources:
 
     def _known(self, call: _Call) -> Freshness | None:
         number, paths = call.number, call.file.paths if call.file else ()
-        named = (write for path in paths for write in self._writes.get(_name(path), ()))
+        named = (write for path in paths for write in self._writes.get(file_name(path), ()))
         writes = [(path, made) for path, made in named if made.is_after(number)]
-        edits = [made for path, made in writes if path in paths]
-        is_unclear = any(_may_be(written, path) for path in paths for written, _ in writes)
+        is_sure = [path in paths and made.file is not None and made.state == "done" for path, made in writes]
+        edits = [made for (_, made), is_edit in zip(writes, is_sure, strict=True) if is_edit]
+        others = [path for (path, _), is_edit in zip(writes, is_sure, strict=True) if not is_edit]
+        is_unclear = any(path in paths or any(may_be_same(path, p) for p in paths) for path in others)
         is_unclear |= any(c.is_after(number) for c in reversed(self._unclear))
         last = max(edits, key=lambda made: made.number, default=None)
         known = Freshness(
@@ -253,23 +281,6 @@ def _are_equal(one: _Call, other: _Call) -> bool:
 def _differ(one: FileCall | None, other: FileCall | None) -> bool:
     """Return whether two calls name other files; a placeholder in the arguments may hide them."""
     return one is not None and other is not None and bool(one.paths and other.paths) and one != other
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
-def _may_be(one: str, other: str) -> bool:
-    """Return whether another path may name the same file: `..` is resolved, or a relative path is its end."""
-    if one == other:
-        return False
-    short, long = sorted((_resolved(one), _resolved(other)), key=len)
-    return short == long or (not short.startswith("/") and long.endswith(f"/{short}"))
-
-
-def _resolved(path: str) -> str:
-    """Return a path without `..`, as if no folder were a link."""
-    return _ABOVE.sub("", normpath(path))
 
 
 # Text

@@ -1,7 +1,6 @@
 """Access control: only a browser on this machine that opened the URL with the ticket gets in.
 
-A page of another site can make a browser send requests here, and can resolve its own name to this address.
-Such a request has another host or origin, or lacks the cookie.
+A request that a page of another site made a browser send is refused, or lacks the cookie.
 """
 
 from __future__ import annotations
@@ -16,11 +15,16 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from offload.origins import refusal_of
 from offload.web._render import SCRIPT, render
 
 # Static files without store content; pages that refuse access use them.
 OPEN_PATHS = frozenset(["/style.css", "/icon.svg"])
 _SAFE_METHODS = frozenset(["GET", "HEAD"])
+_REFUSED = {
+    421: "Invalid Host header: use http://127.0.0.1 and this server's port.",
+    403: "The request came from another site.",
+}
 # No script but the one with this digest is executed.
 _DIGEST = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 _SECURITY = {
@@ -51,7 +55,6 @@ class Guard:
         # Cookies are shared by all ports of a host.
         self._cookie = f"offload-{port}"
         self._hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost"))
-        self._origins = frozenset(f"http://{host}" for host in self._hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on or refuse it; every response has the security headers."""
@@ -67,22 +70,18 @@ class Guard:
         await (refusal or self._app)(scope, receive, send_secured)
 
     def _check(self, request: Request) -> Response | None:
-        if request.headers.get("host") not in self._hosts:
-            return PlainTextResponse(
-                "Invalid Host header: use http://127.0.0.1 and this server's port.\n", 421
-            )
-        if not self._is_same_origin(request):
-            return PlainTextResponse("The request came from another site.\n", 403)
+        is_read = request.method in _SAFE_METHODS
+        refusal = refusal_of(request.headers, self._hosts.__contains__, is_link=is_read)
+        if refusal is not None:
+            return PlainTextResponse(f"{_REFUSED[refusal.status]}\n", refusal.status)
+        if not is_read and "origin" not in request.headers:
+            return PlainTextResponse(f"{_REFUSED[403]}\n", 403)
         if request.url.path in OPEN_PATHS:
             return None
         ticket = request.query_params.get("ticket") if request.url.path == "/" else None
         if _is_same(request.cookies.get(self._cookie), self._secret):
             return None if ticket is None else RedirectResponse("/", 303)
         return self._admit(ticket)
-
-    def _is_same_origin(self, request: Request) -> bool:
-        origin = request.headers.get("origin")
-        return request.method in _SAFE_METHODS if origin is None else origin in self._origins
 
     def _admit(self, ticket: str | None) -> Response:
         """Exchange the ticket for a cookie, once; refuse any other."""

@@ -6,6 +6,7 @@ import gzip
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -15,7 +16,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from gateways import (
@@ -86,6 +89,49 @@ def sends(data: bytes, then: str | None = None) -> Answer:
 
 
 WHOLE = sends(OPENING + b"Content-Length: %d\r\n\r\n" % len(ANSWER) + ANSWER)
+
+
+@contextmanager
+def heads(reply: bytes, count: int) -> Iterator[tuple[str, list[bytes]]]:
+    """Answer so many requests of one connection; yield the address, and the heads as they came."""
+    got: list[bytes] = []
+
+    def serve() -> None:
+        client = listening.accept()[0]
+        with client, client.makefile("rb") as lines:
+            for _ in range(count):
+                got.append(b"".join(iter(lines.readline, b"\r\n")))
+                length = re.search(rb"(?i)content-length: (\d+)", got[-1])
+                lines.read(int(length[1]) if length else 0)
+                client.sendall(reply)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = threading.Thread(target=serve)
+        serving.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", got
+        serving.join()
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("body", [b"", b"x" * 200_000, body_of(turns(3))])
+def test_bytes_of_headers_beyond_ascii_pass_in_both_directions(
+    method: str, body: bytes, off: Offloader
+) -> None:
+    values = [bytes([byte]) + b"-\xc3\xa9 x" for byte in range(0x80, 0x100, 7)]
+    values += [b"caf\xe9", "caf\u00e9".encode(), b"plain"]
+    lines = b"".join(b"X-Note-%d: %s\r\n" % pair for pair in enumerate(values))
+    head = f"{method} {PATH} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n".encode() + lines
+    head += b"Content-Length: %d\r\n" % len(body) if method == "POST" or body else b""
+    replies = []
+    answer = b"HTTP/1.1 200 OK\r\n" + lines + b"Content-Length: 0\r\n\r\n"
+    with heads(answer, 2) as (upstream, got), running(upstream, off) as url:
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", urlsplit(url).port or 0)) as sent:
+                sent.sendall(head + b"\r\n" + body)
+                replies.append(b"".join(iter(partial(sent.recv, 65536), b"")))
+
+    noted = [re.findall(rb"(?im)^x-note-\d+: (.*)\r$", each) for each in (*got, *replies)]
+    assert noted == [values] * 4
 
 
 @pytest.fixture

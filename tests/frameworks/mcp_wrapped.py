@@ -9,7 +9,7 @@ import os
 import random
 from typing import Any
 
-from mcp import types
+from mcp import MCPError, types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
@@ -64,6 +64,7 @@ def _results(seed: int) -> dict[str, dict[str, Any]]:
         "huge": {"content": [_text(big * 10)]},
         "small": {"content": [_text("little")]},
         "failing": {"content": [_text(big)], "isError": True},
+        "crashing": {"content": [_text(big * 10), _text("after it")], "isError": True},
         "report": {"content": [_text(big)], "structuredContent": {"result": big}},
         "picky": {"content": [_text("see code")], "structuredContent": {"code": "x" * 50_000}},
         "rows": {
@@ -106,7 +107,7 @@ SCHEMAS = {
 class _Handlers:
     """Results of the server. A tool that does more than return a value is a method."""
 
-    own_tools = ("die", "busy", "ask", "wait", "was_cancelled", "announce")
+    own_tools = ("die", "busy", "ask", "wait", "was_cancelled", "announce", "refuse")
 
     def __init__(self) -> None:
         self._cancelled: list[str] = []
@@ -126,6 +127,9 @@ class _Handlers:
         else:
             result = _results((params.arguments or {}).get("seed", 0))[params.name]
         return types.CallToolResult.model_validate(result)
+
+    async def refuse(self, _context: Any) -> str:
+        raise MCPError(-32000, big_text() * 10)
 
     async def die(self, _context: Any) -> str:
         os._exit(3)

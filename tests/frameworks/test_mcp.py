@@ -292,6 +292,7 @@ def test_over_http_another_host_or_origin_gets_nothing(tmp_path: Path) -> None:
         assert status_of(url, Host="evil.example") == 421
         assert status_of(url, Origin="http://evil.example") == 403
         assert status_of(url, Origin=url.removesuffix("/mcp")) == 200
+        assert status_of(url, **{"Sec-Fetch-Site": "cross-site"}) == 403
 
 
 def test_a_token_is_asked_of_every_request(tmp_path: Path) -> None:

@@ -136,10 +136,32 @@ def test_small_results_pass_as_they_came() -> None:
     assert records_of(store) == {}
 
 
-def test_a_tool_error_of_any_size_is_kept_in_view() -> None:
-    result = called("failing", opened())
+def test_a_tool_error_below_the_ceiling_is_kept_in_view() -> None:
+    result = called("failing", opened(policy=OffloadPolicy(max_view_tokens=10**6)))
     assert result.is_error
     assert text_of(result) == big_text()
+
+
+def test_a_tool_error_above_the_ceiling_stays_an_error_and_is_read_back() -> None:
+    store = MemoryStore()
+    result = called("crashing", opened(store))
+    assert result.is_error
+    assert sum(len(str(block)) for block in result.content) < 4000
+    assert records_of(store) == {ref_in(text_of(result)): big_text() * 10}
+    assert "after it" in str(result.content)
+
+
+def test_an_error_of_the_protocol_above_the_ceiling_is_read_back_too() -> None:
+    store = MemoryStore()
+
+    async def talk(client: Client) -> MCPError:
+        with pytest.raises(MCPError) as failed:
+            await client.call_tool("refuse")
+        return failed.value
+
+    error = through_proxy(talk, opened(store)).error
+    assert error.code == -32000
+    assert records_of(store) == {ref_in(error.message): big_text() * 10}
 
 
 def test_a_tool_that_is_excluded_keeps_its_results() -> None:

@@ -321,6 +321,7 @@ def test_only_a_greeting_from_this_machine_starts_a_server(tmp_path: Path) -> No
     with program(*in_store(tmp_path), "sh", "-c", started, sys.executable, str(WRAPPED)) as url:
         assert status_of(url, {"Host": "evil.example"}) == 421
         assert status_of(url, {"Origin": "http://evil.example"}) == 403
+        assert status_of(url, {"Sec-Fetch-Site": "cross-site"}) == 403
         assert status_of(url, {"Mcp-Session-Id": "unknown"}) == 404
         assert status_of(url, {"Mcp-Protocol-Version": "2026-07-28"}) == 400
         assert not (tmp_path / "started").exists()

@@ -164,6 +164,117 @@ def test_a_shell_may_have_changed_a_file_and_that_is_said_once() -> None:
     assert source_of(off, output) == ""
 
 
+EDITED = "edited at call 2 (Edit)"
+UNCLEAR = "[read at call 1; whether it changed since is not known here]"
+
+
+def said_after(name: str, result: str, read: str = "src/a.py", **arguments: Any) -> str:
+    """Return the line of an answer about a file that was read before a call."""
+    off, chat = opened(), Chat("openai")
+    chat.call("read_file", OLD, path=read)
+    chat.call(name, result, **arguments)
+    chat.messages.append(chat.said("assistant", "I see."))
+    ref = next(record.ref for record in off.offload(chat.messages).records if record.tool_name == "read_file")
+    return source_of(off, ref)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        "Error handling was added to the parser.",
+        "Invalid inputs are refused now.",
+        "Failed requests are tried again: 3 lines changed.",
+        "No changes to the tests; a.py was updated.",
+        "Path traversal, which was not found before, is closed.",
+        '{"error": null, "changed": 3}',
+        "Exception classes are exported.",
+        "Error: old_str was not found",
+    ],
+)
+def test_an_edit_whose_result_only_sounds_like_a_failure_leaves_the_file_in_doubt(result: str) -> None:
+    assert said_after("Edit", result, file_path="src/a.py") == UNCLEAR
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        "<tool_use_error>String to replace not found in file.</tool_use_error>",
+        "No replacement was performed, old_str `x` did not appear verbatim in src/a.py.",
+        "ENOENT: no such file or directory, open 'src/a.py'",
+    ],
+)
+def test_an_edit_that_says_by_the_words_of_its_tool_that_it_failed_changed_nothing(result: str) -> None:
+    assert said_after("Edit", result, file_path="src/a.py") == ""
+
+
+def test_the_mark_of_an_error_says_that_nothing_changed_whatever_the_text() -> None:
+    off, chat = opened(), Chat("anthropic")
+    chat.call("read_file", OLD, path="a.py")
+    chat.call("Edit", "Done.", file_path="a.py")
+    chat.messages[-1]["content"][0]["is_error"] = True
+    chat.messages.append(chat.said("assistant", "I see."))
+    [record] = off.offload(chat.messages).records
+    assert source_of(off, record.ref) == ""
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("amend", {"target": "src/a.py", "text": "x"}),
+        ("mcp__ide__refactor", {"changes": [{"where": {"document": "/project/src/a.py"}}]}),
+        ("upsert", {"uri": "file:///project/src/a.py", "body": "x\ny"}),
+        ("polish", {"input": "a.py"}),
+    ],
+)
+def test_a_call_of_an_unknown_tool_that_names_the_file_leaves_it_in_doubt(tool: str, arguments: Any) -> None:
+    assert said_after(tool, "ok", **arguments) == UNCLEAR
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("amend", {"target": "src/b.py"}),
+        ("grep", {"path": "src/a.py", "pattern": "x"}),
+        ("list_symbols", {"path": "src/a.py"}),
+        ("mcp__offload__context_read", {"id": "src/a.py"}),
+        ("think", {"thought": "the file src/a.py\nis long"}),
+    ],
+)
+def test_a_call_that_names_another_file_or_only_looks_leaves_no_doubt(tool: str, arguments: Any) -> None:
+    assert said_after(tool, "ok", **arguments) == ""
+
+
+@pytest.mark.parametrize(
+    ("read", "written"),
+    [
+        (r"C:\project\src\a.py", "C:/project/src/a.py"),
+        (r"c:\project\a.py", r"C:\project\.\a.py"),
+        ("file:///project/a%20b.py", "/project/a b.py"),
+        ("file:///C:/project/a.py", r"C:\project\a.py"),
+    ],
+)
+def test_two_spellings_that_name_one_file_are_one(read: str, written: str) -> None:
+    assert EDITED in said_after("Edit", "ok", read, file_path=written)
+
+
+@pytest.mark.parametrize(
+    ("read", "written"),
+    [
+        ("src/a.py", r"src\a.py"),
+        ("src/A.py", "src/a.py"),
+        ("/home/me/src/a.py", "~/src/a.py"),
+        ("/home/me/src/a.py", "$HOME/src/a.py"),
+        ("/c/src/a.py", "C:/src/a.py"),
+        ("src/caf\u00e9.py", "src/cafe\u0301.py"),
+        ("/var/a.py", "/private/var/a.py"),
+        ("src/a.py", " src/a.py"),
+    ],
+)
+def test_two_spellings_that_may_name_one_file_leave_a_doubt(read: str, written: str) -> None:
+    for one, other in ((read, written), (written, read)):
+        assert said_after("Edit", "ok", one, file_path=other) == UNCLEAR
+
+
 @pytest.mark.parametrize(
     ("written", "is_unclear"),
     [

@@ -34,7 +34,7 @@ from gateways import (
     turns,
 )
 
-from offload import Offloader, OffloadError
+from offload import Offloader, OffloadError, OffloadPolicy
 from offload.gateway import _forward, _rewriter, serve
 from offload.testing import FaultyStore
 from offload.wrappers import WrapperStore
@@ -454,6 +454,74 @@ def test_a_store_that_hangs_delays_a_request_by_the_deadline_and_the_next_not_at
     assert said["passed"] == {"the store is slow": 2}
 
 
+# Records that another process deletes
+
+
+def unlink(store):
+    """Delete the files of all records."""
+    for path in Path(store).rglob("*.zst"):
+        path.unlink()
+
+
+def remove(store):
+    """Delete all records by a command, which leaves tombstones."""
+    command = [sys.executable, "-m", "offload", "rm", "--session", "gateway", "--store", store, "--yes"]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("delete", "model"),
+    [(unlink, "claude-opus-5"), (unlink, "claude-opus-5-5"), (remove, "claude-opus-5-5")],
+)
+def test_records_that_are_deleted_beneath_a_live_gateway_are_there_again_with_the_next_answer(
+    upstream, tmp_path, delete, model
+):
+    store = str(tmp_path / "store")
+    off = Offloader(store, session="gateway")
+    messages = turns(4, LOG * 12)
+    for n, message in enumerate(messages[1::2]):
+        message["content"].insert(0, {"type": "thinking", "thinking": "", "signature": f"s{n}"})
+    with running(upstream.url, off) as gateway:
+        for end in (3, 5, 7, 9):
+            ask(gateway + PATH, body_of(messages[:end], model=model))
+        sent = results(upstream.seen[3].json)
+        delete(store)
+        ask(gateway + PATH, body_of(messages, model=model))
+        fresh = Offloader(store, session="gateway")
+        assert fresh.restore(upstream.seen[4].json["messages"]) == messages
+        ask(gateway + PATH, body_of(messages, model=model))
+
+    assert [results(seen.json) for seen in upstream.seen[4:]] == [sent, sent]
+    assert sum(text.startswith("[Offloaded: ") for text in sent) >= 3
+
+
+def test_an_answer_passes_while_the_look_for_its_records_hangs_or_fails(upstream, off, monkeypatch):
+    monkeypatch.setattr(_rewriter, "DEADLINE", 0.2)
+    released = threading.Event()
+
+    class Odd(WrapperStore):
+        is_odd = False
+
+        def keys(self, prefix="", *, after=""):
+            if self.is_odd:
+                released.wait(20)
+                raise RuntimeError("out of order")
+            return super().keys(prefix, after=after)
+
+    store = Odd(off.store)
+    messages = turns(5)
+    with running(upstream.url, Offloader(store, session="s")) as gateway:
+        ask(gateway + PATH, body_of(messages[:9]))
+        store.is_odd = True
+        answers = [ask(gateway + PATH, body_of(messages[:9])) for _ in range(3)]
+        released.set()
+        while not status(gateway)["failures"]:
+            time.sleep(0.01)
+        answers.append(ask(gateway + PATH, body_of(messages)))
+
+    assert [(answer.status, answer.json) for answer in answers] == [(200, REPLY)] * 4
+
+
 # What is refused, and what is never shown
 
 
@@ -462,6 +530,34 @@ def test_a_request_for_another_host_is_refused(gateway, upstream, host):
     reply = ask(gateway + PATH, b"{}", headers={"Host": host})
 
     assert (reply.status, upstream.seen) == (421, [])
+
+
+FOREIGN = [
+    {"Origin": "https://evil.example", "Content-Type": "text/plain"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+@pytest.mark.parametrize("path", [PATH, "/v1/models", "/offload/status"])
+def test_what_a_page_of_another_site_makes_a_browser_send_reaches_no_provider_and_no_store(
+    alone, upstream, off, headers, path
+):
+    reply = ask(alone + path, body_of(turns(3)), headers={**HEADERS, **headers})
+
+    assert (reply.status, upstream.seen, off.records()) == (403, [], [])
+    assert "another site" in reply.json["error"]["message"]
+
+
+def test_a_page_of_the_gateway_itself_and_programs_that_fetch_are_let_in(gateway, upstream):
+    own = [{"Origin": gateway, "Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Mode": "cors"}]
+    for headers in own:
+        assert ask(gateway + PATH, body_of(turns(1)), headers={**HEADERS, **headers}).status == 200
+    typed = {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}
+    assert ask(f"{gateway}/offload/status", method="GET", headers=typed).status == 200
 
 
 @pytest.mark.parametrize("target", ["http://evil.example/v1/messages", "*"])
@@ -510,11 +606,46 @@ def test_the_log_has_a_line_for_each_request(alone, upstream, caplog):
 
     lines = [record.getMessage() for record in caplog.records]
     assert re.fullmatch(
-        r"POST /base/v1/messages 200; \d,\d+ tokens removed in \d+ ms; cache read 5,000, written 700",
+        r"POST /v1/messages 200; \d,\d+ tokens removed in \d+ ms; cache read 5,000, written 700",
         lines[0],
     )
-    assert lines[1].startswith("POST /base/v1/messages 200; unchanged, without tools or messages in ")
-    assert lines[2] == "GET /v1/models 200"
+    assert lines[1].startswith("POST /v1/messages 200; unchanged, without tools or messages in ")
+    assert lines[2] == "GET request 200"
+
+
+PRIVATE = "Tr0ub4dor"
+
+
+def odd_requests() -> list[tuple[str, bytes]]:
+    """Return requests that name a secret where a client may put anything, most of them malformed."""
+    use = {"type": "tool_use", "id": "t", "name": f"tool_{PRIVATE}", "input": {}}
+    too_large = [*turns(1), {"role": "user", "content": PRIVATE + LOG * 40}]
+    odd = [{"role": {PRIVATE: 1}}, {"role": "user", "content": [{"type": [PRIVATE]}]}, PRIVATE, {PRIVATE: 1}]
+    called = [{"role": "assistant", "content": [use]}, {"role": "user", "content": []}]
+    return [
+        *((PATH, body_of([*turns(2), message])) for message in odd),
+        (PATH, body_of([*turns(1), *called, *too_large])),
+        (PATH, body_of(turns(2), tools=[{"name": PRIVATE}])),
+        (PATH, body_of(turns(2)).replace(b'"max_tokens"', f'"{PRIVATE}": 1, "{PRIVATE}"'.encode())),
+        (f"/v1/files/{PRIVATE}?{PRIVATE}=1", b"{}"),
+        (f"/{PRIVATE}/v1/messages", body_of(turns(2))),
+    ]
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+def test_neither_the_log_nor_the_status_quotes_a_request_its_path_or_a_header(upstream, off, caplog, is_up):
+    if not is_up:
+        upstream.answer = lambda provider: provider.connection.shutdown(socket.SHUT_RDWR)
+    strict = off.with_options(policy=OffloadPolicy(exclude_tools=("tool_*",)))
+    with caplog.at_level(logging.DEBUG, "offload"), running(upstream.url, strict) as gateway:
+        for path, body in odd_requests():
+            ask(gateway + path, body, headers={**HEADERS, "X-Note": PRIVATE})
+        ask(f"{gateway}/{PRIVATE}", method=PRIVATE, headers={})
+        said = json.dumps(status(gateway))
+
+    assert PRIVATE not in said
+    assert PRIVATE not in caplog.text
+    assert len(caplog.records) > 5
 
 
 ODD_UPSTREAMS = ["https://x/v1/messages/", "https://x:99999", "https://[x"]

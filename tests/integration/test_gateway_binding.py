@@ -160,6 +160,29 @@ def test_a_model_that_allows_edits_still_sees_each_result_once(provider: Provide
     assert replaced(agent.arrived) == [0, 1]
 
 
+@pytest.mark.parametrize("model", [BOUND, EDITABLE])
+@pytest.mark.parametrize("size", [300, 6_000, 40_000])
+def test_the_report_of_a_background_task_is_the_same_in_all_requests_and_after_a_restart(
+    provider: Provider, store: str, model: str, size: int
+) -> None:
+    agent = Agent(provider, model)
+    texts = set()
+    for start in (0, 3):
+        with gateway(provider, store) as url:
+            for n in range(start, start + 3):
+                agent.turn(url)
+                if n == 1:
+                    report = (
+                        f"<task-notification>\n<result>{LOG * 2}"[:size] + "</result>\n</task-notification>"
+                    )
+                    agent.messages.append({"role": "system", "content": [{"type": "text", "text": report}]})
+                texts |= {b["text"] for m in agent.arrived for b in m["content"] if m["role"] == "system"}
+
+    assert provider.refused == 0
+    [text] = texts
+    assert ("[Offloaded: Agent result" in text) == (size > 300)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_drawn_conversations_pass_restarts_and_two_replicas(
     provider: Provider, store: str, seed: int
@@ -209,7 +232,7 @@ def test_drawn_conversations_pass_forks_interruptions_and_restarts(
 
 
 @needed
-@pytest.mark.parametrize("path", each())
+@pytest.mark.parametrize("path", each(most_bytes=400_000))
 def test_recorded_sessions_pass_restarts_and_two_replicas(provider: Provider, store: str, path: Path) -> None:
     for session in load(path):
         if session.format != "anthropic":

@@ -92,6 +92,13 @@ def test_a_request_of_another_origin_gets_nothing(store, origin):
     assert visitor(store).get("/", headers={"origin": origin}).status_code == 403
 
 
+def test_another_site_may_link_to_a_page_and_send_nothing(store):
+    foreign = {"sec-fetch-site": "cross-site"}
+
+    assert visitor(store).get("/", headers=foreign).status_code == 200
+    assert visitor(store).post("/", headers={**foreign, "origin": ORIGIN}).status_code == 403
+
+
 def test_every_answer_forbids_other_scripts_frames_and_guessing_of_types(store):
     client = visitor(store)
     ref = put_text(store, "text\n" * 500)

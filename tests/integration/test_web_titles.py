@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,6 +20,25 @@ HOSTILE = '"><script>alert(1)</script>\x1b[31m\u202etxt.exe &amp;'
 @pytest.fixture
 def store() -> MemoryStore:
     return MemoryStore()
+
+
+class Clock:
+    """A clock by which each look at it takes a second, and nothing else takes any time."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        self.seconds += 1
+        return self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Let a search have time for one group of titles, unless its listing takes longer."""
+    clock = Clock()
+    monkeypatch.setattr(_titles, "time", clock)
+    return clock
 
 
 def put(store: Any, title: str, session: str = "s") -> str:
@@ -72,10 +90,10 @@ def test_a_search_with_many_results_is_continued_and_shows_each_once(
     assert client.get("/find?q=file&after=s0:abcdefghij").status_code == 400
 
 
+@pytest.mark.usefixtures("clock")
 def test_a_search_that_takes_longer_says_how_far_it_is_and_goes_on_by_itself(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_titles, "_SECONDS", -1.0)
     monkeypatch.setattr(_titles, "_GROUP", 2)
     refs = [put(store, f"file {n}") for n in range(5)]
     client = visitor(store)
@@ -90,24 +108,24 @@ def test_a_search_that_takes_longer_says_how_far_it_is_and_goes_on_by_itself(
 
 
 def test_a_search_reads_for_as_long_as_its_listing_took(
-    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    monkeypatch.setattr(_titles, "_SECONDS", 0.0)
     monkeypatch.setattr(_titles, "_GROUP", 1)
     refs = [put(store, f"file {n}") for n in range(3)]
 
     def slowly(store: Any) -> Iterable[Any]:
-        time.sleep(0.5)
+        clock.seconds += 100
         return [*list_sessions(store)]
 
     monkeypatch.setattr(_titles, "list_sessions", slowly)
     assert sorted(found(visitor(store).get("/find?q=file"))) == sorted(refs)
 
 
+@pytest.mark.usefixtures("clock")
 def test_of_more_titles_than_are_kept_a_search_goes_on_behind_the_last_one(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"_SECONDS": -1.0, "_GROUP": 2, "_KEPT": 3}.items():
+    for name, value in {"_GROUP": 2, "_KEPT": 3}.items():
         monkeypatch.setattr(_titles, name, value)
     refs = [put(store, f"file {n}") for n in range(5)]
     client, path, shown = visitor(store), "/find?q=file", list[str]()

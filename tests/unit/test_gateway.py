@@ -13,7 +13,7 @@ import zstandard
 from gateways import LOG, USAGE, body_of, turns
 
 from offload import Offloader, OffloadPolicy, Rule
-from offload.gateway._requests import APIS, api_of, conversation_of, read_request
+from offload.gateway._requests import APIS, ElsewhereError, api_of, conversation_of, read_request
 from offload.gateway._rewriter import policy_for
 from offload.gateway._usage import UsageReader
 
@@ -73,12 +73,25 @@ def test_the_end_of_a_path_names_the_api(path, api):
 
 @pytest.mark.parametrize(
     "fields",
-    [{"tools": []}, {"tools": None}, {"messages": []}, {"messages": "text"}, {"previous_response_id": "r"}],
+    [{"tools": []}, {"tools": None}, {"messages": []}, {"messages": "text"}],
 )
 def test_a_request_without_tools_or_its_messages_is_left_alone(fields):
     body = body_of(**{"messages": turns(2), **fields})
 
     assert read_request(body, ANTHROPIC) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"previous_response_id": "r"},
+        {"conversation": {"id": "c"}},
+        {"thread": {"type": "continue", "previous_message_id": "m"}, "tools": None},
+    ],
+)
+def test_a_request_whose_conversation_the_provider_keeps_is_told_apart(fields):
+    with pytest.raises(ElsewhereError):
+        read_request(body_of(turns(2), **fields), ANTHROPIC)
 
 
 @pytest.mark.parametrize("name", ["context_read", "mcp__offload__context_read", "offload_context_read"])
@@ -151,10 +164,6 @@ def test_the_result_that_was_split_off_is_stored_without_its_reminder():
     "content",
     [
         [{"type": "text", "text": LOG}, {"type": "tool_reference", "tool_name": "x"}],
-        [
-            {"type": "text", "text": LOG},
-            {"type": "text", "text": LOG, "cache_control": {"type": "ephemeral"}},
-        ],
         f"[Offloaded: Bash result, 9 lines, 900 characters, id abcdefghij]\n{LOG}{REMINDER}",
         [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk=" * 5000}}],
         None,
@@ -180,6 +189,111 @@ def test_errors_stay():
     before, after, _ = rewritten(with_result(LOG, is_error=True))
 
     assert after == before
+
+
+MARK = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+
+
+@pytest.mark.parametrize("marked_at", range(4))
+def test_a_cache_mark_of_any_block_of_a_result_stays_with_its_placeholder(marked_at):
+    content = [{"text": f"{n}\n{LOG}", "type": "text"} for n in range(4)]
+    content[marked_at] |= MARK
+
+    before, after, off = rewritten(with_result(content))
+
+    [block] = json.loads(after)["messages"][2]["content"][0]["content"]
+    assert block["text"].startswith("[Offloaded: ")
+    assert block == {"text": block["text"], "type": "text", **MARK}
+    assert [len(r) for r in (off.records(), before.split(b"cache_control"))] == [1, 2]
+
+
+PERSISTED = f"""<persisted-output>
+Output too large (29.4KB). Full output saved to: /x/y.txt
+
+Preview (first 2KB):
+{LOG[:2048]}
+...
+</persisted-output>"""
+NOT_SHOWN = f"""Error: result (110,000 characters across 8,547 lines) exceeds maximum allowed tokens. \
+Output has been saved to /x/y.txt.
+{"Read all of it. " * 200}"""
+
+
+@pytest.mark.parametrize("notice", [PERSISTED, NOT_SHOWN])
+@pytest.mark.parametrize("by_cost", ["small", "all"])
+def test_a_notice_of_claude_code_that_it_cut_an_output_stays_whole(notice, by_cost):
+    policy = policy_for(OffloadPolicy(by_cost=by_cost, types={"tool_result": Rule(min_tokens=50)}), ANTHROPIC)
+    body = body_of(with_result(notice + REMINDER))
+    request = read_request(body, ANTHROPIC)
+    off = Offloader("memory://", session="s", policy=policy)
+
+    assert request is not None
+    assert request.with_messages(off.offload(request.views).messages).encode() == body
+
+
+def test_a_result_that_only_quotes_such_a_notice_leaves():
+    assert content_after(PERSISTED + LOG).startswith("[Offloaded: ")
+
+
+HUGE = LOG * 12
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("is_block", [True, False])
+def test_a_paste_above_the_ceiling_leaves_before_it_is_sent_and_a_smaller_one_never(api, is_block):
+    kind = "input_text" if api is RESPONSES else "text"
+    texts = ["Fix it.", HUGE + REMINDER, LOG]
+    contents = [[{"type": kind, "text": text}] if is_block else text for text in texts]
+    messages = [{"role": "user", "content": content} for content in contents]
+    if api is not RESPONSES:
+        messages.insert(1, {"role": "assistant", "content": "Well?"})
+
+    before, after, off = rewritten(messages, api)
+
+    sent = [m["content"] for m in json.loads(after)[api.messages] if m["role"] == "user"]
+    shown = [content if isinstance(content, str) else content[0]["text"] for content in sent]
+    assert (shown[0], shown[2]) == (texts[0], texts[2])
+    assert shown[1].startswith("[Offloaded: user message")
+    assert shown[1].endswith(REMINDER)
+    [record] = off.records()
+    assert b"".join(off.content(record.ref)).decode() == HUGE.rstrip()
+    assert after == before.replace(json.dumps(texts[1]).encode(), json.dumps(shown[1]).encode())
+
+
+def test_instructions_of_the_client_stay_at_any_size():
+    reminder = f"<system-reminder>{HUGE}</system-reminder>"
+    messages = [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": reminder}, {"type": "text", "text": "Fix it."}],
+        },
+        {"role": "assistant", "content": "Well."},
+        {"role": "system", "content": HUGE},
+        {"role": "user", "content": "Go on."},
+    ]
+
+    before, after, _ = rewritten(messages, system=HUGE)
+
+    assert after == before
+
+
+@pytest.mark.parametrize("wrap", ["{}", "<system-reminder>\n{}\n</system-reminder>", "{}" + REMINDER])
+@pytest.mark.parametrize("role", ["system", "user"])
+def test_the_report_of_a_background_task_leaves_at_append_and_all_around_it_stays(role, wrap):
+    report = "".join(f"{n}. the module has no test\n" for n in range(1400))
+    before, _, end = wrap.format("<task-notification>\n<result>|</result>\n</task-notification>").partition(
+        "|"
+    )
+    messages = [*turns(1, "ok"), {"role": role, "content": [{"type": "text", "text": before + report + end}]}]
+
+    sent, after, off = rewritten(messages)
+
+    text = json.loads(after)["messages"][-1]["content"][0]["text"]
+    assert text.startswith(f"{before}[Offloaded: Agent result")
+    assert text.endswith(f"]{end}")
+    assert after == sent.replace(json.dumps(before + report + end).encode(), json.dumps(text).encode())
+    [record] = off.records()
+    assert b"".join(off.content(record.ref)).decode() == report
 
 
 def test_all_that_is_no_result_of_a_tool_stays():
@@ -224,7 +338,7 @@ def test_a_key_that_comes_twice_on_the_way_to_a_result_lets_it_stay():
     assert request is not None
 
     assert request.with_messages(off.offload(request.views).messages) == request.text
-    assert "2 values for 'content'" in request.problems[0]
+    assert request.problems == ["a message cannot be changed"]
 
 
 def test_results_in_items_of_the_responses_api_leave():
@@ -296,7 +410,8 @@ def test_settings_of_the_user_apply_to_results_that_the_model_has_seen():
     assert changed.tools["Bash"].after_turns == 1
     assert changed.exclude_tools[0] == "secret"
     assert changed.cache.ttl == 1800
-    assert {name for name, rule in changed.types.items() if rule.enabled} == {"tool_result"}
+    enabled = {name for name, rule in changed.types.items() if rule.enabled}
+    assert enabled == {"tool_result", "user_message"}
 
 
 def test_prices_of_the_settings_win():

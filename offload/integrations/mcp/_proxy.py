@@ -162,7 +162,9 @@ class Proxy:
         is_response = isinstance(message, JSONRPCResponse | JSONRPCError)
         request = self._pending.pop(message.id, None) if is_response else None
         result = None if request is None else _result_of(request, message)
-        if request is None or result is None:
+        if request is not None and request.method == "tools/call" and isinstance(message, JSONRPCError):
+            self._tasks.start_soon(self._fail_in_thread, request, message)
+        elif request is None or result is None:
             await self._to_client.send(SessionMessage(message, self._related(message)))
         elif request.method in ("tools/call", "resources/list"):
             # The store may be slow, and other messages need not wait for it.
@@ -188,6 +190,23 @@ class Proxy:
     async def _reply_in_thread(self, request: Any, result: Json) -> None:
         await self._reply(request, await in_thread(self._for_client, request, result))
 
+    async def _fail_in_thread(self, request: Any, message: Any) -> None:
+        text = await in_thread(self._error_for_client, request, message.error.message)
+        error = message.error.model_copy(update={"message": text})
+        await self._to_client.send(SessionMessage(message.model_copy(update={"error": error})))
+
+    def _error_for_client(self, request: Any, text: str) -> str:
+        try:
+            return self._results.error_text(text, self._call_of(request))
+        except Exception as error:  # noqa: BLE001 # a store or a hook may raise anything
+            _log.warning("an error of a tool passes unchanged: %s", type(error).__name__)
+            return text
+
+    def _call_of(self, request: Any) -> ToolCall:
+        params = request.params
+        call_id = _meta(request, _CALL_ID)
+        return ToolCall(params["name"], call_id, self._has_links(request), params.get("arguments"))
+
     def _for_client(self, request: Any, result: Json) -> Json:
         """Return a result for the client, unchanged if its form is unknown."""
         try:
@@ -195,10 +214,7 @@ class Proxy:
                 case "initialize" | "server/discover":
                     return self._greeting(result)
                 case "tools/call":
-                    call_id = _meta(request, _CALL_ID)
-                    name, arguments = request.params["name"], request.params.get("arguments")
-                    call = ToolCall(name, call_id, self._has_links(request), arguments)
-                    return self._results.offload(result, call)
+                    return self._results.offload(result, self._call_of(request))
                 case "tools/list":
                     for tool in result["tools"]:
                         self._headers.note(tool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Unpack
 
@@ -65,8 +65,8 @@ class ResultOffloader:
     A placeholder and a link to `ctx://ID` replace a large text, embedded resource and, on request, image or
     audio. Blocks that are large only together are offloaded as one item. In large structured content, long
     strings are replaced if the output schema requires nothing but strings and the rest is small. Otherwise
-    one object with the placeholder replaces all of it; the schemas for the client allow that. Errors and
-    parts that cannot be stored are kept.
+    one object with the placeholder replaces all of it; the schemas for the client allow that. Errors are
+    kept up to the policy's ceiling, parts that cannot be stored at any size.
 
     Args:
         store: the store.
@@ -117,14 +117,26 @@ class ResultOffloader:
     def offload(self, result: Json, call: ToolCall) -> Json:
         """Return `result` with its large parts replaced; on a failure, or without large parts, `result`."""
         is_final = result.get("resultType", "complete") == "complete"
-        if result.get("isError") or not is_final or not isinstance(result.get("content", []), list):
+        if not is_final or not isinstance(result.get("content", []), list):
             return result
         try:
+            if result.get("isError") and not self._is_above_ceiling(_texts_of(result)):
+                return result
             return self._offload(result, call)
         except Exception as error:  # noqa: BLE001 # other servers may send anything (rule R2)
             # Without the error's text, which may quote the result.
             _log.warning("a result of %s is kept in full: %s", call.tool, type(error).__name__)
             return result
+
+    def error_text(self, text: str, call: ToolCall) -> str:
+        """Return the text of an error that the client gets in place of a result, or its placeholder."""
+        if not self._is_above_ceiling([text]):
+            return text
+        return _offload_text(self.offloader, text, call).placeholder
+
+    def _is_above_ceiling(self, texts: Iterable[str]) -> bool:
+        ceiling = self.offloader.policy.max_view_tokens
+        return ceiling is not None and sum(map(self.offloader.options.count_tokens, texts)) > ceiling
 
     def _offload(self, result: Json, call: ToolCall) -> Json:
         content = result.get("content", [])
@@ -245,6 +257,15 @@ def _line(block: Any) -> str:
     """Return a block as text: the text of a plain text block, the JSON of any other."""
     is_text = isinstance(block, dict) and block.keys() == {"type", "text"}
     return str(block["text"]) if is_text else _json(block)
+
+
+def _texts_of(result: Json) -> Iterator[str]:
+    """Yield the texts of a result, those of images and sound excepted."""
+    for block in result.get("content", []):
+        if not (isinstance(block, dict) and block.get("type") in ("image", "audio")):
+            yield _line(block)
+    if "structuredContent" in result:
+        yield _json(result["structuredContent"])
 
 
 def _is_json_of(block: Json, value: Any) -> bool:

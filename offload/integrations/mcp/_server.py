@@ -5,7 +5,8 @@ from __future__ import annotations
 import hmac
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import anyio
@@ -15,18 +16,21 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
 
 from offload import ConfigError, NotFoundError, Offloader, OffloadError, __version__
 from offload.integrations.mcp._context import TEMPLATE, ContextAnswers, Json
+from offload.origins import Refusal, refusal_of
 from offload.threads import in_thread
 
-# Returns an ASGI app with the checks of `Host` and `Origin` that it gets.
+# Returns an ASGI app, given the settings of its own checks of `Host` and `Origin`.
 AppWith = Callable[[TransportSecuritySettings], Any]
 
 # The first protocol revision with resource links.
 FIRST_WITH_LINKS = "2025-06-18"
 
-_REFUSAL = b"send the token of this server as Authorization: Bearer TOKEN"
+_UNAUTHORIZED = "send the token of this server as Authorization: Bearer TOKEN"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 # named to be refused
 
@@ -111,9 +115,9 @@ def serve_http(offloader: Offloader, host: str, port: int, token: str | None = N
 def http_app(offloader: Offloader, host: str, port: int, token: str | None = None) -> Any:
     """Return the ASGI app that `serve_http` runs.
 
-    A request must name this server in `Host`, and in `Origin` if it has one. This blocks web pages that
-    resolve their own name to this address. A loopback `host` allows all three loopback names. Arguments and
-    errors are those of `serve_http`.
+    A request must name this server in `Host`, and in `Origin` if it has one; those of web pages of other
+    sites are refused. A loopback `host` allows all three loopback names. Arguments and errors are those of
+    `serve_http`.
     """
     return guarded_app(_app_of(offloader), host, port, token)
 
@@ -135,12 +139,9 @@ def serve_app(app_with: AppWith, host: str, port: int, token: str | None) -> Non
 def guarded_app(app_with: AppWith, host: str, port: int, token: str | None) -> Any:
     """Return an app for the names of an address, which requires the token."""
     _check_exposure(host, token)
-    names = [f"{_name(h)}:{port}" for h in (_LOOPBACK if host in _LOOPBACK else (host,))]
-    security = TransportSecuritySettings(
-        allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names]
-    )
-    app = app_with(security)
-    return app if token is None else _guarded(app, token)
+    names = frozenset(f"{_name(h)}:{port}".lower() for h in (_LOOPBACK if host in _LOOPBACK else (host,)))
+    # `_guarded` checks the names.
+    return _guarded(app_with(TransportSecuritySettings(enable_dns_rebinding_protection=False)), names, token)
 
 
 def _app_of(offloader: Offloader) -> AppWith:
@@ -161,17 +162,23 @@ def _name(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _guarded(app: Any, token: str) -> Any:
-    expected = f"Bearer {token}".encode()
+def _guarded(app: Any, names: Collection[str], token: str | None) -> Any:
+    """Return an app for requests to one of `names`, which have the token if there is one."""
+    expected = None if token is None else f"Bearer {token}".encode()
 
     async def guard(scope: Any, receive: Any, send: Any) -> None:
-        header = dict(scope.get("headers", ())).get(b"authorization", b"")
-        if scope["type"] == "lifespan" or hmac.compare_digest(header, expected):
+        refusal = None
+        if scope["type"] != "lifespan":
+            headers = Headers(scope=scope)
+            refusal = refusal_of(headers, names.__contains__)
+            sent = headers.get("authorization", "").encode("latin-1")
+            if expected is not None and not hmac.compare_digest(sent, expected):
+                refusal = refusal or Refusal(401, _UNAUTHORIZED)
+        if refusal is None:
             await app(scope, receive, send)
             return
-        headers = [(b"www-authenticate", b"Bearer"), (b"content-type", b"text/plain")]
-        await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": _REFUSAL})
+        asked = {"www-authenticate": "Bearer"} if refusal.status == HTTPStatus.UNAUTHORIZED else None
+        await PlainTextResponse(refusal.reason, refusal.status, asked)(scope, receive, send)
 
     return guard
 

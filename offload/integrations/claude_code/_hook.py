@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from offload.config import Settings
 from offload.errors import ConfigError, StoreError
@@ -102,7 +101,7 @@ def _choices(folder: Path) -> Iterator[tuple[Path, dict[str, str]]]:
 
 def check_lasting(store: OffloadStore) -> None:
     """Raise `ConfigError` for a store that ends with its process: a resumed conversation needs its items."""
-    if urlsplit(store.url).scheme == "memory":
+    if store.url.startswith("memory://"):
         raise ConfigError(
             f"{store.url} is lost when its process ends; set OFFLOAD_STORE to a folder or the URL of a store"
         )

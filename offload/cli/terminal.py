@@ -199,8 +199,8 @@ def print_table(rows: Sequence[Mapping[str, object]]) -> None:
         _fitted(column, widths[name]) if name in widths else column
         for name, column in zip(names, zip(*lines, strict=True), strict=True)
     ]
-    for row, cells in zip(rows, zip(*fitted, strict=True), strict=True):
-        table.add_row(*(_styled(name, row[name], cell) for name, cell in zip(names, cells, strict=True)))
+    for row, shown in zip(rows, zip(*fitted, strict=True), strict=True):
+        table.add_row(*(_styled(name, row[name], cell) for name, cell in zip(names, shown, strict=True)))
     console.print(table)
 
 

@@ -115,6 +115,7 @@ def _escape(name: str) -> str:
     return escaped
 
 
+_CREATED = re.compile(r"~at\d+(?=\.)", re.ASCII)
 _FIELD = re.compile(r"<(\w+)>")
 _OPTIONAL = re.compile(r"\[([^<\]]*)<(\w+)>\]")
 # The other fields are encoded names.
@@ -126,6 +127,7 @@ _PATTERNS = {
     "chars": r"\d{1,15}",
     "tokens": r"\d{1,15}",
     "ttl": r"[1-9]\d{0,9}",
+    "created": r"\d{1,15}",
     "suffix": r"\.(?:zst|json|txt)",
     "ending": r"\.[a-z]+",
     "reason": "|".join(get_args(Reason)),
@@ -169,7 +171,7 @@ class Family:
         return key
 
 
-_ITEM = "<session>/<ref>[.<generation>]~<item_type>~<tool>~<chars>~<tokens>[~<ttl>]"
+_ITEM = "<session>/<ref>[.<generation>]~<item_type>~<tool>~<chars>~<tokens>[~<ttl>][~at<created>]"
 
 RECORD = Family(f"r/{_ITEM}<suffix>")
 LINK = Family(f"r/{_ITEM}.link")
@@ -221,6 +223,11 @@ def generation_of(key: str) -> int:
     """Return the generation in the key of a record, link or tombstone; 1 in any other key."""
     match = RECORD.match(key) or LINK.match(key) or TOMBSTONE.match(key)
     return int(match["generation"] or 1) if match else 1
+
+
+def as_created(key: str) -> str:
+    """Return the key that the record at `key` had before it was copied; see `FORMAT.md`."""
+    return _CREATED.sub("", key)
 
 
 def name_of(key: str) -> str:

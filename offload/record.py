@@ -155,7 +155,7 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
         lines: its lines; None in a listing.
         bytes: its bytes; None in a listing.
         stored_bytes: size of the stored object.
-        created_at: storage time in seconds since the epoch.
+        created_at: time of storage in seconds since the epoch, for a copy that of the original.
         expires_at: expiry time in seconds since the epoch; None if it does not expire.
         key: the key of the stored object.
         title: the title, see `Header`; None also in a listing, if this process has not written or read the

@@ -84,9 +84,9 @@ def is_path(url: str) -> bool:
 
 def folder_of(store: OffloadStore) -> Path | None:
     """Return the folder of a local store; None for any other."""
-    url = urlsplit(store.url)
-    if url.scheme != "file":
+    if not store.url.startswith("file://"):
         return None
+    url = urlsplit(store.url)
     path = unquote(f"//{url.netloc}{url.path}" if url.netloc else url.path)
     # A drive follows a slash: file:///C:/folder.
     return Path(path[1:] if Path(path[1:]).drive else path)

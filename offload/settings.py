@@ -17,8 +17,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from offload.errors import ConfigError, needs_extra
 
-_DURATION = re.compile(r"(\d+)\s*([smhd])", re.ASCII)
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(\d+)\s*([smhd]?)", re.ASCII)
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAX_SECONDS = 10**9
 # With aliases, a few hundred characters of YAML can expand to millions.
 _MAX_ALIASED_CHARS = 1024 * 1024

@@ -161,6 +161,14 @@ class SupportsIndex(Protocol):
 
 
 @runtime_checkable
+class SupportsTimes(Protocol):
+    """Changes the time of an object, so that a listing shows a copy with the time of its original."""
+
+    def set_time(self, key: str, modified: float) -> None:
+        """Have listings show `modified`, in seconds since the epoch, for `key`. An absent key is no error."""
+
+
+@runtime_checkable
 class SupportsPaths(Protocol):
     """Shows records as files of its own layout, such as documents for an agent's Read tool."""
 

@@ -117,6 +117,10 @@ class HandleFolder:
         """Remove file `name`."""
         os.unlink(name, dir_fd=self._handle)
 
+    def set_time(self, name: str, modified: float) -> None:
+        """Set the time of file `name`, in seconds since the epoch."""
+        os.utime(name, (modified, modified), dir_fd=self._handle, follow_symlinks=False)
+
 
 class PathFolder:
     """A folder by its path, with the methods of `HandleFolder`.
@@ -200,6 +204,9 @@ class PathFolder:
 
     def remove(self, name: str) -> None:
         patiently(os.unlink, self._path / name)
+
+    def set_time(self, name: str, modified: float) -> None:
+        patiently(os.utime, self._path / name, (modified, modified))
 
     def _open_file(self, name: str, access: int) -> int:
         info = self.stat(name)

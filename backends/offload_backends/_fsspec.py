@@ -23,7 +23,7 @@ from datetime import datetime
 from hashlib import sha256
 from operator import itemgetter
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from offload import errors
 from offload.layout import DESCRIPTOR, check_key
@@ -77,7 +77,7 @@ class FsspecStore:
 
     def identity(self) -> str:
         """Return the address, and a digest of user, query and options except those with a secret name."""
-        query = parse_qsl(urlsplit(self._full_url).query)
+        query = parse_qsl(self._full_url.partition("#")[0].partition("?")[2])
         public = [(name, value) for name, value in query if not _SECRET.search(name)]
         who = repr((_USER_NAME.findall(self._full_url), public, _public_options(self._options)))
         return f"{self.url} {sha256(who.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -12,14 +12,16 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from offload.errors import ExistsError, NotFoundError, OffloadError, StoreUnavailableError
+from offload.errors import ExistsError, NotFoundError, OffloadError, StoreError, StoreUnavailableError
 from offload.store import blocks_of, sized
 from offload_backends._s3_claims import Claims
 
 if TYPE_CHECKING:
+    from tenacity import AsyncRetrying
+
     from offload_backends._remote import Client
 
 _MIB = 1024**2
@@ -61,7 +63,8 @@ class Upload:
         """Upload `pieces`, then create the object with the arguments that `condition` returns.
 
         `condition` is called before anything is sent and again at the end; it raises `ExistsError` for a
-        taken key. After any exception the upload is aborted if the server can be reached.
+        taken key. After any exception the upload is aborted if the server can be reached, unless other
+        writers may be completing it.
         """
         is_create = bool(self._client.run(condition))
         if is_create and not self._client.run(self._client.has_atomic_completion):
@@ -72,7 +75,8 @@ class Upload:
             self._client.run(self._complete, upload, parts, condition)
         except BaseException:
             # Parts of an unfinished upload cost money, and no listing shows them.
-            self._client.run(self._abort, upload)
+            if not (self._claims and self._claims.is_shown):
+                self._client.run(self._abort, upload)
             raise
 
     def _send(self, upload: str, pieces: Iterable[bytes]) -> list[dict[str, Any]]:
@@ -115,20 +119,24 @@ class Upload:
 
     async def _complete(self, upload: str, parts: list[dict[str, Any]], condition: Condition) -> None:
         completion = {"UploadId": upload, "MultipartUpload": {"Parts": parts}}
-        if self._claims:
-            await self._claims.win(completion)
-        retrying = self._client.retrying()
+        async with self._claims.won(completion) if self._claims else nullcontext():
+            retrying = self._client.retrying()
+            try:
+                await self._request_completion({**completion, **await condition()}, retrying)
+            except (ExistsError, StoreUnavailableError) as error:
+                # The answer of a successful attempt may have been lost, or another writer has completed this
+                # upload: then the object exists, or the upload is unknown to the server.
+                is_first = retrying.statistics.get("attempt_number", 1) == 1 and not self._claims
+                if (isinstance(error, ExistsError) and is_first) or not await self._is_stored():
+                    raise
+
+    async def _request_completion(self, arguments: dict[str, Any], retrying: AsyncRetrying) -> None:
         try:
-            arguments = {**completion, **await condition()}
             await self._client.call("complete_multipart_upload", self._key, retrying=retrying, **arguments)
-        except (ExistsError, StoreUnavailableError) as error:
-            # The answer of a successful attempt may have been lost, or another writer has completed this
-            # upload: then the object exists, or the upload is unknown to the server.
-            is_first = retrying.statistics.get("attempt_number", 1) == 1 and not self._claims
-            if (isinstance(error, ExistsError) and is_first) or not await self._is_stored():
-                raise
-        if self._claims:
-            await self._claims.clear()
+        except StoreError as error:
+            if self._claims:
+                await self._claims.take_note(error)
+            raise
 
     async def _is_stored(self) -> bool:
         """Return whether the object has the bytes that were sent; it is read one part at a time."""
@@ -145,5 +153,3 @@ class Upload:
         with suppress(OffloadError, TimeoutError):
             async with asyncio.timeout(_ABORT_SECONDS):
                 await self._client.call("abort_multipart_upload", self._key, UploadId=upload)
-                if self._claims:
-                    await self._claims.withdraw()

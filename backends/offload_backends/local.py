@@ -132,6 +132,12 @@ class LocalStore(OneByOne):
             if files.is_object(folder, name):
                 folder.remove(name)
 
+    def set_time(self, key: str, modified: float) -> None:
+        path, _, name = check_key(key).rpartition("/")
+        with self._mapped_errors(key), _absence_ignored(), self._folder(path) as folder:
+            if files.is_object(folder, name):
+                folder.set_time(name, modified)
+
     def put_many(
         self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[errors.OffloadError | None]:

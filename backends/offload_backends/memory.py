@@ -83,6 +83,11 @@ class MemoryStore:
         ]
         yield from sorted((o for o in objects if o.key > after), key=lambda o: o.key)
 
+    def set_time(self, key: str, modified: float) -> None:
+        full_key = self._prefix + check_key(key)
+        if (found := self._objects.get(full_key)) is not None:
+            self._objects[full_key] = (found[0], modified)
+
     def delete(self, key: str) -> None:
         full_key = self._prefix + check_key(key)
         self._objects.pop(full_key, None)

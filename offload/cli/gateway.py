@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import logging
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
@@ -49,7 +48,7 @@ def gateway(
 
     name = load_config(arguments={"session": session}).settings.session or DEFAULT_SESSION
     off = Offloader.from_config(store=store_at(store), session=name)
-    if urlsplit(off.store.url).scheme == "memory" and not needs_no_read_back:
+    if off.store.url.startswith("memory://") and not needs_no_read_back:
         raise ConfigError(
             f"the tools to read back run in another process, which cannot read {off.store.url}; name a "
             "folder or the URL of a store with --store or OFFLOAD_STORE"

@@ -7,6 +7,7 @@ import pydoc
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
+from os.path import commonprefix
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -33,6 +34,8 @@ class Dollars(float):
 _GAP, _FOLDED = 2, 12
 _WHOLE = {"ref", "check", "path"}
 _NAMES = {"session", "tool", "title", "transcript"}
+# The share of a name's beginning where names differ in their middle.
+_SHARE_BEFORE = 3
 # The colors of words that judge, in the columns that have them.
 _COLOURS = {
     "outcome": {"ok": "green", "slow": "yellow", "warning": "yellow", "failed": "red"},
@@ -192,10 +195,12 @@ def print_table(rows: Sequence[Mapping[str, object]]) -> None:
         return
     widths = _widths(names, [[_title(name) for name in names], *lines], console.width)
     table = Table(*columns, box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
-    for row, cells in zip(rows, lines, strict=True):
-        table.add_row(
-            *(_styled(name, row[name], cell, widths) for name, cell in zip(names, cells, strict=True))
-        )
+    fitted = [
+        _fitted(column, widths[name]) if name in widths else column
+        for name, column in zip(names, zip(*lines, strict=True), strict=True)
+    ]
+    for row, shown in zip(rows, zip(*fitted, strict=True), strict=True):
+        table.add_row(*(_styled(name, row[name], cell) for name, cell in zip(names, shown, strict=True)))
     console.print(table)
 
 
@@ -212,10 +217,27 @@ def _widths(names: list[str], lines: list[list[str]], width: int) -> dict[str, i
     return shown
 
 
-def _styled(name: str, value: object, cell: str, widths: Mapping[str, int]) -> Text:
-    text = _shortened(cell, widths[name]) if name in widths else cell
+def _styled(name: str, value: object, cell: str) -> Text:
     is_dearer = isinstance(value, Dollars) and value < 0
-    return Text(text, style=_DEARER if is_dearer else _COLOURS.get(name, {}).get(cell, ""))
+    return Text(cell, style=_DEARER if is_dearer else _COLOURS.get(name, {}).get(cell, ""))
+
+
+def _fitted(names: Sequence[str], width: int) -> list[str]:
+    """Return names in at most `width` cells; different ones remain different, or whole and fold."""
+    shown = {name: _shortened(name, width) for name in names}
+    for alike in _alike(shown):
+        start = len(commonprefix(alike))  # noqa: RUF071 # character by character
+        shown |= {name: _shortened_around(name, start, width) for name in alike}
+    shown |= {name: name for alike in _alike(shown) for name in alike}
+    return [shown[name] for name in names]
+
+
+def _alike(shown: Mapping[str, str]) -> list[list[str]]:
+    """Return the groups of different names that are shown as one text."""
+    groups: dict[str, list[str]] = {}
+    for name, text in shown.items():
+        groups.setdefault(text, []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
 
 
 def _shortened(text: str, width: int) -> str:
@@ -224,6 +246,17 @@ def _shortened(text: str, width: int) -> str:
         return text
     kept = width - 1
     return f"{set_cell_size(text, kept - kept // 2)}…{set_cell_size(text[::-1], kept // 2)[::-1]}"
+
+
+def _shortened_around(text: str, place: int, width: int) -> str:
+    """Return `text` in at most `width` cells, with its beginning and what comes at `place` and behind."""
+    kept = width // _SHARE_BEFORE
+    rest = text[max(place - 1, 0) :]
+    return f"{set_cell_size(text, kept)}…{_cut(rest, width - kept - 1)}"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…"
 
 
 def _column(name: str, values: list[object]) -> Column:

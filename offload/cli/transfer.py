@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from offload import transfer
-from offload.cli.stores import existing_store, open_session, place_of, ref_named, store_at
+from offload.cli.stores import existing_store, open_record, place_of, store_at
 from offload.cli.terminal import (
     PROBLEMS,
     IdArgument,
@@ -81,11 +81,10 @@ def import_(file: _File, *, name: _As = None, store: StoreOption = None, as_json
 
 
 def share(
-    ref: IdArgument, *, session: SessionName, to: _To, store: StoreOption = None, as_json: JsonOption = False
+    text: IdArgument, *, session: SessionName, to: _To, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
     """Let another session of the store read a record."""
-    with open_session(store, session) as off:
-        ref = ref_named(off, ref)
+    with open_record(store, session, text) as (off, ref):
         is_new = next(off.store.keys(RECORD.prefix(encode_part(to))), None) is None
         transfer.share(off.store, session, ref, to)
     print_done("shared", as_json=as_json, ref=ref, session=session, to=to, store=off.store.url)
@@ -94,11 +93,10 @@ def share(
 
 
 def revoke(
-    ref: IdArgument, *, session: SessionName, to: _To, store: StoreOption = None, as_json: JsonOption = False
+    text: IdArgument, *, session: SessionName, to: _To, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
     """Revoke access granted with `share`."""
-    with open_session(store, session) as off:
-        ref = ref_named(off, ref)
+    with open_record(store, session, text) as (off, ref):
         was_shared = transfer.revoke(off.store, session, ref, to)
         if not was_shared:
             SessionReader(off.store, session).find(ref)

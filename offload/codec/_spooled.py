@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,13 +17,40 @@ from offload.record import Counts, decode_text, encode_text
 
 # Frames beyond this size go to a temporary file.
 SPOOL_BYTES = 8 * 1024 * 1024
-_PIECE_BYTES = 1024 * 1024
+_PIECE_BYTES = 512 * 1024
+_BLOCK_BYTES = 16
+
+
+# Returns bytes encrypted, or decrypted, for their place in a file.
+Cipher = Callable[[bytes, int], bytes]
+
+
+def _temporary_cipher() -> Cipher:
+    """Return AES-256 in counter mode with a new key; without the extra `crypto`, what changes nothing.
+
+    No place of a file may get other bytes later. `EncryptingStore` needs the extra.
+    """
+    try:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415 # slow to import
+    except ImportError:
+        return lambda data, _: data
+    key = algorithms.AES256(secrets.token_bytes(32))
+
+    def apply(data: bytes, place: int) -> bytes:
+        block, skipped = divmod(place, _BLOCK_BYTES)
+        counter = modes.CTR(block.to_bytes(_BLOCK_BYTES, "big"))
+        stream = Cipher(key, counter).encryptor()
+        stream.update(bytes(skipped))
+        return stream.update(data)
+
+    return apply
 
 
 class Spool:
     """Bytes to append and to read: in memory up to 8 MiB, then in a temporary file.
 
-    The file has no name, so it vanishes with the process.
+    The file has no name, so it vanishes with the process. It is encrypted if the extra `crypto` is installed,
+    with a key that is in the memory of the process alone.
     """
 
     def __init__(self) -> None:
@@ -31,11 +59,15 @@ class Spool:
         self._file = SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115 # it lives as long as the spool
         self.size = 0
 
+    @cached
+    def _cipher(self) -> Cipher:
+        return _temporary_cipher()
+
     def append(self, data: bytes) -> None:
         """Add `data` at the end. Raises `StoreError` if the temporary file cannot take it."""
         try:
             self._file.seek(self.size)
-            self._file.write(data)
+            self._file.write(self._cipher(data, self.size))
             self._file.flush()  # A full disk fails here, not at a later read.
         except OSError as error:
             raise StoreError(f"the temporary file of a sink: {error}; free space or set TMPDIR") from error
@@ -45,7 +77,7 @@ class Spool:
         """Return the bytes from `start` up to `end`. Raises `StoreError` if they cannot be read."""
         try:
             self._file.seek(start)
-            return self._file.read(end - start)
+            return self._cipher(self._file.read(end - start), start)
         except OSError as error:
             raise StoreError(f"the temporary file of a sink: {error}") from error
 

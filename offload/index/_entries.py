@@ -9,6 +9,9 @@ from offload.layout import LINK, RECORD, TOMBSTONE, Reason, decode_part, encode_
 from offload.record import Counts, Header, RecordInfo
 from offload.store import StoredObject
 
+# Its milliseconds have 15 digits.
+_LAST_SECOND = 10**12 - 1
+
 
 class Tombstone(NamedTuple):
     """The mark of a deleted record: its key and ref, and why and when it was marked, by the store's clock."""
@@ -23,8 +26,14 @@ class Tombstone(NamedTuple):
         return item_type_of(self.key)
 
 
-def record_key(header: Header, counts: Counts, suffix: str, generation: int = 1) -> str:
-    """Return the key of a record, which shows everything that a listing needs."""
+def record_key(
+    header: Header, counts: Counts, suffix: str, generation: int = 1, *, is_copy: bool = False
+) -> str:
+    """Return the key of a record, which shows everything that a listing needs.
+
+    That of a copy has the time of creation, since the time of its object is that of the copy.
+    """
+    is_timed = is_copy and 0 <= header.created_at < _LAST_SECOND
     return RECORD.key(
         session=encode_part(header.session),
         ref=header.ref,
@@ -34,6 +43,7 @@ def record_key(header: Header, counts: Counts, suffix: str, generation: int = 1)
         chars=counts.chars,
         tokens=counts.tokens,
         ttl=header.ttl,
+        created=round(header.created_at * 1000) if is_timed else None,
         suffix=suffix,
     )
 
@@ -49,6 +59,7 @@ def parse_key(stored: StoredObject) -> RecordInfo | Tombstone | None:
         session, tool = decode_part(match["session"]), decode_part(match["tool"])
     except InvalidKeyError:
         return None
+    created_at = _created_at(stored, match["created"])
     return RecordInfo(
         ref=match["ref"],
         session=session,
@@ -57,7 +68,15 @@ def parse_key(stored: StoredObject) -> RecordInfo | Tombstone | None:
         chars=int(match["chars"]),
         tokens=int(match["tokens"]),
         stored_bytes=stored.size,
-        created_at=stored.modified,
-        expires_at=stored.modified + int(match["ttl"]) if match["ttl"] else None,
+        created_at=created_at,
+        expires_at=created_at + int(match["ttl"]) if match["ttl"] else None,
         key=stored.key,
     )
+
+
+def _created_at(stored: StoredObject, milliseconds: str | None) -> float:
+    """Return the time of creation: that in the key of a copy, but none after the object's own time."""
+    if milliseconds is None:
+        return stored.modified
+    created = int(milliseconds) / 1000
+    return min(created, stored.modified) if stored.modified else created

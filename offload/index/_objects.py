@@ -44,7 +44,7 @@ class SessionObjects:
     """The objects of the session with the key part `part`.
 
     `records` are the readable records and links, oldest first, and `torn` are empty objects without a
-    tombstone; `newest` is the time of the newest record, 0 without one.
+    tombstone; `newest` is the time of the object that was stored last, 0 without one.
     """
 
     part: str
@@ -94,11 +94,19 @@ def split_objects(objects: Iterable[StoredObject]) -> tuple[dict[str, RecordInfo
 
 
 def _session_objects(part: str, objects: Iterable[StoredObject]) -> SessionObjects:
-    infos, deleted = split_objects(objects)
+    times: dict[str, float] = {}
+    infos, deleted = split_objects(_noting_times(objects, times))
     oldest_first = sorted(infos.values(), key=lambda info: (info.created_at, info.key))
     records = [info for info in oldest_first if info.stored_bytes]
     torn = [info for info in oldest_first if not info.stored_bytes]
-    return SessionObjects(part, records, torn, deleted, records[-1].created_at if records else 0.0)
+    newest = max((times[info.key] for info in records), default=0.0)
+    return SessionObjects(part, records, torn, deleted, newest)
+
+
+def _noting_times(objects: Iterable[StoredObject], times: dict[str, float]) -> Iterator[StoredObject]:
+    for stored in objects:
+        times[stored.key] = stored.modified
+        yield stored
 
 
 def sessions(store: OffloadStore) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -14,14 +15,16 @@ from offload.codec import ContentWriter, Encoded, SpooledContent, StoredRecord, 
 from offload.index import list_session, record_key
 from offload.record import Header, RecordInfo, decode_text
 from offload.session import NewRecord, SessionReader, check_known, check_name, create_records
-from offload.store import OffloadStore, get_many, in_groups, update_index
+from offload.store import OffloadStore, SupportsTimes, get_many, in_groups, update_index
 from offload.transfer._sharing import owner_of
+from offload.wrappers import WrapperStore
 
 # The maximum in memory at once; a single larger record is copied piece by piece.
 _GROUP_RECORDS = 256
 # An object up to this size is fetched once, so the verified bytes are the stored bytes.
 _WHOLE_BYTES = 8 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
+_SOON_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,8 @@ def copy(
 ) -> CopyReport:
     """Copy a session to another store, or under another name.
 
-    Each record is verified whole and then created; existing records of the target are kept. Another copy
+    Each record is verified whole and then created; existing records of the target are kept. A listing of the
+    copy has the order and the times of creation, and times to live count from these. Another copy
     costs listings and the new records. Under its own name a record is copied byte for byte; under another it
     is encoded again with the same ref and placeholder, so messages of the old session restore in the new one.
     Both sessions are then independent. A record that another session shares becomes the copy's own. A deleted
@@ -105,6 +109,7 @@ class _Copy:
         self._source_part = layout.encode_part(source.name)
         self._target_part = layout.encode_part(target.name)
         self._report = CopyReport(target.name)
+        self._dated = _dated(target.store)
         self._deleted: dict[str, layout.Reason] = {}
 
     def run(self) -> CopyReport:
@@ -112,7 +117,8 @@ class _Copy:
         self._target.catalog.load()
         if self._source.name == self._target.name:
             self._copy_pins()
-        missing = [info for info in self._source.catalog.objects() if self._is_missing(info)]
+        listed = sorted(self._source.catalog.objects(), key=lambda info: (info.created_at, info.key))
+        missing = [info for info in listed if self._is_missing(info)]
         # The stored size is no measure of the memory for content that is encoded again.
         sizes = {info.key: max(info.stored_bytes, info.chars) for info in missing}
         for group in in_groups(missing, lambda i: sizes[i.key], most=_WHOLE_BYTES, count=_GROUP_RECORDS):
@@ -139,7 +145,9 @@ class _Copy:
         """Return whether the target lacks a record; it is opened only if the listing does not show that."""
         known = self._target.catalog.known(info.ref)
         key = self._renamed(info.key)
-        if any((other.key, other.stored_bytes) == (key, info.stored_bytes) for other in known):
+        if any(
+            (layout.as_created(other.key), other.stored_bytes) == (key, info.stored_bytes) for other in known
+        ):
             self._report.already_there.append(info.ref)
             return False
         with self._reporting(info):
@@ -148,14 +156,15 @@ class _Copy:
             header = self._moved(self._source.open(info).header)
             if self._target.find_same(known, header, _is_same):
                 self._report.already_there.append(info.ref)
-            elif any(other.key == key for other in known):
+            elif any(layout.as_created(other.key) == key for other in known):
                 raise errors.CollisionError(f"{key} is another item in {self._target.store.url}")
             else:
                 return True
         return False
 
     def _renamed(self, key: str) -> str:
-        return layout.RECORD.prefix(self._target_part) + layout.name_of(key)
+        """Return the key of a record in the target, as it would have been created there."""
+        return layout.RECORD.prefix(self._target_part) + layout.name_of(layout.as_created(key))
 
     def _pack(self, group: Sequence[RecordInfo], spools: ExitStack) -> list[tuple[RecordInfo, NewRecord]]:
         bodies = self._fetch(group)
@@ -179,11 +188,14 @@ class _Copy:
             encoded = codec.encode(header, content)
         else:
             _check(info, record, *_measured(record))
-            if record_key(header, counts, codec.suffix, generation) != info.key:
+            keys = (record_key(header, counts, codec.suffix, generation, is_copy=c) for c in (False, True))
+            if info.key not in keys:
                 raise errors.CorruptError(f"{info.key} does not match the record that it contains")
             encoded = _stored(reader.store, info, body, has_sidecar=codec.has_sidecar)
         generation = max(generation, self._target.catalog.next_generation(info.ref))
-        key = record_key(header, counts, codec.suffix, generation)
+        # Soon after, the time of the object will do, and the copy has the key of the original.
+        is_late = self._dated is None and time.time() - header.created_at > _SOON_SECONDS
+        key = record_key(header, counts, codec.suffix, generation, is_copy=is_late)
         return NewRecord(key=key, header=header, encoded=encoded)
 
     def _moved(self, header: Header) -> Header:
@@ -214,6 +226,8 @@ class _Copy:
         """Report the outcome of a create; a key that was taken since the listing may have the same record."""
         ref = record.header.ref
         if isinstance(outcome, Header):
+            if self._dated is not None and 0 < record.header.created_at < time.time():
+                self._dated.set_time(record.key, record.header.created_at)
             self._report.copied.append(ref)
             return
         if isinstance(outcome, errors.CollisionError) or not isinstance(outcome, errors.ExistsError):
@@ -230,12 +244,14 @@ class _Copy:
         if not self._deleted:
             return
         target = list_session(self._target.store, self._target_part)
-        taken = {info.key for info in target.records} | {record.info.key for record in target.deleted}
-        torn = {info.key for info in target.torn}
+        there = [*target.records, *(record.info for record in target.deleted)]
+        taken = {layout.as_created(info.key) for info in there}
+        torn = {layout.as_created(info.key): info.key for info in target.torn}
         for deleted, reason in sorted(self._deleted.items()):
-            key = self._renamed(deleted)
+            renamed = self._renamed(deleted)
+            key = torn.get(renamed, renamed)
             # The key is taken first, so that no writer stores a record under it that would count as deleted.
-            if key in torn or (key not in taken and self._put_empty(key)):
+            if renamed in torn or (key not in taken and self._put_empty(key)):
                 self._put_empty(layout.tombstone_key(key, reason))
 
     def _put_empty(self, key: str) -> bool:
@@ -261,6 +277,13 @@ class _Copy:
         for stored in self._source.store.keys(layout.PIN.prefix(self._source_part)):
             if layout.PIN.match(stored.key):
                 self._put_empty(stored.key)
+
+
+def _dated(store: OffloadStore) -> SupportsTimes | None:
+    """Return what sets the times of a store's objects, None if it cannot."""
+    while isinstance(store, WrapperStore):
+        store = store.inner
+    return store if isinstance(store, SupportsTimes) else None
 
 
 def _is_same(one: Header, other: Header) -> bool:

@@ -2,7 +2,7 @@
 
     EncryptingStore(CachingStore(RetryingStore(open_store(url)), folder=...))
 
-The order matters: a cache around an encrypting store would write plain bytes to its folder.
+The order matters: a cache around an encrypting store holds plain bytes, so it takes no folder.
 """
 
 from offload.wrappers._base import WrapperStore

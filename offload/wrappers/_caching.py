@@ -11,6 +11,7 @@ from offload.layout import check_key
 from offload.locks import Recent
 from offload.store import OffloadStore, check_range, delete_many, get_many, put_many, put_stream
 from offload.wrappers._base import WrapperStore
+from offload.wrappers._encrypting import EncryptingStore
 from offload.wrappers._folder_cache import FolderCache
 
 # One object may take this share of the cache, so that it cannot evict all others.
@@ -46,7 +47,8 @@ class CachingStore(WrapperStore):
             folder and may remove other files in it.
 
     Raises:
-        ConfigError: `max_bytes` is not positive; at the first use: others can write to the folder.
+        ConfigError: `max_bytes` is not positive, or the folder would hold plain bytes of an encrypted store;
+            at the first use: others can write to the folder.
     """
 
     def __init__(
@@ -59,6 +61,11 @@ class CachingStore(WrapperStore):
         super().__init__(inner)
         if max_bytes <= 0:
             raise ConfigError(f"max_bytes must be 1 or more, got {max_bytes}")
+        if folder is not None and _is_encrypted(inner):
+            raise ConfigError(
+                "the cache folder of an encrypted store would hold plain bytes; "
+                "write EncryptingStore(CachingStore(inner, folder=…))"
+            )
         self._largest = max_bytes // _LARGEST_SHARE
         self._cache: MemoryCache | FolderCache = (
             MemoryCache(max_bytes) if folder is None else FolderCache(folder, max_bytes, scope=self.identity)
@@ -136,6 +143,14 @@ class CachingStore(WrapperStore):
     def _drop(self, keys: Sequence[str]) -> None:
         for key in keys:
             self._cache.drop(key)
+
+
+def _is_encrypted(store: OffloadStore) -> bool:
+    while isinstance(store, WrapperStore):
+        if isinstance(store, EncryptingStore):
+            return True
+        store = store.inner
+    return False
 
 
 def _is_whole(data: bytes, start: int, end: int | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from offload.store import OffloadStore, SupportsBulk, SupportsIdentity, SupportsStreams
+from offload.store import OffloadStore, SupportsBulk, SupportsIdentity, SupportsStreams, SupportsTimes
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload.wrappers import CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore, WrapperStore
 from offload_backends._fsspec import FsspecStore
@@ -32,3 +32,13 @@ def test_a_class_without_the_methods_does_not_support_a_protocol():
     assert not issubclass(MemoryStore, SupportsBulk)
     assert not issubclass(WrapperStore, SupportsBulk)
     assert not issubclass(FsspecStore, SupportsStreams)
+
+
+def test_a_listing_shows_the_time_that_was_set_and_an_absent_key_is_no_error(tmp_path):
+    for store in (MemoryStore(), LocalStore(str(tmp_path))):
+        assert isinstance(store, SupportsTimes)
+        store.put("a", b"x")
+        store.set_time("a", 1_000_000.25)
+        store.set_time("absent", 1.0)
+
+        assert [(found.key, found.modified) for found in store.keys("a")] == [("a", 1_000_000.25)]

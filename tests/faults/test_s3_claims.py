@@ -144,17 +144,6 @@ def test_of_three_writers_one_wins_and_the_others_are_told(bucket: Bucket) -> No
 
 
 @pytest.mark.slow
-def test_of_three_writers_one_wins_in_every_round(bucket: Bucket) -> None:
-    for _ in range(20):
-        said = put_at_once(bucket, "abc")
-
-        assert sorted(said.values()) == ["stored", "taken", "taken"]
-        assert said[letter_of(bucket)] == "stored"
-        assert_one_object_is_left(bucket)
-        store(bucket).delete("k")
-
-
-@pytest.mark.slow
 def test_the_upload_of_a_writer_that_was_killed_before_its_claim_counts_for_nothing(
     bucket: Bucket, line: Proxy
 ) -> None:

@@ -233,10 +233,16 @@ def passed_on(relay: Relay) -> None:
     relay.answer(*relay.passed_on())
 
 
+def assert_a_claim_is_left(bucket: Bucket) -> None:
+    assert "Uploads" not in bucket.client.list_multipart_uploads(Bucket=bucket.name)
+    listed = bucket.client.list_objects_v2(Bucket=bucket.name)["Contents"]
+    assert [item["Key"].partition("-")[0] for item in listed] == ["prefix/.claim", "prefix/offload.json"]
+
+
 REQUESTS = {"begin": 1, "part 1": 2, "part 2": 3, "part 3": 4, "claim": 5, "complete": 7}
 
 
-@pytest.mark.parametrize("failing", REQUESTS)
+@pytest.mark.parametrize("failing", [name for name in REQUESTS if name != "complete"])
 def test_a_refused_request_leaves_nothing(store: S3Store, bucket: Bucket, proxy: Proxy, failing: str) -> None:
     proxy.aim = "/prefix/"
     # The descriptor is read first.
@@ -245,6 +251,37 @@ def test_a_refused_request_leaves_nothing(store: S3Store, bucket: Bucket, proxy:
     with pytest.raises(StorePermissionError):
         store.put("k", DATA)
     assert_nothing_is_left(bucket)
+
+
+def test_a_refused_completion_leaves_a_dead_claim_until_the_next_create(
+    store: S3Store, bucket: Bucket, proxy: Proxy
+) -> None:
+    proxy.aim = "/prefix/"
+    proxy.faults = [*[passed_on] * (1 + REQUESTS["complete"]), (403, "AccessDenied")]
+
+    with pytest.raises(StorePermissionError):
+        store.put("k", DATA)
+    assert_a_claim_is_left(bucket)
+
+    store.put("k", DATA[::-1])
+    assert bucket.read("k") == DATA[::-1]
+    assert_nothing_is_left(bucket, "k")
+
+
+def test_an_upload_with_a_completion_of_unknown_end_is_left_to_the_next_create(
+    store: S3Store, bucket: Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_remote, "LAST_START", 0.0)
+    happen_to_completions(proxy, lambda relay: relay.refuse(500, "InternalError"))
+
+    with pytest.raises(StoreUnavailableError):
+        store.put("k", DATA)
+    assert ABORT not in steps(proxy)
+
+    with pytest.raises(ExistsError):
+        store.put("k", DATA[::-1])
+    assert bucket.read("k") == DATA
+    assert_nothing_is_left(bucket, "k")
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def test_an_older_version_of_a_source_is_marked_and_leads_to_the_newest() -> Non
     page = visitor(store).get(path_of("s")).text
 
     assert ["older version" in row(page, ref) for ref in (*versions, other)] == [True, True, False, False]
+    assert f'<a href="{path_of("s", versions[-1])}">newest version</a>' in page
     assert path_of("s", versions[-1]) in page.partition(path_of("s", versions[0]))[2].partition("</tr>")[0]
 
 

@@ -523,6 +523,34 @@ def test_a_name_that_does_not_fit_is_shortened_in_the_middle_and_whole_in_a_pipe
     assert "…" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("width", [80, 60])
+@pytest.mark.parametrize("differs", range(0, 60, 4))
+def test_two_names_that_differ_anywhere_are_not_shown_alike(
+    width: int, differs: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "out", Console(width=width, force_terminal=True, color_system=None))
+    name = "an-agent-of-a-project-in-a-folder-with-a-long-name-and-a-number-9"
+    names = [f"{name[:differs]}{letter}{name[differs:]}" for letter in "xyz"]
+
+    terminal.print_table([{**row, "session": each} for row, each in zip(ROWS, names, strict=False)])
+
+    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert len(set(shown)) == len(shown) == len(names)
+
+
+def test_names_that_cannot_be_told_apart_when_shortened_are_shown_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "out", Console(width=60, force_terminal=True, color_system=None))
+    names = [f"session-{a}{'-' * 40}{b}{'-' * 40}end" for a in "12" for b in "12"]
+
+    terminal.print_table([{**row, "session": each} for row, each in zip(ROWS, names, strict=False)])
+
+    lines = capsys.readouterr().out.splitlines()[1:]
+    shown = "".join(line.split()[0] for line in lines)
+    assert all(name in shown for name in names)
+
+
 @pytest.mark.parametrize(
     ("passed", "said"),
     [

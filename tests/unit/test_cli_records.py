@@ -60,10 +60,20 @@ def test_a_beginning_of_several_ids_lists_them_with_their_sessions(run: Run, sto
     assert run("show", ref[:3], "--store", store, "--session", "t").returncode == 0
 
 
-@pytest.mark.parametrize("command", ["rm", "pin", "unpin", "share", "revoke"])
+def test_share_and_revoke_find_a_record_by_the_beginning_of_its_id(run: Run, store: Path) -> None:
+    ref = refs(store, "s")[0]
+    place = ("--session", "s", "--to", "u", "--store", store)
+
+    assert f"id {ref}," in run("share", ref[:6], *place).stdout
+    assert refs(store, "u") == [ref]
+    assert f"no longer shared: id {ref}," in run("revoke", ref[:6], *place).stdout
+    assert refs(store, "u") == []
+
+
+@pytest.mark.parametrize("command", ["rm", "pin", "unpin"])
 def test_a_change_of_a_record_needs_its_whole_id(run: Run, store: Path, command: str) -> None:
     ref = refs(store, "s")[0]
-    more = ["--yes"] if command == "rm" else ["--to", "u"] if command in ("share", "revoke") else []
+    more = ["--yes"] if command == "rm" else []
     done = run(command, ref[:8], "--session", "s", "--store", store, *more)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"offload: '{ref[:8]}' is only the beginning of {ref}: write the whole id\n"

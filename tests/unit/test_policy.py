@@ -359,6 +359,7 @@ DURATIONS = [
     ("15m", 900),
     (" 2 h ", 7200),
     ("7d", 604_800),
+    ("90", 90),
     (timedelta(minutes=1, milliseconds=900), 60),
 ]
 

@@ -8,7 +8,10 @@ import itertools
 import os
 import random
 import tarfile
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +38,7 @@ from offload.layout import sidecar_key
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload.transfer import copy, export, import_, share
 from offload.transfer._archive import TarStore
-from offload.wrappers import WrapperStore
+from offload.wrappers import EncryptingStore, WrapperStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
 
@@ -834,3 +837,89 @@ def test_an_offloader_may_fork_its_session_before_anything_is_stored_in_it() -> 
     off = opened(MemoryStore()).fork("t")
 
     assert (off.session, off.records()) == ("t", [])
+
+
+# Times
+
+
+class Undated:
+    """A store that cannot set times, as S3 cannot."""
+
+    def __init__(self):
+        self._inner = MemoryStore()
+        self.url, self.is_shared, self.has_atomic_create, self.durability = "x://", False, True, "memory"
+        self.put, self.get, self.keys, self.delete = (
+            getattr(self._inner, verb) for verb in ("put", "get", "keys", "delete")
+        )
+
+
+def dated(store, ages, ttl=None):
+    """Store a version of one file for each age in seconds; return their ids, the oldest first."""
+    policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1, ttl=ttl)}, min_saving=0)
+    refs: list[str] = []
+    for number, age in enumerate(ages):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("time.time", partial(float, time.time() - age))
+            off = Offloader(store, session="s", policy=policy)
+            off.offload_text(f"version {number}\n" * 900, tool_name="Read", tool_use_id=f"t{number}")
+        [new] = {info.ref for info in off.records()} - set(refs)
+        refs.append(new)
+    return refs
+
+
+TARGETS: dict[str, Callable[[Path], Any]] = {
+    "memory": lambda _: MemoryStore(),
+    "local": lambda folder: LocalStore(str(folder / "target")),
+    "encrypted": lambda folder: EncryptingStore(LocalStore(str(folder / "target")), b"k" * 32),
+    "undated": lambda _: Undated(),
+}
+
+
+@pytest.mark.parametrize("ages", [(4000, 3000, 2000, 1000), (4e6, 3000, 2999.9, 2999.8)])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("way", ["copy", "copy of a copy", "other name", "archive"])
+def test_a_copy_is_listed_in_the_order_and_with_the_times_of_the_original(way, target, ages, tmp_path):
+    source, store = MemoryStore(), TARGETS[target](tmp_path)
+    refs = dated(source, ages)
+    if way == "archive":
+        export(source, "s", tmp_path / "s.tar")
+        import_(store, tmp_path / "s.tar", name="t")
+    elif way == "copy of a copy":
+        copy(source, store, "s")
+        copy(store, store, "s", name="t")
+    else:
+        copy(source, store, "s", name="t" if way == "other name" else "s")
+    name = "s" if way == "copy" else "t"
+
+    infos = opened(store, name).records()
+
+    assert [info.ref for info in sorted(infos, key=lambda info: info.created_at)] == refs
+    listed = opened(store, name).tools.list()
+    assert sorted(refs, key=listed.index) == refs[::-1]
+    for info, age in zip(sorted(infos, key=lambda info: info.created_at), ages, strict=True):
+        assert time.time() - age - 60 < info.created_at < time.time() - age + 1
+    assert list(opened(store, name).verify()) == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_time_to_live_counts_from_the_creation_of_the_original(target, tmp_path):
+    source, store = MemoryStore(), TARGETS[target](tmp_path)
+    dated(source, [4000, 1000], ttl=3600)
+
+    copy(source, store, "s")
+
+    old, new = sorted(opened(store).records(), key=lambda info: info.created_at)
+    assert (old.is_expired, new.is_expired) == (True, False)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_copying_old_records_again_reads_nothing(target, tmp_path):
+    source, store = MemoryStore(), TARGETS[target](tmp_path)
+    dated(source, [4000, 1000])
+    copy(source, store, "s")
+    reads = FaultyStore(source, nth=10**6, verb="get")
+
+    report = copy(reads, store, "s")
+
+    assert (len(report.copied), len(report.already_there)) == (0, 2)
+    assert reads.operations == 0

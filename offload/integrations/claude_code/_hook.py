@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from offload.config import Settings
 from offload.errors import ConfigError, StoreError
@@ -64,7 +63,7 @@ def offloader_for(settings: Settings, session: str, readers: int | None = None) 
 
 def check_lasting(store: OffloadStore) -> None:
     """Raise `ConfigError` for a store that ends with its process: a resumed conversation needs its items."""
-    if urlsplit(store.url).scheme == "memory":
+    if store.url.startswith("memory://"):
         raise ConfigError(
             f"{store.url} is lost when its process ends; set OFFLOAD_STORE to a folder or the URL of a store"
         )

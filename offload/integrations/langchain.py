@@ -84,8 +84,8 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
     streams a second update of its model node.
 
     Arguments and errors are those of `Offloader`. Without `session`, the thread id is the session name. A run
-    without a thread has a new session, named `offload_session` in its state; all agents that run in one graph,
-    or in the tools of an agent, share it. `tools` are the retrieval tools.
+    without a thread has a new session, named `offload_session` in its state; all agents that run in one graph
+    or in tools share it. `tools` are the retrieval tools.
     """
 
     state_schema = _State

@@ -594,7 +594,7 @@ def as_function(agent):
 
 
 def run_graph(node, first, second):
-    """Run a graph without a thread whose second agent reads what the first got; return its state and input."""
+    """Run a graph whose second agent reads what the first got; return its state and that agent's script."""
     script = Script([scenario.search, scenario.read, scenario.end])
     asking = create_agent(scripted(Script([scenario.ask(), scenario.end])), [tool()], middleware=[first])
     reading = create_agent(scripted(script), [tool()], middleware=[second])

@@ -51,7 +51,7 @@ def header() -> str:
 
 
 def told(installed: str, newest: str | None, refusal: str) -> str:
-    """Return how an installed release compares with the newest one, which uv may have refused with a reason."""
+    """Return how an installed release compares with the newest; `refusal` is why uv does not install that."""
     if newest is None:
         return f"{installed} (the index cannot be asked)"
     if installed == newest:

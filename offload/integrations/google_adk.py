@@ -95,7 +95,7 @@ class AdkOffloadPlugin(BasePlugin):
         return await self._placed(invocation_context, user_message)
 
     async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> None:  # noqa: ARG002 # the framework's signature
-        """Note who calls an agent that is a tool."""
+        """Note the caller of an agent that is a tool."""
         if isinstance(tool, AgentTool):
             context = tool_context._invocation_context  # noqa: SLF001 # AgentTool reads it too
             _call.set(_Call(self._name_of(context.session), context.session_service))

@@ -371,7 +371,11 @@ def test_an_agent_that_a_called_agent_calls_shares_the_session_of_the_first(stor
 @CALLS_AGENT
 def test_a_run_that_follows_a_failed_call_of_an_agent_has_its_own_session(store):
     plugin = AdkOffloadPlugin(store)
-    failing = Script([lambda _: 1 / 0])  # type: ignore[arg-type,return-value]
+
+    def fail(_: Any) -> str:
+        raise RuntimeError("the model is away")
+
+    failing = Script([fail])
     helper = AgentTool(LlmAgent(name="helper", description="H.", model=scripted(failing), tools=[]))
     first = Running(Script([ask_helper(), scenario.end]), plugin, helper)
     second = Running(Script([scenario.ask(), scenario.end]), plugin, user="bob")

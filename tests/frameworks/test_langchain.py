@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import NotRequired
 
 import pytest
 from frameworks import scenario
@@ -578,7 +577,7 @@ def test_a_run_without_a_thread_has_a_session_of_its_own(store, run, config):
 class Team(MessagesState):
     """A state that shows the session of its run."""
 
-    offload_session: NotRequired[str]
+    offload_session: str
 
 
 def as_subgraph(agent):

@@ -81,7 +81,7 @@ def test_an_agent_that_a_tool_runs_and_its_caller_read_each_others_items(store, 
     helper = agent(inner, OffloadCapability(store, **options), query)
 
     async def delegate(request: str) -> str:
-        return (await helper.run(request)).output
+        return str((await helper.run(request)).output)
 
     outer = Script(
         [

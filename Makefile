@@ -44,6 +44,7 @@ test-integration-%: .venv-frameworks/%/.made
 	$(PYTHON) -m venv $(@D)
 	$(BIN)/uv pip install --quiet --python $(@D)/bin/python -e . --group integration-$* || \
 		{ $(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1" && $(@D)/bin/python -m pip install --quiet -e . --group integration-$*; }
+	if test -x $(BIN)/uv && grep -q '"$*"' tests/frameworks/releases.py; then $(@D)/bin/python tests/frameworks/releases.py $*; fi
 	@touch $@
 
 # Azure's emulator is a program of Node: without npm its tests are skipped.

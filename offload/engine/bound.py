@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from offload.engine.results import HistoryMode
-from offload.engine.watching import look
+from offload.engine.watching import is_same, look
 from offload.errors import OffloadError
 from offload.messages import content_digest
 from offload.policy import HistoryRule, binds_thinking
@@ -35,14 +35,15 @@ class BoundThinking:
         self.at: list[int] = []
         self.unremoved: int | None = None
         self.keys_checked = 0
-        # How many messages the turn kept; the parts of the others, and how they looked.
+        # How many messages the turn kept; the parts of the others, how they looked, and how they were sent.
         self._kept = 0
         self._dropped: list[MessageState] = []
         self._seen: Sequence[Any] = ()
+        self._sent: Sequence[Any] = ()
 
-    def drop(self, kept: int, seen: Sequence[Any]) -> None:
-        """Note that a turn replaces all messages but the first `kept`, and how these looked."""
-        self._kept, self._dropped, self._seen = kept, self._states[kept:], seen
+    def drop(self, kept: int, seen: Sequence[Any], sent: Sequence[Any]) -> None:
+        """Note that a turn replaces all messages but the first `kept`, how these looked, and how as sent."""
+        self._kept, self._dropped, self._seen, self._sent = kept, self._states[kept:], seen, sent
 
     def add(self, state: MessageState) -> None:
         """Note a message, before its history has it."""
@@ -74,8 +75,9 @@ class BoundThinking:
         ]
         if not bound:
             return None
-        first = next((at for at in range(kept, len(states)) if self._is_edited(at)), len(states))
-        return first if bound[-1] >= first else None
+        places = range(kept, min(len(states), kept + len(dropped)))
+        first = next((at for at in places if self._is_edited(at)), None)
+        return first if first is not None and bound[-1] >= first else None
 
     def _answers_dropped(self, index: int) -> bool:
         """Return whether a new message is the reply to the messages of the last turn, edited since.
@@ -86,19 +88,25 @@ class BoundThinking:
         length = self._kept + len(self._dropped)
         if index == length and self._kept * 2 >= length:
             return True
-        return index > self._kept and _content(self._messages[index - 1]) == _content(self._seen[-1])
+        return index > self._kept and self._is_known(self._messages[index - 1], -1)
 
     def _is_edited(self, index: int) -> bool:
         """Return whether the model reads another message than before at the place of a dropped one."""
         place = index - self._kept
-        if place >= len(self._dropped):
-            return True
         old, new = self._dropped[place], self._states[index]
         # Thinking may be left out from the first on, not between other thinking.
-        is_gap = [t.key for t in old.thinking] != [t.key for t in new.thinking]
+        is_left_out = old.left_out is not None and not new.thinking
+        is_gap = not is_left_out and [t.key for t in old.thinking] != [t.key for t in new.thinking]
         if is_gap and bool(self.at) and self.at[0] < index:
             return True
-        return bool(_content(self._seen[place]) != _content(self._messages[index]))
+        return not self._is_known(self._messages[index], place)
+
+    def _is_known(self, message: Any, place: int) -> bool:
+        """Return whether a message is a dropped one, as the caller had it or as the caller received it."""
+        return any(
+            is_same(old, message) or _content(old) == _content(message)
+            for old in (self._seen[place], self._sent[place])
+        )
 
 
 def _content(message: Any) -> Any:

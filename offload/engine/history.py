@@ -214,7 +214,7 @@ class History:
         """
         kept = self._first_edited(messages, self._common(messages))
         self._kept, self._dropped = kept, self._output[kept:]
-        self.thinking.drop(kept, self._seen[kept:])
+        self.thinking.drop(kept, self._seen[kept:], self._output_seen[kept:])
         if kept < len(self.states):
             self._truncate(kept)
         return kept

@@ -47,11 +47,12 @@ def edited(seen: Sequence[Any], messages: Sequence[Any], part: slice[int, int]) 
         if before == now:
             return
     for index, (snapshot, message) in enumerate(zip(before, now, strict=True), part.start):
-        if not _is_same(snapshot, message):
+        if not is_same(snapshot, message):
             yield index
 
 
-def _is_same(seen: Any, message: Any) -> bool:
+def is_same(seen: Any, message: Any) -> bool:
+    """Return whether `message` looks as it did when `look` returned `seen`."""
     try:
         # A message of plain values equals its snapshot, so it need not be copied.
         return bool(seen is message or seen == message or seen == look(message))

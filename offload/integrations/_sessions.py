@@ -51,6 +51,8 @@ class Sessions:
 
     def named(self, name: str | None, messages: str = "") -> Offloader:
         """Return the offloader of the conversation `name`, one for each name of a list of `messages`."""
+        if self.session is not None and messages:
+            return self._named(self.session, messages)
         return self.own if name is None or self.session is not None else self._named(name, messages)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Unpack
 
@@ -10,8 +12,9 @@ from offload.errors import ExistsError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._sessions import Sessions, is_error, model_named
 from offload.layout import FILE, encode_part
+from offload.locks import Recent
 from offload.offloader import Offloader
-from offload.options import StoreArguments
+from offload.options import SessionArguments
 from offload.registry import open_store
 from offload.threads import in_thread
 
@@ -22,6 +25,7 @@ with needs_extra("google-adk"):
     from google.adk.flows.llm_flows.functions import AF_FUNCTION_CALL_ID_PREFIX
     from google.adk.plugins.base_plugin import BasePlugin
     from google.adk.tools import BaseTool
+    from google.adk.tools.agent_tool import AgentTool
     from google.genai import types
     from pydantic import BaseModel
 
@@ -38,54 +42,138 @@ _ABSENT = (
 __all__ = ["AdkOffloadPlugin", "OffloadArtifactService"]
 
 
+# Sessions of agents that are tools, known at once.
+_CALLED = 16_384
+# Calls that ADK makes itself, whose results its code reads.
+_OWN_CALLS = "adk_request_"
+
+
+@dataclass(eq=False)
+class _Call:
+    """A call of an agent that is a tool: the session of the caller, and its session service."""
+
+    session: str
+    service: Any
+    is_running: bool = True
+
+
+_call: ContextVar[_Call | None] = ContextVar("offload_adk_call", default=None)
+
+
 class AdkOffloadPlugin(BasePlugin):
     """Offloads the contents of an app's sessions, each into its own `offload` session.
 
-    A placeholder replaces a tool result in its event before the session appends it. All other placeholders
-    are only in the model's request; the events keep the original. A result that ends a turn
-    (`skip_summarization`) is for the user and is kept.
+    A placeholder replaces a tool result in its event before the session appends it, also one that the host
+    sends for a long-running tool. All other placeholders are only in the model's request; the events keep the
+    original. A result that ends a turn (`skip_summarization`) is for the user and is kept.
     `offloader(session).restore([event.content for event in session.events])` restores the originals.
 
-    Arguments and errors are those of `Offloader` without `session`.
+    Arguments and errors are those of `Offloader`. Without `session`, each ADK session has its own, which
+    agents that are tools (`AgentTool`) share with the agent that calls them.
     """
 
-    def __init__(self, store: Any = None, **options: Unpack[StoreArguments]) -> None:
+    def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
         super().__init__(name="offload")
         self._sessions = Sessions(store, **options)
         self._prompt = self._sessions.own.prompt()
         self._tools = [
             _RetrievalTool(each, self.offloader) for each in self._sessions.own.tools.definitions()
         ]
+        # By the session of an agent that is a tool, the session of the agent that calls it.
+        self._callers: Recent[str, str] = Recent(_CALLED)
 
     def offloader(self, session: Any) -> Offloader:
         """Return the `Offloader` of an ADK session, by its app, user and id."""
         return self._named(session, "events")
 
+    async def on_user_message_callback(self, *, invocation_context: Any, user_message: Any) -> Any:
+        """Offload the results that the host sends for long-running tools."""
+        self._note_caller(invocation_context)
+        responses = [part.function_response for part in user_message.parts or () if part.function_response]
+        if not responses or any((each.name or "").startswith(_OWN_CALLS) for each in responses):
+            return None
+        return await self._placed(invocation_context, user_message)
+
+    async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> None:  # noqa: ARG002 # the framework's signature
+        """Note the caller of an agent that is a tool."""
+        if isinstance(tool, AgentTool):
+            context = tool_context._invocation_context  # noqa: SLF001 # AgentTool reads it too
+            _call.set(_Call(self._name_of(context.session), context.session_service))
+
+    async def after_tool_callback(
+        self,
+        *,
+        tool: Any,
+        tool_args: Any,  # noqa: ARG002 # the framework's signature
+        tool_context: Any,  # noqa: ARG002
+        result: Any,  # noqa: ARG002
+    ) -> None:
+        """Note that a call ended."""
+        _end_call(tool)
+
+    async def on_tool_error_callback(
+        self,
+        *,
+        tool: Any,
+        tool_args: Any,  # noqa: ARG002 # the framework's signature
+        tool_context: Any,  # noqa: ARG002
+        error: Exception,  # noqa: ARG002
+    ) -> None:
+        """Note that a call failed."""
+        _end_call(tool)
+
     async def on_event_callback(self, *, invocation_context: Any, event: Any) -> None:
         """Offload the tool results of an event before the session appends it, and report a reply's usage."""
         if event.usage_metadata and not event.partial:
-            self._named(invocation_context.session, "request").report_usage(event)
-        if not event.get_function_responses() or event.is_final_response():
-            return
-        session = invocation_context.session
-        before = [each.content for each in session.events if each.content]
-        sent = [_as_sent(content) for content in (*before, event.content)]
-        offloader, agent = self.offloader(session), invocation_context.agent
-        model = getattr(getattr(agent, "canonical_model", None), "model", None)
-        out = await offloader.aoffload(sent, model=model_named(offloader, model))
-        event.content = _with_ids(event.content, out.messages[-1])
+            self._of_request(invocation_context.session).report_usage(event)
+        if event.get_function_responses() and not event.is_final_response():
+            event.content = await self._placed(invocation_context, event.content)
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
         """Offload the contents of a request, and add the retrieval tools and instructions."""
-        offloader = self._named(callback_context.session, "request")
+        offloader = self._of_request(callback_context.session)
         model = model_named(offloader, llm_request.model)
         out = await offloader.aoffload(llm_request.contents, model=model)
         llm_request.contents = out.messages
         llm_request.append_tools(self._tools)
         llm_request.append_instructions([self._prompt])
 
+    async def _placed(self, context: Any, content: types.Content) -> types.Content:
+        """Return a content with placeholders, as the next one of the session's events."""
+        before = [each.content for each in context.session.events if each.content]
+        sent = [_as_sent(each) for each in (*before, content)]
+        offloader = self.offloader(context.session)
+        model = getattr(getattr(context.agent, "canonical_model", None), "model", None)
+        out = await offloader.aoffload(sent, model=model_named(offloader, model))
+        return _with_ids(content, out.messages[-1])
+
+    def _note_caller(self, context: Any) -> None:
+        """Note the caller of an agent that is a tool, whose session is a new one in a service of its own."""
+        call = _call.get()
+        if call is not None and call.is_running and call.service is not context.session_service:
+            self._callers.put(_space_of_session(context.session), call.session)
+            call.is_running = False
+
+    def _of_request(self, session: Any) -> Offloader:
+        return self._named(session, "request")
+
     def _named(self, session: Any, messages: str) -> Offloader:
-        return self._sessions.named(_space(session.app_name, session.user_id, session.id), messages)
+        # An agent that is a tool has messages of its own.
+        return self._sessions.named(self._name_of(session), f"{messages} {session.id}")
+
+    def _name_of(self, session: Any) -> str:
+        space = _space_of_session(session)
+        return self._callers.get(space) or space
+
+
+def _end_call(tool: Any) -> None:
+    call = _call.get()
+    if call is not None and isinstance(tool, AgentTool):
+        call.is_running = False
+
+
+def _space_of_session(session: Any) -> str:
+    return _space(session.app_name, session.user_id, session.id)
 
 
 def _as_sent(content: types.Content) -> types.Content:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated, Any, NotRequired, Unpack
 from uuid import UUID
 
@@ -13,10 +13,14 @@ from offload.errors import OffloadError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions, found
 from offload.integrations._sessions import OPEN, Sessions, is_error
 from offload.layout import VALUE
+from offload.locks import Lock
 from offload.offloader import Offloader
 from offload.options import SessionArguments
 from offload.session import new_name
 from offload.threads import in_thread
+
+# Names of runs without a thread that are known at once; a run beyond these would get a second one.
+_RUNS = 16_384
 
 with needs_extra("langchain"):
     from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
@@ -36,6 +40,26 @@ def thread_id() -> str | None:
     if isinstance(thread, UUID):
         return str(thread)
     return thread if isinstance(thread, str) and thread else None
+
+
+_naming = Lock()
+
+
+@lru_cache(_RUNS)
+def _name_of(_control: Any) -> str:
+    return new_name()
+
+
+def _run_name(runtime: Any) -> str:
+    """Return the session name of a run without a thread: that of the whole run, with all agents in it.
+
+    A graph gives its control to the graphs and agents that run in it.
+    """
+    control = getattr(runtime, "control", None)
+    if control is None:
+        return new_name()
+    with _naming:  # nodes run in several threads
+        return _name_of(control)
 
 
 def _first(name: str | None, other: str | None) -> str | None:
@@ -60,7 +84,8 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
     streams a second update of its model node.
 
     Arguments and errors are those of `Offloader`. Without `session`, the thread id is the session name. A run
-    without a thread has a new session, named `offload_session` in its state. `tools` are the retrieval tools.
+    without a thread has a new session, named `offload_session` in its state; all agents that run in one graph
+    or in tools share it. `tools` are the retrieval tools.
     """
 
     state_schema = _State
@@ -90,11 +115,11 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         """
         return self._threads.named(thread)
 
-    def before_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002 # the framework's signature
-        """Name the session of a run without a thread."""
+    def before_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """Name the session of a run without a thread, as the run's other agents do."""
         if self._threads.session is not None or thread_id() or state.get("offload_session"):
             return None
-        return {"offload_session": new_name()}
+        return {"offload_session": _run_name(runtime)}
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Run a tool and offload its result, unless the result is for the user.

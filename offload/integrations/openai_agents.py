@@ -31,7 +31,7 @@ class OffloadRuns:
     """Offloads the model input of a program's agents, with one session per conversation.
 
     The items of a run's result are the originals. A result that the SDK sends as Python, `str` of a dict, a
-    model or a dataclass, is stored as JSON.
+    model or a dataclass, is stored as JSON, which `restore` returns.
 
     Arguments and errors are those of `Offloader` without `session`. Every agent of a run needs the retrieval
     tools, `tools`: the input of an agent without them is not offloaded.

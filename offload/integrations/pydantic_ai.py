@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from pydantic import TypeAdapter
 
@@ -33,6 +34,16 @@ _THINKING = TypeAdapter(sdk.ThinkingPart)
 __all__ = ["OffloadCapability", "OffloadOverflowStore"]
 
 
+class _Caller(NamedTuple):
+    """The run whose tool runs: its conversation, and the outermost run."""
+
+    conversation: str | None
+    outermost: str | None
+
+
+_caller: ContextVar[_Caller | None] = ContextVar("offload_pydantic_ai_caller", default=None)
+
+
 class OffloadCapability(AbstractCapability[Any]):
     """Offloads the messages of an agent, with one session per conversation.
 
@@ -41,7 +52,8 @@ class OffloadCapability(AbstractCapability[Any]):
     that the framework reads: results of tools with a kind, native tools and system prompts.
 
     Arguments and errors are those of `Offloader`. Without `session`, the `conversation_id`, which messages
-    carry from run to run, is the session name.
+    carry from run to run, is the session name. An agent that a tool runs continues the conversation of the
+    tool's run, unless it is given another one.
     """
 
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
@@ -81,6 +93,29 @@ class OffloadCapability(AbstractCapability[Any]):
             ]
         )
 
+    def get_default_conversation_id(self, run_id: str) -> str | None:  # noqa: ARG002 # the framework's signature
+        """Return the conversation of the run whose tool starts this one, or None."""
+        caller = _caller.get()
+        return None if caller is None else caller.conversation
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: Any,  # noqa: ARG002 # the framework's signature
+        tool_def: Any,  # noqa: ARG002
+        args: Any,
+        handler: Any,
+    ) -> Any:
+        """Run a tool; an agent that it runs continues the conversation."""
+        outer = _caller.get()
+        outermost = ctx.run_id if outer is None else outer.outermost
+        token = _caller.set(_Caller(ctx.conversation_id, outermost))
+        try:
+            return await handler(args)
+        finally:
+            _caller.reset(token)
+
     async def before_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
         """Offload the messages of the request, and replace changed ones in the run's history too."""
         before = request_context.messages
@@ -88,7 +123,7 @@ class OffloadCapability(AbstractCapability[Any]):
             (message for message in reversed(before) if isinstance(message, sdk.ModelResponse)), None
         )
         if reply is not None:
-            self.offloader(ctx.conversation_id).report_usage(reply)
+            self._of_run(ctx).report_usage(reply)
         model = request_context.model.model_name
         request_context.messages = await self._offloaded(ctx, before, ctx.messages, model)
         return request_context
@@ -109,7 +144,7 @@ class OffloadCapability(AbstractCapability[Any]):
     ) -> list[sdk.ModelMessage]:
         """Return messages with placeholders, which replace them in the run's history too."""
         converted = [_blocks_of(message) for message in before]
-        out = await self.offloader(ctx.conversation_id).aoffload(converted, model=model)
+        out = await self._of_run(ctx).aoffload(converted, model=model)
         after = list(map(_message_of, before, converted, out.messages))
         changed = {id(old): new for old, new in zip(before, after, strict=True) if new is not old}
         if changed:
@@ -118,7 +153,14 @@ class OffloadCapability(AbstractCapability[Any]):
 
     # Positional only: a model may send arguments named `self` or `ctx`.
     async def _answer(self, name: str, ctx: RunContext[Any], /, **arguments: Any) -> str:
-        return await in_thread(self.offloader(ctx.conversation_id).tools.call, name, arguments)
+        return await in_thread(self._of_run(ctx).tools.call, name, arguments)
+
+    def _of_run(self, ctx: RunContext[Any]) -> Offloader:
+        """Return the `Offloader` of a run; an agent that a tool runs has messages of its own."""
+        caller = _caller.get()
+        is_outermost = caller is None or caller.outermost == ctx.run_id
+        agent = "" if is_outermost else f"agent {ctx.agent and ctx.agent.name}"
+        return self._conversations.named(ctx.conversation_id, agent)
 
 
 def _blocks_of(message: sdk.ModelMessage) -> dict[str, Any]:

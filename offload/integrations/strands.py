@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from copy import copy
 from typing import Any, Self, TypeVar, Unpack
 from weakref import WeakKeyDictionary
@@ -23,6 +24,8 @@ with needs_extra("strands"):
         AfterInvocationEvent,
         AfterToolCallEvent,
         AfterToolsEvent,
+        BeforeInvocationEvent,
+        BeforeToolCallEvent,
         MultiAgentInitializedEvent,
     )
     from strands.middleware import InvokeModelStage
@@ -55,7 +58,8 @@ class StrandsOffloadPlugin(Plugin, MultiAgentPlugin):
 
     Arguments and errors are those of `Offloader`. Without `session`, an agent has the session of its session
     manager, or a new session without one: `offloader(agent).session`. The agents of a swarm or graph that has
-    this plugin too share the session of its session manager, or a new one.
+    this plugin too share the session of its session manager, or a new one. An agent without a session manager
+    that a tool of another agent runs has the session of that agent from then on.
     """
 
     name = "offload"
@@ -77,10 +81,12 @@ class StrandsOffloadPlugin(Plugin, MultiAgentPlugin):
         Raises `ConfigError` if the session manager's id is not a valid session name.
         """
         name = self._name_of(agent._session_manager)  # noqa: SLF001 # agent.session_id may be a temporary id
-        conversation = self._conversations[agent] = _Conversation(self._sessions.open(session=name))
+        conversation = self._conversations[agent] = _Conversation(self._sessions, name)
         tools = conversation.offloader.tools.definitions()
         agent.tool_registry.process_tools([_tool(conversation, each) for each in tools])
-        agent.add_hook(conversation.note_call, AfterToolCallEvent)
+        agent.add_hook(conversation.join_caller, BeforeInvocationEvent)
+        agent.add_hook(conversation.begin_call, BeforeToolCallEvent)
+        agent.add_hook(conversation.end_call, AfterToolCallEvent)
         agent.add_hook(conversation.offload_results, AfterToolsEvent)
         agent.add_hook(conversation.offload_pending, AfterInvocationEvent)
         agent.add_middleware(InvokeModelStage.Input, conversation.prepared)
@@ -95,12 +101,13 @@ class StrandsOffloadPlugin(Plugin, MultiAgentPlugin):
 
     def _share_session(self, event: MultiAgentInitializedEvent) -> None:
         manager = getattr(event.source, "session_manager", None)
-        name = self._name_of(manager) or new_name()
+        given = self._name_of(manager)
+        name = given or new_name()
         agents = [agent for agent in _agents_of(event.source) if agent in self._conversations]
         if not agents:
             raise ConfigError("no agent of the swarm or graph has this plugin; pass it in plugins=[…]")
         for agent in agents:
-            self._conversations[agent].offloader = self._sessions.open(session=name)
+            self._conversations[agent].move(name, is_given=given is not None)
 
     def _name_of(self, manager: Any) -> str | None:
         return self._sessions.session or getattr(manager, "session_id", None)
@@ -115,16 +122,57 @@ def _agents_of(executor: Any) -> Iterator[Any]:
         yield from _agents_of(node.executor)
 
 
-class _Conversation:
-    """The messages of one agent, and the calls whose results are kept."""
+class _Call:
+    """A call of a tool, which may run other agents."""
 
-    def __init__(self, offloader: Offloader) -> None:
-        self.offloader = offloader
+    def __init__(self, caller: _Conversation, outer: _Call | None) -> None:
+        self.caller = caller
+        self.outer = outer
+        self.is_running = True
+
+
+_call: ContextVar[_Call | None] = ContextVar("offload_strands_call", default=None)
+
+
+class _Conversation:
+    """The messages of one agent, and the calls whose results are kept.
+
+    Args:
+        sessions: the sessions of its plugin.
+        name: the session that the host gives it; None for a new one.
+    """
+
+    def __init__(self, sessions: Sessions, name: str | None) -> None:
+        self._sessions = sessions
+        self._is_given = name is not None
+        self.offloader = sessions.open(session=name)
         self._kept: set[str] = set()
         self._is_scanned = False
 
-    def note_call(self, event: AfterToolCallEvent) -> None:
-        """Keep the result of a call to a delegate agent, which is the answer to the user."""
+    def move(self, name: str, *, is_given: bool) -> None:
+        """Continue in the session `name`; `is_given` by the host, it is final."""
+        self._is_given = is_given
+        self.offloader = self._sessions.open(session=name)
+
+    def join_caller(self, _event: BeforeInvocationEvent) -> None:
+        """Continue in the session of the agent whose tool runs this one, unless the host gave it one."""
+        call = _call.get()
+        if call is None or not call.is_running or self._is_given:
+            return
+        name = call.caller.offloader.session
+        if name != self.offloader.session:
+            self.move(name, is_given=False)
+
+    def begin_call(self, _event: BeforeToolCallEvent) -> None:
+        """Note that a tool of this agent runs."""
+        _call.set(_Call(self, _call.get()))
+
+    def end_call(self, event: AfterToolCallEvent) -> None:
+        """Note the end of a call; keep the result of a delegate agent, which is the answer to the user."""
+        call = _call.get()
+        if call is not None and call.caller is self:
+            call.is_running = False
+            _call.set(call.outer)
         if getattr(event.selected_tool, "delegate", False):
             self._kept.add(event.tool_use["toolUseId"])
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from frameworks import releases
 
 from offload_backends.memory import MemoryStore
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(releases.header())  # a quiet run has no header
 
 
 @pytest.fixture

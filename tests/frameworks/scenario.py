@@ -30,6 +30,7 @@ NEEDLE_LINE = 1271
 QUESTION = "How did the sales go?"
 ANSWER = "They went well."
 
+_TOLD = re.compile(r"^Look into ([a-z]{10,20})\.$", re.MULTILINE)
 _REF = re.compile(r"^\[Offloaded: .* id ([a-z]{10,20})\]$", re.MULTILINE)
 
 
@@ -111,6 +112,18 @@ def read(texts: Sequence[str]) -> Call:
     """The model reads the line around the needle."""
     lines = {"start_line": NEEDLE_LINE - 1, "end_line": NEEDLE_LINE + 1}
     return Call("context_read", {"id": refs(texts)[-1], **lines}, "call_read")
+
+
+def tell(texts: Sequence[str]) -> str:
+    """The model names the last id that it saw to another agent."""
+    named = [ref for text in texts for ref in (*_REF.findall(text), *_TOLD.findall(text))]
+    return f"Look into {named[-1]}."
+
+
+def search_told(texts: Sequence[str]) -> Call:
+    """The model searches the item that another agent named last."""
+    [*_, ref] = [ref for text in texts for ref in _TOLD.findall(text)]
+    return Call("context_grep", {"pattern": "needle of", "id": ref}, "call_told")
 
 
 def end(_: Sequence[str]) -> str:

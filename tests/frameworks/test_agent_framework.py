@@ -465,6 +465,30 @@ def test_an_agent_that_is_a_tool_has_a_provider_of_its_own(store, has_provider):
     assert outer.seen[1][-1] == ANSWER
 
 
+@pytest.mark.parametrize(
+    ("options", "as_tool"), [({}, {"propagate_session": True}), ({"session": "team"}, {})]
+)
+def test_an_agent_that_is_a_tool_and_its_caller_read_each_others_items(store, options, as_tool):
+    provider = OffloadProvider(store, **options)
+    inner = Script([scenario.search_told, scenario.ask(call="call_1"), scenario.tell])
+    outer = Script(
+        [
+            scenario.ask(),
+            lambda texts: Call("helper", {"task": scenario.tell(texts)}, "call_h"),
+            scenario.search_told,
+            scenario.end,
+        ]
+    )
+    owners = iter(["alice", "bob"])
+    query = tool(returns=lambda: report(next(owners)))
+    helper = Agent(ScriptedClient(inner), name="helper", tools=[query], context_providers=[provider])
+
+    awaited(agent(outer, provider, query, helper.as_tool(**as_tool)), alice())
+
+    assert needle("alice") in inner.seen[1][-1]
+    assert needle("bob") in outer.seen[3][-1]
+
+
 def test_a_long_answer_of_an_agent_that_is_a_tool_is_offloaded(store):
     helper = Agent(ScriptedClient(Script([lambda _: report()])), name="helper")
     outer = Script([lambda _: Call("helper", {"task": "Look."}, "call_0"), scenario.search, scenario.end])

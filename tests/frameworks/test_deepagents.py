@@ -388,8 +388,7 @@ def delegating(script, offloading, *subagents, **options):
         [tool()],
         middleware=[offloading],
         subagents=with_offloading(offloading, subagents),
-        checkpointer=InMemorySaver(),
-        **options,
+        **{"checkpointer": InMemorySaver(), **options},
     )
 
 
@@ -400,29 +399,37 @@ def delegate(to="general-purpose", message="Look."):
 RESEARCHER = {"name": "researcher", "description": "Researches.", "system_prompt": "Be brief."}
 
 
+# With a thread, and without one.
+THREADS = pytest.mark.parametrize("config", [thread(), {}])
+NO_SAVER = {"checkpointer": None}
+
+
+@THREADS
 @pytest.mark.parametrize("run", [run, arun])
 @pytest.mark.parametrize("subagents", [[], [RESEARCHER]])
-def test_a_subagent_offloads_and_its_ids_resolve_for_the_main_agent(store, run, subagents):
+def test_a_subagent_offloads_and_its_ids_resolve_for_the_main_agent(store, run, subagents, config):
     name = subagents[0]["name"] if subagents else "general-purpose"
     found = lambda texts: f"In {scenario.refs(texts)[-1]}."  # noqa: E731 # one turn
     look = lambda texts: Call("context_grep", {"pattern": "needle of", "id": texts[-1][3:13]}, "call_g")  # noqa: E731 # one turn
     script = Script([delegate(name), scenario.ask(), scenario.search, found, look, scenario.end])
     offloading = OffloadMiddleware(store)
 
-    run(delegating(script, offloading, *subagents), thread())
+    state = run(delegating(script, offloading, *subagents, **({} if config else NO_SAVER)), config)
 
     assert scenario.refs(script.seen[2])
     assert needle("alice") in script.seen[3][-1]
     assert needle("alice") in script.seen[5][-1]
-    assert len(offloading.offloader("alice").records()) == 1
+    session = "alice" if config else state["offload_session"]
+    assert len(offloading.offloader(session).records()) == 1
 
 
-def test_a_subagent_reads_an_item_whose_id_the_main_agent_passes(store):
+@THREADS
+def test_a_subagent_reads_an_item_whose_id_the_main_agent_passes(store, config):
     hand_over = lambda texts: delegate(message=f"Look into {scenario.refs(texts)[-1]}.")(texts)  # noqa: E731 # one turn
     look = lambda texts: Call("context_grep", {"pattern": "needle of", "id": texts[0][10:20]}, "call_g")  # noqa: E731 # one turn
     script = Script([scenario.ask(), hand_over, look, scenario.end, scenario.end])
 
-    run(delegating(script, OffloadMiddleware(store)), thread())
+    run(delegating(script, OffloadMiddleware(store), **({} if config else NO_SAVER)), config)
 
     assert needle("alice") in script.seen[3][-1]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ from google.adk.apps import App
 from google.adk.errors.input_validation_error import InputValidationError
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
-from google.adk.tools import FunctionTool, ToolContext
+from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
+from google.adk.tools.agent_tool import AgentTool
 from google.genai import types
 from pydantic import BaseModel
 
@@ -318,6 +320,110 @@ def test_a_failed_retrieval_is_reported_as_an_error(store):
 
     [response] = responses(app.contents())
     assert response.response["error"].startswith("Error: ")
+
+
+def ask_helper(request="Look."):
+    return lambda texts: Call("helper", {"request": request(texts) if callable(request) else request}, "h")
+
+
+# AgentTool itself makes a runner so.
+CALLS_AGENT = pytest.mark.filterwarnings("ignore:The `plugins` argument is deprecated:DeprecationWarning")
+
+
+@CALLS_AGENT
+@RUNS
+@pytest.mark.parametrize("options", [{}, {"session": "team"}])
+def test_an_agent_that_is_a_tool_and_its_caller_read_each_others_items(store, run, options):
+    plugin = AdkOffloadPlugin(store, **options)
+    inner = Script([scenario.search_told, scenario.ask(call="call_1"), scenario.tell])
+    outer = Script([scenario.ask(), ask_helper(scenario.tell), scenario.search_told, scenario.end])
+    owners = iter(["alice", "bob"])
+    query = tool(returns=lambda: report(next(owners)))
+    helper = AgentTool(LlmAgent(name="helper", description="H.", model=scripted(inner), tools=[query]))
+    app = Running(outer, plugin, query, helper)
+
+    run(app)
+
+    assert needle("alice") in inner.seen[1][-1]
+    assert needle("bob") in outer.seen[3][-1]
+    assert len(plugin.offloader(app.session()).records()) == 2
+    assert len(list(store.keys("r/"))) == 2
+
+
+@CALLS_AGENT
+def test_an_agent_that_a_called_agent_calls_shares_the_session_of_the_first(store):
+    plugin = AdkOffloadPlugin(store)
+    innermost = Script([scenario.ask(), scenario.tell])
+    deep = AgentTool(LlmAgent(name="deep", description="D.", model=scripted(innermost), tools=[tool()]))
+    middle = Script(
+        [lambda _: Call("deep", {"request": "Ask."}, "d"), scenario.search_told, scenario.tell, scenario.end]
+    )
+    helper = AgentTool(LlmAgent(name="helper", description="H.", model=scripted(middle), tools=[deep]))
+    outer = Script([ask_helper(), scenario.search_told, scenario.end])
+    app = Running(outer, plugin, helper)
+
+    app.run()
+
+    assert needle("alice") in middle.seen[2][-1]
+    assert needle("alice") in outer.seen[2][-1]
+
+
+@CALLS_AGENT
+def test_a_run_that_follows_a_failed_call_of_an_agent_has_its_own_session(store):
+    plugin = AdkOffloadPlugin(store)
+
+    def fail(_: Any) -> str:
+        raise RuntimeError("the model is away")
+
+    failing = Script([fail])
+    helper = AgentTool(LlmAgent(name="helper", description="H.", model=scripted(failing), tools=[]))
+    first = Running(Script([ask_helper(), scenario.end]), plugin, helper)
+    second = Running(Script([scenario.ask(), scenario.end]), plugin, user="bob")
+
+    async def both():
+        with suppress(Exception):
+            [_ async for _ in first.runner.run_async(**first._asked("Go."))]
+        [_ async for _ in second.runner.run_async(**second._asked("Go."))]
+
+    asyncio.run(both())
+
+    assert plugin.offloader(first.session()).records() == []
+    assert len(plugin.offloader(second.session()).records()) == 1
+
+
+def start(job: str) -> dict[str, str]:
+    """Start a job."""
+    return {"status": "pending", "job": job}
+
+
+def answered(app, name, response):
+    """Send the result of the last call to a long-running tool, as a host does."""
+    [*_, call] = [part.function_call for c in app.contents() for part in c.parts if part.function_call]
+    part = types.Part(
+        function_response=types.FunctionResponse(id=call.id, name=name, response={"result": response})
+    )
+    message = types.Content(role="user", parts=[part])
+    return list(app.runner.run(user_id=app.user, session_id="s", new_message=message))
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_the_result_of_a_long_running_tool_that_the_host_sends_is_offloaded_when_it_arrives(store, has_ids):
+    plugin = AdkOffloadPlugin(store)
+    script = Script(
+        [lambda _: Call("start", {"job": "a"}, "call_s"), scenario.end, scenario.search, scenario.end]
+    )
+    app = Running(script, plugin, LongRunningFunctionTool(start))
+    app.model.has_ids = has_ids
+    app.run()
+
+    answered(app, "start", report())
+
+    kept = app.session().model_dump_json()
+    assert "[Offloaded:" in kept
+    assert "entry 01500" not in kept
+    assert needle("alice") in script.seen[3][-1]
+    restored = plugin.offloader(app.session()).restore(app.contents())
+    assert [each.response for each in responses(restored) if each.name == "start"][-1] == {"result": report()}
 
 
 @pytest.mark.parametrize("name", [None, "", "  "])

@@ -18,6 +18,7 @@ from langchain_core.load import dumpd
 from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command
 
 from offload import OffloadPolicy, StoreUnavailableError
@@ -571,6 +572,81 @@ def test_a_run_without_a_thread_has_a_session_of_its_own(store, run, config):
     assert foreign.seen[1][-1].startswith("Error: ")
     assert foreign.seen[2][-1].startswith("[0 stored")
     assert needle("alice") not in foreign.shown(4)
+
+
+class Team(MessagesState):
+    """A state that shows the session of its run."""
+
+    offload_session: str
+
+
+def as_subgraph(agent):
+    return agent
+
+
+def as_function(agent):
+    def call(state):
+        made = agent.invoke({"messages": state["messages"]})
+        return {name: made[name] for name in ("messages", "offload_session")}
+
+    return call
+
+
+def run_graph(node, first, second):
+    """Run a graph whose second agent reads what the first got; return its state and that agent's script."""
+    script = Script([scenario.search, scenario.read, scenario.end])
+    asking = create_agent(scripted(Script([scenario.ask(), scenario.end])), [tool()], middleware=[first])
+    reading = create_agent(scripted(script), [tool()], middleware=[second])
+    graph = StateGraph(Team)
+    graph.add_node("first", node(asking))
+    graph.add_node("second", node(reading))
+    graph.add_edge(START, "first")
+    graph.add_edge("first", "second")
+    graph.add_edge("second", END)
+    return graph.compile().invoke(ASKED), script
+
+
+@pytest.mark.parametrize("node", [as_subgraph, as_function])
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_an_agent_of_a_graph_without_a_thread_reads_what_an_earlier_one_offloaded(store, node, is_shared):
+    first = OffloadMiddleware(store)
+    second = first if is_shared else OffloadMiddleware(store)
+
+    states = []
+    for _ in range(2):
+        state, script = run_graph(node, first, second)
+        states.append(state)
+        assert needle("alice") in script.shown(3)
+        assert second.offloader(state["offload_session"]).restore(results(state))[0].content == report()
+        assert len(second.offloader(state["offload_session"]).records()) == 1
+
+    assert states[0]["offload_session"] != states[1]["offload_session"]
+
+
+def test_agents_of_a_graph_that_run_at_once_without_a_thread_share_a_session(store):
+    middleware = OffloadMiddleware(store)
+    graph = StateGraph(MessagesState)
+    names = []
+
+    def node(number):
+        made = create_agent(
+            scripted(Script([scenario.ask(call=f"call_{number}"), scenario.end])),
+            [tool(returns=lambda: report(f"agent {number}"))],
+            middleware=[middleware],
+        )
+
+        def call(state):
+            names.append(made.invoke({"messages": state["messages"]})["offload_session"])
+
+        return call
+
+    for number in range(8):
+        graph.add_node(f"n{number}", node(number))
+        graph.add_edge(START, f"n{number}")
+    graph.compile().invoke(ASKED)
+
+    assert len({*names}) == 1
+    assert len(middleware.offloader(names[0]).records()) == 8
 
 
 def test_who_calls_an_agent_cannot_name_the_session_that_it_reads(store):

@@ -71,6 +71,41 @@ def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
     assert seen[1:] == [seen[0]] * 2
 
 
+@WAYS
+@pytest.mark.parametrize("options", [{}, {"session": "team"}])
+def test_an_agent_that_a_tool_runs_and_its_caller_read_each_others_items(store, run, options):
+    capability = OffloadCapability(store, **options)
+    inner = Script([scenario.search_told, scenario.ask(call="call_1"), scenario.tell])
+    owners = iter(["alice", "bob"])
+    query = tool(returns=lambda: report(next(owners)))
+    helper = agent(inner, OffloadCapability(store, **options), query)
+
+    async def delegate(request: str) -> str:
+        return str((await helper.run(request)).output)
+
+    outer = Script(
+        [
+            scenario.ask(),
+            lambda texts: Call("delegate", {"request": scenario.tell(texts)}, "call_d"),
+            scenario.search_told,
+            scenario.end,
+        ]
+    )
+    result = run(agent(outer, capability, query, Tool(delegate)))
+
+    assert needle("alice") in inner.seen[1][-1]
+    assert needle("bob") in outer.seen[3][-1]
+    assert results(capability.restore(result.all_messages()))[0] == report()
+    assert len(list(store.keys("r/"))) == 2
+
+
+def test_a_run_after_one_with_a_tool_has_a_conversation_of_its_own(store):
+    capability = OffloadCapability(store)
+    made = [sync(agent(Script([scenario.ask(), scenario.end]), capability)) for _ in range(2)]
+
+    assert len({result.conversation_id for result in made}) == 2
+
+
 def test_two_conversations_with_one_call_id_read_their_own(store):
     capability = OffloadCapability(store)
     scripts = {}

@@ -281,6 +281,77 @@ def test_a_text_far_longer_than_any_preview_of_strands_is_offloaded_even_if_it_l
     assert len(script.seen[1][-1]) < 5000
 
 
+def as_function(agent):
+    """Return a tool that runs an agent."""
+
+    @function_tool
+    def helper(input: str) -> str:  # noqa: A002 # the name that `as_tool` has
+        """Help."""
+        return str(agent(input))
+
+    return helper
+
+
+def ask_helper(texts):
+    return Call("helper", {"input": scenario.tell(texts)}, f"call_{len(texts)}")
+
+
+@RUNS
+@pytest.mark.parametrize("options", [{}, {"session": "team"}])
+@pytest.mark.parametrize("made", [Agent.as_tool, as_function])
+def test_an_agent_that_is_a_tool_and_its_caller_read_each_others_items(store, run, made, options):
+    plugin = StrandsOffloadPlugin(store, **options)
+    inner = Script(
+        [scenario.search_told, scenario.ask(call="call_1"), scenario.tell, scenario.search_told, scenario.end]
+    )
+    outer = Script([scenario.ask(), ask_helper, scenario.search_told, ask_helper, scenario.end])
+    owners = iter(["alice", "bob"])
+    query = tool(returns=lambda: report(next(owners)))
+    helper = agent(inner, plugin, query, name="helper")
+    main = agent(outer, plugin, query, made(helper))
+
+    run(main)
+
+    assert needle("alice") in inner.seen[1][-1]
+    assert needle("bob") in outer.seen[3][-1]
+    assert "needle of" in inner.seen[4][-1]
+    assert plugin.offloader(helper).session == plugin.offloader(main).session
+    assert len(plugin.offloader(main).records()) == 2
+
+
+def test_an_agent_that_is_a_tool_keeps_the_session_of_its_own_manager(store, tmp_path):
+    plugin = StrandsOffloadPlugin(store)
+    helper = agent(
+        Script([scenario.end]),
+        plugin,
+        name="helper",
+        session_manager=FileSessionManager("bob", storage_dir=str(tmp_path)),
+    )
+
+    run(
+        agent(
+            Script([lambda _: Call("helper", {"input": "Go."}, "h"), scenario.end]),
+            plugin,
+            as_function(helper),
+        )
+    )
+
+    assert plugin.offloader(helper).session == "bob"
+
+
+def test_an_agent_that_runs_after_another_has_its_own_session(store):
+    plugin = StrandsOffloadPlugin(store)
+    made = [agent(Script([scenario.ask(), scenario.end]), plugin) for _ in range(2)]
+
+    async def both():
+        for each in made:
+            await each.invoke_async(QUESTION)
+
+    asyncio.run(both())
+
+    assert plugin.offloader(made[0]).session != plugin.offloader(made[1]).session
+
+
 def test_the_answer_of_a_delegate_agent_is_kept(store):
     inner = Agent(
         model=ScriptedModel(Script([lambda _: report()])),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from binding import Binding, BoundError
+from pydantic import BaseModel
 
 from offload import Offloader, OffloadPolicy, Rule
 
@@ -50,6 +51,42 @@ def run(
         signatures = provider.sign(sent) if turn % 3 != 1 else []
         messages += [reply(turn, signatures), result(turn, (300, 4000, 9000, 40_000)[turn % 4])]
     return off, messages, sent
+
+
+class Result(BaseModel):
+    """A message as an object of an SDK."""
+
+    role: str
+    content: list[dict[str, Any]]
+
+
+def as_is(message: dict[str, Any]) -> Any:
+    return message
+
+
+def as_object(message: dict[str, Any]) -> Any:
+    return Result(**message) if message["content"][0]["type"] == "tool_result" else message
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("is_stripped", [False, True])
+@pytest.mark.parametrize("made", [as_is, as_object])
+def test_thinking_stays_if_the_host_keeps_the_placeholders_that_it_received(
+    restarts: bool, is_stripped: bool, made: Any
+) -> None:
+    provider, off = Binding(), Offloader("memory://", session="s")
+    messages: list[Any] = [{"role": "user", "content": "the task"}]
+    for turn in range(12):
+        if restarts:
+            off = Offloader(off.store, session="s")
+        if is_stripped and turn == 6:  # what came before is left out from here on
+            off.remove_thinking(messages)
+        messages = off.offload(messages).messages
+        provider.check(messages)
+        signatures = provider.sign(messages)
+        messages += [reply(turn, signatures), made(result(turn, (300, 40_000)[turn % 2]))]
+    assert len(provider.signatures(messages)) == (6 if is_stripped else 12)
+    assert "[Offloaded:" in str(messages)
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -5,4 +5,5 @@ from frameworks.scripted import scripted, tool
 
 model = scripted(scenario.whole_run())
 another_model = scripted(scenario.whole_run())
+third_model = scripted(scenario.Script([scenario.ask(), scenario.end]))
 tools = [tool()]

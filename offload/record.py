@@ -96,6 +96,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         sha256: digest of the content, also in the counts, which ties the two ends of a record together.
         placeholder: the text that replaces the item in its message.
         form: JSON that `restore` needs in addition to the text; None if the item is one string.
+        order: the same with its fields in their order, which is no part of the item's identity; empty if the
+            form does, None if it is not known.
         ttl: time to live in seconds; None means that the record does not expire.
         summary: a summarizer's text.
         redacted: whether parts of the content were removed before storage.
@@ -120,6 +122,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     redacted: bool = False
     origin: str | None = None
     title: str | None = None
+    order: str | None = None
 
     @property
     def identity(self) -> ItemIdentity:

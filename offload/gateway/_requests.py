@@ -344,7 +344,8 @@ def _is_result(message: Any, path: Path) -> bool:
 def _is_in(items: Collection[tuple[int, Block]], message: int, path: Path) -> bool:
     """Return whether a change is of one of `items`; outside Anthropic's format a message is one result."""
     is_block = path[2:3] == ("content",)
-    return any(at == message and (block == path[1] if is_block else True) for at, block in items)
+    places = ((at, block[0] if isinstance(block, tuple) else block) for at, block in items)
+    return any(at == message and (block == path[1] if is_block else True) for at, block in places)
 
 
 def _changes(old: Any, new: Any, path: Path = ()) -> Iterator[tuple[Path, str | None]]:

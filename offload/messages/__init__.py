@@ -21,6 +21,7 @@ from offload.messages._formats import (
     scan_of,
 )
 from offload.messages._media import MediaFacts, media_facts, media_ref
+from offload.messages._rest import Fixed
 from offload.messages._stored import as_data, from_json, map_texts, to_json
 from offload.messages._thinking import (
     Removed,
@@ -43,6 +44,7 @@ __all__ = [
     "Call",
     "CallId",
     "FileCall",
+    "Fixed",
     "Item",
     "MediaFacts",
     "MessageAdapter",

@@ -218,6 +218,7 @@ class Session(SessionReader):
             sha256=counts.sha256,
             placeholder=placeholder,
             form=item.form,
+            order=item.order,
             ttl=draft.ttl,
             summary=draft.summary,
             redacted=draft.is_redacted,

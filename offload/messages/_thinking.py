@@ -150,7 +150,7 @@ _BY_TYPE: dict[Any, Callable[[Any], Any]] = {
 
 
 def _with_blocks(message: Any, place: Path, blocks: list[Any]) -> Any:
-    return editat(message, place, lambda value: sequence_like(value, blocks))
+    return edit_at(message, place, lambda value: sequence_like(value, blocks))
 
 
 def _block_for(holder: Any, name: str, block: Any) -> Any:

@@ -17,6 +17,11 @@ from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN, faithful_json
 
+_OWN_KEYS = {
+    *("text", "reasoningContent", "citationsContent", "guardContent", "searchResult", "cachePoint"),
+    *("toolUse", "toolResult", "toolAddition", "toolRemoval"),
+    *("image", "document", "video", "audio"),
+}
 _JSON = "json"
 # The field of a framework's own part in the block made of it.
 PART = "part"
@@ -67,10 +72,11 @@ class BedrockAdapter(MessageAdapter):
     name = "bedrock"
 
     def claims(self, message: Any) -> bool:
-        """Return whether a block has fields and no type, which the blocks of all other formats have."""
+        """Return whether a block has a key of this format and no type, which all other formats have."""
         content = get(message, "content")
         return isinstance(content, list) and any(
-            isinstance(block, Mapping) and block and "type" not in block for block in content
+            isinstance(block, Mapping) and "type" not in block and not _OWN_KEYS.isdisjoint(block)
+            for block in content
         )
 
     def read(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:

@@ -18,6 +18,8 @@ from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
 
 _TEXT_BLOCKS = ("input_text", "output_text")
 _OWN_BLOCKS = (*_TEXT_BLOCKS, "input_image", "input_file")
+# Blocks, of this format and others, are no items: any other type without a role is one.
+_BLOCKS = (*_OWN_BLOCKS, "text", "image", "document", "tool_use", "tool_result", "thinking")
 _MEDIA = Media([Place(("image_url",)), Place(("file_data",))], {"type": "input_text"})
 _RESULT = ResultBlocks(_MEDIA, "input_text")
 _DOCUMENTS = documents(TYPED_FILES, _RESULT)
@@ -56,7 +58,7 @@ class OpenAIResponsesAdapter(MessageAdapter):
         """Return whether it is an item without a role, or a block in it has a type of this format alone."""
         kind, content = get(message, "type"), get(message, "content")
         if get(message, "role") is None:
-            return isinstance(kind, str)
+            return isinstance(kind, str) and kind not in _BLOCKS
         return isinstance(content, list | tuple) and any(get(b, "type") in _OWN_BLOCKS for b in content)
 
     def role(self, message: Any, where: str) -> str:

@@ -15,7 +15,7 @@ Path = tuple[str | int, ...]
 
 def get(thing: Any, name: str) -> Any:
     """Return the field `name` of a mapping or an SDK object, None if it has none."""
-    if isinstance(thing, Mapping):
+    if isinstance(thing, dict) or isinstance(thing, Mapping):  # noqa: SIM101 # most are dicts: that is quick
         return thing.get(name)
     return getattr(thing, name, None)
 
@@ -32,10 +32,12 @@ def at(thing: Any, path: Path) -> Any:
 
 def parts_of(thing: Any) -> Iterable[tuple[Any, Any]]:
     """Return the names or indices and the values in a container or an SDK object; none of a single value."""
-    if isinstance(thing, Mapping):
+    if isinstance(thing, dict):
         return thing.items()
     if isinstance(thing, list | tuple | set | frozenset):
         return enumerate(thing)
+    if isinstance(thing, Mapping):
+        return thing.items()
     fields = getattr(thing, "__dict__", None)
     if fields is None or isinstance(thing, type) or callable(thing):
         return ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from offload.messages._access import Path, get, parts_of
@@ -37,6 +38,8 @@ _MEDIA_TYPES = ("media_type", "mime_type", "mimeType")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]*", re.ASCII)
 _SAMPLE_CHARS = 256
 _DATA_URL = re.compile(r"data:((?:image|audio|video|application)/[\w.+-]{1,80})[\w;.=+-]{0,100};base64,")
+
+_SINGLE = (str, bytes, bytearray, int, float)
 
 # By step, what the items of a message read at a path below: another tree, or a leaf.
 Tree = dict[Any, Any]
@@ -95,18 +98,14 @@ class _Found:
             frame.append(str(value))
 
     def _add_text(self, name: Any, value: str | bytes | bytearray, holder: Any, frame: list[str]) -> None:
-        if not value:
-            return
-        if _is_encrypted(name, holder):
+        if name in _FRAMING and len(value) <= _SHORT_CHARS and isinstance(value, str):
+            frame.append(value)
+        elif _is_encrypted(name, holder):
             self.encrypted += len(value) * _ENCRYPTED_TOKENS // _ENCRYPTED_CHARS
         elif (data := _data_tokens(name, value, holder)) is not None:
             self.data += data
-        elif not isinstance(value, str):
-            self.texts.append(bytes(value).decode("utf-8", "replace"))
-        elif name in _FRAMING and len(value) <= _SHORT_CHARS:
-            frame.append(value)
-        else:
-            self.texts.append(value)
+        elif value:
+            self.texts.append(value if isinstance(value, str) else bytes(value).decode("utf-8", "replace"))
 
     def parts(self, where: str, kind: str) -> Iterator[Fixed]:
         """Yield the parts of the block: what the model wrote, and the rest."""
@@ -136,7 +135,7 @@ def tree_of(leaves: Iterable[tuple[Path, Said | None]]) -> Tree:
 def rest_of(message: Any, tree: Tree) -> Iterator[Fixed]:
     """Yield what `message` holds besides the leaves of `tree`: each block of a list, then all else."""
     loose = _Found()
-    for name, value in [*parts_of(message)]:
+    for name, value in parts_of(message):
         below = tree.get(name, {})
         if isinstance(value, list | tuple) and isinstance(below, dict):
             for index, block in enumerate(value):
@@ -166,12 +165,12 @@ def _gather(found: _Found, name: Any, value: Any, leaf: Any, holder: Any) -> Non
             if not isinstance(below, dict):
                 found.said += [below.text] if below is not None else []
                 continue
-            inner = () if _is_single(part) else parts_of(part)
-            if inner == ():
+            inner = None if isinstance(part, _SINGLE) or part is None else parts_of(part)
+            if not inner:
                 found.add(step, part, owner, is_free=bool(tree))
             elif id(part) not in met:
                 found.add(step, None, owner, is_free=bool(below))
-                stack.append((iter([*inner]), below, part))
+                stack.append((iter(inner), below, part))
                 within.append(id(part))
                 met.add(id(part))
                 break
@@ -180,31 +179,29 @@ def _gather(found: _Found, name: Any, value: Any, leaf: Any, holder: Any) -> Non
             met.discard(within.pop())
 
 
-def _is_single(value: Any) -> bool:
-    return value is None or isinstance(value, str | bytes | bytearray | int | float)
-
-
 def _is_encrypted(name: Any, holder: Any) -> bool:
-    if not isinstance(name, str):
-        return False
-    return _ENCRYPTED.search(name) is not None or (
-        name == "data" and get(holder, "type") in _ENCRYPTED_TYPES
-    )
+    if name == "data":
+        return get(holder, "type") in _ENCRYPTED_TYPES
+    return isinstance(name, str) and _names_encrypted(name)
+
+
+@lru_cache(1024)
+def _names_encrypted(name: str) -> bool:
+    return _ENCRYPTED.search(name) is not None
 
 
 def _data_tokens(name: Any, value: str | bytes | bytearray, holder: Any) -> int | None:
     """Return the tokens of data that is no text: an image, a document, sound, video; None for text."""
-    media_type = _media_type(name, holder)
     if not isinstance(value, str):
-        return _bytes_tokens(bytes(value), media_type)
-    if value.startswith("data:"):
-        url = _DATA_URL.match(value)
-        if url is None or not _is_base64(value, url.end()):
-            return None
-        return base64_facts(url[1], value, url.end()).tokens
-    if name in _DATA and media_type and not is_textual(media_type) and _is_base64(value, 0):
-        return base64_facts(media_type, value).tokens
-    return None
+        return _bytes_tokens(bytes(value), _media_type(name, holder))
+    if name in _DATA:
+        media_type = _media_type(name, holder)
+        if media_type and not is_textual(media_type) and _is_base64(value, 0):
+            return base64_facts(media_type, value).tokens
+    url = _DATA_URL.match(value) if value.startswith("data:") else None
+    if url is None or not _is_base64(value, url.end()):
+        return None
+    return base64_facts(url[1], value, url.end()).tokens
 
 
 def _bytes_tokens(data: bytes, media_type: str) -> int | None:

@@ -89,7 +89,7 @@ class Item:
 
     def identity(self, sha256: bytes) -> ItemIdentity:
         """Return the identity of the item, given the digest of its stored content."""
-        return ItemIdentity(self.item_type, self.tool_use_id, sha256, self.form)
+        return ItemIdentity(self.item_type, self.tool_use_id, sha256, self.form, self.order)
 
     def restore_in(self, message: Any, text: str, form: str | None) -> Any:
         """Return a copy of `message` with the value that this item replaced, the inverse of `replace_in`.

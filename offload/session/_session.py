@@ -145,7 +145,7 @@ class Session(SessionReader):
     ) -> OffloadedItem | None:
         for info, record in records:
             header = record.header
-            if item == self._identity_in(header):
+            if item.is_in(self._identity_in(header)):
                 self._make_durable(info)
                 return self._offloaded(header, record.counts, info.key, info.stored_bytes)
         return None
@@ -200,7 +200,8 @@ class Session(SessionReader):
         return item._replace(category=self._category(item.item_type, tool_name))
 
     def _is_same(self, one: Header, other: Header) -> bool:
-        return one.session == other.session and self._identity_in(one) == self._identity_in(other)
+        """Return whether the record of `other` is one of the item of `one`, which is new."""
+        return one.session == other.session and self._identity_in(one).is_in(self._identity_in(other))
 
     def _attempt(self, draft: Draft, draw: int = 0) -> _Attempt:
         item, counts = draft.item, draft.content.counts

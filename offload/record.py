@@ -102,7 +102,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         sha256: digest of the content, also in the counts, which ties the two ends of a record together.
         placeholder: the text that replaces the item in its message.
         form: JSON that `restore` needs in addition to the text; None if the item is one string.
-        order: the same with its fields in their order; empty if `form` restores that, None if it is not known.
+        order: the same with its fields in their order; empty if `form` restores that, None if not known.
         ttl: time to live in seconds; None means that the record does not expire.
         summary: a summarizer's text.
         redacted: whether parts of the content were removed before storage.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, compress, groupby
 from operator import is_not
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from offload.engine.bound import BoundThinking
 from offload.engine.recognition import Claim, Proof
 from offload.engine.watching import edited, look
-from offload.messages import Call, CallId, Fixed, Item, Thinking
+from offload.messages import Call, CallId, Item, Thinking
 from offload.messages._equal import are_equal, begins_with
 from offload.policy import CostPlan, Decision, ItemFacts, saving
 from offload.record import RecordInfo
@@ -105,18 +105,12 @@ class Slot:
 
 
 class Kept(NamedTuple):
-    """A part of a message that is never offloaded, and its tokens; see `Fixed`."""
+    """A part of a message that is never offloaded, and the tokens of its texts; see `Fixed`."""
 
     where: str
     kind: str
     tokens: int
-    data: int
     is_said: bool
-
-    @classmethod
-    def of(cls, part: Fixed, count: Callable[[str], int]) -> Kept:
-        """Return the facts of a part, counted by the token counter `count`."""
-        return cls(part.where, part.kind, part.read(count), part.data, part.is_said)
 
 
 @dataclass(slots=True, eq=False)
@@ -124,7 +118,7 @@ class MessageState:
     """The parts of one message of the history.
 
     Attributes:
-        kept: its parts that are no items.
+        fixed_tokens: tokens of its parts that are not items, which are `kept`.
         calls: the tool calls that it makes.
         answers: number of assistant messages up to and including this one.
         texts: role → beginning of the role's latest text up to and including this message, with tool-call
@@ -135,19 +129,20 @@ class MessageState:
     """
 
     slots: list[Slot]
-    kept: Sequence[Kept]
+    fixed_tokens: int
     calls: dict[CallId, Call]
     answers: int
     role: str
     texts: Mapping[str, str]
     thinking: Sequence[Thinking] = ()
+    kept: Sequence[Kept] = ()
     left_out: int | None = None
     replaced_calls: dict[CallId, Call | None] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
         """Tokens of all its texts as they were passed."""
-        return sum(part.tokens + part.data for part in self.kept) + sum(slot.decision.item.tokens for slot in self.slots)
+        return self.fixed_tokens + sum(slot.decision.item.tokens for slot in self.slots)
 
 
 class History:
@@ -296,7 +291,9 @@ class History:
                     )
             yield from self._fixed_total(indices, parts, ceiling)
 
-    def _fixed_total(self, indices: Sequence[int], parts: Sequence[tuple[int, Kept]], ceiling: int) -> Iterator[str]:
+    def _fixed_total(
+        self, indices: Sequence[int], parts: Sequence[tuple[int, Kept]], ceiling: int
+    ) -> Iterator[str]:
         small = [part for _, part in parts if not part.is_said and part.tokens <= ceiling]
         slots = (slot for at in indices for slot in self.states[at].slots)
         items = [s.decision for s in slots if s.is_in_view and not s.decision.is_exempt]

@@ -125,7 +125,7 @@ class Turn:
     def run_one(self, item: Item) -> Slot:
         """Offload a single text, which is a message of its own, if the rule for it says so."""
         slot = self._slot(0, item)
-        self._history.add(item.text, MessageState([slot], [], {}, 0, "", {}))
+        self._history.add(item.text, MessageState([slot], 0, {}, 0, "", {}))
         self._prove_claims()
         self._decide()
         self._ask_hook()
@@ -145,13 +145,14 @@ class Turn:
             role, scan = "", _unread(message)
         judge.code_calls |= scan.code_calls
         slots = [self._slot(index, item) for item in scan.offloadable]
-        kept = [Kept.of(part, self._count) for part in scan.fixed]
+        kept = [Kept(part.where, part.kind, part.read(self._count), part.is_said) for part in scan.fixed]
+        fixed_tokens = sum(part.tokens for part in kept) + sum(part.data for part in scan.fixed)
         last = history.states[-1] if history.states else None
         # In some formats one reply consists of several messages in a row.
         answers = history.answers + (role == "assistant" and (last is None or last.role != "assistant"))
         texts = _latest_texts({} if last is None else last.texts, role, scan)
         thinking = signed_thinking(message) if role == "assistant" else ()
-        state = MessageState(slots, kept, scan.calls, answers, role, texts, thinking)
+        state = MessageState(slots, fixed_tokens, scan.calls, answers, role, texts, thinking, kept)
         is_reply = answers > history.answers
         history.add(message, state)
         for slot in slots if thinking else ():

@@ -146,9 +146,7 @@ class Scan:
     @classmethod
     def unread(cls, message: Any) -> Scan:
         """Return the scan of a message that its adapter cannot read: all of it is counted."""
-        scan = cls()
-        scan.add_rest(message)
-        return scan
+        return cls().with_rest(message)
 
     @property
     def texts(self) -> list[str]:
@@ -202,8 +200,11 @@ class Scan:
         """Note a value that no model reads, or that is counted elsewhere."""
         self._leaves.append((path, None))
 
-    def add_rest(self, message: Any, envelope: Path = ()) -> None:
-        """Count all of `message` that is neither an item nor noted; `envelope` leads to its fields."""
+    def with_rest(self, message: Any, envelope: Path = ()) -> Scan:
+        """Count all of `message` that is neither an item nor noted, and return the scan.
+
+        `envelope` leads to the fields of the message.
+        """
         read = [
             ((*item.path, *place), None)
             for item in self.offloadable
@@ -215,6 +216,7 @@ class Scan:
             message, tree = get(message, str(step)), tree.get(step, {})
         self.fixed += rest_of(message, tree)
         self._leaves.clear()
+        return self
 
     def add_call(
         self, block: int, path: Path, call: Any, name: Any, arguments: Any, *, shape: Shape = ARGUMENTS
@@ -232,7 +234,8 @@ class Scan:
         if item_text is None:
             self.say(path, arguments)
             return
-        self._add(self.items, "tool_call", block, path, item_text, shape, Source(name, call, made))
+        source = Source(name, call, made)
+        self.items.append(_item("tool_call", block, path, item_text, shape=shape, source=source))
 
     def note_call(self, call: Any, name: Any, arguments: Any) -> Call | None:
         """Note a tool call for its results, and return it; one without a tool is none."""
@@ -263,14 +266,16 @@ class Scan:
     ) -> Source:
         """Add a tool result: its text, images and documents, read by `shape` and `documents`.
 
-        Returns where it comes from. The call `call` of an earlier message names the tool; `name` is for results without such a call.
+        Returns where it comes from. The call `call` of an earlier message names the tool; `name` is for
+        results without such a call.
         """
         made = self._call_of(call, name)
         source = Source(name if made is None else made.name, call, made, is_error)
         item_text = shape.read(content, where)
-        self.add_parts(block, path, content, documents, shape.media, source)
+        self.add_parts(block, path, content, documents, media=shape.media, source=source)
         if item_text is not None:
-            self._add(self.items, "tool_result", block, path, item_text, shape, source)
+            item = _item("tool_result", block, path, item_text, shape=shape, source=source)
+            self.items.append(item)
         return source
 
     def add_parts(
@@ -279,8 +284,9 @@ class Scan:
         path: Path,
         content: Any,
         documents: Sequence[Document],
+        *,
+        source: Source,
         media: Shape | None = None,
-        source: Source | None = None,
     ) -> None:
         """Add the documents and images among the blocks of a result."""
         for i, part in enumerate(block_list(content)):
@@ -314,7 +320,8 @@ class Scan:
             return False
         facts = None if item_text.form is None else media_facts(item_text.text)
         kind = "user_message" if source is None else "tool_result"
-        self._add(self.media, kind, block, path, item_text, shape, source, facts)
+        item = _item(kind, block, path, item_text, shape=shape, source=source, media=facts)
+        self.media.append(item)
         return True
 
     def add_document(
@@ -336,40 +343,13 @@ class Scan:
             if item_text is not None:
                 kind = "user_message" if source is None else "tool_result"
                 place = (*path, *document.path)
-                self._add(self.documents, kind, block, place, item_text, document.shape, source)
+                item = _item(kind, block, place, item_text, shape=document.shape, source=source)
+                self.documents.append(item)
                 return True
         return False
 
     def _may_add(self, source: Source | None) -> bool:
         return source is not None or self.text_type == "user_message"
-
-    def _add(
-        self,
-        items: list[Item],
-        item_type: str,
-        block: Block,
-        path: Path,
-        read: ItemText,
-        shape: Shape,
-        source: Source | None,
-        media: MediaFacts | None = None,
-    ) -> None:
-        source = source or Source()
-        item = Item(
-            block,
-            item_type,
-            read.text,
-            string_or_none(source.tool),
-            string_or_none(source.call),
-            source.is_error,
-            read.form,
-            read.order,
-            media=media,
-            call=source.made,
-            path=path,
-            shape=shape,
-        )
-        items.append(item)
 
     def mark_pending(self, first: int = 0) -> None:
         """Mark the items from index `first` on, and all media and documents, as not finished yet."""
@@ -389,6 +369,33 @@ def _call_id(call: Any, name: str, without_id: Counter[str]) -> CallId:
     return name, without_id[name]
 
 
+def _item(
+    item_type: str,
+    block: Block,
+    path: Path,
+    read: ItemText,
+    *,
+    shape: Shape,
+    source: Source | None,
+    media: MediaFacts | None = None,
+) -> Item:
+    source = source or Source()
+    return Item(
+        block,
+        item_type,
+        read.text,
+        string_or_none(source.tool),
+        string_or_none(source.call),
+        source.is_error,
+        read.form,
+        read.order,
+        media=media,
+        call=source.made,
+        path=path,
+        shape=shape,
+    )
+
+
 class MessageAdapter(ABC):
     """One provider's message format: a format is one subclass and one row of `FORMATS`."""
 
@@ -399,22 +406,13 @@ class MessageAdapter(ABC):
         """Return whether `message` is certainly in this format."""
 
     @abstractmethod
-    def read(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
-        """Return the items of `message`, and what the model wrote besides; see `scan`."""
-
     def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         """Return the parts of `message`, a mapping or an object with the same attributes.
 
         `where` is its place, for errors, such as `messages[3]`; `calls` are the tool calls of earlier
-        messages. Raises `MessageError` if the message is malformed.
+        messages. `Scan.with_rest` counts all that the adapter does not know. Raises `MessageError` if the
+        message is malformed.
         """
-        scan = self.read(message, where, calls)
-        scan.add_rest(message, self.envelope(message))
-        return scan
-
-    def envelope(self, message: Any) -> Path:  # noqa: ARG002 # for formats that have one
-        """Return the path to the fields of `message`."""
-        return ()
 
     def role(self, message: Any, where: str) -> str:
         """Return the role of `message`: "assistant" if a model wrote it, else the format's own word."""

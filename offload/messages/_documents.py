@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from offload.messages._access import Path, at, edit_at
-from offload.messages._media import Media, Place
+from offload.messages._media import Place
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN, ItemText, Shape
 
@@ -50,7 +50,7 @@ class Document(NamedTuple):
 
 
 class TextFile(Shape):
-    """A block with the bytes of a text file: as bytes, base64 or a data URL, which the placeholder has too."""
+    """A block with the bytes of a text file: as bytes, base64 or a data URL; so it has the placeholder."""
 
     def __init__(self, places: Sequence[Place]) -> None:
         self._places = places

@@ -170,7 +170,7 @@ TYPED = Media(
 )
 
 
-def _form(block: Any, place: Place, is_ordered: bool) -> Any:  # noqa: FBT001 # a callback
+def _form(block: Any, place: Place, *, is_ordered: bool) -> Any:
     fields = fields_of(block, without=_MARK, is_ordered=is_ordered)
     return {"at": place.data, "block": edit_at(fields, place.data, _kind_of)}
 
@@ -222,8 +222,8 @@ def _pixels_of(head: bytes) -> tuple[int, int] | None:
 
 
 def _little_endian_pixels(head: bytes) -> tuple[int, int] | None:
-    for magic, (at, size, bits, step, least) in _LITTLE_ENDIAN.items():
-        if re.match(magic, head, re.DOTALL) and len(head) >= at + size:
-            both, mask = int.from_bytes(head[at : at + size], "little"), (1 << bits) - 1
+    for magic, (start, size, bits, step, least) in _LITTLE_ENDIAN.items():
+        if re.match(magic, head, re.DOTALL) and len(head) >= start + size:
+            both, mask = int.from_bytes(head[start : start + size], "little"), (1 << bits) - 1
             return (both & mask) + least, (both >> step & mask) + least
     return None

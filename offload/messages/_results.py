@@ -101,7 +101,7 @@ class ResultBlocks(Shape):
         text = self.text(block, where)
         return None if text is not None and media_ref(text) else text
 
-    def _form(self, content: Any, texts: list[str | None], is_ordered: bool) -> Any:  # noqa: FBT001 # a callback
+    def _form(self, content: Any, texts: list[str | None], *, is_ordered: bool) -> Any:
         """Return null per block that is kept and [characters, rest] per text."""
         return [
             None if text is None else [len(text), self.rest(block, is_ordered=is_ordered)]

@@ -59,17 +59,17 @@ class Shape:
         """Return the value before `replace`, from its text and its form."""
         return text
 
-    def proven(self, value: Any, text: str, form: Callable[[bool], Any]) -> ItemText | None:
-        """Return `text` and the JSON of `form(False)`, None unless both exist and restore `value`.
+    def proven(self, value: Any, text: str, form: Callable[..., Any]) -> ItemText | None:
+        """Return `text` and the JSON of its form, None unless both exist and restore `value`.
 
-        `form(True)` is the form with the fields in order: it restores that too.
+        `form(is_ordered=True)` has the fields in order, so that it restores that too.
         """
         try:
-            sorted_form = json.dumps(form(False), sort_keys=True, separators=(",", ":"))
+            sorted_form = json.dumps(form(is_ordered=False), sort_keys=True, separators=(",", ":"))
             restored = self.restore(self.replace(value, ""), text, sorted_form)
             if are_same(restored, value):
                 return ItemText(text, sorted_form, "")
-            order = json.dumps(form(True), separators=(",", ":"))
+            order = json.dumps(form(is_ordered=True), separators=(",", ":"))
             is_ordered = are_same(self.restore(self.replace(value, ""), text, order), value)
         except Exception:  # noqa: BLE001 # an SDK object may refuse in its own way: then it is kept
             return None

@@ -30,10 +30,10 @@ class AnthropicAdapter(MessageAdapter):
         content = get(message, "content")
         return isinstance(content, list) and any(get(b, "type") in _OWN_BLOCKS for b in content)
 
-    def read(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         scan = Scan.of_role(role_of(message, where), calls)
         scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
-        return scan
+        return scan.with_rest(message)
 
     def results(self, message: Any) -> Sequence[Any]:
         return result_ids(get(message, "content"))

@@ -79,10 +79,10 @@ class BedrockAdapter(MessageAdapter):
             for block in content
         )
 
-    def read(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         scan = Scan.of_role(role_of(message, where), calls)
         scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
-        return scan
+        return scan.with_rest(message)
 
     def results(self, message: Any) -> Sequence[Any]:
         results = (get(block, "toolResult") for block in block_list(get(message, "content")))

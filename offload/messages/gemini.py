@@ -52,10 +52,10 @@ class GeminiAdapter(MessageAdapter):
         role = get(message, "role")
         return _ROLES.get(role) or str(role)
 
-    def read(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         scan = Scan.of_role(self.role(message, where), calls)
         scan.add_blocks(get(message, "parts"), ("parts",), f"{where}.parts", _scan_part)
-        return scan
+        return scan.with_rest(message)
 
     def results(self, message: Any) -> Sequence[Any]:
         responses = (get(part, _spelled(part, _RESPONSE)) for part in block_list(get(message, "parts")))
@@ -88,7 +88,7 @@ def _scan_part(scan: Scan, index: int, path: Path, part: Any, where: str) -> Non
             is_error=bool(get(returned, "error")),
         )
         place = (*path, response_field, "parts")
-        scan.add_parts(index, place, get(response, "parts"), _DOCUMENTS, None, source)
+        scan.add_parts(index, place, get(response, "parts"), _DOCUMENTS, source=source)
     elif call is not None:
         scan.add_call(
             index, (*path, call_field, "args"), get(call, "id"), get(call, "name"), get(call, "args")

@@ -72,7 +72,7 @@ class LangChainAdapter(MessageAdapter):
         kind = _kind(fields)
         return role_of(fields, where) if kind == "chat" else _ROLES.get(kind, kind)
 
-    def read(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         envelope, fields = _opened(message)
         role, content, path = self.role(message, where), get(fields, "content"), (*envelope, "content")
         scan = Scan.of_role(role, calls)
@@ -95,10 +95,7 @@ class LangChainAdapter(MessageAdapter):
             scan.add_blocks(made, (*envelope, "tool_calls"), f"{where}.tool_calls", _scan_call, first=first)
         _note_callers(scan, fields)
         _leave_out(scan, fields, envelope)
-        return scan
-
-    def envelope(self, message: Any) -> Path:
-        return _opened(message)[0]
+        return scan.with_rest(message, envelope)
 
     def results(self, message: Any) -> Sequence[Any]:
         """Return the call id of a ToolMessage, and of the results of a provider's own tools."""
@@ -143,7 +140,10 @@ def _leave_out(scan: Scan, fields: Any, envelope: Path) -> None:
         if not is_call or scan.calls:
             scan.leave_out((*envelope, *name.split(".")))
     for index, block in enumerate(block_list(get(fields, "content"))):
-        if get(block, "type") in _CALL_BLOCKS and {get(block, "id"), get(block, "call_id")} & scan.calls.keys():
+        if (
+            get(block, "type") in _CALL_BLOCKS
+            and {get(block, "id"), get(block, "call_id")} & scan.calls.keys()
+        ):
             for name in _ARGUMENTS:
                 scan.leave_out((*envelope, "content", index, name))
 

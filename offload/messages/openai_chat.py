@@ -39,7 +39,7 @@ class OpenAIChatAdapter(MessageAdapter):
             or (role == "assistant" and get(message, "content") is None)
         )
 
-    def read(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         role, content = role_of(message, where), get(message, "content")
         scan = Scan.of_role(role, calls)
         if role in _RESULT_ROLES:
@@ -50,7 +50,7 @@ class OpenAIChatAdapter(MessageAdapter):
             scan.add_result(
                 None, ("content",), content, place, call=call, name=name, shape=_RESULT, documents=_DOCUMENTS
             )
-            return scan
+            return scan.with_rest(message)
         scan.say_texts(message, (), "reasoning_content")
         if content is not None:
             scan.add_blocks(content, ("content",), f"{where}.content", _scan_part)
@@ -63,7 +63,7 @@ class OpenAIChatAdapter(MessageAdapter):
             block = first + len(block_list(made))
             name, arguments = get(legacy, "name"), get(legacy, "arguments")
             scan.add_arguments(block, ("function_call", "arguments"), None, name, arguments)
-        return scan
+        return scan.with_rest(message)
 
     def results(self, message: Any) -> Sequence[Any]:
         """Return the call id of a message of role tool or function, which is one result."""

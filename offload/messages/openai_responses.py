@@ -68,7 +68,7 @@ class OpenAIResponsesAdapter(MessageAdapter):
         kind = get(message, "type")
         return "assistant" if kind in ("reasoning", "program") or kind.endswith("_call") else "tool"
 
-    def read(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         scan = Scan.of_role(self.role(message, where), calls)
         if get(message, "role") is not None:
             scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
@@ -82,7 +82,7 @@ class OpenAIResponsesAdapter(MessageAdapter):
             _scan_output(scan, message, f"{where}.output")
         if get(message, "status") in _PENDING:
             scan.mark_pending()
-        return scan
+        return scan.with_rest(message)
 
     def results(self, message: Any) -> Sequence[Any]:
         """Return the call id of an item that no model writes, which is one result."""

@@ -200,8 +200,8 @@ class Session(SessionReader):
         return item._replace(category=self._category(item.item_type, tool_name))
 
     def _is_same(self, one: Header, other: Header) -> bool:
-        """Return whether the record of `other` is one of the item of `one`, which is new."""
-        return one.session == other.session and self._identity_in(one).is_in(self._identity_in(other))
+        """Return whether the record of `one` is one of the item of `other`, which is new."""
+        return one.session == other.session and self._identity_in(other).is_in(self._identity_in(one))
 
     def _attempt(self, draft: Draft, draw: int = 0) -> _Attempt:
         item, counts = draft.item, draft.content.counts

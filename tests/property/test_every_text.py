@@ -86,7 +86,13 @@ ANTHROPIC = {
     ),
     "bash_code_execution_tool_result": server_result(
         "bash_code_execution",
-        {"type": "bash_code_execution_result", "stdout": "out", "stderr": "err", "return_code": 0, "content": []},
+        {
+            "type": "bash_code_execution_result",
+            "stdout": "out",
+            "stderr": "err",
+            "return_code": 0,
+            "content": [],
+        },
     ),
     "text_editor_code_execution_tool_result": server_result(
         "text_editor_code_execution",
@@ -98,16 +104,28 @@ ANTHROPIC = {
     ),
     "web_search_tool_result": server_result(
         "web_search",
-        [{"type": "web_search_result", "title": "a", "url": "https://example.com", "encrypted_content": "Eq"}],
+        [
+            {
+                "type": "web_search_result",
+                "title": "a",
+                "url": "https://example.com",
+                "encrypted_content": "Eq",
+            }
+        ],
     ),
     "tool_search_tool_result": server_result(
         "tool_search",
-        {"type": "tool_search_tool_search_result", "tool_references": [{"type": "tool_reference", "tool_name": "f"}]},
+        {
+            "type": "tool_search_tool_search_result",
+            "tool_references": [{"type": "tool_reference", "tool_name": "f"}],
+        },
     ),
     "server_tool_use": model(
         {"type": "server_tool_use", "id": "s", "name": "bash_code_execution", "input": {"command": "ls"}}
     ),
-    "compaction": model({"type": "compaction", "content": "short", "encrypted_content": "Eq", "signature": "Eq"}),
+    "compaction": model(
+        {"type": "compaction", "content": "short", "encrypted_content": "Eq", "signature": "Eq"}
+    ),
     "container_upload": user({"type": "container_upload", "file_id": "file_1"}),
     "thinking": model({"type": "thinking", "thinking": "hm", "signature": "Eq"}, text_block()),
     "redacted_thinking": model({"type": "redacted_thinking", "data": "Eq"}, text_block()),
@@ -136,7 +154,9 @@ RESPONSES = {
         "file_search_call",
         id="i",
         queries=["short"],
-        results=[{"file_id": "f", "filename": "a.txt", "score": 0.5, "text": "short", "attributes": {"k": "v"}}],
+        results=[
+            {"file_id": "f", "filename": "a.txt", "score": 0.5, "text": "short", "attributes": {"k": "v"}}
+        ],
     ),
     "web_search_call": item("web_search_call", id="i", action={"type": "search", "query": "short"}),
     "mcp_list_tools": item(
@@ -150,7 +170,10 @@ RESPONSES = {
     "tool_search_output": item(
         "tool_search_output", call_id="c", tools=[{"type": "function", "name": "f", "description": "short"}]
     ),
-    "additional_tools": {"role": "developer", **item("additional_tools", tools=[{"name": "f", "x": "short"}])},
+    "additional_tools": {
+        "role": "developer",
+        **item("additional_tools", tools=[{"name": "f", "x": "short"}]),
+    },
     "message with a file": user(item("input_text", text="short"), FILE),
     "output with a file": item(
         "function_call_output", call_id="c", output=[FILE, item("input_text", text="a"), FILE]
@@ -162,7 +185,9 @@ RESPONSES = {
     ),
     "shell_call": item("shell_call", call_id="c", action={"commands": ["ls"]}),
     "local_shell_call_output": item("local_shell_call_output", id="i", output='{"stdout": "a"}'),
-    "apply_patch_call": item("apply_patch_call", call_id="c", operation=item("create_file", path="a", diff="b")),
+    "apply_patch_call": item(
+        "apply_patch_call", call_id="c", operation=item("create_file", path="a", diff="b")
+    ),
     "apply_patch_call_output": item("apply_patch_call_output", call_id="c", status="failed", output="short"),
     "custom_tool_call": item("custom_tool_call", call_id="c", name="f", input="short"),
     "custom_tool_call_output": item("custom_tool_call_output", call_id="c", output="short"),
@@ -176,7 +201,11 @@ RESPONSES = {
 CHAT = {
     "file": user({"type": "file", "file": {"filename": "a.txt", "file_data": FILE["file_data"]}}),
     "raw file": user({"type": "file", "file": {"filename": "a.txt", "file_data": encoded("short")}}),
-    "function_call": {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+    "function_call": {
+        "role": "assistant",
+        "content": None,
+        "function_call": {"name": "f", "arguments": "{}"},
+    },
     "function": {"role": "function", "name": "f", "content": "short"},
     "tool": {"role": "tool", "tool_call_id": "t", "content": [text_block(), text_block("b")]},
     "tool calls": {
@@ -192,7 +221,10 @@ CHAT = {
 }
 GEMINI = {
     "text": {"role": "user", "parts": [{"text": "short"}]},
-    "inlineData": {"role": "user", "parts": [{"inlineData": {"mimeType": "text/plain", "data": encoded("a")}}]},
+    "inlineData": {
+        "role": "user",
+        "parts": [{"inlineData": {"mimeType": "text/plain", "data": encoded("a")}}],
+    },
     "inline_data": {"role": "user", "parts": [{"inline_data": {"mime_type": "text/csv", "data": b"a,b"}}]},
     "functionResponse": {
         "role": "user",
@@ -201,14 +233,18 @@ GEMINI = {
                 "functionResponse": {
                     "name": "f",
                     "response": {"a": "short", "b": "c"},
-                    "parts": [{"inlineData": {"mimeType": "text/plain", "data": encoded("a"), "displayName": "b"}}],
+                    "parts": [
+                        {"inlineData": {"mimeType": "text/plain", "data": encoded("a"), "displayName": "b"}}
+                    ],
                 }
             }
         ],
     },
     "functionCall": {
         "role": "model",
-        "parts": [{"functionCall": {"name": "f", "args": {"a": "short", "b": "c"}}, "thoughtSignature": "Eq"}],
+        "parts": [
+            {"functionCall": {"name": "f", "args": {"a": "short", "b": "c"}}, "thoughtSignature": "Eq"}
+        ],
     },
     "code": {
         "role": "model",
@@ -228,14 +264,18 @@ BEDROCK_SEARCH_RESULT = {
         "citations": {"enabled": True},
     }
 }
-BEDROCK_DOCUMENT = {"document": {"format": "txt", "name": "a", "source": {"text": "short"}, "context": "of today"}}
+BEDROCK_DOCUMENT = {
+    "document": {"format": "txt", "name": "a", "source": {"text": "short"}, "context": "of today"}
+}
 BEDROCK = {
     "document of text": user(BEDROCK_DOCUMENT),
     "document of blocks": user(
         {"document": {"format": "md", "name": "a", "source": {"content": [{"text": "short"}]}}}
     ),
     "document of bytes": user({"document": {"format": "csv", "name": "a", "source": {"bytes": b"short"}}}),
-    "document of base64": user({"document": {"format": "md", "name": "a", "source": {"bytes": encoded("a")}}}),
+    "document of base64": user(
+        {"document": {"format": "md", "name": "a", "source": {"bytes": encoded("a")}}}
+    ),
     "searchResult": user(BEDROCK_SEARCH_RESULT),
     "guardContent": user({"guardContent": {"text": {"text": "short", "qualifiers": ["query"]}}}),
     "toolResult": user(
@@ -268,11 +308,19 @@ BEDROCK = {
 }
 LANGCHAIN = {
     "text-plain": {"type": "human", "content": [{"type": "text-plain", "text": "short", "title": "a"}]},
-    "file": {"type": "human", "content": [{"type": "file", "mime_type": "text/plain", "base64": encoded("a")}]},
+    "file": {
+        "type": "human",
+        "content": [{"type": "file", "mime_type": "text/plain", "base64": encoded("a")}],
+    },
     "tool": {
         "type": "tool",
         "tool_call_id": "t",
-        "content": ["short", SEARCH_RESULT, text_block(), {"type": "text-plain", "text": "short", "title": "a"}],
+        "content": [
+            "short",
+            SEARCH_RESULT,
+            text_block(),
+            {"type": "text-plain", "text": "short", "title": "a"},
+        ],
     },
     "server_tool_call": {
         "type": "ai",

@@ -79,13 +79,23 @@ def test_ten_search_results_in_a_result_leave_and_keep_titles_sources_and_citati
 
 
 def text_document(source: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "document", "source": source, "title": "a", "context": "b", "citations": {"enabled": True}}
+    return {
+        "type": "document",
+        "source": source,
+        "title": "a",
+        "context": "b",
+        "citations": {"enabled": True},
+    }
 
 
 TEXT = {"type": "text", "media_type": "text/plain", "data": LONG}
 BLOCKS = {"type": "content", "content": [{"type": "text", "text": LONG}, {"text": "more", "type": "text"}]}
 FILE = {"type": "file", "file": {"filename": "a.txt", "file_data": f"data:text/plain;base64,{encoded(LONG)}"}}
-INPUT_FILE = {"type": "input_file", "filename": "a.md", "file_data": f"data:text/markdown;base64,{encoded(LONG)}"}
+INPUT_FILE = {
+    "type": "input_file",
+    "filename": "a.md",
+    "file_data": f"data:text/markdown;base64,{encoded(LONG)}",
+}
 PART = {"inlineData": {"mimeType": "text/plain", "data": encoded(LONG)}}
 BEDROCK_RESULT = {"searchResult": {"source": "s", "title": "t", "content": [{"text": LONG}], "citations": {}}}
 
@@ -130,7 +140,9 @@ BEDROCK_RESULT = {"searchResult": {"source": "s", "title": "t", "content": [{"te
         ),
         (user(BEDROCK_RESULT), ("content", 0, "searchResult", "content", 0, "text")),
         (
-            user({"toolResult": {"toolUseId": "c", "content": [{"text": "a"}, BEDROCK_RESULT, {"text": "b"}]}}),
+            user(
+                {"toolResult": {"toolUseId": "c", "content": [{"text": "a"}, BEDROCK_RESULT, {"text": "b"}]}}
+            ),
             ("content", 0, "toolResult", "content", 1, "searchResult", "content", 0, "text"),
         ),
         (
@@ -163,7 +175,11 @@ def test_a_document_leaves_in_its_place(message: Any, path: tuple[Any, ...]) -> 
 
 
 SERVER = {
-    "mcp_tool_result": {"type": "mcp_tool_result", "tool_use_id": "m", "content": [{"type": "text", "text": LONG}]},
+    "mcp_tool_result": {
+        "type": "mcp_tool_result",
+        "tool_use_id": "m",
+        "content": [{"type": "text", "text": LONG}],
+    },
     "web_fetch_tool_result": {
         "type": "web_fetch_tool_result",
         "tool_use_id": "s",
@@ -195,11 +211,20 @@ def test_what_only_the_provider_may_change_is_counted_and_named_with_its_place(k
 @pytest.mark.parametrize(
     "item",
     [
-        {"type": "code_interpreter_call", "id": "i", "code": "1", "outputs": [{"type": "logs", "logs": LONG}]},
+        {
+            "type": "code_interpreter_call",
+            "id": "i",
+            "code": "1",
+            "outputs": [{"type": "logs", "logs": LONG}],
+        },
         {"type": "file_search_call", "id": "i", "queries": [], "results": [{"file_id": "f", "text": LONG}]},
         {"type": "mcp_list_tools", "id": "i", "tools": [{"name": "f", "description": LONG}]},
         {"type": "tool_search_output", "call_id": "c", "tools": [{"name": "f", "description": LONG}]},
-        {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "text": LONG}},
+        {
+            "type": "computer_call_output",
+            "call_id": "c",
+            "output": {"type": "computer_screenshot", "text": LONG},
+        },
         {"type": "transfer_of_next_year", "state": {"notes": LONG}},
     ],
     ids=lambda item: item["type"],
@@ -208,7 +233,9 @@ def test_an_item_of_the_responses_api_is_counted_and_named(item: dict[str, Any])
     out = offloaded(item)
 
     assert out.tokens_before > 80_000
-    assert ["messages[0]" in str(error) and "cannot be offloaded" in str(error) for error in out.errors] == [True]
+    assert ["messages[0]" in str(error) and "cannot be offloaded" in str(error) for error in out.errors] == [
+        True
+    ]
 
 
 def test_parts_that_are_above_the_ceiling_together_are_named() -> None:
@@ -266,7 +293,11 @@ def test_types_ids_and_names_of_fields_are_free() -> None:
 def test_a_call_of_langchain_is_counted_once() -> None:
     call = {"id": "c", "name": "f", "args": {"text": LINE}, "type": "tool_call"}
     block = {"type": "tool_use", "id": "c", "name": "f", "input": {"text": LINE}}
-    function = {"id": "c", "type": "function", "function": {"name": "f", "arguments": json.dumps({"text": LINE})}}
+    function = {
+        "id": "c",
+        "type": "function",
+        "function": {"name": "f", "arguments": json.dumps({"text": LINE})},
+    }
     more = {
         "additional_kwargs": {"tool_calls": [function]},
         "response_metadata": {"headers": LONG},

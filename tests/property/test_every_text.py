@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from offload import Offloader, OffloadPolicy
-from offload.messages import adapter_for
 
 CEILING = 1000
 POLICY = OffloadPolicy.model_validate({"preset": "balanced", "max_view_tokens": CEILING, "by_cost": "none"})
@@ -412,7 +411,30 @@ def test_a_long_text_at_any_place_of_a_block_leaves_or_is_named(format_: str, ki
         assert_has_a_way_out(with_text(message, place, LONG))
 
 
-@pytest.mark.parametrize(("format_", "kind"), KINDS)
-def test_every_kind_of_block_is_read_in_its_format(format_: str, kind: str) -> None:
-    if kind not in ("function", "document of text", "search_result", "additional_tools", "fallback"):
-        assert adapter_for(FORMATS[format_][kind]).name == format_ or format_ in ("anthropic", "openai-chat")
+inner = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 9) | st.text(max_size=9),
+    lambda value: st.lists(value, max_size=3) | st.dictionaries(st.text(max_size=9), value, max_size=3),
+    max_leaves=8,
+)
+unknown = st.dictionaries(st.text(min_size=1, max_size=9), inner, min_size=1, max_size=4)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(KINDS), unknown, st.data())
+def test_a_long_text_in_an_unknown_block_of_any_message_is_named(
+    kind: tuple[str, str], fields: dict[str, Any], data: st.DataObject
+) -> None:
+    message = copy.deepcopy(FORMATS[kind[0]][kind[1]])
+    block = {**fields, "of": "next year"} if kind[0] in ("gemini", "bedrock") else {**fields, "type": "new"}
+    holder = message.get("data", message)
+    field = next((name for name in ("content", "parts") if isinstance(holder.get(name), list)), "new_field")
+    holder.setdefault(field, []).append(block)
+    at = (*(("data",) if holder is not message else ()), field, len(holder[field]) - 1)
+    place = data.draw(st.sampled_from([(*at, *place) for place in places(block)]))
+    assert_has_a_way_out(with_text(message, place, LONG))
+
+
+@pytest.mark.parametrize("name", ["signature", "encrypted_content", "thoughtSignature"])
+def test_what_is_encrypted_counts_by_its_length(name: str) -> None:
+    message = model({"type": "new", name: "E" * 160_000})
+    assert_has_a_way_out(message, 30_000)

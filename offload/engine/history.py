@@ -301,8 +301,8 @@ class History:
         total = sum(part.tokens for part in small)
         if small and shown <= ceiling < shown + total:
             yield (
-                f"messages[{indices[0]}] and later: {shown + total} tokens in total are above max_view_tokens "
-                f"({ceiling}); {total} of them cannot be offloaded"
+                f"messages[{indices[0]}] and later: {shown + total} tokens in total are above "
+                f"max_view_tokens ({ceiling}); {total} of them cannot be offloaded"
             )
 
     # Messages that were sent

@@ -608,7 +608,7 @@ class Turn:
 
 
 def _unread(message: Any) -> Scan:
-    """Return the scan of a message that could not be read, as far as it can be counted."""
+    """Return a scan without items of a message that could not be read; empty if nothing can be counted."""
     try:
         return Scan.unread(message)
     except Exception:  # noqa: BLE001 # a message object may raise anything

@@ -100,7 +100,7 @@ class Item:
 
 
 class Source(NamedTuple):
-    """Where a result comes from: a tool, the id of its call, and the call if the messages have it."""
+    """The source of a result: a tool, the id of its call, and the call if the messages have it."""
 
     tool: Any = None
     call: Any = None
@@ -150,7 +150,7 @@ class Scan:
 
     @property
     def texts(self) -> list[str]:
-        """What the model wrote that is no item: thinking, code, the arguments of built-in tools."""
+        """The texts of the model that are no items: thinking, code, arguments of built-in tools."""
         return [part.text for part in self.fixed if part.is_said]
 
     @property
@@ -228,7 +228,7 @@ class Scan:
     def add_arguments(
         self, block: int, path: Path, call: Any, name: Any, arguments: Any, *, shape: Shape = ARGUMENTS
     ) -> None:
-        """Add the arguments of a tool call that nothing waits for, see `add_call`."""
+        """Add a tool call as `add_call` does, but as one without an id to wait for."""
         made = self.note_call(call, name, arguments)
         item_text = shape.read(arguments, "")
         if item_text is None:
@@ -266,7 +266,7 @@ class Scan:
     ) -> Source:
         """Add a tool result: its text, images and documents, read by `shape` and `documents`.
 
-        Returns where it comes from. The call `call` of an earlier message names the tool; `name` is for
+        Returns its source. The call `call` of an earlier message names the tool; `name` is for
         results without such a call.
         """
         made = self._call_of(call, name)

@@ -1,6 +1,6 @@
 """Documents in messages that a client may change: search results, text documents, text files.
 
-Only their text is replaced, in its place: titles, sources, file names and settings of citations stay.
+Only their text is replaced, in its place: titles, sources, file names and settings of citations are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN, ItemText, Shape
 
 _DATA_URL = re.compile(r"data:([\w.+/-]{0,100})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
-# `format/` precedes the formats of Bedrock, which are no media types. Without a type, only the bytes tell.
+# `format/` precedes the formats of Bedrock, which are no media types. Without a type, the bytes decide.
 _TEXTUAL = re.compile(
     r"|text/.*|format/(?:txt|md|csv|html)"
     r"|application/(?:json|jsonl|x-ndjson|xml|yaml|x-yaml|toml|javascript|x-javascript|x-python|x-sh|sql|csv)"
@@ -91,7 +91,7 @@ def documents(files: Sequence[Place], texts: ResultBlocks) -> tuple[Document, ..
 
 
 def _decoded(value: Any, media_type: str) -> str | None:
-    """Return the text in data of a media type; None if it is no text."""
+    """Return the text in data of a media type; None for other data."""
     if isinstance(value, bytes):
         return _text_in(value) if is_textual(media_type) else None
     if not isinstance(value, str) or not value:

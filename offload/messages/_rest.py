@@ -1,7 +1,7 @@
-"""What a message holds besides its items: every other text of it, counted with the block that has it.
+"""The rest of a message, besides its items: every other text of it, counted with the block that has it.
 
-Blocks that are not known are counted too. Data that is no text, such as images and what a provider encrypted,
-has an estimate of its own.
+Unknown blocks are counted too. Other data than text, such as images and what a provider encrypted, has an
+estimate of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ENCRYPTED_TYPES = ("redacted_thinking", "reasoning.encrypted")
 # Base64 has four characters for three bytes, and a token about four bytes.
 _ENCRYPTED_CHARS = 16
 _ENCRYPTED_TOKENS = 3
-# Fields whose short values say what a block is, and are no text.
+# Fields whose short values say what a block is.
 _FRAMING = frozenset([
     "type", "role", "name", "id", "object", "status", "model", "format", "detail", "phase", "index",
     "tool_use_id", "toolUseId", "tool_call_id", "call_id", "item_id", "container_id", "caller_id",
@@ -32,7 +32,7 @@ _FRAMING = frozenset([
 _SHORT_CHARS = 100
 # So many characters of names of fields and of framing are free in a block that has no item.
 _FREE_CHARS = 400
-# Fields with base64, beside a field that names its type.
+# Fields with base64, next to a field that names its type.
 _DATA = frozenset(["data", "base64", "bytes", "file_data", "result"])
 _MEDIA_TYPES = ("media_type", "mime_type", "mimeType")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]*", re.ASCII)
@@ -54,7 +54,7 @@ class Fixed(NamedTuple):
         text: its texts.
         encrypted: the estimated tokens of what the provider encrypted in it.
         data: the estimated tokens of images, documents, sound and video in it.
-        is_said: whether the model wrote it: thinking, arguments, code. It may be encrypted beside.
+        is_said: whether the model wrote it: thinking, arguments, code. It may be there in encrypted form too.
     """
 
     where: str
@@ -79,7 +79,7 @@ class Said:
 
 @dataclass(slots=True)
 class _Found:
-    """What is found in one block."""
+    """The findings in one block."""
 
     said: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
@@ -133,7 +133,7 @@ def tree_of(leaves: Iterable[tuple[Path, Said | None]]) -> Tree:
 
 
 def rest_of(message: Any, tree: Tree) -> Iterator[Fixed]:
-    """Yield what `message` holds besides the leaves of `tree`: each block of a list, then all else."""
+    """Yield the parts of `message` that are not in `tree`: each block of a list, then all else."""
     loose = _Found()
     for name, value in parts_of(message):
         below = tree.get(name, {})
@@ -154,7 +154,7 @@ def rest_of(message: Any, tree: Tree) -> Iterator[Fixed]:
 
 
 def _gather(found: _Found, name: Any, value: Any, leaf: Any, holder: Any) -> None:
-    """Add all that is in `value` but the leaves of its tree; a value inside itself is looked at once."""
+    """Add all that is in `value` and not in its tree; a value inside itself is looked at once."""
     stack: list[tuple[Iterator[tuple[Any, Any]], Tree, Any]] = [(iter([(name, value)]), {name: leaf}, holder)]
     within: list[int] = [0]
     met = {0}
@@ -191,7 +191,7 @@ def _names_encrypted(name: str) -> bool:
 
 
 def _data_tokens(name: Any, value: str | bytes | bytearray, holder: Any) -> int | None:
-    """Return the tokens of data that is no text: an image, a document, sound, video; None for text."""
+    """Return the tokens of an image, a document, sound or video; None for text."""
     if not isinstance(value, str):
         return _bytes_tokens(bytes(value), _media_type(name, holder))
     if name in _DATA:
@@ -216,7 +216,7 @@ def _bytes_tokens(data: bytes, media_type: str) -> int | None:
 
 
 def _media_type(name: Any, holder: Any) -> str:
-    """Return the media type of the data in the field `name`, empty if the fields beside it name none."""
+    """Return the media type of the data in the field `name`, empty if no other field names it."""
     if isinstance(holder, str | list | tuple) or holder is None:
         return ""
     named = (get(holder, field) for field in _MEDIA_TYPES)

@@ -26,7 +26,7 @@ _ENCRYPTED_TOKENS = 3
 _FRAMING = frozenset([
     "type", "role", "name", "id", "object", "status", "model", "format", "detail", "phase", "index",
     "tool_use_id", "toolUseId", "tool_call_id", "call_id", "item_id", "container_id", "caller_id",
-    "file_id", "fileId", "media_type", "mime_type", "mimeType", "stop_reason", "ttl", "namespace",
+    "file_id", "fileId", "tool_id", "media_type", "mime_type", "mimeType", "stop_reason", "ttl", "namespace",
     "server_name", "server_label", "execution", "encoding", "language",
 ])  # fmt: skip # a list of words
 _SHORT_CHARS = 100

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from offload import Offloader, OffloadPolicy, OffloadResult
+from offload.gateway._requests import APIS, read_request
 from offload.messages import Scan, adapter_for
 from offload.policy import MAX_VIEW_TOKENS
 from offload.tokens import estimate_tokens
@@ -381,3 +382,21 @@ def test_a_record_of_0_2_without_an_order_is_that_of_the_item() -> None:
     assert new.order
     assert new.is_in(new._replace(order=None))
     assert not new.is_in(new._replace(order=""))
+
+
+def test_the_gateway_changes_the_text_of_a_search_result_and_no_other_byte() -> None:
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "find", "input": {}}]}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [search_result(LONG), search_result("b")]}
+    body = {
+        "tools": [{"name": "context_read"}],
+        "messages": [{"role": "user", "content": "a"}, call, user(result)],
+    }
+    text = json.dumps(body, indent=1)
+    request = read_request(text.encode(), APIS[0])
+    assert request is not None
+    sent = request.with_messages(Offloader("memory://").offload(request.views).messages)
+
+    before, after = text.split(json.dumps(LONG))
+    assert sent.startswith(before)
+    assert sent.endswith(after)
+    assert len(sent) < 3000

@@ -73,15 +73,21 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 class ItemIdentity(NamedTuple):
     """The identity of an item: two items with the same one share one ref and one record.
 
-    All but the `category` are fields of `Header`, and draw the ref. The category is set if the session's
-    placeholders name one; two items that differ in it alone get two refs, as after a collision.
+    All but the `category` are fields of `Header`, and all but that and the `order` draw the ref. The category
+    is set if the session's placeholders name one; two items that differ in one of these alone get two refs,
+    as after a collision.
     """
 
     item_type: str
     tool_use_id: str | None
     sha256: bytes
     form: str | None
+    order: str | None = None
     category: str | None = None
+
+    def is_in(self, stored: ItemIdentity) -> bool:
+        """Return whether a record with the identity `stored` is this item's; early ones have no order."""
+        return self == stored or (stored.order is None and self._replace(order=None) == stored)
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -96,6 +102,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         sha256: digest of the content, also in the counts, which ties the two ends of a record together.
         placeholder: the text that replaces the item in its message.
         form: JSON that `restore` needs in addition to the text; None if the item is one string.
+        order: the same with its fields in their order; empty if `form` restores that, None if not known.
         ttl: time to live in seconds; None means that the record does not expire.
         summary: a summarizer's text.
         redacted: whether parts of the content were removed before storage.
@@ -120,11 +127,12 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     redacted: bool = False
     origin: str | None = None
     title: str | None = None
+    order: str | None = None
 
     @property
     def identity(self) -> ItemIdentity:
         """The identity of the stored item in its session, without a category."""
-        return ItemIdentity(self.item_type, self.tool_use_id, self.sha256, self.form)
+        return ItemIdentity(self.item_type, self.tool_use_id, self.sha256, self.form, self.order)
 
     def is_same_item(self, other: Header) -> bool:
         """Return whether both headers describe the same item with the same content."""

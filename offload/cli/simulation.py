@@ -369,9 +369,9 @@ def rows_of(message: Any, calls: dict[CallId, Call], where: str = "message") -> 
     """
     scan = adapter_for(message).scan(message, where, calls)
     calls.update(scan.calls)
-    for text in scan.texts:
-        yield Row("", None, text)
-    for item in scan.items:
+    for part in scan.fixed:
+        yield Row("", None, part.text)
+    for item in (*scan.documents, *scan.items):
         yield Row(item.item_type, item.tool_name, item.text)
 
 

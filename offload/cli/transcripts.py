@@ -27,6 +27,9 @@ from offload.messages.anthropic import AnthropicAdapter
 from offload.messages.openai_chat import OpenAIChatAdapter
 from offload.messages.openai_responses import OpenAIResponsesAdapter
 
+# Items that Codex notes for itself.
+_NOT_SENT = ("ghost_snapshot",)
+
 _SESSION_SUFFIXES = (".jsonl", ".jsonl.zst")
 _SUFFIXES = (".json", *_SESSION_SUFFIXES)
 _SYNTHETIC = "<synthetic>"
@@ -301,7 +304,9 @@ def _after_compaction(payload: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _is_item(value: object) -> bool:
     """Return whether the model saw the item; Codex also logs its own events."""
-    return isinstance(value, dict) and adapter_for(value).name == OpenAIResponsesAdapter.name
+    if not isinstance(value, dict) or value.get("type") in _NOT_SENT:
+        return False
+    return adapter_for(value).name == OpenAIResponsesAdapter.name
 
 
 # Claude Code: one row per block or event, threads interleaved

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, compress, groupby
 from operator import is_not
-from typing import Any
+from typing import Any, NamedTuple
 
 from offload.engine.bound import BoundThinking
 from offload.engine.recognition import Claim, Proof
@@ -104,12 +104,21 @@ class Slot:
         return max(0, saving(self.decision))
 
 
+class Kept(NamedTuple):
+    """A part of a message that is never offloaded, and the tokens of its texts; see `Fixed`."""
+
+    where: str
+    kind: str
+    tokens: int
+    is_said: bool
+
+
 @dataclass(slots=True, eq=False)
 class MessageState:
     """The parts of one message of the history.
 
     Attributes:
-        fixed_tokens: tokens of its texts that are not items.
+        fixed_tokens: tokens of its parts that are not items, which are `kept`.
         calls: the tool calls that it makes.
         answers: number of assistant messages up to and including this one.
         texts: role → beginning of the role's latest text up to and including this message, with tool-call
@@ -126,6 +135,7 @@ class MessageState:
     role: str
     texts: Mapping[str, str]
     thinking: Sequence[Thinking] = ()
+    kept: Sequence[Kept] = ()
     left_out: int | None = None
     replaced_calls: dict[CallId, Call | None] = field(default_factory=dict)
 
@@ -252,11 +262,48 @@ class History:
 
     def turns(self, known: int) -> Iterator[list[Slot]]:
         """Yield the items of each turn with messages after the first `known`, and always of the last turn."""
+        first = self._first_of_turn(known)
+        for _, slots in groupby(self.since(first), lambda slot: self.answers_of(slot.at)):
+            yield list(slots)
+
+    def _first_of_turn(self, known: int) -> int:
+        """Return the first message of the turn with the message `known`, or of the last turn."""
         first = max(0, min(known, len(self) - 1))
         while first > 0 and self.answers_of(first - 1) == self.answers_of(first):
             first -= 1
-        for _, slots in groupby(self.since(first), lambda slot: self.answers_of(slot.at)):
-            yield list(slots)
+        return first
+
+    def fixed_excess(self, known: int, ceiling: int) -> Iterator[str]:
+        """Yield a message for what is no item and above `ceiling` tokens, in the turns that `turns` yields.
+
+        It is one part, or the parts of a turn together with its items.
+        """
+        first = self._first_of_turn(known)
+        for _, states in groupby(range(first, len(self)), self.answers_of):
+            indices = [*states]
+            parts = [(at, part) for at in indices for part in self.states[at].kept]
+            for at, part in parts:
+                if part.tokens > ceiling:
+                    place = ".".join(filter(None, (f"messages[{at}]", part.where)))
+                    yield (
+                        f"{place}: {part.kind} of {part.tokens} tokens is above max_view_tokens ({ceiling}), "
+                        "and cannot be offloaded"
+                    )
+            yield from self._fixed_total(indices, parts, ceiling)
+
+    def _fixed_total(
+        self, indices: Sequence[int], parts: Sequence[tuple[int, Kept]], ceiling: int
+    ) -> Iterator[str]:
+        small = [part for _, part in parts if not part.is_said and part.tokens <= ceiling]
+        slots = (slot for at in indices for slot in self.states[at].slots)
+        items = [s.decision for s in slots if s.is_in_view and not s.decision.is_exempt]
+        shown = sum(d.item.tokens for d in items if d.item.tokens <= ceiling)
+        total = sum(part.tokens for part in small)
+        if small and shown <= ceiling < shown + total:
+            yield (
+                f"messages[{indices[0]}] and later: {shown + total} tokens in total are above "
+                f"max_view_tokens ({ceiling}); {total} of them cannot be offloaded"
+            )
 
     # Messages that were sent
 

@@ -172,7 +172,7 @@ class Recognition:
                     identity = item.identity(sha256(encode_text(text)).digest())
                     records = (record for _, record in self._session.open_many(alike))
                     headers = (record.header for record in records if not isinstance(record, OffloadError))
-                    found[index] = next(header.ref for header in headers if header.identity == identity)
+                    found[index] = next(header.ref for header in headers if identity.is_in(header.identity))
         return found
 
     def gone(self, infos: Iterable[RecordInfo]) -> set[str]:

@@ -210,7 +210,8 @@ class _Undoing:
         if claim.is_notice and outcome.header.tool_name == NOTICE_TOOL:
             self._read_notice(place, item, outcome)
             return False
-        place.message = item.restore_in(place.message, outcome.text, outcome.header.form)
+        form = outcome.header.order or outcome.header.form
+        place.message = item.restore_in(place.message, outcome.text, form)
         place.undone.add(item.text)
         place.contents.add(outcome.text)
         return True

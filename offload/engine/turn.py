@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from offload.engine.bound import mode_of
 from offload.engine.failures import AboveCeilingError, Failures, malformed
-from offload.engine.history import History, MessageState, Slot
+from offload.engine.history import History, Kept, MessageState, Slot
 from offload.engine.judge import LOOK_ALIKE, Judge
 from offload.engine.moment import CacheWatch, HostCache, Moment
 from offload.engine.recognition import Recognition
@@ -174,16 +174,17 @@ class Turn:
             scan = adapter_for(message).scan(message, f"messages[{index}]", history.calls)
         except Exception as error:  # noqa: BLE001 # a message object may raise anything
             self._failures.report(malformed(error, index))
-            role, scan = "", Scan()
+            role, scan = "", _unread(message)
         judge.code_calls |= scan.code_calls
         slots = [self._slot(index, item) for item in scan.offloadable]
-        fixed_tokens = sum(self._count(text) for text in scan.texts)
+        kept = [Kept(part.where, part.kind, part.read(self._count), part.is_said) for part in scan.fixed]
+        fixed_tokens = sum(part.tokens for part in kept) + sum(part.data for part in scan.fixed)
         last = history.states[-1] if history.states else None
         # In some formats one reply consists of several messages in a row.
         answers = history.answers + (role == "assistant" and (last is None or last.role != "assistant"))
         texts = _latest_texts({} if last is None else last.texts, role, scan)
         thinking = signed_thinking(message) if role == "assistant" else ()
-        state = MessageState(slots, fixed_tokens, scan.calls, answers, role, texts, thinking)
+        state = MessageState(slots, fixed_tokens, scan.calls, answers, role, texts, thinking, kept)
         is_reply = answers > history.answers
         history.add(message, state)
         for slot in slots if thinking else ():
@@ -474,7 +475,7 @@ class Turn:
         for at in gone:
             message = history.messages[at]
             scans = scan_of(message), scan_of(self._thinking.left_out(message))
-            whole, bare = (sum(map(self._count, scan.texts)) for scan in scans)
+            whole, bare = (scan.fixed_tokens(self._count) for scan in scans)
             history.leave_out(at, whole - bare)
         return gone
 
@@ -599,6 +600,8 @@ class Turn:
             view = [d for d in decisions if not d.reason.startswith((NOT_STORED, NOT_OFFLOADED))]
             for text in excess(view, self._judge.policy.max_view_tokens):
                 self._failures.note(AboveCeilingError(text))
+        for text in self._history.fixed_excess(known, self._judge.policy.max_view_tokens):
+            self._failures.note(AboveCeilingError(text))
 
     def _count(self, text: str) -> int:
         tokens, problem = self._judge.count(text)
@@ -634,6 +637,14 @@ class Turn:
             cache=cache,
             history=mode,
         )
+
+
+def _unread(message: Any) -> Scan:
+    """Return a scan without items of a message that could not be read; empty if nothing can be counted."""
+    try:
+        return Scan.unread(message)
+    except Exception:  # noqa: BLE001 # a message object may raise anything
+        return Scan()
 
 
 def fallback_text(item: Item, decision: Decision, options: Options) -> str:

@@ -444,7 +444,7 @@ def _blocks(content: Any) -> list[Any]:
 def _is_replaceable(message: Any, path: Path) -> bool:
     """Return whether the text at `path` is of a result or a text of the client."""
     if message.get("role") in _CLIENT_ROLES and path[0] == "content":
-        return path[1:] == () or path[2:3] in (("content",), ("text",))
+        return True
     if message.get("role") in _RESULT_ROLES or str(message.get("type")).endswith(_OUTPUT):
         return path[0] in ("content", "output")
     return path[0] == "content" and path[2:3] == ("content",)
@@ -453,7 +453,8 @@ def _is_replaceable(message: Any, path: Path) -> bool:
 def _is_in(items: Collection[tuple[int, Block]], message: int, path: Path) -> bool:
     """Return whether a change is of one of `items`; outside of a content a message is one result."""
     blocks = (None, *path[1:2]) if path[0] == "content" and len(path) > 1 else None
-    return any(at == message and (blocks is None or block in blocks) for at, block in items)
+    places = ((at, block[0] if isinstance(block, tuple) else block) for at, block in items)
+    return any(at == message and (blocks is None or block in blocks) for at, block in places)
 
 
 def _changes(old: Any, new: Any, path: Path = ()) -> Iterator[tuple[Path, str | None]]:

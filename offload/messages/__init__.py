@@ -1,10 +1,10 @@
 """Provider messages: one adapter per format finds the items of a message, replaces and restores them.
 
-Items are tool results, arguments of tool calls, user messages, assistant messages and system prompts; and
-images and documents in tool results and user messages, if the message holds their bytes and a text may
-replace them. Reasoning and executed code are counted, never offloaded. Media with a URL or a file id, sound,
-video, artifacts, metadata, and parts that are unknown or could not be restored exactly are kept. The API
-accepts each placeholder: it replaces an object by an object.
+Items are tool results, arguments of tool calls, user messages, assistant messages and system prompts; the
+texts of documents and search results, and images and other files, in tool results and user messages, if the
+message holds their bytes and a text may replace them. Everything else is counted, never offloaded: reasoning,
+results of a provider's own tools, sound, video, and parts that are unknown or could not be restored exactly.
+The API accepts each placeholder: it replaces an object by an object.
 """
 
 from offload.messages._access import block_count
@@ -31,6 +31,7 @@ from offload.messages._formats import (
 )
 from offload.messages._media import MediaFacts, media_facts, media_ref
 from offload.messages._reports import reports_in
+from offload.messages._rest import Fixed
 from offload.messages._stored import as_data, from_json, map_texts, to_json
 from offload.messages._thinking import (
     Removed,
@@ -53,6 +54,7 @@ __all__ = [
     "Call",
     "CallId",
     "FileCall",
+    "Fixed",
     "Item",
     "MediaFacts",
     "MessageAdapter",

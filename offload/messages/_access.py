@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -15,9 +15,34 @@ Path = tuple[str | int, ...]
 
 def get(thing: Any, name: str) -> Any:
     """Return the field `name` of a mapping or an SDK object, None if it has none."""
-    if isinstance(thing, Mapping):
+    if isinstance(thing, dict) or isinstance(thing, Mapping):  # noqa: SIM101 # most are dicts: that is quick
         return thing.get(name)
     return getattr(thing, name, None)
+
+
+def at(thing: Any, path: Path) -> Any:
+    """Return the value at `path` in a message, None if it has none there."""
+    for step in path:
+        if isinstance(step, str):
+            thing = None if isinstance(thing, str) else get(thing, step)
+        else:
+            thing = thing[step]
+    return thing
+
+
+def parts_of(thing: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the names or indices and the values in a container or an SDK object; none of a single value."""
+    if isinstance(thing, dict):
+        return thing.items()
+    if isinstance(thing, list | tuple | set | frozenset):
+        return enumerate(thing)
+    if isinstance(thing, Mapping):
+        return thing.items()
+    fields = getattr(thing, "__dict__", None)
+    if fields is None or isinstance(thing, type) or callable(thing):
+        return ()
+    more = getattr(thing, "__pydantic_extra__", None) or {}
+    return ((name, value) for name, value in {**fields, **more}.items() if not name.startswith("_"))
 
 
 def with_field(thing: Any, name: str, value: Any) -> Any:
@@ -44,9 +69,11 @@ def edit_at(thing: Any, path: Path, edit: Callable[[Any], Any]) -> Any:
     return sequence_like(thing, values)
 
 
-def fields_of(thing: Any, without: str) -> dict[str, Any]:
-    """Return the fields of a mapping or an SDK object, except one, for JSON."""
+def fields_of(thing: Any, without: str, *, is_ordered: bool = False) -> dict[str, Any]:
+    """Return the fields of a mapping or an SDK object, except one, for JSON; if ordered, that one is None."""
     fields = thing if isinstance(thing, dict) else thing.model_dump(exclude_unset=True, warnings=False)
+    if is_ordered:
+        return {name: None if name == without else value for name, value in fields.items()}
     return {name: value for name, value in fields.items() if name != without}
 
 
@@ -117,9 +144,13 @@ def is_by_code(call: Any) -> bool:
     return isinstance(kind, str) and kind != "direct"
 
 
-def json_text(value: Any) -> str:
-    """Return `value` as JSON, as the model sees it; "" if it has none, since no API accepts it."""
+def json_text(value: Any, as_data: Callable[[Any], Any] | None = None) -> str:
+    """Return `value` as JSON, as the model sees it; "" if it has none, since no API accepts it.
+
+    `as_data` returns an SDK object as data.
+    """
     try:
-        return json.dumps(value, ensure_ascii=False, default=str)
+        data = value if as_data is None else as_data(value)
+        return json.dumps(data, ensure_ascii=False, default=str)
     except (TypeError, ValueError, RecursionError):
         return ""

@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from offload.errors import MessageError
 from offload.messages._access import (
     Path,
+    at,
     block_list,
     blocks_of,
     edit_at,
@@ -21,9 +22,12 @@ from offload.messages._access import (
     string_or_none,
 )
 from offload.messages._calls import Call, CallId, Subject
+from offload.messages._documents import Document
 from offload.messages._media import MediaFacts, media_facts
 from offload.messages._reports import REPORTING_TOOL, Report, ReportShape, reports_in
-from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
+from offload.messages._rest import Fixed, Said, rest_of, tree_of
+from offload.messages._shapes import ARGUMENTS, PLAIN, ItemText, Shape
+from offload.messages._stored import as_data
 from offload.record import ItemIdentity, escape_surrogates
 
 SYSTEM_ROLES = ("system", "developer")
@@ -43,6 +47,7 @@ class Item:
             block in a tool result that is a block itself.
         form: how the text is split over blocks, or a mark that it is the JSON of a value, as JSON; None if
             it is one string.
+        order: the form with fields in their order, for an exact copy; see `ItemText`.
         is_pending: whether the format says that it is not finished yet.
         is_report: whether it is the report of a background task, a result outside the answer to its call.
         media: facts about an image or a document, whose text is its data URL.
@@ -58,6 +63,7 @@ class Item:
     tool_use_id: str | None = None
     is_error: bool = False
     form: str | None = None
+    order: str | None = field(default=None, compare=False, repr=False)
     is_pending: bool = False
     is_report: bool = False
     media: MediaFacts | None = None
@@ -86,11 +92,23 @@ class Item:
 
     def identity(self, sha256: bytes) -> ItemIdentity:
         """Return the identity of the item, given the digest of its stored content."""
-        return ItemIdentity(self.item_type, self.tool_use_id, sha256, self.form)
+        return ItemIdentity(self.item_type, self.tool_use_id, sha256, self.form, self.order)
 
     def restore_in(self, message: Any, text: str, form: str | None) -> Any:
-        """Return a copy of `message` with the value that this item replaced, the inverse of `replace_in`."""
+        """Return a copy of `message` with the value that this item replaced, the inverse of `replace_in`.
+
+        `form` is that of the item, or its order if it has one.
+        """
         return edit_at(message, self.path, lambda value: self.shape.restore(value, text, form))
+
+
+class Source(NamedTuple):
+    """The source of a result: a tool, the id of its call, and the call if the messages have it."""
+
+    tool: Any = None
+    call: Any = None
+    made: Call | None = None
+    is_error: bool = False
 
 
 @dataclass(slots=True)
@@ -100,9 +118,11 @@ class Scan:
     Attributes:
         earlier_calls: the tool calls of earlier messages; `calls` has its own.
         text_type: the item type of the message's own texts.
-        media: its images and documents, and texts that look like a placeholder of one. Those in one tool
+        documents: the texts of its documents and search results. Those in one tool result are replaced, and
+            restored, before its text, as media are.
+        media: its images and other files, and texts that look like a placeholder of one. Those in one tool
             result are replaced, and restored, before its text: that changes how many blocks it has.
-        texts: texts that are counted, never offloaded.
+        fixed: the other parts of the message, which are counted, never offloaded.
         open_calls: ids of its tool calls that the host must run, None for one without an id.
         code_calls: ids of its tool calls that code made: the result of such a call, in any message, is
             read by that code and not by the model.
@@ -111,11 +131,13 @@ class Scan:
     earlier_calls: Mapping[CallId, Call] = field(default_factory=dict)
     text_type: str = "user_message"
     items: list[Item] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
+    fixed: list[Fixed] = field(default_factory=list)
     calls: dict[CallId, Call] = field(default_factory=dict)
     open_calls: list[str | None] = field(default_factory=list)
+    documents: list[Item] = field(default_factory=list)
     media: list[Item] = field(default_factory=list)
     code_calls: set[str] = field(default_factory=set)
+    _leaves: list[tuple[Path, Said | None]] = field(default_factory=list)
     _calls_without_id: Counter[str] = field(default_factory=Counter)
     _results_without_id: Counter[str] = field(default_factory=Counter)
 
@@ -124,20 +146,35 @@ class Scan:
         """Return an empty scan of a message of `role`."""
         return cls(earlier_calls, _TEXT_TYPES.get(role, "user_message"))
 
+    @classmethod
+    def unread(cls, message: Any) -> Scan:
+        """Return the scan of a message that its adapter cannot read: all of it is counted."""
+        return cls().with_rest(message)
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of the model that are no items: thinking, code, arguments of built-in tools."""
+        return [part.text for part in self.fixed if part.is_said]
+
     @property
     def offloadable(self) -> list[Item]:
         """All items, in the order in which they are replaced and restored."""
-        return [*self.media, *self.items]
+        return [*self.media, *self.documents, *self.items]
 
     @property
     def all_texts(self) -> list[str]:
-        """The texts of the message: of its items, then all others."""
-        return [*(item.text for item in self.items), *self.texts]
+        """The texts of the items of the message, then others that the model wrote."""
+        return [*(item.text for item in (*self.documents, *self.items)), *self.texts]
 
     def tokens(self, count: Callable[[str], int]) -> int:
         """Return the tokens of the message by the token counter `count`; those of media are estimated."""
         media = [item.media.tokens if item.media else count(item.text) for item in self.media]
-        return sum(media) + sum(map(count, self.all_texts))
+        texts = sum(count(item.text) for item in (*self.documents, *self.items))
+        return sum(media) + texts + self.fixed_tokens(count)
+
+    def fixed_tokens(self, count: Callable[[str], int]) -> int:
+        """Return the tokens of what is never offloaded, by the token counter `count`."""
+        return sum(part.read(count) + part.data for part in self.fixed)
 
     def add_blocks(self, content: Any, path: Path, where: str, add: AddBlock, *, first: int = 0) -> None:
         """Add a content: one string, or a list of blocks that `add` adds, numbered from `first`."""
@@ -152,12 +189,11 @@ class Scan:
         reports = () if self.text_type == "assistant_message" else reports_in(text)
         if not reports:
             self.items.append(Item(block, self.text_type, text, path=path, shape=shape))
-        end = 0
-        for number, report in enumerate(reports):
-            self.texts.append(text[end : report.start])
-            self.items.append(self._report(block, path, text, report, number))
-            end = report.end
-        self.note_texts(*[text[end:]] * bool(reports))
+            return
+        self.items += [self._report(block, path, text, each, number) for number, each in enumerate(reports)]
+        ends = [0, *(end for each in reports for end in (each.start, each.end)), len(text)]
+        around = "".join(text[start:end] for start, end in zip(ends[::2], ends[1::2], strict=True))
+        self.fixed.append(Fixed("content" if block is None else f"content[{block}]", "text", around))
 
     def _report(self, block: int | None, path: Path, text: str, report: Report, number: int) -> Item:
         made = None if report.call is None else self._call_of(report.call, None)
@@ -174,25 +210,58 @@ class Scan:
             shape=ReportShape(number),
         )
 
-    def note_texts(self, *texts: Any) -> None:
-        """Note texts that are counted, never offloaded; values that are no strings are ignored."""
-        self.texts.extend(text for text in texts if isinstance(text, str))
+    def say(self, path: Path, value: Any) -> None:
+        """Note a value that the model wrote: a text, or data as JSON. It is counted, never offloaded."""
+        text = value if isinstance(value, str) else json_text(value, as_data)
+        if text:
+            self._leaves.append((path, Said(text)))
+
+    def say_texts(self, holder: Any, path: Path, *names: str) -> None:
+        """Note the fields of `holder` that are texts of the model."""
+        for name in names:
+            if isinstance(value := get(holder, name), str):
+                self.say((*path, name), value)
+
+    def leave_out(self, path: Path) -> None:
+        """Note a value that no model reads, or that is counted elsewhere."""
+        self._leaves.append((path, None))
+
+    def with_rest(self, message: Any, envelope: Path = ()) -> Scan:
+        """Count all of `message` that is neither an item nor noted, and return the scan.
+
+        `envelope` leads to the fields of the message.
+        """
+        read = [
+            ((*item.path, *place), None)
+            for item in self.offloadable
+            for place in item.shape.places(at(message, item.path))
+        ]
+        tree = tree_of([*self._leaves, *read])
+        for step in envelope:
+            self.fixed += rest_of({name: value for name, value in message.items() if name != step}, {})
+            message, tree = get(message, str(step)), tree.get(step, {})
+        self.fixed += rest_of(message, tree)
+        self._leaves.clear()
+        return self
 
     def add_call(
         self, block: int, path: Path, call: Any, name: Any, arguments: Any, *, shape: Shape = ARGUMENTS
     ) -> None:
         """Add a tool call, and its arguments: an item if they can be restored exactly, else a text."""
+        self.open_calls.append(string_or_none(call))
+        self.add_arguments(block, path, call, name, arguments, shape=shape)
+
+    def add_arguments(
+        self, block: int, path: Path, call: Any, name: Any, arguments: Any, *, shape: Shape = ARGUMENTS
+    ) -> None:
+        """Add a tool call as `add_call` does, but as one without an id to wait for."""
         made = self.note_call(call, name, arguments)
-        name, call = string_or_none(name), string_or_none(call)
-        self.open_calls.append(call)
         item_text = shape.read(arguments, "")
         if item_text is None:
-            self.texts.append(json_text(arguments))
+            self.say(path, arguments)
             return
-        text, form = item_text
-        self.items.append(
-            Item(block, "tool_call", text, name, call, form=form, call=made, path=path, shape=shape)
-        )
+        source = Source(name, call, made)
+        self.items.append(_item("tool_call", block, path, item_text, shape=shape, source=source))
 
     def note_call(self, call: Any, name: Any, arguments: Any) -> Call | None:
         """Note a tool call for its results, and return it; one without a tool is none."""
@@ -219,27 +288,37 @@ class Scan:
         name: Any = None,
         shape: Shape = PLAIN,
         is_error: bool = False,
-    ) -> None:
-        """Add a tool result: its text, images and documents, read by `shape`.
+        documents: Sequence[Document] = (),
+    ) -> Source:
+        """Add a tool result: its text, images and documents, read by `shape` and `documents`.
 
-        The call `call` of an earlier message names the tool; `name` is for results without such a call.
+        Returns its source. The call `call` of an earlier message names the tool; `name` is for
+        results without such a call.
         """
         made = self._call_of(call, name)
-        name, call = string_or_none(name if made is None else made.name), string_or_none(call)
+        source = Source(name if made is None else made.name, call, made, is_error)
         item_text = shape.read(content, where)
+        self.add_parts(block, path, content, documents, media=shape.media, source=source)
         if item_text is not None:
-            text, form = item_text
-            self.items.append(
-                Item(
-                    block, "tool_result", text, name, call, is_error, form, call=made, path=path, shape=shape
-                )
-            )
-        media = shape.media
+            item = _item("tool_result", block, path, item_text, shape=shape, source=source)
+            self.items.append(item)
+        return source
+
+    def add_parts(
+        self,
+        block: int | None,
+        path: Path,
+        content: Any,
+        documents: Sequence[Document],
+        *,
+        source: Source,
+        media: Shape | None = None,
+    ) -> None:
+        """Add the documents and images among the blocks of a result."""
         for i, part in enumerate(block_list(content)):
             place = i if block is None else (block, i)
-            self.add_media(
-                place, (*path, i), part, media, item_type="tool_result", call=call, name=name, made=made
-            )
+            if not self.add_document(place, (*path, i), part, documents, source):
+                self.add_media(place, (*path, i), part, media, source)
 
     def _call_of(self, call: Any, name: Any) -> Call | None:
         """Return the call that a result answers, if this or an earlier message has it."""
@@ -254,34 +333,55 @@ class Scan:
         path: Path,
         part: Any,
         shape: Shape | None,
-        *,
-        item_type: str = "user_message",
-        call: str | None = None,
-        name: str | None = None,
-        made: Call | None = None,
+        source: Source | None = None,
     ) -> bool:
         """Add an image, a document or the placeholder of one; return whether `shape` reads one.
 
-        It is part of a user message, or of a tool result if `item_type` says so.
+        It is part of a tool result if it has a source, else of a user message.
         """
-        if shape is None or item_type not in ("tool_result", self.text_type):
+        if shape is None or not self._may_add(source):
             return False
         item_text = shape.read(part, "")
         if item_text is None:
             return False
-        text, form = item_text
-        facts = None if form is None else media_facts(text)
-        self.media.append(
-            Item(
-                block, item_type, text, name, call, form=form, media=facts, call=made, path=path, shape=shape
-            )
-        )
+        facts = None if item_text.form is None else media_facts(item_text.text)
+        kind = "user_message" if source is None else "tool_result"
+        item = _item(kind, block, path, item_text, shape=shape, source=source, media=facts)
+        self.media.append(item)
         return True
 
+    def add_document(
+        self,
+        block: Block,
+        path: Path,
+        part: Any,
+        documents: Sequence[Document],
+        source: Source | None = None,
+    ) -> bool:
+        """Add the text of a document, see `add_media`; return whether one of `documents` reads it."""
+        if isinstance(part, str) or not self._may_add(source):
+            return False
+        for document in documents:
+            try:
+                item_text = document.read(part)
+            except MessageError:  # A block in it is malformed: it is counted.
+                continue
+            if item_text is not None:
+                kind = "user_message" if source is None else "tool_result"
+                place = (*path, *document.path)
+                item = _item(kind, block, place, item_text, shape=document.shape, source=source)
+                self.documents.append(item)
+                return True
+        return False
+
+    def _may_add(self, source: Source | None) -> bool:
+        return source is not None or self.text_type == "user_message"
+
     def mark_pending(self, first: int = 0) -> None:
-        """Mark the items from index `first` on, and all images and documents, as not finished yet."""
+        """Mark the items from index `first` on, and all media and documents, as not finished yet."""
         self.items[first:] = [replace(item, is_pending=True) for item in self.items[first:]]
         self.media = [replace(item, is_pending=True) for item in self.media]
+        self.documents = [replace(item, is_pending=True) for item in self.documents]
 
 
 AddBlock = Callable[[Scan, int, Path, Any, str], None]
@@ -293,6 +393,33 @@ def _call_id(call: Any, name: str, without_id: Counter[str]) -> CallId:
         return call
     without_id[name] += 1
     return name, without_id[name]
+
+
+def _item(
+    item_type: str,
+    block: Block,
+    path: Path,
+    read: ItemText,
+    *,
+    shape: Shape,
+    source: Source | None,
+    media: MediaFacts | None = None,
+) -> Item:
+    source = source or Source()
+    return Item(
+        block,
+        item_type,
+        read.text,
+        string_or_none(source.tool),
+        string_or_none(source.call),
+        source.is_error,
+        read.form,
+        read.order,
+        media=media,
+        call=source.made,
+        path=path,
+        shape=shape,
+    )
 
 
 class MessageAdapter(ABC):
@@ -309,7 +436,8 @@ class MessageAdapter(ABC):
         """Return the parts of `message`, a mapping or an object with the same attributes.
 
         `where` is its place, for errors, such as `messages[3]`; `calls` are the tool calls of earlier
-        messages. Raises `MessageError` if the message is malformed.
+        messages. `Scan.with_rest` counts all that the adapter does not know. Raises `MessageError` if the
+        message is malformed.
         """
 
     def role(self, message: Any, where: str) -> str:

@@ -1,4 +1,4 @@
-"""Comparison of lists of messages, which may be objects that raise anything."""
+"""Comparison of messages and lists of them, which may be objects that raise anything."""
 
 from __future__ import annotations
 
@@ -25,3 +25,14 @@ def begins_with(messages: Sequence[Any], known: list[Any]) -> bool:
         return are_equal(messages, known)
     finally:
         del known[length:]
+
+
+def are_same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal and have their fields in the same order."""
+    if one is other:
+        return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(are_same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and type(one) is type(other) and all(map(are_same, one, other))
+    return bool(one == other)

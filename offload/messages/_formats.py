@@ -47,11 +47,14 @@ def role_or_none(message: Any) -> str | None:
 
 
 def scan_of(message: Any, calls: Mapping[CallId, Call] = MappingProxyType({})) -> Scan:
-    """Return the parts of `message` after messages with the tool calls `calls`; none if it is malformed."""
+    """Return the parts of `message` after messages with the tool calls `calls`.
+
+    A malformed one is counted, and has no items.
+    """
     try:
         return adapter_for(message).scan(message, "message", calls)
     except MessageError:
-        return Scan()
+        return Scan.unread(message)
 
 
 def is_result(message: Any) -> bool:

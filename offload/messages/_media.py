@@ -10,12 +10,12 @@ import base64
 import json
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from offload.layout import REF_PATTERN
-from offload.messages._access import Path, built_like, edit_at, fields_of, get, with_field
+from offload.messages._access import Path, at, built_like, edit_at, fields_of, get, with_field
 from offload.messages._shapes import ItemText, Shape
 
 _DATA_URL = re.compile(r"data:((?:image|application)/[\w.+-]{1,80})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
@@ -29,6 +29,7 @@ _HEAD_CHARS = 64 * 1024
 _PIXELS_PER_TOKEN = 750
 _MOST_IMAGE_TOKENS = 1600
 _BYTES_PER_PAGE, _TOKENS_PER_PAGE = 64 * 1024, 2250
+_SOUND_BYTES_PER_TOKEN = 500
 # Markers of a JPEG frame header, which follows segments of any length: SOF0 to SOF15 without DHT, JPG, DAC.
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # By the beginning of a GIF or WebP: the place and bytes of its width and height, the bits of each, the bits
@@ -50,17 +51,22 @@ class MediaFacts(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Its kind: "image" or "document"."""
-        return "image" if self.media_type.startswith("image/") else "document"
+        """Its kind: "image" or "document", or "sound" for sound and video."""
+        first = self.media_type.partition("/")[0]
+        return {"image": "image", "audio": "sound", "video": "sound"}.get(first, "document")
 
     @property
     def tokens(self) -> int:
         """An estimate: width x height / 750 for an image, 2,250 per 64 KiB for a document.
 
+        Sound and video are one token per 500 bytes: 32 tokens a second at 128 kbit/s, as Gemini counts.
+
         Anthropic counts an image so, with at most 1,600, which is also the estimate without a size
         (https://docs.anthropic.com/en/docs/build-with-claude/vision). A page of a document has 1,500 to 3,000
         (https://docs.anthropic.com/en/docs/build-with-claude/pdf-support); only a parser could count them.
         """
+        if self.kind == "sound":
+            return -(-self.bytes // _SOUND_BYTES_PER_TOKEN)
         if self.kind == "document":
             return -(-self.bytes // _BYTES_PER_PAGE) * _TOKENS_PER_PAGE
         width, height = self.pixels or (_PIXELS_PER_TOKEN, _MOST_IMAGE_TOKENS)
@@ -70,15 +76,24 @@ class MediaFacts(NamedTuple):
 def media_facts(url: str) -> MediaFacts | None:
     """Return the facts in the data URL of an image or a document; None for any other text."""
     match = _DATA_URL.match(url)
-    if match is None:
-        return None
-    data = url[match.end() : match.end() + _HEAD_CHARS]
+    return None if match is None else base64_facts(match[1], url, match.end())
+
+
+def bytes_facts(media_type: str, data: bytes) -> MediaFacts:
+    """Return the facts of data; without a type, an image is recognized by its first bytes."""
+    pixels = _pixels_of(data[:_HEAD_CHARS])
+    return MediaFacts(media_type or ("image/" if pixels else ""), len(data), pixels)
+
+
+def base64_facts(media_type: str, text: str, start: int = 0) -> MediaFacts:
+    """Return the facts of the base64 data in a text from character `start` on."""
+    data = text[start : start + _HEAD_CHARS]
     try:
         head = base64.b64decode(data[: len(data) // 4 * 4])
     except ValueError:
         head = b""
-    padding = url.count("=", max(match.end(), len(url) - 2))
-    return MediaFacts(match[1], (len(url) - match.end()) * 3 // 4 - padding, _pixels_of(head))
+    padding = text.count("=", max(start, len(text) - 2))
+    return MediaFacts(media_type, max(0, (len(text) - start) * 3 // 4 - padding), _pixels_of(head))
 
 
 def media_ref(text: str) -> str | None:
@@ -105,16 +120,24 @@ class Media(Shape):
         self._places = places
         self._text_block = text_block
 
-    def read(self, block: Any, _where: str = "") -> ItemText:
+    def read(self, block: Any, _where: str = "") -> ItemText | None:
         """Return the data URL in a block and its form, or the placeholder of one; None for other blocks."""
         text = get(block, "text")
         if isinstance(text, str):
-            return (text, None) if media_ref(text) else None
+            return ItemText(text) if media_ref(text) else None
+        found = self._found(block)
+        return None if found is None else self.proven(block, found[1], partial(_form, block, found[0]))
+
+    def places(self, block: Any) -> Iterable[Path]:
+        found = None if isinstance(get(block, "text"), str) else self._found(block)
+        return (("text",) if found is None else found[0].data,)
+
+    def _found(self, block: Any) -> tuple[Place, str] | None:
+        """Return the place of the data in a block, and its data URL."""
         for place in self._places:
-            value = _at(block, place.data)
-            url = _as_url(value, place, block)
+            url = _as_url(at(block, place.data), place, block)
             if url is not None and _DATA_URL.match(url):
-                return self.proven(block, url, partial(_form, block, place))
+                return place, url
         return None
 
     def replace(self, block: Any, text: str) -> Any:
@@ -129,7 +152,10 @@ class Media(Shape):
             return with_field(block, "text", text)
         kept = json.loads(form)
         fields = edit_at(kept["block"], tuple(kept["at"]), lambda kind: _from_url(text, kind))
-        return built_like(block, fields | _marks(block))
+        marks = _marks(block)
+        # A form in order has the place of the mark, which may have gone since.
+        fields = {name: value for name, value in fields.items() if name != _MARK or marks}
+        return built_like(block, fields | marks)
 
 
 # The places of bytes for all providers that name the type of a block: a user message with an image alone may
@@ -144,14 +170,9 @@ TYPED = Media(
 )
 
 
-def _at(block: Any, path: Path) -> Any:
-    for name in path:
-        block = None if isinstance(block, str) else get(block, str(name))
-    return block
-
-
-def _form(block: Any, place: Place) -> Any:
-    return {"at": place.data, "block": edit_at(fields_of(block, without=_MARK), place.data, _kind_of)}
+def _form(block: Any, place: Place, *, is_ordered: bool) -> Any:
+    fields = fields_of(block, without=_MARK, is_ordered=is_ordered)
+    return {"at": place.data, "block": edit_at(fields, place.data, _kind_of)}
 
 
 def _marks(block: Any) -> dict[str, Any]:
@@ -171,7 +192,7 @@ def _as_url(value: Any, place: Place, block: Any) -> str | None:
         return None
     if _kind_of(value) == "url":
         return str(value)
-    media_type = f"{place.prefix}{_at(block, place.media_type)}"
+    media_type = f"{place.prefix}{at(block, place.media_type)}"
     data = base64.b64encode(value).decode() if isinstance(value, bytes) else value
     return f"data:{media_type};base64,{data}" if place.media_type else None
 
@@ -201,8 +222,8 @@ def _pixels_of(head: bytes) -> tuple[int, int] | None:
 
 
 def _little_endian_pixels(head: bytes) -> tuple[int, int] | None:
-    for magic, (at, size, bits, step, least) in _LITTLE_ENDIAN.items():
-        if re.match(magic, head, re.DOTALL) and len(head) >= at + size:
-            both, mask = int.from_bytes(head[at : at + size], "little"), (1 << bits) - 1
+    for magic, (start, size, bits, step, least) in _LITTLE_ENDIAN.items():
+        if re.match(magic, head, re.DOTALL) and len(head) >= start + size:
+            both, mask = int.from_bytes(head[start : start + size], "little"), (1 << bits) - 1
             return (both & mask) + least, (both >> step & mask) + least
     return None

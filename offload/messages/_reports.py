@@ -7,9 +7,10 @@ the tags around it, which name the task and its state, are kept.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from offload.messages._access import get, with_field
+from offload.messages._access import Path, get, with_field
 from offload.messages._shapes import Shape
 
 # The tool of a report whose call is not in the messages.
@@ -57,6 +58,9 @@ class ReportShape(Shape):
 
     def __init__(self, number: int) -> None:
         self._number = number
+
+    def places(self, value: Any) -> Iterable[Path]:
+        return ((),) if isinstance(value, str) else (("text",),)
 
     def replace(self, value: Any, text: str) -> Any:
         """Return `value` with `text` in place of the report.

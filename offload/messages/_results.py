@@ -6,11 +6,12 @@ Images and other blocks are kept. The item's form records how to split the text 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from offload.messages._access import (
+    Path,
     blocks_of,
     built_like,
     fields_of,
@@ -30,12 +31,12 @@ class ResultBlocks(Shape):
         self.media = media
         self._text_type = text_type
 
-    def read(self, content: Any, where: str) -> ItemText:
+    def read(self, content: Any, where: str) -> ItemText | None:
         """Return the text of a content and its form, None if its texts cannot be restored exactly."""
         if content is None:
             return None
         if isinstance(content, str):
-            return content, None
+            return ItemText(content)
         blocks = blocks_of(content, where)
         texts = [self._own_text(block, f"{where}[{i}]") for i, block in enumerate(blocks)]
         text_blocks = [(b, t) for b, t in zip(blocks, texts, strict=True) if t is not None]
@@ -43,8 +44,14 @@ class ResultBlocks(Shape):
             return None
         text = "\n".join(t for _, t in text_blocks)
         if len(text_blocks) == 1 and self.with_text(text_blocks[0][0], text) == text_blocks[0][0]:
-            return text, None
+            return ItemText(text)
         return self.proven(content, text, partial(self._form, content, texts))
+
+    def places(self, content: Any) -> Iterable[Path]:
+        if isinstance(content, str):
+            return ((),)
+        texts = ((i, b) for i, b in enumerate(content) if self._own_text(b, "content") is not None)
+        return [(i,) if isinstance(b, str) else (i, *self.text_field(b)) for i, b in texts]
 
     def replace(self, content: Any, text: str) -> Any:
         """Return `content` with `text` in place of its first text, and without its other texts."""
@@ -70,9 +77,16 @@ class ResultBlocks(Shape):
         """Return the text of a block, None if it has none. Raises `MessageError` if it is malformed."""
         return text_of(block, where) if type_of(block, where) == self._text_type else None
 
-    def rest(self, block: Any) -> Any:
-        """Return the other fields of a text block, for JSON: none of a string, a string for other blocks."""
-        return None if isinstance(block, str) else fields_of(block, without="text")
+    def text_field(self, block: Any) -> Path:  # noqa: ARG002 # for formats with other texts
+        """Return the path to the text in a block that is no string."""
+        return ("text",)
+
+    def rest(self, block: Any, *, is_ordered: bool = False) -> Any:
+        """Return the other fields of a text block, for JSON: none of a string, a string for other blocks.
+
+        If ordered, the text's own field is among them.
+        """
+        return None if isinstance(block, str) else fields_of(block, without="text", is_ordered=is_ordered)
 
     def with_text(self, block: Any, text: str) -> Any:
         """Return a block with `text` in place of its own."""
@@ -87,9 +101,12 @@ class ResultBlocks(Shape):
         text = self.text(block, where)
         return None if text is not None and media_ref(text) else text
 
-    def _form(self, content: Any, texts: list[str | None]) -> Any:
+    def _form(self, content: Any, texts: list[str | None], *, is_ordered: bool) -> Any:
         """Return null per block that is kept and [characters, rest] per text."""
-        return [None if t is None else [len(t), self.rest(b)] for b, t in zip(content, texts, strict=True)]
+        return [
+            None if text is None else [len(text), self.rest(block, is_ordered=is_ordered)]
+            for block, text in zip(content, texts, strict=True)
+        ]
 
     def _rebuild(self, rows: list[Any], text: str, placed: Any, others: Iterator[Any]) -> Iterator[Any]:
         start, is_first = 0, True

@@ -7,14 +7,28 @@ field and nothing else, that string is the text and its key is kept; else the te
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from offload.messages._access import Path
+from offload.messages._equal import are_same
 
 # The form of an item whose text is the JSON of the value, not a string inside it.
 WHOLE = '"json"'
 
-# The text of an item and its form; None for a value without a text that can be restored exactly.
-ItemText = tuple[str, str | None] | None
+
+class ItemText(NamedTuple):
+    """The text in a value, and what `restore` needs besides.
+
+    Attributes:
+        form: JSON of the other parts, with sorted fields; None if the value is one string.
+        order: the same with the fields in their order, empty if sorted ones are restored in it; None without
+            a form.
+    """
+
+    text: str
+    form: str | None = None
+    order: str | None = None
 
 
 class Shape:
@@ -26,9 +40,16 @@ class Shape:
 
     media: Shape | None = None
 
-    def read(self, value: Any, _where: str, /) -> ItemText:
-        """Return the text in `value`; the second argument is its place, for errors."""
-        return (value, None) if isinstance(value, str) else None
+    def read(self, value: Any, _where: str, /) -> ItemText | None:
+        """Return the text in `value`; the second argument is its place, for errors.
+
+        None for a value without a text that can be restored exactly.
+        """
+        return ItemText(value) if isinstance(value, str) else None
+
+    def places(self, _value: Any, /) -> Iterable[Path]:
+        """Return the paths in a value to what its text holds."""
+        return ((),)
 
     def replace(self, _value: Any, text: str, /) -> Any:
         """Return a value with `text` in place of its own text."""
@@ -38,14 +59,23 @@ class Shape:
         """Return the value before `replace`, from its text and its form."""
         return text
 
-    def proven(self, value: Any, text: str, form: Callable[[], Any]) -> ItemText:
-        """Return `text` and the JSON of `form()`, None unless both exist and restore `value`."""
+    def proven(self, value: Any, text: str, form: Callable[..., Any]) -> ItemText | None:
+        """Return `text` and the JSON of its form, None unless both exist and restore `value`.
+
+        `form(is_ordered=True)` has the fields in order, so that it restores that too.
+        """
         try:
-            form_text = json.dumps(form(), sort_keys=True, separators=(",", ":"))
-            is_proven = self.restore(self.replace(value, ""), text, form_text) == value
+            sorted_form = json.dumps(form(is_ordered=False), sort_keys=True, separators=(",", ":"))
+            restored = self.restore(self.replace(value, ""), text, sorted_form)
+            if are_same(restored, value):
+                return ItemText(text, sorted_form, "")
+            order = json.dumps(form(is_ordered=True), separators=(",", ":"))
+            is_ordered = are_same(self.restore(self.replace(value, ""), text, order), value)
         except Exception:  # noqa: BLE001 # an SDK object may refuse in its own way: then it is kept
             return None
-        return (text, form_text) if is_proven else None
+        if is_ordered:
+            return ItemText(text, sorted_form, order)
+        return ItemText(text, sorted_form, "") if restored == value else None
 
 
 class JsonObject(Shape):
@@ -54,15 +84,15 @@ class JsonObject(Shape):
     def __init__(self, key: str = "offloaded") -> None:
         self._key = key
 
-    def read(self, value: Any, _where: str = "") -> ItemText:
+    def read(self, value: Any, _where: str = "") -> ItemText | None:
         """Return the text of `value` and its form, or None if it could not be restored exactly."""
         lone = _lone_string(value)
         if lone is not None:
-            return lone[1], None
+            return ItemText(lone[1])
         if isinstance(value, str):
-            return value, WHOLE
+            return ItemText(value, WHOLE)
         text = faithful_json(value) if isinstance(value, dict) else None
-        return None if text is None else (text, WHOLE)
+        return None if text is None else ItemText(text, WHOLE)
 
     def replace(self, value: Any, text: str) -> Any:
         """Return an object with `text` in it, as JSON if `value` is JSON."""

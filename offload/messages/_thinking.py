@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from offload.messages._access import Path, block_list, edit_at, get, sequence_like
+from offload.messages._access import Path, at, block_list, edit_at, get, sequence_like
 from offload.messages._stored import to_json
 
 # The fields that may hold a list of blocks: of the APIs, LangChain's envelopes, LiteLLM, OpenRouter, agno and
@@ -51,7 +51,7 @@ def signed_thinking(message: Any) -> list[Thinking]:
     """Return the signed blocks of thinking in a message of the model, in order."""
     found = []
     for place in _PLACES:
-        for index, block in enumerate(block_list(_at(message, place))):
+        for index, block in enumerate(block_list(at(message, place))):
             signature = _signature(block)
             if signature:
                 found.append(Thinking((*place, index), thinking_key(signature)))
@@ -66,13 +66,13 @@ def thinking_key(signature: Any) -> str:
 
 def without_thinking(message: Any, thinking: Sequence[Thinking]) -> tuple[Any, list[Removed]]:
     """Return a copy of `message` without some of its blocks, and these; a text replaces the last one."""
-    removed = [Removed(one.path, _at(message, one.path)) for one in thinking]
+    removed = [Removed(one.path, at(message, one.path)) for one in thinking]
     for place in dict.fromkeys(one.path[:-1] for one in removed):
         taken = {one.path[-1] for one in removed if one.path[:-1] == place}
-        blocks = block_list(_at(message, place))
+        blocks = block_list(at(message, place))
         kept = [block for index, block in enumerate(blocks) if index not in taken]
         if not kept and place[-1] in ("content", "parts"):
-            kept = [_block_for(_at(message, place[:-1]), str(place[-1]), _text_like(blocks[0]))]
+            kept = [_block_for(at(message, place[:-1]), str(place[-1]), _text_like(blocks[0]))]
             removed.append(Removed((*place, -1), None))
         message = _with_blocks(message, place, kept)
     return message, removed
@@ -91,8 +91,8 @@ def with_thinking(message: Any, removed: Iterable[Removed]) -> Any:
         places.setdefault(one.path[:-1], []).append(one)
     for place, some in places.items():
         is_empty = any(one.path[-1] == -1 for one in some)
-        blocks = [] if is_empty else [*block_list(_at(message, place))]
-        holder = _at(message, place[:-1])
+        blocks = [] if is_empty else [*block_list(at(message, place))]
+        holder = at(message, place[:-1])
         for one in some:
             if one.path[-1] != -1:
                 blocks.insert(int(one.path[-1]), _block_for(holder, str(place[-1]), one.block))
@@ -147,12 +147,6 @@ _BY_TYPE: dict[Any, Callable[[Any], Any]] = {
     "reasoning.encrypted": _of_encrypted,
     "non_standard": lambda block: _signature(get(block, "value")),
 }
-
-
-def _at(message: Any, path: Path) -> Any:
-    for step in path:
-        message = get(message, step) if isinstance(step, str) else message[step]
-    return message
 
 
 def _with_blocks(message: Any, place: Path, blocks: list[Any]) -> Any:

@@ -11,11 +11,13 @@ from typing import Any
 from offload.messages._access import Path, block_list, get, role_of, string_field, text_of, type_of
 from offload.messages._base import MessageAdapter, Scan
 from offload.messages._calls import Call, CallId
+from offload.messages._documents import TYPED_FILES, documents
 from offload.messages._media import TYPED
 from offload.messages._results import ResultBlocks
 
 _OWN_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
 _RESULT = ResultBlocks(TYPED)
+_DOCUMENTS = documents(TYPED_FILES, _RESULT)
 
 
 class AnthropicAdapter(MessageAdapter):
@@ -31,7 +33,7 @@ class AnthropicAdapter(MessageAdapter):
     def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         scan = Scan.of_role(role_of(message, where), calls)
         scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
-        return scan
+        return scan.with_rest(message)
 
     def results(self, message: Any) -> Sequence[Any]:
         return result_ids(get(message, "content"))
@@ -51,7 +53,7 @@ def result_ids(content: Any) -> list[Any]:
 def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> None:
     kind = type_of(block, where)
     scan.note_caller(block, "id", "tool_use_id")
-    if scan.add_media(index, path, block, TYPED):
+    if scan.add_document(index, path, block, _DOCUMENTS) or scan.add_media(index, path, block, TYPED):
         return
     if kind == "text":
         scan.add_text(index, path, text_of(block, where), TYPED)
@@ -64,8 +66,9 @@ def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> N
             call=string_field(block, "tool_use_id", where, "a tool_result block"),
             shape=_RESULT,
             is_error=get(block, "is_error") is True,
+            documents=_DOCUMENTS,
         )
     elif kind == "tool_use":
         scan.add_call(index, (*path, "input"), get(block, "id"), get(block, "name"), get(block, "input"))
     elif kind == "thinking":
-        scan.note_texts(get(block, "thinking"))
+        scan.say_texts(block, path, "thinking")

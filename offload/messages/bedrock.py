@@ -9,16 +9,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import Path, block_list, get, role_of, string_field, text_of
+from offload.messages._access import Path, at, block_list, get, role_of, string_field, text_of
 from offload.messages._base import MessageAdapter, Scan
 from offload.messages._calls import Call, CallId
+from offload.messages._documents import Document, TextFile
 from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
-from offload.messages._shapes import faithful_json
+from offload.messages._shapes import PLAIN, faithful_json
 
 _OWN_KEYS = {
     *("text", "reasoningContent", "citationsContent", "guardContent", "searchResult", "cachePoint"),
-    *("toolUse", "toolResult"),
+    *("toolUse", "toolResult", "toolAddition", "toolRemoval"),
     *("image", "document", "video", "audio"),
 }
 _JSON = "json"
@@ -34,7 +35,10 @@ class _ResultBlocks(ResultBlocks):
             return faithful_json(block[_JSON])
         return text_of(block, where) if get(block, "text") is not None else None
 
-    def rest(self, block: Any) -> Any:
+    def text_field(self, block: Any) -> Path:
+        return (_JSON if _JSON in block else "text",)
+
+    def rest(self, block: Any, *, is_ordered: bool = False) -> Any:  # noqa: ARG002 # a block has one key
         return _JSON if _JSON in block else {}
 
     def with_text(self, block: Any, text: str) -> Any:  # noqa: ARG002 # a block has one key
@@ -53,6 +57,13 @@ _MEDIA = Media(
     {},
 )
 _RESULT = _ResultBlocks(_MEDIA)
+_DOCUMENTS = (
+    Document(("searchResult", "content"), _RESULT),
+    Document(("document", "source", "text"), PLAIN),
+    Document(("document", "source", "content"), _RESULT),
+    Document(("guardContent", "text", "text"), PLAIN),
+    Document((), TextFile([Place(("document", "source", "bytes"), ("document", "format"), "format/")])),
+)
 
 
 class BedrockAdapter(MessageAdapter):
@@ -71,7 +82,7 @@ class BedrockAdapter(MessageAdapter):
     def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         scan = Scan.of_role(role_of(message, where), calls)
         scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
-        return scan
+        return scan.with_rest(message)
 
     def results(self, message: Any) -> Sequence[Any]:
         results = (get(block, "toolResult") for block in block_list(get(message, "content")))
@@ -123,16 +134,20 @@ def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> N
             call=string_field(result, "toolUseId", f"{where}.toolResult", "a toolResult"),
             shape=_RESULT,
             is_error=get(result, "status") == "error",
+            documents=_DOCUMENTS,
         )
     elif use is not None:
         call, name = get(use, "toolUseId"), get(use, "name")
         scan.add_call(index, (*path, "toolUse", "input"), call, name, get(use, "input"))
-    elif scan.add_media(index, path, block, _MEDIA):
+    elif scan.add_document(index, path, block, _DOCUMENTS) or scan.add_media(index, path, block, _MEDIA):
         return
     elif get(block, "text") is not None:
         scan.add_text(index, path, text_of(block, where), _MEDIA)
     else:
         # Reasoning, and answers with citations.
-        reasoning = get(get(block, "reasoningContent"), "reasoningText")
-        cited = block_list(get(get(block, "citationsContent"), "content"))
-        scan.note_texts(*(get(holder, "text") for holder in (reasoning, *cited)))
+        place = ("reasoningContent", "reasoningText")
+        scan.say_texts(at(block, place), (*path, *place), "text")
+        place = ("citationsContent", "content")
+        for i, cited in enumerate(block_list(at(block, place))):
+            scan.say_texts(cited, (*path, *place, i), "text")
+        scan.leave_out((*path, PART))

@@ -12,6 +12,7 @@ from typing import Any
 from offload.messages._access import Path, block_list, get, text_of
 from offload.messages._base import MessageAdapter, Scan
 from offload.messages._calls import Call, CallId
+from offload.messages._documents import Document, TextFile
 from offload.messages._media import Media, Place
 from offload.messages._shapes import JsonObject
 
@@ -27,13 +28,12 @@ _CODE_TEXTS = (
 # A response must be an object; the SDK puts the return value of a function under `result`.
 _RESULT = JsonObject("result")
 # The `parts` of a response cannot hold texts: images there are kept.
-_MEDIA = Media(
-    [
-        Place(("inlineData", "data"), ("inlineData", "mimeType")),
-        Place(("inline_data", "data"), ("inline_data", "mime_type")),
-    ],
-    {},
+_DATA = (
+    Place(("inlineData", "data"), ("inlineData", "mimeType")),
+    Place(("inline_data", "data"), ("inline_data", "mime_type")),
 )
+_MEDIA = Media(_DATA, {})
+_DOCUMENTS = (Document((), TextFile(_DATA)),)
 
 
 class GeminiAdapter(MessageAdapter):
@@ -55,7 +55,7 @@ class GeminiAdapter(MessageAdapter):
     def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         scan = Scan.of_role(self.role(message, where), calls)
         scan.add_blocks(get(message, "parts"), ("parts",), f"{where}.parts", _scan_part)
-        return scan
+        return scan.with_rest(message)
 
     def results(self, message: Any) -> Sequence[Any]:
         responses = (get(part, _spelled(part, _RESPONSE)) for part in block_list(get(message, "parts")))
@@ -76,7 +76,7 @@ def _scan_part(scan: Scan, index: int, path: Path, part: Any, where: str) -> Non
     call, response = get(part, call_field), get(part, response_field)
     if response is not None:
         returned = get(response, "response")
-        scan.add_result(
+        source = scan.add_result(
             index,
             (*path, response_field, "response"),
             returned if isinstance(returned, dict) else None,
@@ -87,16 +87,20 @@ def _scan_part(scan: Scan, index: int, path: Path, part: Any, where: str) -> Non
             # The API defines the key "error" for failures.
             is_error=bool(get(returned, "error")),
         )
+        place = (*path, response_field, "parts")
+        scan.add_parts(index, place, get(response, "parts"), _DOCUMENTS, source=source)
     elif call is not None:
         scan.add_call(
             index, (*path, call_field, "args"), get(call, "id"), get(call, "name"), get(call, "args")
         )
-    elif scan.add_media(index, path, part, _MEDIA):
+    elif scan.add_document(index, path, part, _DOCUMENTS) or scan.add_media(index, path, part, _MEDIA):
         return
     elif get(part, "text") is None:
-        scan.note_texts(*(get(get(part, _spelled(part, holder)), field) for holder, field in _CODE_TEXTS))
+        for names, field in _CODE_TEXTS:
+            holder = _spelled(part, names)
+            scan.say_texts(get(part, holder), (*path, holder), field)
     elif get(part, "thought"):
-        scan.texts.append(text_of(part, where))
+        scan.say((*path, "text"), text_of(part, where))
     else:
         scan.add_text(index, path, text_of(part, where), _MEDIA)
     if any(get(holder, name) is True for holder in (call, response) for name in _CONTINUES):

@@ -12,6 +12,7 @@ from typing import Any
 from offload.messages._access import Path, block_list, get, is_by_code, role_of, string_or_none
 from offload.messages._base import MessageAdapter, Scan
 from offload.messages._calls import Call, CallId
+from offload.messages._documents import Document, documents
 from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN
@@ -33,18 +34,26 @@ class _ResultBlocks(ResultBlocks):
 
 
 # Blocks of LangChain itself, old and new, and of providers.
-_MEDIA = Media(
-    [
-        Place(("base64",), ("mime_type",)),
-        Place(("data",), ("mime_type",)),
-        Place(("image_url", "url")),
-        Place(("image_url",)),
-        Place(("file", "file_data")),
-        Place(("source", "data"), ("source", "media_type")),
-    ],
-    {"type": "text"},
+_FILES = (
+    Place(("base64",), ("mime_type",)),
+    Place(("data",), ("mime_type",)),
+    Place(("file", "file_data")),
+    Place(("source", "data"), ("source", "media_type")),
 )
+_MEDIA = Media([*_FILES, Place(("image_url", "url")), Place(("image_url",))], {"type": "text"})
 _RESULT = _ResultBlocks(_MEDIA)
+_DOCUMENTS = (
+    *documents([*_FILES, Place(("file_data",))], _RESULT),
+    Document(("text",), PLAIN, (("type",), "text-plain")),
+)
+# What is not sent to a model; the last are in `tool_calls` too.
+_NOT_SENT = (
+    *("artifact", "response_metadata", "usage_metadata", "tool_call_chunks"),
+    *("additional_kwargs.tool_calls", "additional_kwargs.function_call"),
+)
+# The calls among the blocks of a content that are in `tool_calls` too, and their arguments.
+_CALL_BLOCKS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "tool_call_chunk")
+_ARGUMENTS = ("input", "args", "arguments", "partial_json")
 
 
 class LangChainAdapter(MessageAdapter):
@@ -77,6 +86,7 @@ class LangChainAdapter(MessageAdapter):
                 name=get(fields, "name"),
                 shape=_RESULT,
                 is_error=get(fields, "status") == "error",
+                documents=_DOCUMENTS,
             )
         elif content is not None:
             scan.add_blocks(content, path, f"{where}.content", _scan_block)
@@ -84,7 +94,8 @@ class LangChainAdapter(MessageAdapter):
         if made is not None:
             scan.add_blocks(made, (*envelope, "tool_calls"), f"{where}.tool_calls", _scan_call, first=first)
         _note_callers(scan, fields)
-        return scan
+        _leave_out(scan, fields, envelope)
+        return scan.with_rest(message, envelope)
 
     def results(self, message: Any) -> Sequence[Any]:
         """Return the call id of a ToolMessage, and of the results of a provider's own tools."""
@@ -113,13 +124,28 @@ def _scan_call(scan: Scan, index: int, path: Path, call: Any, _where: str) -> No
 
 
 def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> None:
-    if scan.add_media(index, path, block, _MEDIA):
+    if scan.add_document(index, path, block, _DOCUMENTS) or scan.add_media(index, path, block, _MEDIA):
         return
     text = _RESULT.text(block, where)
     if text is not None:
         scan.add_text(index, path, text, PLAIN if isinstance(block, str) else _MEDIA)
     elif get(block, "type") in ("thinking", "reasoning"):
-        scan.note_texts(get(block, get(block, "type")))
+        scan.say_texts(block, path, get(block, "type"))
+
+
+def _leave_out(scan: Scan, fields: Any, envelope: Path) -> None:
+    """Leave out what no model reads, and calls that come twice."""
+    for name in _NOT_SENT:
+        is_call = "." in name
+        if not is_call or scan.calls:
+            scan.leave_out((*envelope, *name.split(".")))
+    for index, block in enumerate(block_list(get(fields, "content"))):
+        if (
+            get(block, "type") in _CALL_BLOCKS
+            and {get(block, "id"), get(block, "call_id")} & scan.calls.keys()
+        ):
+            for name in _ARGUMENTS:
+                scan.leave_out((*envelope, "content", index, name))
 
 
 def _note_callers(scan: Scan, fields: Any) -> None:

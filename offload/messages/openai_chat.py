@@ -11,12 +11,14 @@ from typing import Any
 from offload.messages._access import Path, block_list, get, role_of, string_field, text_of, type_of
 from offload.messages._base import SYSTEM_ROLES, MessageAdapter, Scan
 from offload.messages._calls import Call, CallId
+from offload.messages._documents import TYPED_FILES, documents
 from offload.messages._media import TYPED
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
 
 _RESULT_ROLES = ("tool", "function")
 _RESULT = ResultBlocks(TYPED)
+_DOCUMENTS = documents(TYPED_FILES, _RESULT)
 # By kind of call: the field with the arguments, and their shape. Some servers send arguments as an object.
 _ARGUMENTS: dict[str, tuple[str, Shape]] = {"function": ("arguments", ARGUMENTS), "custom": ("input", PLAIN)}
 
@@ -44,20 +46,24 @@ class OpenAIChatAdapter(MessageAdapter):
             call, name = get(message, "tool_call_id"), get(message, "name")
             if role == "tool":
                 string_field(message, "tool_call_id", where, "a message of role tool")
+            place = f"{where}.content"
             scan.add_result(
-                None, ("content",), content, f"{where}.content", call=call, name=name, shape=_RESULT
+                None, ("content",), content, place, call=call, name=name, shape=_RESULT, documents=_DOCUMENTS
             )
-            return scan
-        scan.note_texts(get(message, "reasoning_content"))
+            return scan.with_rest(message)
+        scan.say_texts(message, (), "reasoning_content")
         if content is not None:
             scan.add_blocks(content, ("content",), f"{where}.content", _scan_part)
         made, first = get(message, "tool_calls"), len(block_list(content))
         if made is not None:
             scan.add_blocks(made, ("tool_calls",), f"{where}.tool_calls", _scan_call, first=first)
-        # The older form of a call has no id; its arguments are kept.
+        # The older form of a call has no id.
         legacy = get(message, "function_call")
-        scan.note_call(None, get(legacy, "name"), get(legacy, "arguments"))
-        return scan
+        if legacy is not None:
+            block = first + len(block_list(made))
+            name, arguments = get(legacy, "name"), get(legacy, "arguments")
+            scan.add_arguments(block, ("function_call", "arguments"), None, name, arguments)
+        return scan.with_rest(message)
 
     def results(self, message: Any) -> Sequence[Any]:
         """Return the call id of a message of role tool or function, which is one result."""
@@ -65,7 +71,9 @@ class OpenAIChatAdapter(MessageAdapter):
 
 
 def _scan_part(scan: Scan, index: int, path: Path, part: Any, where: str) -> None:
-    if not scan.add_media(index, path, part, TYPED) and type_of(part, where) == "text":
+    if scan.add_document(index, path, part, _DOCUMENTS) or scan.add_media(index, path, part, TYPED):
+        return
+    if type_of(part, where) == "text":
         scan.add_text(index, path, text_of(part, where), TYPED)
 
 

@@ -8,25 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import Path, blocks_of, get, json_text, role_of, text_of
+from offload.messages._access import Path, block_list, blocks_of, get, role_of, text_of
 from offload.messages._base import MessageAdapter, Scan
 from offload.messages._calls import Call, CallId
+from offload.messages._documents import TYPED_FILES, documents
 from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
-from offload.messages._stored import as_data
 
 _TEXT_BLOCKS = ("input_text", "output_text")
 _OWN_BLOCKS = (*_TEXT_BLOCKS, "input_image", "input_file")
-# Items that are no messages, by the ending of their type or by the whole type.
-_OWN_ENDINGS = ("_call", "_call_output")
-_OWN_TYPES = (
-    *("reasoning", "item_reference", "compaction", "compaction_trigger", "configuration_update"),
-    *("program", "program_output", "tool_search_output", "additional_tools"),
-    *("mcp_list_tools", "mcp_approval_request", "mcp_approval_response"),
-)
+# Blocks, of this format and others, are no items: any other type without a role is one.
+_BLOCKS = (*_OWN_BLOCKS, "text", "image", "document", "tool_use", "tool_result", "thinking")
 _MEDIA = Media([Place(("image_url",)), Place(("file_data",))], {"type": "input_text"})
 _RESULT = ResultBlocks(_MEDIA, "input_text")
+_DOCUMENTS = documents(TYPED_FILES, _RESULT)
 # By type, the shape of the field `output`. That of the local shell is documented as JSON.
 _OUTPUTS: dict[str, Shape] = {
     "function_call_output": _RESULT,
@@ -59,10 +55,10 @@ class OpenAIResponsesAdapter(MessageAdapter):
     name = "openai-responses"
 
     def claims(self, message: Any) -> bool:
-        """Return whether the item, or a block in it, has a type that only this format has."""
+        """Return whether it is an item without a role, or a block in it has a type of this format alone."""
         kind, content = get(message, "type"), get(message, "content")
         if get(message, "role") is None:
-            return isinstance(kind, str) and (kind in _OWN_TYPES or kind.endswith(_OWN_ENDINGS))
+            return isinstance(kind, str) and kind not in _BLOCKS
         return isinstance(content, list | tuple) and any(get(b, "type") in _OWN_BLOCKS for b in content)
 
     def role(self, message: Any, where: str) -> str:
@@ -77,15 +73,16 @@ class OpenAIResponsesAdapter(MessageAdapter):
         if get(message, "role") is not None:
             scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
         elif get(message, "type") == "reasoning":
-            blocks = [*(get(message, "summary") or ()), *(get(message, "content") or ())]
-            scan.note_texts(*(get(block, "text") for block in blocks))
+            for name in ("summary", "content"):
+                for index, block in enumerate(block_list(get(message, name))):
+                    scan.say_texts(block, (name, index), "text")
         else:
             scan.note_caller(message, "call_id", "id")
             _scan_call(scan, message)
             _scan_output(scan, message, f"{where}.output")
         if get(message, "status") in _PENDING:
             scan.mark_pending()
-        return scan
+        return scan.with_rest(message)
 
     def results(self, message: Any) -> Sequence[Any]:
         """Return the call id of an item that no model writes, which is one result."""
@@ -98,7 +95,9 @@ class OpenAIResponsesAdapter(MessageAdapter):
 
 
 def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> None:
-    if not scan.add_media(index, path, block, _MEDIA) and get(block, "type") in _TEXT_BLOCKS:
+    if scan.add_document(index, path, block, _DOCUMENTS) or scan.add_media(index, path, block, _MEDIA):
+        return
+    if get(block, "type") in _TEXT_BLOCKS:
         scan.add_text(index, path, text_of(block, where), _MEDIA)
 
 
@@ -109,11 +108,12 @@ def _scan_call(scan: Scan, message: Any) -> None:
         field, shape = _INPUTS[kind]
         scan.add_call(0, (field,), call, get(message, "name"), get(message, field), shape=shape)
     elif kind == "program" or kind.endswith("_call"):
-        written = [value for field in _BUILT_IN_INPUTS if (value := get(message, field)) is not None]
+        written = {field: value for field in _BUILT_IN_INPUTS if (value := get(message, field)) is not None}
         if isinstance(call, str):
-            scan.note_call(call, kind.removesuffix("_call"), next(iter(written), None))
+            scan.note_call(call, kind.removesuffix("_call"), next(iter(written.values()), None))
             scan.open_calls.append(call)
-        scan.texts.extend(json_text(as_data(value)) for value in written)
+        for field, value in written.items():
+            scan.say((field,), value)
     if kind in _RUN_BY_API:
         scan.open_calls.clear()
 
@@ -128,8 +128,6 @@ def _scan_output(scan: Scan, message: Any, where: str) -> None:
                 scan.add_result(
                     2 * i + j, ("output", i, stream), get(chunk, stream) or None, where, call=call, name=name
                 )
-    elif kind == "program_output":
-        scan.texts.append(json_text(get(message, "result")))
     elif kind in _OUTPUTS:
         scan.add_result(
             # A call with its own result has its arguments as block 0.
@@ -141,4 +139,5 @@ def _scan_output(scan: Scan, message: Any, where: str) -> None:
             name=name,
             shape=_OUTPUTS[kind],
             is_error=get(message, "status") == "failed" or bool(get(message, "error")),
+            documents=_DOCUMENTS,
         )

@@ -145,7 +145,7 @@ class Session(SessionReader):
     ) -> OffloadedItem | None:
         for info, record in records:
             header = record.header
-            if item == self._identity_in(header):
+            if item.is_in(self._identity_in(header)):
                 self._make_durable(info)
                 return self._offloaded(header, record.counts, info.key, info.stored_bytes)
         return None
@@ -200,7 +200,8 @@ class Session(SessionReader):
         return item._replace(category=self._category(item.item_type, tool_name))
 
     def _is_same(self, one: Header, other: Header) -> bool:
-        return one.session == other.session and self._identity_in(one) == self._identity_in(other)
+        """Return whether the record of `one` is one of the item of `other`, which is new."""
+        return one.session == other.session and self._identity_in(other).is_in(self._identity_in(one))
 
     def _attempt(self, draft: Draft, draw: int = 0) -> _Attempt:
         item, counts = draft.item, draft.content.counts
@@ -218,6 +219,7 @@ class Session(SessionReader):
             sha256=counts.sha256,
             placeholder=placeholder,
             form=item.form,
+            order=item.order,
             ttl=draft.ttl,
             summary=draft.summary,
             redacted=draft.is_redacted,

@@ -239,13 +239,13 @@ def test_a_name_that_is_no_string_counts_as_none() -> None:
     assert [item.tool_name for item in found.items] == [None]
 
 
-def test_an_input_that_has_no_json_counts_as_nothing() -> None:
+def test_an_input_that_has_no_json_has_no_text_of_the_model() -> None:
     circular: dict[str, Any] = {}
     circular["self"] = circular
     for value in ({(1,): 2}, circular):
         found = scan({"role": "assistant", "content": [{**TOOL_USE, "input": value}]})
 
-        assert found.texts == [""]
+        assert found.texts == []
         assert found.calls["t"].name == "f"
 
 

@@ -1,0 +1,129 @@
+"""Documents in messages that a client may change: search results, text documents, text files.
+
+Only their text is replaced, in its place: titles, sources, file names and settings of citations are kept.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from offload.messages._access import Path, at, edit_at
+from offload.messages._media import Place
+from offload.messages._results import ResultBlocks
+from offload.messages._shapes import PLAIN, ItemText, Shape
+
+_DATA_URL = re.compile(r"data:([\w.+/-]{0,100})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
+# `format/` precedes the formats of Bedrock, which are no media types. Without a type, the bytes decide.
+_TEXTUAL = re.compile(
+    r"|text/.*|format/(?:txt|md|csv|html)"
+    r"|application/(?:json|jsonl|x-ndjson|xml|yaml|x-yaml|toml|javascript|x-javascript|x-python|x-sh|sql|csv)"
+    r"|application/[\w.-]+\+(?:json|xml|yaml)",
+    re.ASCII,
+)
+
+
+def is_textual(media_type: str) -> bool:
+    """Return whether data of a media type is text; True without a type, if it can be decoded."""
+    return _TEXTUAL.fullmatch(media_type.partition(";")[0].strip().lower()) is not None
+
+
+class Document(NamedTuple):
+    """A kind of document in a block: the path to the value with its text, and the shape of that.
+
+    `mark` is the path to a field that such a block has, and its value.
+    """
+
+    path: Path
+    shape: Shape
+    mark: tuple[Path, str] | None = None
+
+    def read(self, block: Any) -> ItemText | None:
+        """Return the text in `block`, None if it is no such document or holds none."""
+        if self.mark is not None and at(block, self.mark[0]) != self.mark[1]:
+            return None
+        value = at(block, self.path)
+        return None if value is None else self.shape.read(value, "document")
+
+
+class TextFile(Shape):
+    """A block with the bytes of a text file: as bytes, base64 or a data URL; so it has the placeholder."""
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._places = places
+
+    def read(self, block: Any, _where: str = "") -> ItemText | None:
+        found = self._found(block)
+        return None if found is None else ItemText(found[1])
+
+    def places(self, block: Any) -> Iterable[Path]:
+        found = self._found(block)
+        return () if found is None else (found[0].data,)
+
+    def replace(self, block: Any, text: str) -> Any:
+        found = self._found(block)
+        return block if found is None else edit_at(block, found[0].data, lambda old: _encoded(text, old))
+
+    def restore(self, block: Any, text: str, _form: str | None) -> Any:
+        return self.replace(block, text)
+
+    def _found(self, block: Any) -> tuple[Place, str] | None:
+        """Return the place of a text file in a block, and its text, if that can be encoded again."""
+        for place in self._places:
+            value = at(block, place.data)
+            text = _decoded(value, f"{place.prefix}{at(block, place.media_type)}" if place.media_type else "")
+            if text is not None and _encoded(text, value) == value:
+                return place, text
+        return None
+
+
+def documents(files: Sequence[Place], texts: ResultBlocks) -> tuple[Document, ...]:
+    """Return the kinds of documents of formats whose blocks name their type; `texts` reads their blocks."""
+    return (
+        Document(("content",), texts, (("type",), "search_result")),
+        Document(("source", "data"), PLAIN, (("source", "type"), "text")),
+        Document(("source", "content"), texts, (("source", "type"), "content")),
+        Document((), TextFile(files)),
+    )
+
+
+def _decoded(value: Any, media_type: str) -> str | None:
+    """Return the text in data of a media type; None for other data."""
+    if isinstance(value, bytes):
+        return _text_in(value) if is_textual(media_type) else None
+    if not isinstance(value, str) or not value:
+        return None
+    url = _DATA_URL.match(value)
+    if not is_textual(media_type or (url[1] if url else "")):
+        return None
+    try:
+        return _text_in(base64.b64decode(value[url.end() if url else 0 :], validate=True))
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _text_in(data: bytes) -> str | None:
+    try:
+        return None if b"\0" in data else data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _encoded(text: str, like: Any) -> Any:
+    """Return a text as the same kind of data as `like`."""
+    data = text.encode("utf-8", "surrogatepass")
+    if isinstance(like, bytes):
+        return data
+    url = _DATA_URL.match(like)
+    return (url[0] if url else "") + base64.b64encode(data).decode()
+
+
+# For all providers whose blocks name their type; the image or document of a text file is none.
+TYPED_FILES = (
+    Place(("source", "data"), ("source", "media_type")),
+    Place(("file", "file_data")),
+    Place(("file_data",)),
+)

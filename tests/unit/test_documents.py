@@ -1,0 +1,402 @@
+"""Documents in messages leave with all around their text kept; what cannot leave is counted and named."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offload import Offloader, OffloadPolicy, OffloadResult
+from offload.gateway._requests import APIS, read_request
+from offload.messages import Scan, adapter_for
+from offload.policy import MAX_VIEW_TOKENS
+from offload.tokens import estimate_tokens
+
+LINE = "another line of some words to read\n"
+LONG = LINE * 12_000
+SMALL = OffloadPolicy.model_validate({"preset": "balanced", "max_view_tokens": 4000, "by_cost": "none"})
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def scan(message: Any) -> Scan:
+    return adapter_for(message).scan(message, "messages[0]", {})
+
+
+def tokens(message: Any) -> int:
+    return scan(message).tokens(estimate_tokens)
+
+
+def fixed(message: Any) -> list[tuple[str, str, int]]:
+    return [(p.where, p.kind, p.read(len)) for p in scan(message).fixed]
+
+
+def offloaded(message: Any, policy: OffloadPolicy | None = None) -> OffloadResult:
+    """Offload one message and check that it is restored byte for byte."""
+    before = json.dumps(message, default=repr)
+    off = Offloader("memory://", policy=policy)
+    out = off.offload([message])
+    assert json.dumps(off.restore(out.messages), default=repr) == f"[{before}]"
+    return out
+
+
+def user(*content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": [*content]}
+
+
+def model(*content: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": [*content]}
+
+
+def search_result(text: str, title: str = "a title") -> dict[str, Any]:
+    return {
+        "type": "search_result",
+        "source": "https://example.com/a",
+        "title": title,
+        "content": [{"type": "text", "text": text}],
+        "citations": {"enabled": True},
+    }
+
+
+def test_ten_search_results_in_a_result_leave_and_keep_titles_sources_and_citations() -> None:
+    results = [search_result(f"{i} {LONG}", f"title {i}") for i in range(10)]
+    message = user({"type": "tool_result", "tool_use_id": "t", "content": results})
+    out = offloaded(message)
+
+    assert out.tokens_before > 10 * 80_000
+    assert out.tokens_after < 10_000
+    assert out.errors == []
+    assert [info.tool_use_id for info in out.records] == ["t"] * 10
+    for before, after in zip(results, out.messages[0]["content"][0]["content"], strict=True):
+        [block] = after["content"]
+        assert {**after, "content": before["content"]} == before
+        assert block["type"] == "text"
+        assert "[Offloaded: " in block["text"]
+
+
+def text_document(source: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "document",
+        "source": source,
+        "title": "a",
+        "context": "b",
+        "citations": {"enabled": True},
+    }
+
+
+TEXT = {"type": "text", "media_type": "text/plain", "data": LONG}
+BLOCKS = {"type": "content", "content": [{"type": "text", "text": LONG}, {"text": "more", "type": "text"}]}
+FILE = {"type": "file", "file": {"filename": "a.txt", "file_data": f"data:text/plain;base64,{encoded(LONG)}"}}
+INPUT_FILE = {
+    "type": "input_file",
+    "filename": "a.md",
+    "file_data": f"data:text/markdown;base64,{encoded(LONG)}",
+}
+PART = {"inlineData": {"mimeType": "text/plain", "data": encoded(LONG)}}
+BEDROCK_RESULT = {"searchResult": {"source": "s", "title": "t", "content": [{"text": LONG}], "citations": {}}}
+
+
+@pytest.mark.parametrize(
+    ("message", "path"),
+    [
+        (user(text_document(TEXT)), ("content", 0, "source", "data")),
+        (user(text_document(BLOCKS)), ("content", 0, "source", "content", 0, "text")),
+        (user(text_document({"type": "content", "content": LONG})), ("content", 0, "source", "content")),
+        (user(search_result(LONG)), ("content", 0, "content", 0, "text")),
+        (user(FILE), ("content", 0, "file", "file_data")),
+        (user(INPUT_FILE), ("content", 0, "file_data")),
+        (
+            {"type": "function_call_output", "call_id": "c", "output": [INPUT_FILE]},
+            ("output", 0, "file_data"),
+        ),
+        (
+            {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": LONG}},
+            ("function_call", "arguments"),
+        ),
+        ({"role": "user", "parts": [PART]}, ("parts", 0, "inlineData", "data")),
+        (
+            {"role": "user", "parts": [{"inline_data": {"mime_type": "text/csv", "data": LONG.encode()}}]},
+            ("parts", 0, "inline_data", "data"),
+        ),
+        (
+            {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {}, "parts": [PART]}}]},
+            ("parts", 0, "functionResponse", "parts", 0, "inlineData", "data"),
+        ),
+        (
+            user({"document": {"format": "txt", "name": "a", "source": {"text": LONG}, "context": "b"}}),
+            ("content", 0, "document", "source", "text"),
+        ),
+        (
+            user({"document": {"format": "md", "name": "a", "source": {"bytes": LONG.encode()}}}),
+            ("content", 0, "document", "source", "bytes"),
+        ),
+        (
+            user({"document": {"format": "md", "name": "a", "source": {"content": [{"text": LONG}]}}}),
+            ("content", 0, "document", "source", "content", 0, "text"),
+        ),
+        (user(BEDROCK_RESULT), ("content", 0, "searchResult", "content", 0, "text")),
+        (
+            user(
+                {"toolResult": {"toolUseId": "c", "content": [{"text": "a"}, BEDROCK_RESULT, {"text": "b"}]}}
+            ),
+            ("content", 0, "toolResult", "content", 1, "searchResult", "content", 0, "text"),
+        ),
+        (
+            user({"guardContent": {"text": {"text": LONG, "qualifiers": ["query"]}}}),
+            ("content", 0, "guardContent", "text", "text"),
+        ),
+        (
+            {"type": "human", "content": [{"type": "text-plain", "text": LONG, "title": "a"}]},
+            ("content", 0, "text"),
+        ),
+        (
+            {"type": "tool", "tool_call_id": "c", "content": [search_result(LONG)]},
+            ("content", 0, "content", 0, "text"),
+        ),
+    ],
+    ids=lambda value: "-".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+def test_a_document_leaves_in_its_place(message: Any, path: tuple[Any, ...]) -> None:
+    policy = OffloadPolicy.model_validate({"preset": "archive"})
+    out = offloaded(message, policy)
+
+    assert out.tokens_before > 80_000
+    assert out.tokens_after < 1000
+    shown = out.messages[0]
+    for step in path:
+        shown = shown[step]
+    if isinstance(shown, str) and not shown.startswith(("[Offloaded", '{"')):
+        shown = base64.b64decode(shown.partition("base64,")[2] or shown).decode()
+    assert "Offloaded: " in (shown.decode() if isinstance(shown, bytes) else shown)
+
+
+SERVER = {
+    "mcp_tool_result": {
+        "type": "mcp_tool_result",
+        "tool_use_id": "m",
+        "content": [{"type": "text", "text": LONG}],
+    },
+    "web_fetch_tool_result": {
+        "type": "web_fetch_tool_result",
+        "tool_use_id": "s",
+        "content": {"type": "web_fetch_result", "url": "https://example.com", "content": text_document(TEXT)},
+    },
+    "bash_code_execution_tool_result": {
+        "type": "bash_code_execution_tool_result",
+        "tool_use_id": "s",
+        "content": {"type": "bash_code_execution_result", "stdout": LONG, "stderr": "", "return_code": 0},
+    },
+    "server_tool_use": {"type": "server_tool_use", "id": "s", "name": "f", "input": {"command": LONG}},
+    "compaction": {"type": "compaction", "content": LONG},
+    "of_next_year": {"type": "of_next_year", "parts": [{"deep": {"er": [LONG]}}]},
+}
+
+
+@pytest.mark.parametrize("kind", SERVER)
+def test_what_only_the_provider_may_change_is_counted_and_named_with_its_place(kind: str) -> None:
+    message = model({"type": "text", "text": "I look."}, SERVER[kind])
+    out = offloaded(message)
+
+    assert out.messages[0] is message
+    assert out.tokens_before == pytest.approx(estimate_tokens(LONG), rel=0.05)
+    [error] = out.errors
+    assert str(error).startswith(f"messages[0].content[1]: {kind} of ")
+    assert f"max_view_tokens ({MAX_VIEW_TOKENS})" in str(error)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {
+            "type": "code_interpreter_call",
+            "id": "i",
+            "code": "1",
+            "outputs": [{"type": "logs", "logs": LONG}],
+        },
+        {"type": "file_search_call", "id": "i", "queries": [], "results": [{"file_id": "f", "text": LONG}]},
+        {"type": "mcp_list_tools", "id": "i", "tools": [{"name": "f", "description": LONG}]},
+        {"type": "tool_search_output", "call_id": "c", "tools": [{"name": "f", "description": LONG}]},
+        {
+            "type": "computer_call_output",
+            "call_id": "c",
+            "output": {"type": "computer_screenshot", "text": LONG},
+        },
+        {"type": "transfer_of_next_year", "state": {"notes": LONG}},
+    ],
+    ids=lambda item: item["type"],
+)
+def test_an_item_of_the_responses_api_is_counted_and_named(item: dict[str, Any]) -> None:
+    out = offloaded(item)
+
+    assert out.tokens_before > 80_000
+    assert ["messages[0]" in str(error) and "cannot be offloaded" in str(error) for error in out.errors] == [
+        True
+    ]
+
+
+def test_parts_that_are_above_the_ceiling_together_are_named() -> None:
+    part = {"type": "mcp_tool_result", "tool_use_id": "m", "content": LINE * 300}
+    out = offloaded(model(part, part, part), SMALL)
+
+    [error] = out.errors
+    assert "together" in str(error) or "in total" in str(error)
+    assert offloaded(model(part), SMALL).errors == []
+
+
+def test_a_message_that_cannot_be_read_is_counted_and_named() -> None:
+    out = offloaded({"role": "user", "content": {"text": LONG}})
+
+    assert out.tokens_before > 80_000
+    assert any("max_view_tokens" in str(error) for error in out.errors)
+    assert any("expected a string or a list of blocks" in str(error) for error in out.errors)
+
+
+def test_data_that_is_no_text_has_an_estimate_of_its_own() -> None:
+    data = encoded("x" * 300_000)
+    image = {"type": "computer_screenshot", "image_url": f"data:image/png;base64,{data}"}
+    assert tokens({"type": "computer_call_output", "call_id": "c", "output": image}) == 1600
+    assert tokens({"type": "image_generation_call", "id": "i", "result": data}) == 1600
+    assert tokens(user({"type": "input_audio", "input_audio": {"data": data, "format": "mp3"}})) == 600
+    video = {"inlineData": {"mimeType": "video/mp4", "data": data}}
+    assert tokens({"role": "user", "parts": [video]}) == 600
+
+
+def test_what_is_encrypted_is_counted_by_its_length_and_named() -> None:
+    found = {"type": "web_search_result", "url": "u", "title": "t", "encrypted_content": "E" * 640_000}
+    message = model({"type": "web_search_tool_result", "tool_use_id": "s", "content": [found]})
+    out = offloaded(message)
+
+    assert out.tokens_before == pytest.approx(120_000, rel=0.01)
+    assert [str(error).partition(":")[0] for error in out.errors] == ["messages[0].content[0]"]
+
+
+def test_a_signature_is_not_counted_beside_the_thinking_that_it_signs() -> None:
+    text = "I think about it. " * 100
+    shown = model({"type": "thinking", "thinking": text, "signature": "E" * 800})
+    hidden = model({"type": "thinking", "thinking": "", "signature": "E" * 800})
+
+    assert tokens(shown) == estimate_tokens(text)
+    assert tokens(hidden) == 150
+
+
+def test_types_ids_and_names_of_fields_are_free() -> None:
+    plain = {"role": "user", "content": LINE}
+    block = {"type": "tool_result", "tool_use_id": "toolu_01abcdefghijklmnopqrstuv", "content": LINE}
+
+    assert tokens(plain) == tokens(user({"type": "text", "text": LINE})) == tokens(user(block))
+
+
+def test_a_call_of_langchain_is_counted_once() -> None:
+    call = {"id": "c", "name": "f", "args": {"text": LINE}, "type": "tool_call"}
+    block = {"type": "tool_use", "id": "c", "name": "f", "input": {"text": LINE}}
+    function = {
+        "id": "c",
+        "type": "function",
+        "function": {"name": "f", "arguments": json.dumps({"text": LINE})},
+    }
+    more = {
+        "additional_kwargs": {"tool_calls": [function]},
+        "response_metadata": {"headers": LONG},
+        "usage_metadata": {"input_tokens": 1},
+    }
+    once = {"type": "ai", "content": "", "tool_calls": [call]}
+
+    assert tokens({**once, "content": [block], **more}) == tokens(once) > 0
+    assert tokens({"type": "tool", "tool_call_id": "c", "content": LINE, "artifact": LONG}) < 20
+
+
+def test_a_value_inside_itself_is_counted_once() -> None:
+    loop: dict[str, Any] = {"note": LINE}
+    loop["again"] = [loop]
+
+    assert fixed(model({"type": "new", "loop": loop})) == [("content[0]", "new", len(LINE))]
+
+
+def test_a_file_of_other_bytes_than_text_is_kept() -> None:
+    for data in (b"\xff\xfe" + LONG.encode("utf-16-le"), b"PK\x03\x04\0" + b"x" * 50_000):
+        url = f"data:application/json;base64,{base64.b64encode(data).decode()}"
+        message = user({"type": "input_file", "filename": "a.json", "file_data": url})
+        assert scan(message).documents == []
+
+
+def test_a_document_is_restored_by_another_process(tmp_path: Path) -> None:
+    message = user({"type": "tool_result", "tool_use_id": "t", "content": [search_result(LONG), INPUT_FILE]})
+    sent = Offloader(tmp_path, session="s").offload([message]).messages
+
+    assert len(json.dumps(sent)) < 10_000
+    assert Offloader(tmp_path, session="s").restore(sent) == [message]
+    assert Offloader(tmp_path, session="s").offload([message]).messages == sent
+
+
+# --- the order of fields --------------------------------------------------------------------------
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"x" * 20_000).decode()
+IMAGES = [
+    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
+    {"source": {"data": PNG, "type": "base64", "media_type": "image/png"}, "type": "image"},
+    {
+        "type": "image",
+        "cache_control": {"type": "ephemeral"},
+        "source": {"type": "base64", "data": PNG, "media_type": "image/png"},
+    },
+]
+MEDIA = OffloadPolicy.model_validate({"preset": "archive", "media": {"min_bytes": 1}})
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_a_restored_image_has_its_fields_in_their_order(image: dict[str, Any]) -> None:
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [image]}
+    assert len(offloaded(user(result), MEDIA).records) == 1
+
+
+def test_restored_text_blocks_have_their_fields_in_their_order() -> None:
+    blocks = [
+        {"text": LONG, "type": "text"},
+        {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}},
+        {"text": "c", "citations": [{"b": 1, "a": 2}], "type": "text"},
+    ]
+    result = {"type": "tool_result", "tool_use_id": "t", "content": blocks}
+    assert len(offloaded(user(result)).records) == 1
+
+
+def test_equal_images_with_other_orders_of_fields_are_two_records(tmp_path: Path) -> None:
+    message = user({"type": "tool_result", "tool_use_id": "t", "content": IMAGES[:2]})
+    off = Offloader(tmp_path, session="s", policy=MEDIA)
+    sent = off.offload([message]).messages
+    again = Offloader(tmp_path, session="s", policy=MEDIA)
+
+    assert len(off.records()) == 2
+    assert json.dumps(again.restore(sent)) == json.dumps([message])
+    assert again.offload([message]).messages == sent
+
+
+def test_a_record_of_0_2_without_an_order_is_that_of_the_item() -> None:
+    item = scan(user({"type": "tool_result", "tool_use_id": "t", "content": IMAGES[:1]})).media[0]
+    new = item.identity(b"digest")
+
+    assert new.order
+    assert new.is_in(new._replace(order=None))
+    assert not new.is_in(new._replace(order=""))
+
+
+def test_the_gateway_changes_the_text_of_a_search_result_and_no_other_byte() -> None:
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "find", "input": {}}]}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [search_result(LONG), search_result("b")]}
+    body = {
+        "tools": [{"name": "context_read"}],
+        "messages": [{"role": "user", "content": "a"}, call, user(result)],
+    }
+    text = json.dumps(body, indent=1)
+    request = read_request(text.encode(), APIS[0])
+    assert request is not None
+    sent = request.with_messages(Offloader("memory://").offload(request.views).messages)
+
+    before, after = text.split(json.dumps(LONG))
+    assert sent.startswith(before)
+    assert sent.endswith(after)
+    assert len(sent) < 3000

@@ -163,7 +163,7 @@ class Offloader:
         self._restorer = Restorer(self._session, recognition, thinking)
         sources = Sources()
         self._conversation = Conversation(
-            self.store,
+            self._session,
             options,
             writer,
             recognition,
@@ -245,8 +245,7 @@ class Offloader:
         if model is not None and not isinstance(model, str):
             raise ConfigError(f"model must be a str or None, got {type(model).__name__}")
         with exclusive(self._gate):
-            result = self._conversation.offload(conversation, pins, cache, model)
-            return self._conversation.latest.note(result)
+            return self._conversation.offload(conversation, pins, cache, model)
 
     def remove_thinking(
         self, messages: Sequence[Any], start: int | Sequence[int] = 0, *, cause: str | None = None

@@ -103,6 +103,7 @@ class Scan:
         open_calls: ids of its tool calls that the host must run, None for one without an id.
         code_calls: ids of its tool calls that code made: the result of such a call, in any message, is
             read by that code and not by the model.
+        failed: the places of blocks that could not be read, and why; their items are missing.
     """
 
     earlier_calls: Mapping[CallId, Call] = field(default_factory=dict)
@@ -113,6 +114,7 @@ class Scan:
     open_calls: list[str | None] = field(default_factory=list)
     media: list[Item] = field(default_factory=list)
     code_calls: set[str] = field(default_factory=set)
+    failed: list[tuple[str, Exception]] = field(default_factory=list)
     _calls_without_id: Counter[str] = field(default_factory=Counter)
     _results_without_id: Counter[str] = field(default_factory=Counter)
 
@@ -142,7 +144,12 @@ class Scan:
             self.add_text(None, path, content)
             return
         for i, block in enumerate(blocks_of(content, where)):
-            add(self, first + i, (*path, i), block, f"{where}[{i}]")
+            try:
+                add(self, first + i, (*path, i), block, f"{where}[{i}]")
+            except MessageError:
+                raise
+            except Exception as error:  # noqa: BLE001 # a block that cannot be read costs no other
+                self.failed.append((f"{where}[{i}]", error))
 
     def add_text(self, block: int | None, path: Path, text: str, shape: Shape = PLAIN) -> None:
         self.items.append(Item(block, self.text_type, text, path=path, shape=shape))

@@ -202,8 +202,11 @@ class Conversation:
             yield failures
         finally:
             problem = result_or_error(update_index, self._session.store)
-            for error in filter(None, (problem, self._session.take_problem())):
-                failures.note_index(error)
+            if problem is not None:
+                failures.note_index(problem)
+            unused = self._session.take_problem()
+            if unused is not None:
+                self._observer.index_failed(unused)
         failures.end()
 
     def _new_failures(self) -> Failures:

@@ -66,7 +66,7 @@ class Failures:
         self._add(error, self._observer.failed)
 
     def note_index(self, error: OffloadError) -> None:
-        """Report that a file about records was not written; never raised, since every item is stored."""
+        """Report that an index file could not be updated; never raised, since every item is stored."""
         self._add(error, self._observer.index_failed)
 
     def end(self) -> None:

@@ -424,9 +424,7 @@ class Offloader:
                 outcome = self._conversation.offload_item(item, readers)
             else:
                 outcome = self._conversation.offload_long(item, content)
-            self._conversation.latest.note_text(item.text, outcome.decision)
-            if outcome.decision is not None and outcome.info is None and outcome.error is None:
-                self._observer.kept(outcome.decision.item._asdict(), outcome.decision.reason)
+            self._conversation.note_text(item.text, outcome)
             return outcome
 
     @observed("restore")

@@ -154,6 +154,16 @@ class Conversation:
             failures.end()
         return tokens
 
+    def note_text(self, text: str, outcome: OffloadOutcome) -> None:
+        """Note the decision on a text, for `explain`, and emit the reason if the text is kept."""
+        decision = outcome.decision
+        try:
+            self.latest.note_text(text, decision)
+            if decision is not None and outcome.info is None and outcome.error is None:
+                self._observer.kept(decision.item._asdict(), decision.reason)
+        except Exception as error:  # noqa: BLE001 # the text has its placeholder
+            self._observer.failed(unexpected(error))
+
     def forget(self, message: Any) -> bool:
         """Scan `message` and all later ones again in the next turn; return whether it was known."""
         return self._history.forget(message)

@@ -69,7 +69,6 @@ class Conversation:
             self._judge.pinned = frozenset(pinned)
             try:
                 result = self._offloaded(messages, cache, failures)
-                self.latest.note(result)
             except BaseException:
                 self.start_over()
                 raise
@@ -92,12 +91,14 @@ class Conversation:
                 self.start_over()
                 failures.report(unexpected(error))
             else:
-                self._follow(failures)
+                self._follow(result, failures)
                 return result
         return OffloadResult(list(messages), [], ([], 0), 0, 0, 0, failures.errors)
 
-    def _follow(self, failures: Failures) -> None:
+    def _follow(self, result: OffloadResult, failures: Failures) -> None:
+        """Note what the tools and `explain` tell of a turn."""
         try:
+            self.latest.note(result)
             self._follower.follow(self._history)
         except Exception as error:  # noqa: BLE001 # a message may raise anything; the tools then know less
             failures.report(unexpected(error))
@@ -214,7 +215,7 @@ class Conversation:
             problem = result_or_error(update_index, self._session.store)
             if problem is not None:
                 failures.note_index(problem)
-            unused = self._session.take_problem()
+            unused = result_or_error(self._session.take_problem)
             if unused is not None:
                 self._observer.index_failed(unused)
         failures.end()

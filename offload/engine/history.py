@@ -231,21 +231,22 @@ class History:
         return False
 
     def add(self, message: Any, state: MessageState) -> None:
-        """Append a message; its items are open."""
+        """Append a message; its items are open. If it raises an exception, nothing has changed."""
         state.replaced_calls = {call: self.calls.get(call) for call in state.calls}
-        self._seen.append(look(message))
+        seen, tokens, kinds = look(message), state.tokens, [slot.kind for slot in state.slots]
         self.thinking.add(state)
+        self._seen.append(seen)
         if state.role == "assistant":
             self._replied_at.append(len(self.states))
         self.states.append(state)
         for same in (self.messages, self._output, self._output_seen):
             same.append(message)
-        self.tokens += state.tokens
+        self.tokens += tokens
         self.calls.update(state.calls)
-        for slot in state.slots:
+        for slot, kind in zip(state.slots, kinds, strict=True):
             slot.number = len(self._decisions)
-            slot.ordinal = self._kinds[slot.kind]
-            self._kinds[slot.kind] += 1
+            slot.ordinal = self._kinds[kind]
+            self._kinds[kind] += 1
             self._decisions.append(slot.decision)
             self._open[slot.number] = slot
 

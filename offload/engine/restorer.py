@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -183,11 +183,17 @@ class _Undoing:
     def open(self, places: Sequence[_Place]) -> None:
         """Undo the placeholders in messages, then those in the texts that took their place; read notices."""
         while places:
-            claims = [(place, item, claim) for place in places for item, claim in self._claims(place)]
-            self._resolve({Standing.of(item): (item, claim) for _, item, claim in claims})
+            claims: list[tuple[_Place, Item, Claim, Standing]] = []
+            for place in places:
+                found = result_or_error(self._claims, place)
+                if isinstance(found, OffloadError):
+                    place.missing.append((None, "", found))
+                else:
+                    claims += found
+            self._resolve({key: (item, claim) for _, item, claim, key in claims})
             changed = []
-            for place, item, claim in claims:
-                is_changed = result_or_error(self._undo, place, item, claim)
+            for place, item, claim, key in claims:
+                is_changed = result_or_error(self._undo, place, item, claim, self._outcomes[key])
                 if isinstance(is_changed, OffloadError):
                     place.missing.append((item.block, claim.refs[0], is_changed))
                 elif is_changed:
@@ -202,29 +208,32 @@ class _Undoing:
         at = places.index(place)
         return [*places[:at], *put_back(places[at + 1 :], rows)]
 
-    def _claims(self, place: _Place) -> Iterator[tuple[Item, Claim]]:
-        """Yield the items of a message that look like placeholders, except results that code reads."""
+    def _claims(self, place: _Place) -> list[tuple[_Place, Item, Claim, Standing]]:
+        """Return the items of a message that look like placeholders, except results that code reads."""
         place.missing.clear()
-        scan = result_or_error(adapter_for(place.message).scan, place.message, "message", {})
-        if isinstance(scan, MessageError):
-            return
-        if isinstance(scan, OffloadError):
-            place.missing.append((None, "", scan))
-            return
+        try:
+            scan = adapter_for(place.message).scan(place.message, "message", {})
+        except MessageError:
+            return []
         place.missing += [(None, "", malformed(error, where)) for where, error in scan.failed]
         self._code_calls |= scan.code_calls
+        found = []
         for item in scan.offloadable:
             if item.tool_use_id in self._code_calls or item.text in place.undone:
                 continue
-            claim = result_or_error(self._recognition.claim, item)
+            claim = result_or_error(self._claim, item)
             if isinstance(claim, OffloadError):
                 place.missing.append((item.block, "", claim))
             elif claim is not None:
-                yield item, claim
+                found.append((place, item, *claim))
+        return found
 
-    def _undo(self, place: _Place, item: Item, claim: Claim) -> bool:
+    def _claim(self, item: Item) -> tuple[Claim, Standing] | None:
+        claim = self._recognition.claim(item)
+        return None if claim is None else (claim, Standing.of(item))
+
+    def _undo(self, place: _Place, item: Item, claim: Claim, outcome: _Outcome) -> bool:
         """Undo one text; return whether the message changed."""
-        outcome = self._outcomes[Standing.of(item)]
         if isinstance(outcome, OffloadError):
             # A look-alike was offloaded like any other text.
             is_content = item.text in place.contents and isinstance(outcome, NotFoundError)
@@ -290,13 +299,11 @@ class _Undoing:
                 item, _ = claims[key]
                 if isinstance(found.get(key), _Original) or item.item_type != info.item_type:
                     continue
-                if isinstance(record, OffloadError):
-                    found[key] = _worse(found.get(key), record)
-                elif stands_for(record.header, item):
-                    found[key] = original = original or result_or_error(self._original, info, record)
+                proven = result_or_error(_proving, record, item)
+                if isinstance(proven, OffloadError):
+                    found[key] = _worse(found.get(key), proven)
                 else:
-                    other = NotFoundError(f"record {info.ref!r} has another placeholder")
-                    found[key] = _worse(found.get(key), other)
+                    found[key] = original = original or result_or_error(self._original, info, proven)
         return found
 
     def _original(self, info: RecordInfo, record: StoredRecord) -> _Original:
@@ -325,6 +332,15 @@ class _Undoing:
         alike = [i for i in self._session.catalog.entries() if (i.item_type, i.chars) == kind]
         opened = (record for _, record in self._session.open_many(alike))
         return any(not isinstance(r, OffloadError) and stands_for(r.header, item) for r in opened)
+
+
+def _proving(record: StoredRecord | OffloadError, item: Item) -> StoredRecord:
+    """Return a record if it says that the text of an item is its placeholder, else raise why not."""
+    if isinstance(record, OffloadError):
+        raise record
+    if not stands_for(record.header, item):
+        raise NotFoundError(f"record {record.ref!r} has another placeholder")
+    return record
 
 
 def _worse(known: _Outcome, error: OffloadError) -> OffloadError:

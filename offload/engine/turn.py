@@ -98,8 +98,7 @@ class Turn:
         before = len(history)
         known = self._reread(history.keep_common(messages))
         part(self._retry_problems, None)
-        for index in range(known, len(messages)):
-            self._scan(index, messages[index])
+        skipped = [i for i in range(known, len(messages)) if not self._is_added(i, messages[i])]
         moment = part(self._watch.begin, Moment(), history.answers, self._cache, self._failures)
         thinking = history.thinking.at
         mode = part(mode_of, HistoryMode(), self._judge.policy.history, self._model, thinking)
@@ -110,11 +109,14 @@ class Turn:
         part(self._decide_together, None, known)
         late, removed = part(self._leave_all, ([], 0), before, known)
         for index in (*part(self._leave_out, [], known), *history.edited_outputs()):
-            self._render(index)
+            part(self._render, None, index)
         part(self._report_excess, None, known)
         part(history.end_turn, None)
         cache = part(self._cache_report, None, moment, before, late)
-        return self._result(cache, mode._replace(thinking_removed=removed))
+        result = self._result(cache, mode._replace(thinking_removed=removed))
+        for index in skipped:
+            result.messages[index] = messages[index]
+        return result
 
     def _part(self, part: Callable[P, T], otherwise: T, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a part of the turn; if it fails, return `otherwise`, and the next turn begins anew."""
@@ -138,9 +140,10 @@ class Turn:
         problem = unexpected(error)
         self._report(slot, problem)
         slot.problem = f"{NOT_OFFLOADED}{problem}"
-        if slot.number < 0:
+        if slot.number < 0 or slot.is_replaced:
             self._failures.is_incomplete = True
-        elif not slot.is_replaced:
+        else:
+            slot.is_settled = False
             self._history.reopen(slot)
             self._history.keep(slot, slot.problem)
 
@@ -219,6 +222,19 @@ class Turn:
                     return len(history)
         return known
 
+    def _is_added(self, index: int, message: Any) -> bool:
+        """Add a message to the history; return whether it is there, and not just something in its place."""
+        history = self._history
+        try:
+            self._scan(index, message)
+        except Exception as error:  # noqa: BLE001 # one message's failure is one message's
+            self._failures.report(malformed(error, f"messages[{index}]"))
+            self._failures.is_incomplete = True
+        if len(history) > index:
+            return True
+        history.add(None, MessageState([], 0, {}, history.answers, "", {}))
+        return False
+
     def _scan(self, index: int, message: Any) -> None:
         """Add a message to the history; a malformed one is reported and has no items."""
         history, judge = self._history, self._judge
@@ -234,7 +250,7 @@ class Turn:
             history.unread.add(index)
             self._failures.report(malformed(error, where))
         judge.code_calls |= scan.code_calls
-        slots = [self._slot(index, item) for item in scan.offloadable]
+        slots = self._slots(index, scan.offloadable)
         fixed_tokens = sum(self._count(text) for text in scan.texts)
         last = history.states[-1] if history.states else None
         # In some formats one reply consists of several messages in a row.
@@ -292,6 +308,16 @@ class Turn:
     def _is_sent(self, slot: Slot) -> bool:
         """Return whether an item may no longer change, since it was sent."""
         return self._is_bound and slot.at < self._history.fresh
+
+    def _slots(self, index: int, items: Sequence[Item]) -> list[Slot]:
+        slots = []
+        for item in items:
+            try:
+                slots.append(self._slot(index, item))
+            except Exception as error:  # noqa: BLE001 # one item's failure is one item's
+                self._failures.report(unexpected(error), name_of(item, index))
+                self._failures.is_incomplete = True
+        return slots
 
     def _slot(self, index: int, item: Item) -> Slot:
         slot = Slot(item, unweighed(item, index))
@@ -595,7 +621,7 @@ class Turn:
         finally:
             self._each(outcomes, lambda slot: self._apply(slot, outcomes[slot]))
             for index in dict.fromkeys(slot.at for slot in due if slot.is_replaced):
-                self._render(index)
+                self._part(self._render, None, index)
             history.close(slot for slot in due if slot.is_settled)
         return [slot for slot in due if slot.info is not None]
 

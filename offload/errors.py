@@ -146,7 +146,7 @@ def failure(subject: str, error: Exception, content: str | None = "") -> Offload
     """
     said = _said(error)
     is_ours = isinstance(error, ConfigError | HookTimeoutError)
-    is_quoted = said is not None and (is_ours or (content is not None and not _quotes(said, content)))
+    is_quoted = bool(said) and (is_ours or (content is not None and not _quotes(said, content)))
     failed = OffloadError(f"{subject} {type(error).__name__}{f': {said}' if is_quoted else _place(error)}")
     failed.__cause__ = error
     return failed
@@ -168,11 +168,11 @@ def result_or_error(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         return unexpected(error)
 
 
-def _said(error: Exception) -> str | None:
+def _said(error: Exception) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 # a foreign exception may raise anything
-        return None
+        return ""
 
 
 def _quotes(said: str, content: str) -> bool:

@@ -38,10 +38,7 @@ def _shown(value: Any) -> str:
 
 @contextmanager
 def watched(seen: Callable[[FrameType], object]) -> Iterator[None]:
-    """Call `seen` with the frame of each call of the library in this thread; what it raises, the call raises.
-
-    Once it has raised, it is not called again.
-    """
+    """Call `seen` with the frame of each call of the library in this thread."""
 
     def trace(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(_ROOT):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from offload.engine.bound import mode_of
@@ -612,7 +613,7 @@ class Turn:
         """Store the items that are due, and replace them; return those that have a record now."""
         history = self._history
         due = [s for s in history.open_slots() if s.decision.action == "offload" or s.is_foreign]
-        due.sort(key=lambda slot: slot.number)
+        due.sort(key=attrgetter("number"))
         requests: dict[Slot, WriteRequest] = {}
         outcomes: dict[Slot, WriteOutcome] = {}
         self._each(due, lambda slot: requests.update({slot: self._request(slot)}))
@@ -696,10 +697,11 @@ class Turn:
                     self._fail(slot, malformed(error, f"messages[{index}]"))
         try:
             output = output if state.left_out is None else self._thinking.left_out(output)
+            history.set_output(index, output)
         except Exception as error:  # noqa: BLE001 # a message object may raise anything
-            history.leave_out(index, None)
             self._failures.report(malformed(error, f"messages[{index}]"))
-        history.set_output(index, output)
+            self._failures.is_incomplete = True
+            history.leave_out(index, None)
 
     # Report
 

@@ -247,9 +247,9 @@ class Turn:
             if not isinstance(error, MessageError):
                 history.unread.add(index)
         role, scan, thinking, blocks = read
-        for where, error in scan.failed:
+        for where, problem in scan.failed:
             history.unread.add(index)
-            self._failures.report(malformed(error, where))
+            self._failures.report(malformed(problem, where))
         judge.code_calls |= scan.code_calls
         slots = self._slots(index, scan.offloadable)
         fixed_tokens = sum(self._count(text) for text in scan.texts)

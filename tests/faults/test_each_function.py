@@ -11,6 +11,7 @@ from raising import arguments_of, name_of, raising, watched
 
 from offload import Offloader, OffloadError, OffloadPolicy, Rule
 from offload.errors import StoreError
+from offload.store import OffloadStore
 from offload_backends.memory import MemoryStore
 
 POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=60)}, min_saving=0)
@@ -78,7 +79,7 @@ def shown(messages: Messages) -> dict[str, str]:
     return {block["tool_use_id"]: block["content"] for block in blocks if block["type"] == "tool_result"}
 
 
-def opened(store: MemoryStore) -> Offloader:
+def opened(store: OffloadStore) -> Offloader:
     return Offloader(store, session="s", policy=POLICY)
 
 

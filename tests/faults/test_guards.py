@@ -87,9 +87,8 @@ def test_no_text_keeps_the_item_beside_it_in_its_message(text: str) -> None:
     out = off.offload(messages)
 
     assert has_left(shown(out.messages)[0])
-    assert (
-        has_left(shown(out.messages)[1]) or any("(c1)" in str(e) for e in out.errors) or "c1" in off.explain()
-    )
+    is_said = any("(c1)" in str(error) for error in out.errors) or "would save" in off.explain()
+    assert has_left(shown(out.messages)[1]) or is_said
     assert off.restore(out.messages) == messages
 
 
@@ -175,7 +174,7 @@ def test_code_of_the_caller_that_waits_for_another_call_goes_on(
     assert refused
 
 
-CEILING = OffloadPolicy(types={"tool_result": Rule(enabled=False)}, max_view_tokens=2_000, by_cost="none")
+CEILING = OffloadPolicy(types={"tool_result": Rule(min_tokens=10_000)}, max_view_tokens=3_200, by_cost="none")
 
 
 @pytest.mark.parametrize("fault", ["veto", "store", "redact"])
@@ -184,7 +183,7 @@ def test_the_next_largest_leaves_if_the_largest_cannot(fault: str) -> None:
 
     class Refusing(WrapperStore):
         def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-            if fault == "store" and "42ash" in key and not self.is_hit:
+            if fault == "store" and key.startswith("r/") and not self.is_hit:
                 self.is_hit = True
                 raise RuntimeError("no room")
             super().put(key, data, overwrite=overwrite)
@@ -208,7 +207,7 @@ def test_the_next_largest_leaves_if_the_largest_cannot(fault: str) -> None:
     assert [has_left(text) for text in texts] == [False, True, False]
 
 
-SIZES = (("large", 500), ("middle", 480), ("small", 60))
+SIZES = (("large", 500), ("middle", 400), ("small", 60))
 
 
 def test_an_item_that_saves_nothing_does_not_shield_smaller_ones() -> None:

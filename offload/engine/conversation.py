@@ -96,7 +96,7 @@ class Conversation:
         return OffloadResult(list(messages), [], ([], 0), 0, 0, 0, failures.errors)
 
     def _follow(self, result: OffloadResult, failures: Failures) -> None:
-        """Note what the tools and `explain` tell of a turn."""
+        """Note what the tools and `explain` show of a turn."""
         try:
             self.latest.note(result)
             self._follower.follow(self._history)

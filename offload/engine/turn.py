@@ -290,7 +290,7 @@ class Turn:
             found[slot] = self._candidate(slot)
 
         self._each(slots, find)
-        # Only a new plan can be told of the others.
+        # Only a new plan can get the others.
         self._failures.is_incomplete |= len(found) < len(slots)
         return [candidate for candidate in found.values() if candidate is not None]
 

@@ -51,8 +51,8 @@ class MissingExtraError(ConfigError, ImportError, kind="missing_extra"):
     """A package that is not installed is needed; the message has the command that installs it."""
 
 
-class HookTimeoutError(OffloadError, TimeoutError, kind="hook_timeout"):
-    """An async hook did not return within its time limit."""
+class HookTimeoutError(TimeoutError):
+    """An async hook did not return within its time limit; the error of its item has this as the cause."""
 
 
 class ContextFullError(OffloadError, kind="context_full"):
@@ -164,7 +164,7 @@ def result_or_error(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     """Return the result of a call, or the error that it raises, as one of this library."""
     try:
         return function(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001 # one of many calls fails alone, whatever it raises
+    except Exception as error:  # noqa: BLE001 # one of many calls fails alone
         return unexpected(error)
 
 

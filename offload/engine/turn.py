@@ -120,10 +120,10 @@ class Turn:
         return result
 
     def _part(self, part: Callable[P, T], otherwise: T, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a part of the turn; if it fails, return `otherwise`, and the next turn begins anew."""
+        """Run a part of the turn; if it fails, return `otherwise`, and the next turn starts over."""
         try:
             return part(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 # the other parts go on, whatever it raised
+        except Exception as error:  # noqa: BLE001 # the other parts go on
             self._failures.report(unexpected(error))
             self._failures.is_incomplete = True
             return otherwise

@@ -116,7 +116,7 @@ class ItemWriter:
         """Write a batch at once; if that fails as a whole, each item alone, so that others still leave."""
         try:
             return self._write_batch(batch)
-        except Exception as error:  # noqa: BLE001 # whatever an item made it raise, it is that item's failure
+        except Exception as error:  # noqa: BLE001 # each item is tried alone
             if len(batch) == 1:
                 return [unexpected(error)]
         return [outcome for request in batch for outcome in self._write_each([request])]

@@ -62,7 +62,7 @@ _MIN_PLACEHOLDER_CHARS = 40
 
 
 class _Read(NamedTuple):
-    """What a message says to the turn: its role, items and texts, signed thinking, and number of blocks."""
+    """The parts of a message: its role, its items and texts, signed thinking, and number of blocks."""
 
     role: str
     scan: Scan
@@ -123,7 +123,7 @@ class Turn:
         """Run a part of the turn; if it fails, return `otherwise`, and the next turn starts over."""
         try:
             return part(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 # the other parts go on
+        except Exception as error:  # noqa: BLE001 # the other parts still run
             self._failures.report(unexpected(error))
             self._failures.is_incomplete = True
             return otherwise
@@ -153,10 +153,10 @@ class Turn:
         self._failures.report(error, name_of(slot.item, None if self._history.plan is None else slot.at))
 
     def _leave_all(self, before: int, known: int) -> tuple[list[Slot], int]:
-        """Replace all that leaves; return what changes the first `before` messages, and as `_leave`."""
+        """Replace all items that are to be; return those in the first `before` messages, and as `_leave`."""
         late, placed, removed = self._leave_and_sweep(before)
         while self._decide_together(known):
-            # What was to leave stays, so the next largest has to.
+            # An item that was chosen is kept, so the next largest is chosen.
             more = self._leave(before)
             late, placed, removed = late + more[0], placed + more[1], removed + more[2]
         # An item can come twice in one turn.
@@ -183,7 +183,7 @@ class Turn:
         self._ask_hook()
         try:
             removed = self._remove_thinking()
-        except Exception as error:  # noqa: BLE001 # what was sent stays as it was
+        except Exception as error:  # noqa: BLE001 # what was sent is kept as it was
             removed = 0
             self._failures.report(unexpected(error))
             for slot in self._sent_leaving():
@@ -276,7 +276,7 @@ class Turn:
             )
 
     def _read(self, index: int, message: Any) -> _Read:
-        """Return the parts of a message. Raises whatever the message or its adapter raises."""
+        """Return the parts of a message. Raises any exception of the message or its adapter."""
         where = f"messages[{index}]"
         role = role_of(message, where)
         scan = adapter_for(message).scan(message, where, self._history.calls)
@@ -685,7 +685,7 @@ class Turn:
         self._history.put(slot, text, info, replace(decision, tokens_after=tokens))
 
     def _render(self, index: int) -> None:
-        """Set the output of a message; an item that a copy of it cannot be without stays."""
+        """Set the output of a message; an item that cannot be replaced is kept."""
         history, state = self._history, self._history.states[index]
         output = history.messages[index]
         for slot in state.slots:

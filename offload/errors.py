@@ -12,6 +12,8 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+# A message that shares so many characters in a row with a content, about, or is longer, is not quoted.
+_QUOTED_CHARS, _MOST_SAID_CHARS = 8, 400
 
 
 class OffloadError(Exception):
@@ -47,6 +49,10 @@ class UnknownSchemeError(ConfigError, kind="unknown_scheme"):
 
 class MissingExtraError(ConfigError, ImportError, kind="missing_extra"):
     """A package that is not installed is needed; the message has the command that installs it."""
+
+
+class HookTimeoutError(TimeoutError):
+    """An async hook did not return within its time limit; the error of its item has this as the cause."""
 
 
 class ContextFullError(OffloadError, kind="context_full"):
@@ -132,12 +138,64 @@ def needs_extra(name: str) -> Iterator[None]:
         raise MissingExtraError(f"{error}; install it with: pip install 'offload[{name}]'") from error
 
 
+def failure(subject: str, error: Exception, content: str | None = "") -> OffloadError:
+    """Return an `OffloadError` for an exception of a hook or other foreign code, with it as the cause.
+
+    It quotes the exception, except where that may quote `content`, what the code was given: then it has the
+    place instead. With None nothing is quoted that the library did not say.
+    """
+    said = _said(error)
+    is_ours = isinstance(error, ConfigError | HookTimeoutError)
+    is_quoted = bool(said) and (is_ours or (content is not None and not _quotes(said, content)))
+    failed = OffloadError(f"{subject} {type(error).__name__}{f': {said}' if is_quoted else _place(error)}")
+    failed.__cause__ = error
+    return failed
+
+
+def unexpected(error: Exception) -> OffloadError:
+    """Return `error` as an error of this library; one that the library's own code raised is not quoted."""
+    if isinstance(error, OffloadError):
+        return error
+    is_ours = _frame(error)[0].split(".")[0] == __name__.split(".")[0]
+    return failure("unexpected", error, None if is_ours else "")
+
+
 def result_or_error(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | OffloadError:
-    """Return the result of a call, or the `OffloadError` that it raises."""
+    """Return the result of a call, or the error that it raises, as one of this library."""
     try:
         return function(*args, **kwargs)
-    except OffloadError as error:
-        return error
+    except Exception as error:  # noqa: BLE001 # one of many calls fails alone
+        return unexpected(error)
+
+
+def _said(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 # a foreign exception may raise anything
+        return ""
+
+
+def _quotes(said: str, content: str) -> bool:
+    """Return whether a message has a part of `content`, or is long enough to hide one."""
+    starts = range(0, len(said) - _QUOTED_CHARS + 1, _QUOTED_CHARS // 2)
+    parts = (said[at : at + _QUOTED_CHARS] for at in starts)
+    return bool(content) and (len(said) > _MOST_SAID_CHARS or any(part in content for part in parts))
+
+
+def _place(error: Exception) -> str:
+    """Return where an exception was raised, for the end of a sentence, without a path of this machine."""
+    module, function, line = _frame(error)
+    return f" in {module}.{function}, line {line}" if line else ""
+
+
+def _frame(error: Exception) -> tuple[str, str, int]:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "", "", 0
+    frame = trace.tb_frame
+    return str(frame.f_globals.get("__name__", "")), frame.f_code.co_name, trace.tb_lineno
 
 
 def check_messages(messages: object) -> None:

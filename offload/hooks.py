@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from offload.errors import ConfigError, check_callable
+from offload.errors import ConfigError, OffloadError, check_callable, failure
 from offload.messages import Item
 from offload.policy import ItemFacts
 from offload.record import escape_surrogates
-from offload.threads import call_hook
+from offload.threads import call_hook, foreign_code
 from offload.titles import first_line_of, title_of
 
 MAX_SUMMARY_CHARS = 1000
-# Time limit of an async hook for one item.
+# Time limit of an async hook for one item; no other call waits longer for other code of the caller either.
 HOOK_SECONDS = 60.0
 
 ShouldOffload = Callable[[ItemFacts], bool | Awaitable[bool]]
@@ -42,12 +43,15 @@ class Hooks:
             check_callable(name, getattr(self, name))
 
     def approves(self, item: ItemFacts) -> bool:
-        """Return whether `should_offload` lets an item be offloaded."""
-        return self.should_offload is None or bool(_call(self.should_offload, item))
+        """Return whether `should_offload` lets an item be offloaded. Raises `OffloadError` if it failed."""
+        return self.should_offload is None or bool(_call("should_offload", self.should_offload, item, ""))
 
     def redacted(self, text: str) -> str:
-        """Return the part of `text` that may be stored. Raises `ConfigError` if the hook returns no str."""
-        return text if self.redact is None else _str_of("redact", _call(self.redact, text))
+        """Return the part of `text` that may be stored.
+
+        Raises `OffloadError` if the hook failed; it quotes no part of the text.
+        """
+        return text if self.redact is None else _str_of("redact", _call("redact", self.redact, text, text))
 
     def to_store(self, item: Item) -> str:
         """Return the text of an item that may be stored; images and documents are not redacted."""
@@ -68,15 +72,24 @@ class Hooks:
         if self.summarizer is None:
             return None
         try:
-            summary = _str_of("summarizer", _call(self.summarizer, text))
-        except Exception as error:  # noqa: BLE001 # an item can be offloaded without a summary
-            _log.warning("a summary failed, its item goes without: %s", type(error).__name__)
+            summary = _str_of("summarizer", _call("summarizer", self.summarizer, text, text))
+        except OffloadError as error:  # An item can be offloaded without a summary.
+            _log.warning("a summary failed, its item goes without: %s", error)
             return None
         return escape_surrogates(summary).strip()[:MAX_SUMMARY_CHARS] or None
 
 
-def _call(hook: Callable[..., Any], about: object) -> Any:
-    return call_hook(hook, about, seconds=HOOK_SECONDS)
+def foreign() -> AbstractContextManager[None]:
+    """Run other code of the caller in a block, such as a token counter; see `foreign_code`."""
+    return foreign_code(HOOK_SECONDS)
+
+
+def _call(name: str, hook: Callable[..., Any], about: object, content: str) -> Any:
+    """Return the answer of a hook; its exception becomes an `OffloadError` that quotes no `content`."""
+    try:
+        return call_hook(hook, about, seconds=HOOK_SECONDS)
+    except Exception as error:
+        raise failure(f"{name}:", error, content) from error
 
 
 def _str_of(name: str, value: Any) -> str:

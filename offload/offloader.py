@@ -163,7 +163,7 @@ class Offloader:
         self._restorer = Restorer(self._session, recognition, thinking)
         sources = Sources()
         self._conversation = Conversation(
-            self.store,
+            self._session,
             options,
             writer,
             recognition,
@@ -245,8 +245,7 @@ class Offloader:
         if model is not None and not isinstance(model, str):
             raise ConfigError(f"model must be a str or None, got {type(model).__name__}")
         with exclusive(self._gate):
-            result = self._conversation.offload(conversation, pins, cache, model)
-            return self._conversation.latest.note(result)
+            return self._conversation.offload(conversation, pins, cache, model)
 
     def store_again(self) -> int:
         """Store the items of the last `offload` call again whose records were deleted since.
@@ -441,9 +440,7 @@ class Offloader:
                 outcome = self._conversation.offload_item(item, readers)
             else:
                 outcome = self._conversation.offload_long(item, content)
-            self._conversation.latest.note_text(item.text, outcome.decision)
-            if outcome.decision is not None and outcome.info is None and outcome.error is None:
-                self._observer.kept(outcome.decision.item._asdict(), outcome.decision.reason)
+            self._conversation.note_text(item.text, outcome)
             return outcome
 
     @observed("restore")

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict, cast, get_args
 from offload import policy as policies
 from offload.errors import ConfigError, check_choice
 from offload.events import EventBus
-from offload.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload
+from offload.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload, foreign
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.record import REF_FORMS, RefStyle
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
@@ -80,7 +80,15 @@ class Options(Hooks):
     @cached_property
     def count_tokens(self) -> TokenCounter:
         """The token counter, or the default estimate."""
-        return estimate_tokens if self.token_counter is None else in_whole_numbers(self.token_counter)
+        if self.token_counter is None:
+            return estimate_tokens
+        counter = in_whole_numbers(self.token_counter)
+
+        def count(text: str) -> int:
+            with foreign():
+                return counter(text)
+
+        return count
 
 
 class PresetOptions(TypedDict, total=False):

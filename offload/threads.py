@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from offload.errors import ConfigError
+from offload.errors import ConfigError, HookTimeoutError
 from offload.locks import renew_in_child
 
 if TYPE_CHECKING:
@@ -271,16 +271,26 @@ def call_hook(function: Callable[..., Any], *args: Any, seconds: float) -> Any:
 
     Raises:
         ConfigError: the hook is async, and this thread runs an event loop.
-        TimeoutError: the hook took longer.
+        HookTimeoutError: the hook took longer.
         asyncio.CancelledError: the async caller was cancelled.
+    """
+    with foreign_code(seconds):
+        value = function(*args)
+        return _resolve_hook(value, seconds) if inspect.isawaitable(value) else value
+
+
+@contextmanager
+def foreign_code(seconds: float) -> Iterator[None]:
+    """Run code of the caller in a block; calls that wait for this one are refused once it takes longer.
+
+    It may wait for one of them, and then both would wait for ever.
     """
     calls = _calls.get()
     until = time.monotonic() + seconds
     for call in calls:
         call.hook_deadlines.append(until)
     try:
-        value = function(*args)
-        return _resolve_hook(value, seconds) if inspect.isawaitable(value) else value
+        yield
     finally:
         for call in calls:
             call.hook_deadlines.remove(until)
@@ -304,7 +314,7 @@ def _resolve_hook(value: Awaitable[Any], seconds: float) -> Any:
     except TimeoutError:
         if time.monotonic() < until:
             raise
-        raise TimeoutError(f"an async hook did not return within {seconds:g} s") from None
+        raise HookTimeoutError(f"an async hook did not return within {seconds:g} s") from None
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

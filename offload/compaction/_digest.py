@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from offload.compaction._archive import MessageArchive
 from offload.compaction._ledger import Ledger, Mention, Outcome, mentions_of, stored_item
-from offload.errors import OffloadError
+from offload.events import error_text
 from offload.messages import is_result, role_or_none, scan_of
 from offload.placeholder import NOTICE_TYPE, Notice
 from offload.record import RecordInfo
 from offload.tokens import estimate_tokens
 
+_log = logging.getLogger("offload")
 # The most characters of an offloaded item that is read back for its facts.
 _MOST_READ_CHARS = 200_000
 _CUT = " [… {} more characters are stored]"
@@ -98,8 +99,13 @@ class Digest:
         messages = {index: self._messages[index] for index in new}
         records = {index: self._records(message) for index, message in messages.items()}
         offloaded = [i for i in new if 0 < max((r.chars for r in records[i]), default=0) <= _MOST_READ_CHARS]
-        with suppress(OffloadError):  # the placeholders have some of the facts
-            restored = self._offloader.restore([messages[i] for i in offloaded], on_missing="keep")
+        restored = self._offloader.restore([messages[i] for i in offloaded], on_missing="keep")
+        if restored.missing:
+            # The placeholders have some of the facts.
+            text, count = error_text(restored.missing[0].error), len(restored.missing)
+            _log.warning("a notice lacks facts of %d offloaded items that could not be read: %s", count, text)
+        # A notice is several messages, and has its facts itself.
+        if len(restored) == len(offloaded):
             messages |= zip(offloaded, restored, strict=True)
         for index, message in messages.items():
             stored = [stored_item(info.ref, info.title) for info in records[index] if info.title]

@@ -8,24 +8,24 @@ from dataclasses import replace
 from typing import Any
 
 from offload.codec import SpooledContent
-from offload.engine.failures import Failures, unexpected
+from offload.engine.failures import Failures, name_of
 from offload.engine.following import Follower
-from offload.engine.history import History
-from offload.engine.judge import Judge
+from offload.engine.history import History, Slot
+from offload.engine.judge import Judge, unweighed
 from offload.engine.moment import CacheWatch, HostCache
 from offload.engine.recognition import Recognition
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult
 from offload.engine.thinking import RemovedThinking
 from offload.engine.turn import Turn, fallback_text
-from offload.engine.writer import ItemWriter, Skipped, WriteOutcome, WriteRequest
-from offload.errors import OffloadError
-from offload.events import Observer, failure, observed
+from offload.engine.writer import ItemWriter, Skipped, WriteRequest
+from offload.errors import OffloadError, result_or_error, unexpected
+from offload.events import Observer, observed
 from offload.messages import Item
 from offload.options import Options
-from offload.policy import CostPlan, Readers
+from offload.policy import CostPlan, Decision, Readers
 from offload.record import decode_text
-from offload.session import OffloadedItem
-from offload.store import OffloadStore, update_index
+from offload.session import OffloadedItem, Session
+from offload.store import update_index
 
 
 class Conversation:
@@ -33,7 +33,7 @@ class Conversation:
 
     def __init__(
         self,
-        store: OffloadStore,
+        session: Session,
         options: Options,
         writer: ItemWriter,
         recognition: Recognition,
@@ -42,7 +42,7 @@ class Conversation:
         follower: Follower,
         thinking: RemovedThinking,
     ) -> None:
-        self._store = store
+        self._session = session
         self._options = options
         self._judge = Judge(options)
         self._writer = writer
@@ -68,20 +68,39 @@ class Conversation:
         with self._failures() as failures:
             self._judge.pinned = frozenset(pinned)
             try:
-                if self._history.plan is not None:
-                    self._history.plan.seen_reads = sum(self._observer.reads.values())
-                return self._followed(self._turn(failures, self._history, cache=cache).run(messages))
-            except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
-                self.start_over()
-                self._fail(error, failures)
-                return OffloadResult(list(messages), [], ([], 0), 0, 0, 0, failures.errors)
+                result = self._offloaded(messages, cache, failures)
             except BaseException:
                 self.start_over()
                 raise
-
-    def _followed(self, result: OffloadResult) -> OffloadResult:
-        self._follower.follow(self._history)
+            if failures.is_incomplete:
+                self.start_over()
         return result
+
+    def _offloaded(
+        self, messages: Sequence[Any], cache: HostCache | None, failures: Failures
+    ) -> OffloadResult:
+        """Return the result of a turn; if that fails as a whole, of one without the history."""
+        for _ in range(2):
+            try:
+                if self._history.plan is not None:
+                    self._history.plan.seen_reads = sum(self._observer.reads.values())
+                result = self._turn(failures, self._history, cache=cache).run(messages)
+            except Exception as error:  # noqa: BLE001 # a message or a store may raise anything
+                self.start_over()
+                failures.report(unexpected(error))
+            else:
+                self._follow(result, failures)
+                return result
+        return OffloadResult(list(messages), [], ([], 0), 0, 0, 0, failures.errors)
+
+    def _follow(self, result: OffloadResult, failures: Failures) -> None:
+        """Note what the tools and `explain` show of a turn."""
+        try:
+            self.latest.note(result)
+            self._follower.follow(self._history)
+        except Exception as error:  # noqa: BLE001 # a message may raise anything; the tools then know less
+            failures.report(unexpected(error))
+            failures.is_incomplete = True
 
     def store_again(self) -> int:
         """Store the items whose records were deleted since; see `Offloader.store_again`."""
@@ -100,41 +119,59 @@ class Conversation:
     @observed("offload_text")
     def offload_item(self, item: Item, readers: Readers) -> OffloadOutcome:
         """Offload one item if the policy says so; `readers` as in `OffloadPolicy.decide`."""
+        slot: Slot | None = None
         with self._failures() as failures:
             try:
                 slot = self._turn(failures, History(), readers).run_one(item)
-            except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
-                return OffloadOutcome(item.text, error=self._fail(error, failures))
-            return OffloadOutcome(slot.text, slot.info, next(iter(failures.errors), None), slot.decision)
+            except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
+                failures.report(unexpected(error), name_of(item, None))
+        if slot is None:
+            return OffloadOutcome(item.text, error=failures.first)
+        return OffloadOutcome(slot.text, slot.info, failures.first, slot.decision)
 
     @observed("offload_text")
     def offload_long(self, item: Item, content: SpooledContent) -> OffloadOutcome:
         """Offload an item with the text `content`, too long for a message; the policy is not asked."""
-        counts = content.counts
-        facts, _ = self._judge.facts(item)
-        facts = facts._replace(chars=counts.chars, bytes=counts.bytes, tokens=counts.tokens)
-        decision = self._judge.policy.decide(facts)
-        outcome: WriteOutcome
+        outcome: OffloadedItem | Skipped | OffloadError
         with self._failures() as failures:
             try:
-                [outcome] = self._writer.write(
-                    [WriteRequest(item, decision, is_forced=True, content=content)]
-                )
+                decision = self._decided(item, content)
+                request = WriteRequest(item, decision, is_forced=True, content=content)
+                [outcome] = self._writer.write([request])
             except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
-                outcome = unexpected(error)
+                outcome, decision = unexpected(error), unweighed(item, 0)
             if isinstance(outcome, OffloadedItem):
                 return OffloadOutcome(outcome.placeholder, outcome.info)
             problem = OffloadError(outcome.reason) if isinstance(outcome, Skipped) else outcome
-            failures.report(problem)
+            failures.report(problem, name_of(item, None))
         whole = replace(item, text=decode_text(content.data))
-        return OffloadOutcome(fallback_text(whole, decision, self._options), error=problem)
+        return OffloadOutcome(fallback_text(whole, decision, self._options), error=failures.first)
+
+    def _decided(self, item: Item, content: SpooledContent) -> Decision:
+        counts = content.counts
+        facts, _ = self._judge.facts(item)
+        return self._judge.policy.decide(
+            facts._replace(chars=counts.chars, bytes=counts.bytes, tokens=counts.tokens)
+        )
 
     def count(self, text: str) -> int:
         """Return the tokens of a part of a text; if the counter fails, an estimate, and report it."""
         tokens, problem = self._judge.count(text)
         if problem is not None:
-            self._new_failures().report(problem)
+            failures = self._new_failures()
+            failures.report(problem)
+            failures.end()
         return tokens
+
+    def note_text(self, text: str, outcome: OffloadOutcome) -> None:
+        """Note the decision on a text, for `explain`, and emit the reason if the text is kept."""
+        decision = outcome.decision
+        try:
+            self.latest.note_text(text, decision)
+            if decision is not None and outcome.info is None and outcome.error is None:
+                self._observer.kept(decision.item._asdict(), decision.reason)
+        except Exception as error:  # noqa: BLE001 # the text has its placeholder
+            self._observer.failed(unexpected(error))
 
     def forget(self, message: Any) -> bool:
         """Scan `message` and all later ones again in the next turn; return whether it was known."""
@@ -173,26 +210,23 @@ class Conversation:
             self.model,
         )
 
-    def _fail(self, error: Exception, failures: Failures) -> OffloadError:
-        """Report an error that ended a call, or raise it with `on_error="raise"`."""
-        wrapped = unexpected(error)
-        if self._options.on_error == "raise":
-            raise wrapped from wrapped.__cause__
-        failures.report(wrapped)
-        return wrapped
-
     @contextmanager
     def _failures(self) -> Iterator[Failures]:
-        """Yield the failures of one call; at its end the store updates its index files, if it keeps any."""
+        """Yield the failures of one call; at its end the store updates its index files, if it keeps any.
+
+        Raises what was reported if the caller asked for that.
+        """
         failures = self._new_failures()
         try:
             yield failures
         finally:
-            try:
-                update_index(self._store)
-            except Exception as error:  # noqa: BLE001 # a store may raise anything; the items are stored
-                problem = error if isinstance(error, OffloadError) else failure("update_index:", error)
+            problem = result_or_error(update_index, self._session.store)
+            if problem is not None:
                 failures.note_index(problem)
+            unused = result_or_error(self._session.take_problem)
+            if unused is not None:
+                self._observer.index_failed(unused)
+        failures.end()
 
     def _new_failures(self) -> Failures:
         return Failures(self._observer, raises=self._options.on_error == "raise")

@@ -1,54 +1,120 @@
-"""The errors of one call: each is reported once, and raised if the caller asked for that."""
+"""The errors of one call: each is reported once, with all items that it cost, and raised if asked for."""
 
 from __future__ import annotations
 
-from offload.errors import MessageError, OffloadError, StoreError
-from offload.events import Observer, failure
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from offload.errors import MessageError, OffloadError, StoreError, failure
+from offload.events import Observer
+from offload.messages import Item
+
+# Number of items that an error names.
+_NAMED = 5
 
 
 class AboveCeilingError(OffloadError):
     """An item or a turn is kept above `OffloadPolicy.max_view_tokens`."""
 
 
+@dataclass(slots=True, eq=False)
+class _Failure:
+    """An error, the items that it cost, and where it is reported."""
+
+    error: OffloadError
+    observe: Callable[[OffloadError], None]
+    is_reported: bool
+    items: dict[str, None] = field(default_factory=dict)
+
+    def named(self) -> OffloadError:
+        """Return the error with the names of the items before its text."""
+        if not self.items:
+            return self.error
+        names = ", ".join([*self.items][:_NAMED])
+        more = f" and {len(self.items) - _NAMED} more" if len(self.items) > _NAMED else ""
+        return _retold(self.error, f"{names}{more}: {self.error}")
+
+
 class Failures:
-    """Collects the `errors` of one call of `offload`; with `raises`, each is raised once it is reported."""
+    """Collects the failures of one call; they become its `errors` at its end.
+
+    Attributes:
+        errors: the errors of the call, once it has ended.
+        is_incomplete: whether a part of the call failed, so that nothing may be built on what it left.
+    """
 
     def __init__(self, observer: Observer, *, raises: bool) -> None:
         self.errors: list[OffloadError] = []
+        self.is_incomplete = False
+        self._found: list[_Failure] = []
         self._observer = observer
         self._raises = raises
 
-    def report(self, error: OffloadError) -> None:
-        """Report an error; a store or a hook that fails for many items is reported once."""
-        if any(_is_repeated(error, known) for known in self.errors):
-            return
-        self.note(error)
-        if self._raises:
-            raise error
+    def report(self, error: OffloadError, item: str = "") -> None:
+        """Report an error that cost the item with this name its offload, or the call if it has none.
 
-    def note_index(self, error: OffloadError) -> None:
-        """Report that an index file could not be updated; never raised, since every item is stored."""
-        self.errors.append(error)
-        self._observer.index_failed(error)
+        A store or a hook that fails for many items is reported once.
+        """
+        same = next((known for known in self._found if _is_repeated(error, known.error)), None)
+        if same is None:
+            same = self._add(error, self._observer.failed, is_reported=True)
+        if item:
+            same.items[item] = None
 
     def note(self, error: OffloadError) -> None:
         """Report an error that is never raised."""
-        self.errors.append(error)
-        self._observer.failed(error)
+        self._add(error, self._observer.failed)
+
+    def note_index(self, error: OffloadError) -> None:
+        """Report that an index file could not be updated; never raised, since every item is stored."""
+        self._add(error, self._observer.index_failed)
+
+    def end(self) -> None:
+        """Report what failed. Raises the first error if the caller asked for that."""
+        self.errors += [found.named() for found in self._found]
+        for found, error in zip(self._found, self.errors, strict=True):
+            found.observe(error)
+        if self._raises and self.first is not None:
+            raise self.first
+
+    @property
+    def first(self) -> OffloadError | None:
+        """The first error that cost an item its offload, or the call; None before the end, or without one."""
+        pairs = zip(self._found, self.errors, strict=False)
+        return next((error for found, error in pairs if found.is_reported), None)
+
+    def _add(
+        self, error: OffloadError, observe: Callable[[OffloadError], None], *, is_reported: bool = False
+    ) -> _Failure:
+        self._found.append(_Failure(error, observe, is_reported))
+        return self._found[-1]
 
 
-def malformed(error: Exception, index: int) -> MessageError:
-    """Return the error for a message that its adapter could not handle."""
+def name_of(item: Item, at: int | None) -> str:
+    """Return the name of an item in an error; `at` is the index of its message, if it is in one."""
+    place = "" if at is None else f"messages[{at}]: "
+    tool = f" of {item.tool_name:.60}" if item.tool_name else ""
+    call = f" ({item.tool_use_id:.60})" if item.tool_use_id else ""
+    return f"{place}{item.item_type}{tool}{call}"
+
+
+def malformed(error: Exception, where: str) -> MessageError:
+    """Return the error for a message, or a part of one, that its adapter could not handle."""
     if isinstance(error, MessageError):
         return error
-    wrapped = MessageError(f"messages[{index}]: {type(error).__name__}: {error}")
+    wrapped = MessageError(str(failure(f"{where}:", error, None)))
     wrapped.__cause__ = error
     return wrapped
 
 
-def unexpected(error: Exception) -> OffloadError:
-    """Return `error` as an error of this library."""
-    return error if isinstance(error, OffloadError) else failure("unexpected", error)
+def _retold(error: OffloadError, text: str) -> OffloadError:
+    """Return an error of the same class and cause with another text."""
+    try:
+        told = type(error)(text)
+    except Exception:  # noqa: BLE001 # a class of a store may take other arguments
+        told = OffloadError(text)
+    told.__cause__ = error.__cause__
+    return told
 
 
 def _is_repeated(error: OffloadError, known: OffloadError) -> bool:

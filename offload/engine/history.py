@@ -155,15 +155,19 @@ class History:
         tokens: tokens of all texts as they were passed; the replacements free `tokens_freed`.
         thinking: the signed thinking in the messages.
         plan: decides which items are offloaded by expected cost; None if none are.
+        unread: indices of the messages, or of those with a block, that could not be read.
+        unlisted: the first message that was added while the session could not be listed, so that it is not
+            known which of its items and the later ones left before; None if there is none.
     """
 
     def __init__(self, plan: CostPlan[Slot] | None = None) -> None:
         self.plan = plan
+        self.tokens = self.tokens_freed = self.chars_freed = self.sweepable_saving = 0
+        self.unread: set[int] = set()
+        self.unlisted: int | None = None
         self.calls: dict[CallId, Call] = {}
-        self.tokens = self.tokens_freed = self.chars_freed = 0
-        # The decision on every item, in order; results share the list, so that they cost no copy.
+        # The decision on every item, in order; results share the first of them, so that they cost no copy.
         self._decisions: list[Decision] = []
-        self._shared = 0
         self.states: list[MessageState] = []
         # The messages, and how each of them looked.
         self.messages: list[Any] = []
@@ -173,7 +177,7 @@ class History:
         self._output: list[Any] = []
         self._output_seen: list[Any] = []
         # How many messages this turn kept, and what the caller had received in place of the others.
-        self._kept = self._next_watched = 0
+        self._kept = self._next_watched = self._shared = 0
         self._dropped: list[Any] = []
         self.thinking = BoundThinking(self.states, self.messages)
         self._replied_at: list[int] = []
@@ -182,7 +186,6 @@ class History:
         self._open: dict[int, Slot] = {}
         self.small: set[int] = set()
         self.sweepable: dict[int, Slot] = {}
-        self.sweepable_saving = 0
         # The items without a record, by what a record knows them by: an equal one may be stored later.
         self._unstored: dict[tuple[str, str | None, str], dict[int, Slot]] = {}
         # Numbers and records of the replaced items, in order, and the records as a result has them.
@@ -190,7 +193,7 @@ class History:
         self._infos: list[RecordInfo] = []
         self._result_infos: list[RecordInfo] = []
         self._kinds: Counter[tuple[str, str | None]] = Counter()
-        # How many texts of the list are the placeholder of each ref.
+        # How many texts of the list are the placeholder of each ref, and those since `take_standing`.
         self._standing: Counter[str] = Counter()
         self._new_standing: list[tuple[Item, str]] = []
 
@@ -238,21 +241,22 @@ class History:
         return False
 
     def add(self, message: Any, state: MessageState) -> None:
-        """Append a message; its items are open."""
+        """Append a message; its items are open. If it raises an exception, nothing has changed."""
         state.replaced_calls = {call: self.calls.get(call) for call in state.calls}
-        self._seen.append(look(message))
+        seen, tokens, kinds = look(message), state.tokens, [slot.kind for slot in state.slots]
         self.thinking.add(state)
+        self._seen.append(seen)
         if state.role == "assistant":
             self._replied_at.append(len(self.states))
         self.states.append(state)
         for same in (self.messages, self._output, self._output_seen):
             same.append(message)
-        self.tokens += state.tokens
+        self.tokens += tokens
         self.calls.update(state.calls)
-        for slot in state.slots:
+        for slot, kind in zip(state.slots, kinds, strict=True):
             slot.number = len(self._decisions)
-            slot.ordinal = self._kinds[slot.kind]
-            self._kinds[slot.kind] += 1
+            slot.ordinal = self._kinds[kind]
+            self._kinds[kind] += 1
             self._decisions.append(slot.decision)
             self._open[slot.number] = slot
 
@@ -424,12 +428,12 @@ class History:
         self._infos[bisect_left(self._numbers, slot.number)] = info
 
     def undo(self, slot: Slot, reason: str) -> None:
-        """Give an item its own text again, for good."""
+        """Give an item its own text again."""
         self._count(slot, -1)
         at = bisect_left(self._numbers, slot.number)
         if slot.info is not None and self._numbers[at : at + 1] == [slot.number]:
             del self._numbers[at], self._infos[at]
-        slot.text, slot.info, slot.is_settled = slot.item.text, None, True
+        slot.text, slot.info, slot.is_settled = slot.item.text, None, False
         decision = replace(slot.decision, action="keep", reason=reason, ref=None)
         self.decide(slot, replace(decision, tokens_after=decision.item.tokens))
 
@@ -562,6 +566,7 @@ class History:
 
     def _truncate(self, length: int) -> None:
         dropped = self.states[length:]
+        self.unread = {index for index in self.unread if index < length}
         for state in reversed(dropped):
             self._drop(state)
         first = len(self._decisions) - sum(len(state.slots) for state in dropped)

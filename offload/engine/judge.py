@@ -16,6 +16,13 @@ LOOK_ALIKE = "looks like a placeholder but is not one"
 FOREIGN_NOTICE = "looks like a notice of this session but is not one"
 
 
+def unweighed(item: Item, message: int) -> Decision:
+    """Return the decision to keep an item of message `message` whose facts are not known yet."""
+    chars = len(item.text)
+    facts = ItemFacts(message, item.block, item.item_type, item.tool_name, item.tool_use_id, chars, None, 0)
+    return Decision(facts, "keep", "its facts are not known", 0, None, 0)
+
+
 class Judge:
     """Decides about single items.
 
@@ -36,7 +43,7 @@ class Judge:
         try:
             return self._count_tokens(text), None
         except Exception as error:  # noqa: BLE001 # a token counter may raise anything
-            return estimate_tokens(text), failure("token_counter:", error)
+            return estimate_tokens(text), failure("token_counter:", error, text)
 
     def facts(self, item: Item, message: int = 0) -> tuple[ItemFacts, OffloadError | None]:
         """Return the facts of an item in message `message`, and the token counter's error if it failed."""

@@ -9,6 +9,7 @@ from offload.engine.failures import Failures
 from offload.engine.results import CacheCause, CacheReport
 from offload.errors import ConfigError, OffloadError
 from offload.events import failure
+from offload.hooks import foreign
 from offload.messages import Usage, usage_of
 from offload.options import Options
 
@@ -154,7 +155,8 @@ class CacheWatch:
 
     def _now(self, failures: Failures) -> float | None:
         try:
-            now = self._clock()
+            with foreign():
+                now = self._clock()
             if _is_time(now):
                 return now
             failures.note(OffloadError(f"clock must return seconds, got {now!r:.60}"))

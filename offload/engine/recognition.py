@@ -6,13 +6,12 @@ refutes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
-from offload.errors import OffloadError
-from offload.events import failure
+from offload.errors import OffloadError, failure, result_or_error, unexpected
+from offload.hooks import foreign
 from offload.messages import Item
 from offload.options import Options
 from offload.placeholder import NOTICE_TYPE, MediaAwareRenderer, Notice, known_refs
@@ -91,9 +90,10 @@ class Recognition:
         Raises `OffloadError` if the renderer failed.
         """
         try:
-            return self._renderer.find_ref(text)
+            with foreign():
+                return self._renderer.find_ref(text)
         except Exception as error:
-            raise failure("placeholder: find_ref raised", error) from error
+            raise failure("placeholder: find_ref raised", error, text) from error
 
     def note(self, item: Item, placeholder: str) -> None:
         """Remember that `placeholder` replaces `item`."""
@@ -118,18 +118,22 @@ class Recognition:
         return self._proofs.get(standing)
 
     def _checked(self, claims: Sequence[tuple[Item, Claim]]) -> list[Proof]:
+        headers: dict[str, list[Header | OffloadError]] = {}
         try:
             self._session.catalog.refresh(ref for _, claim in claims for ref in claim.refs)
-        except OffloadError as error:
-            return [error] * len(claims)
-        headers: dict[str, list[Header | OffloadError]] = {}
-        for info, record in self._session.open_many(candidates(self._session, claims)):
-            header = record if isinstance(record, OffloadError) else record.header
-            headers.setdefault(info.ref, []).append(header)
-        return [
-            _proof([h for ref in claim.refs for h in (*headers.get(ref, ()), *self.deleted(ref, item))], item)
-            for item, claim in claims
-        ]
+            for info, record in self._session.open_many(candidates(self._session, claims)):
+                header = record if isinstance(record, OffloadError) else record.header
+                headers.setdefault(info.ref, []).append(header)
+        except Exception as error:  # noqa: BLE001 # a store may raise anything
+            return [unexpected(error)] * len(claims)
+        return [result_or_error(self._proof, item, claim, headers) for item, claim in claims]
+
+    def _proof(
+        self, item: Item, claim: Claim, headers: Mapping[str, Sequence[Header | OffloadError]]
+    ) -> Proof:
+        return _proof(
+            [h for ref in claim.refs for h in (*headers.get(ref, ()), *self.deleted(ref, item))], item
+        )
 
     def deleted(self, ref: str, item: Item) -> Iterator[Header | OffloadError]:
         """Yield the header of a deleted record, which is readable during the grace period."""
@@ -144,36 +148,37 @@ class Recognition:
         self._session.catalog.load()
 
     def stored_ref(self, item: Item) -> str | None:
-        """Return the ref of the record that the session is known to hold of `item`. Asks no store."""
+        """Return the ref of the record that the session is known to hold of `item`. Asks no store.
+
+        Raises `OffloadError` if `redact` failed.
+        """
         if self._session.catalog.is_empty:
             return None
-        try:
-            text = self._hooks.to_store(item)
-        except Exception:  # noqa: BLE001 # the hook's failure is reported when the item is stored
-            return None
+        text = self._hooks.to_store(item)
         return self._session.knows(self._session.identity_of(item, sha256(encode_text(text)).digest()))
 
-    def refs_of(self, items: Sequence[Item]) -> dict[int, str]:
+    def refs_of(self, items: Sequence[Item]) -> dict[int, str | OffloadError]:
         """Return the refs of items that the loaded session holds under a ref that is not their own.
 
         So has a fork the records of its origin, and a session an item whose ref collided. By index of the
-        items; only records of their type and length are opened. Raises no error: what cannot be read is not
-        found.
+        items; an error in place of a ref says why it is not known. Only records of the same type and length
+        are opened.
         """
         known: dict[tuple[str, int], list[RecordInfo]] = {}
         for info in self._session.catalog.entries():
             known.setdefault((info.item_type, info.chars), []).append(info)
-        found: dict[int, str] = {}
-        for index, item in enumerate(items):
-            with suppress(Exception):  # A hook may raise anything; its failure is reported elsewhere.
-                text = self._hooks.to_store(item)
-                alike = known.get((item.item_type, len(text)))
-                if alike:
-                    identity = item.identity(sha256(encode_text(text)).digest())
-                    records = (record for _, record in self._session.open_many(alike))
-                    headers = (record.header for record in records if not isinstance(record, OffloadError))
-                    found[index] = next(header.ref for header in headers if identity.is_in(header.identity))
-        return found
+        found = (result_or_error(self._ref_among, item, known) for item in items)
+        return {index: ref for index, ref in enumerate(found) if ref is not None}
+
+    def _ref_among(self, item: Item, known: Mapping[tuple[str, int], Sequence[RecordInfo]]) -> str | None:
+        text = self._hooks.to_store(item)
+        alike = known.get((item.item_type, len(text)))
+        if not alike:
+            return None
+        identity = item.identity(sha256(encode_text(text)).digest())
+        records = (record for _, record in self._session.open_many(alike))
+        headers = (record.header for record in records if not isinstance(record, OffloadError))
+        return next((header.ref for header in headers if identity.is_in(header.identity)), None)
 
     def gone(self, infos: Iterable[RecordInfo]) -> set[str]:
         """Return the keys of the records that were deleted, by a fresh listing. Raises `StoreError`."""

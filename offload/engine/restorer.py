@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from offload.codec import StoredRecord
+from offload.engine.failures import malformed
 from offload.engine.recognition import Claim, Recognition, Standing, candidates, stands_for
 from offload.engine.results import Missing, Restored
 from offload.engine.rows import Row, put_back, read_rows
 from offload.engine.thinking import RemovedThinking
-from offload.errors import CorruptError, ExpiredError, MessageError, NotFoundError, OffloadError, StoreError
-from offload.messages import Item, role_or_none, scan_of
+from offload.errors import (
+    CorruptError,
+    ExpiredError,
+    MessageError,
+    NotFoundError,
+    OffloadError,
+    StoreError,
+    result_or_error,
+)
+from offload.messages import Block, Item, adapter_for, role_or_none, scan_of
 from offload.placeholder import NOTICE_TOOL, notice_number
 from offload.record import Header, RecordInfo, decode_text
 from offload.session import Session
@@ -46,7 +55,7 @@ class _Place:
     """A message of the list.
 
     Attributes:
-        missing: its texts that cannot be undone.
+        missing: the blocks of its texts that cannot be undone, with the refs in them and the reasons.
         notice: the messages that it replaces, if it is a notice.
         undone: its texts that were undone; `contents` has the texts that took their place.
         above: the refs of the notices that it came from.
@@ -54,7 +63,7 @@ class _Place:
 
     message: Any
     above: frozenset[str] = frozenset()
-    missing: list[tuple[Item, str, OffloadError]] = field(default_factory=list)
+    missing: list[tuple[Block, str, OffloadError]] = field(default_factory=list)
     notice: _Notice | None = None
     undone: set[str] = field(default_factory=set)
     contents: set[str] = field(default_factory=set)
@@ -78,33 +87,34 @@ class Restorer:
                 `messages` and `missing`.
         """
         undoing = _Undoing(self._session, self._recognition)
-        places = undoing.undo(messages)
-        thinking = self._load_thinking(undoing, places)
-        restored = Restored(self._thinking.restored([place.message for place in places]))
+        places = result_or_error(undoing.undo, messages)
+        if isinstance(places, OffloadError):
+            places = [_Place(message, missing=[(None, "", places)]) for message in messages]
+        restored = Restored([place.message for place in places])
+        thinking = result_or_error(self._with_thinking, undoing, restored)
+        if not isinstance(thinking, OffloadError):
+            restored[:] = thinking
         restored.missing.extend(
-            Missing(index, item.block, ref, error)
+            Missing(index, block, ref, error)
             for index, place in enumerate(places)
-            for item, ref, error in place.missing
+            for block, ref, error in place.missing
         )
         # A store that cannot be read is reported once.
-        if thinking is not None and not restored.missing:
+        if isinstance(thinking, OffloadError) and not restored.missing:
             restored.missing.append(Missing(0, None, "", thinking))
         if restored.missing and not keeps_missing:
             raise self._unresolved(restored)
         return restored
 
-    def _load_thinking(self, undoing: _Undoing, places: Sequence[_Place]) -> OffloadError | None:
-        """Read the thinking that other processes removed; return why that failed, if it did.
+    def _with_thinking(self, undoing: _Undoing, messages: Sequence[Any]) -> list[Any]:
+        """Return restored messages with the thinking that any process removed.
 
-        Nothing in the messages names its record.
+        Raises `OffloadError` if it cannot be read.
         """
-        try:
-            if any(role_or_none(place.message) == "assistant" for place in places):
-                undoing.list_records()
-                self._thinking.load()
-        except OffloadError as error:
-            return error
-        return None
+        if any(role_or_none(message) == "assistant" for message in messages):
+            undoing.list_records()
+            self._thinking.load()
+        return self._thinking.restored(messages)
 
     def _unresolved(self, restored: Restored) -> OffloadError:
         """Return the error that names the placeholders that remain, the session and the store."""
@@ -128,13 +138,13 @@ class Restorer:
 def undone(session: Session, recognition: Recognition, messages: Sequence[Any]) -> list[list[Any]]:
     """Return each message restored, except its thinking; a notice is several.
 
-    Raises `StoreError` if a record cannot be read.
+    Raises `OffloadError` if one could not be looked at, or a record not be read.
     """
     undoing = _Undoing(session, recognition)
     found = [undoing.undo([message]) for message in messages]
     errors = (error for places in found for place in places for _, _, error in place.missing)
     for error in errors:
-        if isinstance(error, StoreError):
+        if isinstance(error, StoreError) or type(error) is OffloadError:
             raise error
     return [[place.message for place in places] for places in found]
 
@@ -161,15 +171,33 @@ class _Undoing:
         places = [_Place(message) for message in messages]
         self.open(places)
         while notices := [(place.notice, place) for place in places if place.notice is not None]:
-            places = self.expand(*max(notices, key=lambda pair: pair[0][:2]), places)
+            notice, place = max(notices, key=lambda pair: pair[0][:2])
+            expanded = result_or_error(self.expand, notice, place, places)
+            if isinstance(expanded, OffloadError):
+                place.notice = None
+                place.missing.append((None, notice.ref, expanded))
+            else:
+                places = expanded
         return places
 
     def open(self, places: Sequence[_Place]) -> None:
         """Undo the placeholders in messages, then those in the texts that took their place; read notices."""
         while places:
-            claims = [(place, item, claim) for place in places for item, claim in self._claims(place)]
-            self._resolve({Standing.of(item): (item, claim) for _, item, claim in claims})
-            changed = [place for place, item, claim in claims if self._undo(place, item, claim)]
+            claims: list[tuple[_Place, Item, Claim, Standing]] = []
+            for place in places:
+                found = result_or_error(self._claims, place)
+                if isinstance(found, OffloadError):
+                    place.missing.append((None, "", found))
+                else:
+                    claims += found
+            self._resolve({key: (item, claim) for _, item, claim, key in claims})
+            changed = []
+            for place, item, claim, key in claims:
+                is_changed = result_or_error(self._undo, place, item, claim, self._outcomes[key])
+                if isinstance(is_changed, OffloadError):
+                    place.missing.append((item.block, claim.refs[0], is_changed))
+                elif is_changed:
+                    changed.append(place)
             places = list(dict.fromkeys(changed))
 
     def expand(self, notice: _Notice, place: _Place, places: list[_Place]) -> list[_Place]:
@@ -180,30 +208,37 @@ class _Undoing:
         at = places.index(place)
         return [*places[:at], *put_back(places[at + 1 :], rows)]
 
-    def _claims(self, place: _Place) -> Iterator[tuple[Item, Claim]]:
-        """Yield the items of a message that look like placeholders, except results that code reads."""
+    def _claims(self, place: _Place) -> list[tuple[_Place, Item, Claim, Standing]]:
+        """Return the items of a message that look like placeholders, except results that code reads."""
         place.missing.clear()
-        scan = scan_of(place.message)
+        try:
+            scan = adapter_for(place.message).scan(place.message, "message", {})
+        except MessageError:
+            return []
+        place.missing += [(None, "", malformed(error, where)) for where, error in scan.failed]
         self._code_calls |= scan.code_calls
+        found = []
         for item in scan.offloadable:
             if item.tool_use_id in self._code_calls or item.text in place.undone:
                 continue
-            try:
-                claim = self._recognition.claim(item)
-            except OffloadError as error:
-                place.missing.append((item, "", error))
-            else:
-                if claim is not None:
-                    yield item, claim
+            claim = result_or_error(self._claim, item)
+            if isinstance(claim, OffloadError):
+                place.missing.append((item.block, "", claim))
+            elif claim is not None:
+                found.append((place, item, *claim))
+        return found
 
-    def _undo(self, place: _Place, item: Item, claim: Claim) -> bool:
+    def _claim(self, item: Item) -> tuple[Claim, Standing] | None:
+        claim = self._recognition.claim(item)
+        return None if claim is None else (claim, Standing.of(item))
+
+    def _undo(self, place: _Place, item: Item, claim: Claim, outcome: _Outcome) -> bool:
         """Undo one text; return whether the message changed."""
-        outcome = self._outcomes[Standing.of(item)]
         if isinstance(outcome, OffloadError):
             # A look-alike was offloaded like any other text.
             is_content = item.text in place.contents and isinstance(outcome, NotFoundError)
             if not is_content or self._was_deleted(item, claim):
-                place.missing.append((item, claim.refs[0], outcome))
+                place.missing.append((item.block, claim.refs[0], outcome))
             return False
         if outcome is None or outcome.text == item.text:
             return False
@@ -225,7 +260,7 @@ class _Undoing:
                 raise CorruptError(f"record {ref} holds its own notice")
             rows = read_rows(original.text)
         except OffloadError as error:
-            place.missing.append((item, ref, error))
+            place.missing.append((item.block, ref, error))
         else:
             place.notice = _Notice(notice_number(item.text), original.header.created_at, ref, rows)
 
@@ -234,17 +269,23 @@ class _Undoing:
         unknown = {key: claims[key] for key in claims.keys() - self._outcomes.keys()}
         if not unknown:
             return
-        try:
-            self.list_records()
-        except StoreError as error:
+        found = result_or_error(self._found, unknown)
+        if isinstance(found, OffloadError):
             for key, (item, _) in unknown.items():
-                self._outcomes[key] = None if self._recognition.is_plain(item) else error
+                self._outcomes[key] = None if self._recognition.is_plain(item) else found
             return
-        found = self._read(unknown)
         for key, (item, claim) in unknown.items():
-            outcome = found.get(key) or self._lost(item, claim)
-            is_failed = isinstance(outcome, OffloadError)
-            self._outcomes[key] = None if is_failed and self._is_text(item, claim, outcome) else outcome
+            self._outcomes[key] = result_or_error(self._outcome, item, claim, found.get(key))
+
+    def _found(self, claims: Mapping[Standing, tuple[Item, Claim]]) -> dict[Standing, _Outcome]:
+        self.list_records()
+        return self._read(claims)
+
+    def _outcome(self, item: Item, claim: Claim, found: _Outcome) -> _Outcome:
+        """Return the outcome of a claim, given what its record says."""
+        outcome = found or self._lost(item, claim)
+        is_failed = isinstance(outcome, OffloadError)
+        return None if is_failed and self._is_text(item, claim, outcome) else outcome
 
     def _read(self, claims: Mapping[Standing, tuple[Item, Claim]]) -> dict[Standing, _Outcome]:
         """Read the headers of the claimed records, and the contents of those that prove a claim."""
@@ -259,20 +300,15 @@ class _Undoing:
                 item, _ = claims[key]
                 if isinstance(found.get(key), _Original) or item.item_type != info.item_type:
                     continue
-                if isinstance(record, OffloadError):
-                    found[key] = _worse(found.get(key), record)
-                elif stands_for(record.header, item):
-                    found[key] = original = original or self._original(info, record)
+                proven = result_or_error(_proving, record, item)
+                if isinstance(proven, OffloadError):
+                    found[key] = _worse(found.get(key), proven)
                 else:
-                    other = NotFoundError(f"record {info.ref!r} has another placeholder")
-                    found[key] = _worse(found.get(key), other)
+                    found[key] = original = original or result_or_error(self._original, info, proven)
         return found
 
-    def _original(self, info: RecordInfo, record: StoredRecord) -> _Original | OffloadError:
-        try:
-            header, content = self._session.load(info, record)
-        except OffloadError as error:
-            return error
+    def _original(self, info: RecordInfo, record: StoredRecord) -> _Original:
+        header, content = self._session.load(info, record)
         return _Original(decode_text(content), header)
 
     def _lost(self, item: Item, claim: Claim) -> OffloadError:
@@ -297,6 +333,15 @@ class _Undoing:
         alike = [i for i in self._session.catalog.entries() if (i.item_type, i.chars) == kind]
         opened = (record for _, record in self._session.open_many(alike))
         return any(not isinstance(r, OffloadError) and stands_for(r.header, item) for r in opened)
+
+
+def _proving(record: StoredRecord | OffloadError, item: Item) -> StoredRecord:
+    """Return a record if it says that the text of an item is its placeholder, else raise why not."""
+    if isinstance(record, OffloadError):
+        raise record
+    if not stands_for(record.header, item):
+        raise NotFoundError(f"record {record.ref!r} has another placeholder")
+    return record
 
 
 def _worse(known: _Outcome, error: OffloadError) -> OffloadError:

@@ -139,7 +139,7 @@ class Sink:
             reason = str(error) if isinstance(error, OffloadError) else type(error).__name__
             self._lost = StoreError(f"a part of the sink's text is lost, nothing is stored: {reason}")
             self._discard()
-            if isinstance(error, OffloadError):
+            if isinstance(error, Exception):
                 raise self._lost from error
             raise
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from offload.engine.bound import mode_of
-from offload.engine.failures import AboveCeilingError, Failures, malformed
+from offload.engine.failures import AboveCeilingError, Failures, malformed, name_of
 from offload.engine.history import History, Kept, MessageState, Slot
-from offload.engine.judge import LOOK_ALIKE, Judge
+from offload.engine.judge import LOOK_ALIKE, Judge, unweighed
 from offload.engine.moment import CacheWatch, HostCache, Moment
 from offload.engine.recognition import Recognition
 from offload.engine.results import CacheReport, HistoryMode, OffloadResult
 from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter, Skipped, WriteOutcome, WriteRequest
-from offload.errors import OffloadError, StoreError
-from offload.events import failure
+from offload.errors import MessageError, OffloadError, StoreError, unexpected
 from offload.messages import (
     Item,
     Scan,
+    Thinking,
     adapter_for,
     block_count,
     media_ref,
@@ -51,11 +52,22 @@ WAITS = "it is offloaded at the end of the model's turn, and the thinking after 
 SHOWN_ELSEWHERE = "an equal item was sent in full"
 NOT_YET = "offloading it is not expected to lower the cost yet"
 # The beginnings of reasons whose error was reported.
-NOT_STORED, NOT_OFFLOADED = "not stored: ", "not offloaded: "
+NOT_STORED, NOT_OFFLOADED = _REPORTED = "not stored: ", "not offloaded: "
 # Beginning of a text that is kept as the query of later previews.
 _QUERY_CHARS = 4_000
+P = ParamSpec("P")
+T = TypeVar("T")
 # No placeholder is shorter, so no shorter item can have been offloaded.
 _MIN_PLACEHOLDER_CHARS = 40
+
+
+class _Read(NamedTuple):
+    """The parts of a message: its role, its items and texts, signed thinking, and number of blocks."""
+
+    role: str
+    scan: Scan
+    thinking: Sequence[Thinking]
+    blocks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,33 +87,80 @@ class Turn:
     _model: str | None = None
 
     def run(self, messages: Sequence[Any]) -> OffloadResult:
-        """Return the messages with their large items replaced."""
-        history = self._history
+        """Return the messages with their large items replaced.
+
+        A part that fails costs what it was to do in this turn. Raises any exception of the parts that the
+        others build on; then the history is incomplete.
+        """
+        history, part = self._history, self._part
+        before = len(history)
+        known = self._reread(history.keep_common(messages))
+        if not self._keep_placeholders():
+            known = history.keep_common(())
+        part(self._retry_problems, None)
+        skipped = [i for i in range(known, len(messages)) if not self._is_added(i, messages[i])]
+        moment = part(self._watch.begin, Moment(), history.answers, self._cache, self._failures)
+        thinking = history.thinking.at
+        mode = part(mode_of, HistoryMode(), self._judge.policy.history, self._model, thinking)
+        part(self._note_paying, None, moment)
+        part(self._find_stored, None, known)
+        part(self._prove_claims, None)
+        part(self._decide, None)
+        part(self._decide_together, None, known)
+        late, removed = part(self._leave_all, ([], 0), before, known)
+        for index in (*part(self._leave_out, [], known), *history.edited_outputs()):
+            part(self._render, None, index)
+        part(self._report_excess, None, known)
+        part(history.end_turn, None)
+        cache = part(self._cache_report, None, moment, before, late)
+        result = self._result(cache, mode._replace(thinking_removed=removed))
+        for index in skipped:
+            result.messages[index] = messages[index]
+        return result
+
+    def _part(self, part: Callable[P, T], otherwise: T, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a part of the turn; if it fails, return `otherwise`, and the next turn starts over."""
         try:
-            before = len(history)
-            known = history.keep_common(messages)
-            if self._recognition.has_new_deletions() and not self._keep_placeholders():
-                known = history.keep_common(())
-            self._retry_problems()
-            for index in range(known, len(messages)):
-                self._scan(index, messages[index])
-            moment = self._watch.begin(history.answers, self._cache, self._failures)
-            mode = mode_of(self._judge.policy.history, self._model, history.thinking.at)
-            self._note_paying(moment)
-            self._find_stored(known)
-            self._prove_claims()
-            self._decide()
-            self._decide_together(known)
-            late, placed, removed = self._leave_and_sweep(before)
-            # An item can come twice in one turn.
-            self._note_stored(known)
-            late += [slot for slot in self._store_cited(placed) if slot.at < before]
-            for index in (*self._leave_out(known), *history.edited_outputs()):
-                self._render(index)
-            self._report_excess(known)
-        finally:
-            history.end_turn()
-        return self._result(self._cache_report(moment, before, late), mode._replace(thinking_removed=removed))
+            return part(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 # the other parts still run
+            self._failures.report(unexpected(error))
+            self._failures.is_incomplete = True
+            return otherwise
+
+    def _each(self, slots: Iterable[Slot], step: Callable[[Slot], object]) -> None:
+        """Do something for each item; one for which it fails is kept in its message in this turn."""
+        for slot in slots:
+            try:
+                step(slot)
+            except Exception as error:  # noqa: BLE001 # one item's failure is one item's
+                self._fail(slot, error)
+
+    def _fail(self, slot: Slot, error: Exception) -> None:
+        """Keep an item in its message in this turn, and report why."""
+        problem = unexpected(error)
+        self._report(slot, problem)
+        slot.problem = f"{NOT_OFFLOADED}{problem}"
+        if slot.number < 0 or slot.is_replaced:
+            self._failures.is_incomplete = True
+        else:
+            slot.is_settled = False
+            self._history.reopen(slot)
+            self._history.keep(slot, slot.problem)
+
+    def _report(self, slot: Slot, error: OffloadError) -> None:
+        # A single text is in no message, and has no plan.
+        self._failures.report(error, name_of(slot.item, None if self._history.plan is None else slot.at))
+
+    def _leave_all(self, before: int, known: int) -> tuple[list[Slot], int]:
+        """Replace all items that are to be; return those in the first `before` messages, and as `_leave`."""
+        late, placed, removed = self._leave_and_sweep(before)
+        while self._decide_together(known):
+            # An item that was chosen is kept, so the next largest is chosen.
+            more = self._leave(before)
+            late, placed, removed = late + more[0], placed + more[1], removed + more[2]
+        # An item can come twice in one turn.
+        self._note_stored(known)
+        return late + [slot for slot in self._store_cited(placed) if slot.at < before], removed
 
     def _leave_and_sweep(self, before: int) -> tuple[list[Slot], list[Slot], int]:
         """Replace what is decided to leave, and what a sweep chooses then; the result is that of `_leave`."""
@@ -121,8 +180,21 @@ class Turn:
         """
         late = [slot for slot in self._history.open_slots() if slot.at < before and slot.is_leaving]
         self._ask_hook()
-        removed = self._remove_thinking()
+        try:
+            removed = self._remove_thinking()
+        except Exception as error:  # noqa: BLE001 # what was sent is kept as it was
+            removed = 0
+            self._failures.report(unexpected(error))
+            for slot in self._sent_leaving():
+                self._history.keep(slot, f"{NOT_OFFLOADED}{unexpected(error)}")
         return late, self._store(), removed
+
+    def _sent_leaving(self) -> list[Slot]:
+        """Return the items that were sent and leave now, so that the thinking behind them must leave too."""
+        history = self._history
+        late = [s for s in history.open_slots() if s.is_leaving and s.at < history.fresh]
+        # An item with a record was replaced before it was first sent.
+        return [slot for slot in late if slot.stored is None] if self._is_bound else late
 
     def run_one(self, item: Item) -> Slot:
         """Offload a single text, which is a message of its own, if the rule for it says so."""
@@ -137,9 +209,10 @@ class Turn:
     def _keep_placeholders(self) -> bool:
         """Store again what this process deleted beneath the messages of this turn; return whether all is."""
         try:
-            self.store_again()
-        except OffloadError as error:
-            self._failures.report(error)
+            if self._recognition.has_new_deletions():
+                self.store_again()
+        except Exception as error:  # noqa: BLE001 # the items are decided again, in their messages
+            self._failures.report(unexpected(error))
             return False
         return True
 
@@ -166,24 +239,55 @@ class Turn:
 
     # Scan
 
+    def _reread(self, known: int) -> int:
+        """Return the first message to scan: one that could not be read if it now can, else `known`."""
+        history = self._history
+        for index in sorted(index for index in history.unread if index < known):
+            try:
+                is_whole = not self._read(index, history.messages[index]).scan.failed
+            except Exception as error:  # noqa: BLE001 # a message object may raise anything
+                self._failures.report(malformed(error, f"messages[{index}]"))
+            else:
+                if is_whole:
+                    history.forget(history.messages[index])
+                    return len(history)
+        return known
+
+    def _is_added(self, index: int, message: Any) -> bool:
+        """Add a message to the history; return whether it is there, and not just something in its place."""
+        history = self._history
+        try:
+            self._scan(index, message)
+        except Exception as error:  # noqa: BLE001 # one message's failure is one message's
+            self._failures.report(malformed(error, f"messages[{index}]"))
+            self._failures.is_incomplete = True
+        if len(history) > index:
+            return True
+        history.add(None, MessageState([], 0, {}, history.answers, "", {}))
+        return False
+
     def _scan(self, index: int, message: Any) -> None:
         """Add a message to the history; a malformed one is reported and has no items."""
         history, judge = self._history, self._judge
         try:
-            role = role_of(message, f"messages[{index}]")
-            scan = adapter_for(message).scan(message, f"messages[{index}]", history.calls)
+            read = self._read(index, message)
         except Exception as error:  # noqa: BLE001 # a message object may raise anything
-            self._failures.report(malformed(error, index))
-            role, scan = "", _unread(message)
+            read = _Read("", _unread(message), (), 1)
+            self._failures.report(malformed(error, f"messages[{index}]"))
+            if not isinstance(error, MessageError):
+                history.unread.add(index)
+        role, scan, thinking, blocks = read
+        for where, problem in scan.failed:
+            history.unread.add(index)
+            self._failures.report(malformed(problem, where or f"messages[{index}]"))
         judge.code_calls |= scan.code_calls
-        slots = [self._slot(index, item) for item in scan.offloadable]
+        slots = self._slots(index, scan.offloadable)
         kept = [Kept(part.where, part.kind, part.read(self._count), part.is_said) for part in scan.fixed]
         fixed_tokens = sum(part.tokens for part in kept) + sum(part.data for part in scan.fixed)
         last = history.states[-1] if history.states else None
         # In some formats one reply consists of several messages in a row.
         answers = history.answers + (role == "assistant" and (last is None or last.role != "assistant"))
         texts = _latest_texts({} if last is None else last.texts, role, scan)
-        thinking = signed_thinking(message) if role == "assistant" else ()
         state = MessageState(slots, fixed_tokens, scan.calls, answers, role, texts, thinking, kept)
         is_reply = answers > history.answers
         history.add(message, state)
@@ -191,16 +295,35 @@ class Turn:
             # The first thinking of a conversation changes what may leave.
             history.decide(slot, self._policy_decision(slot.decision.item))
         if history.plan is not None:
-            candidates = [c for slot in slots if (c := self._candidate(slot)) is not None]
-            reads = sum(is_read_back(call.name) for call in scan.calls.values())
-            history.plan.add(
+            self._part(
+                history.plan.add,
+                None,
                 state.tokens,
-                candidates,
-                reads=reads,
+                self._candidates(slots),
+                reads=sum(is_read_back(call.name) for call in scan.calls.values()),
                 is_reply=is_reply,
-                blocks=block_count(message),
+                blocks=blocks,
                 is_bound=self._is_bound,
             )
+
+    def _read(self, index: int, message: Any) -> _Read:
+        """Return the parts of a message. Raises any exception of the message or its adapter."""
+        where = f"messages[{index}]"
+        role = role_of(message, where)
+        scan = adapter_for(message).scan(message, where, self._history.calls)
+        thinking = signed_thinking(message) if role == "assistant" else ()
+        return _Read(role, scan, thinking, block_count(message))
+
+    def _candidates(self, slots: Sequence[Slot]) -> list[Candidate[Slot]]:
+        found: dict[Slot, Candidate[Slot] | None] = {}
+
+        def find(slot: Slot) -> None:
+            found[slot] = self._candidate(slot)
+
+        self._each(slots, find)
+        # Only a new plan can get the others.
+        self._failures.is_incomplete |= len(found) < len(slots)
+        return [candidate for candidate in found.values() if candidate is not None]
 
     @property
     def _is_bound(self) -> bool:
@@ -218,11 +341,26 @@ class Turn:
         """Return whether an item may no longer change, since it was sent."""
         return self._is_bound and slot.at < self._history.fresh
 
+    def _slots(self, index: int, items: Sequence[Item]) -> list[Slot]:
+        slots = []
+        for item in items:
+            try:
+                slots.append(self._slot(index, item))
+            except Exception as error:  # noqa: BLE001 # one item's failure is one item's
+                self._failures.report(unexpected(error), name_of(item, index))
+                self._failures.is_incomplete = True
+        return slots
+
     def _slot(self, index: int, item: Item) -> Slot:
-        facts, problem = self._judge.facts(item, index)
-        slot = Slot(item, self._policy_decision(facts))
-        self._find_claim(slot, problem)
+        slot = Slot(item, unweighed(item, index))
+        self._each([slot], self._weigh)
         return slot
+
+    def _weigh(self, slot: Slot) -> None:
+        """Set the facts of an item, the policy's decision on it and what its text claims."""
+        facts, problem = self._judge.facts(slot.item, slot.at)
+        slot.decision = self._policy_decision(facts)
+        self._find_claim(slot, problem)
 
     def _candidate(self, slot: Slot) -> Candidate[Slot] | None:
         """Return an item for the plan by cost, None if it is kept or frees too little."""
@@ -263,54 +401,64 @@ class Turn:
         try:
             plain = self._recognition.is_plain(slot.item)
             slot.claim = None if plain else self._recognition.claim(slot.item)
-        except OffloadError as error:
-            problem = error
+        except Exception as error:  # noqa: BLE001 # a renderer may raise anything
+            problem = unexpected(error)
         slot.problem = None if problem is None else f"{NOT_OFFLOADED}{problem}"
         if problem is not None:
-            self._failures.report(problem)
+            self._report(slot, problem)
 
     def _retry_problems(self) -> None:
         """Call the renderer and the counter again for the items for which they failed."""
-        for slot in self._history.open_slots():
-            if slot.problem is not None:
-                facts, problem = self._judge.facts(slot.item, slot.at)
-                self._history.recount(slot, facts.tokens)
-                self._find_claim(slot, problem)
+        self._each(
+            [slot for slot in self._history.open_slots() if slot.problem is not None], self._weigh_again
+        )
+
+    def _weigh_again(self, slot: Slot) -> None:
+        facts, problem = self._judge.facts(slot.item, slot.at)
+        self._history.recount(slot, facts.tokens)
+        self._find_claim(slot, problem)
 
     def _find_stored(self, known: int) -> None:
         """Find items that were offloaded in another process or before a rollback: they are again."""
         history = self._history
         # More than one reply at once: another process continued the session, or it was rolled back.
-        if history.answers - (history.answers_of(known - 1) if known else -1) > 1:
-            try:
-                self._recognition.load_session()
-                self._thinking.load()
-            except OffloadError as error:
-                # Without a listing, the other items are offloaded as if they were new.
-                if self._is_bound:
-                    self._failures.report(error)
-            # The other process may have offloaded what was kept here, and thinking is bound to that now.
-            self._note_stored(0 if self._is_bound else known)
-            self._find_elsewhere(known)
-        else:
+        is_continued = history.answers - (history.answers_of(known - 1) if known else -1) > 1
+        if not is_continued and history.unlisted is None:
             self._note_stored(known)
+            return
+        known = known if history.unlisted is None else min(known, history.unlisted)
+        history.unlisted = known
+        try:
+            self._recognition.load_session()
+            self._thinking.load()
+            history.unlisted = None
+        except Exception as error:  # noqa: BLE001 # a store may raise anything
+            # Items are offloaded as if they were new; the next turn looks again for what has left.
+            self._failures.report(unexpected(error))
+        # The other process may have offloaded what was kept here, and thinking is bound to that now.
+        self._note_stored(0 if self._is_bound else known)
+        self._find_elsewhere(known)
 
     def _find_elsewhere(self, known: int) -> None:
         """Find what was sent as a placeholder of a record under another ref than its own."""
         slots = [s for s in self._history.since(known) if s.stored is None and self._is_sent(s)]
         slots = [s for s in slots if s.decision.item.chars >= _MIN_PLACEHOLDER_CHARS]
         for index, ref in self._recognition.refs_of([slot.item for slot in slots]).items():
-            slots[index].stored = ref
+            if isinstance(ref, OffloadError):
+                self._fail(slots[index], ref)
+            else:
+                slots[index].stored = ref
 
     def _note_stored(self, known: int) -> None:
-        for slot in self._history.since(known):
-            facts = slot.decision.item
-            decision = slot.decision
-            may_leave = decision.action == "wait" or decision.is_below or decision.is_by_cost
-            may_leave = (may_leave or facts.is_error or self._is_sent(slot)) and not slot.is_settled
-            if slot.stored is None and may_leave and facts.chars >= _MIN_PLACEHOLDER_CHARS:
-                slot.stored = self._recognition.stored_ref(slot.item)
-                (self._history.note_unstored if slot.stored is None else self._history.reopen)(slot)
+        self._each(self._history.since(known), self._note_if_stored)
+
+    def _note_if_stored(self, slot: Slot) -> None:
+        facts, decision = slot.decision.item, slot.decision
+        may_leave = decision.action == "wait" or decision.is_below or decision.is_by_cost
+        may_leave = (may_leave or facts.is_error or self._is_sent(slot)) and not slot.is_settled
+        if slot.stored is None and may_leave and facts.chars >= _MIN_PLACEHOLDER_CHARS:
+            slot.stored = self._recognition.stored_ref(slot.item)
+            (self._history.note_unstored if slot.stored is None else self._history.reopen)(slot)
 
     def _prove_claims(self) -> None:
         """Check which look-alikes are placeholders; a check that fails is repeated in the next turn."""
@@ -325,7 +473,7 @@ class Turn:
         for (slot, claim), proof in zip(claims, proofs, strict=True):
             slot.proof = proof
             if isinstance(proof, OffloadError):
-                self._failures.report(proof)
+                self._report(slot, proof)
             elif proof == "ours":
                 self._history.note_standing(slot, claim.refs[0])
             elif not claim.is_strict:
@@ -337,9 +485,10 @@ class Turn:
         """Decide about every open item; kept items are closed, waiting ones are not."""
         history, policy = self._history, self._judge.policy
         has_groups = policy.turn_budget_tokens is not None or policy.sweep is not None
+        slots = history.open_slots()
+        self._each(slots, lambda slot: history.decide(slot, self._decision(slot)))
         closed = []
-        for slot in history.open_slots():
-            history.decide(slot, self._decision(slot))
+        for slot in slots:
             is_unsettled_claim = slot.claim is not None and slot.proof != "ours" and not slot.is_settled
             is_open = slot.decision.item.is_pinned or slot.problem or is_unsettled_claim
             if slot.decision.action != "keep" or is_open:
@@ -401,17 +550,22 @@ class Turn:
             return decision
         return replace(decision, action="keep", reason=f"{tokens} tokens; {NOT_YET}", is_below=True)
 
-    def _decide_together(self, known: int) -> None:
-        """Decide about groups of items: a turn's budget, the ceiling of the view, a sweep."""
-        history, policy = self._history, self._judge.policy
+    def _decide_together(self, known: int) -> bool:
+        """Decide about the items of each turn by its budget and the ceiling; return whether more leave."""
+        history, policy, more = self._history, self._judge.policy, False
         for turn in history.turns(known):
             turn = [slot for slot in turn if not self._is_sent(slot)]  # noqa: PLW2901 # the others are kept
             if policy.turn_budget_tokens is not None:
                 small = [slot for slot in turn if slot.number in history.small]
-                self._reopen(small, over_budget([s.decision for s in small], policy.turn_budget_tokens))
+                more |= self._reopen(
+                    small, over_budget([s.decision for s in small], policy.turn_budget_tokens)
+                )
             if policy.max_view_tokens is not None:
-                view = [slot for slot in turn if slot.is_in_view and not slot.is_settled]
-                self._reopen(view, over_ceiling([s.decision for s in view], policy.max_view_tokens))
+                view = [slot for slot in turn if slot.is_in_view]
+                staying = {at for at, slot in enumerate(view) if slot.is_settled or _has_failed(slot)}
+                chosen = over_ceiling([s.decision for s in view], policy.max_view_tokens, staying)
+                more |= self._reopen(view, chosen)
+        return more
 
     def _sweep(self, sweep: Sweep) -> None:
         history = self._history
@@ -425,23 +579,21 @@ class Turn:
         decisions = [replace(slot.decision, item=history.facts(slot)) for slot in oldest_first]
         self._reopen(oldest_first, swept(decisions, tokens, sweep, self._judge.policy.min_saving))
 
-    def _reopen(self, slots: Sequence[Slot], decisions: Mapping[int, Decision]) -> None:
+    def _reopen(self, slots: Sequence[Slot], decisions: Mapping[int, Decision]) -> bool:
         for index, decision in decisions.items():
             self._history.decide(slots[index], decision)
             self._history.reopen(slots[index])
+        return bool(decisions)
 
     def _remove_thinking(self) -> int:
         """Store and remove the thinking behind the first message that changes; return how many blocks.
 
-        If that fails, no message changes that was sent.
+        Raises any exception; then no message may change that was sent.
         """
         history = self._history
         if not self._binds:
             return 0
-        late = [s for s in history.open_slots() if s.is_leaving and s.at < history.fresh]
-        if self._is_bound:
-            # An item with a record was replaced before it was first sent.
-            late = [slot for slot in late if slot.stored is None]
+        late = self._sent_leaving()
         # Thinking that could not be stored in an earlier turn is tried again.
         edited = history.thinking.edited_before(), history.thinking.unremoved
         edits = [at for at in edited if at is not None]
@@ -451,14 +603,8 @@ class Turn:
         if not indices:
             history.thinking.unremoved = None
             return 0
-        try:
-            cause = f"messages[{min(changes) - (not edits)}] changed"
-            blocks = self._thinking.remove(history.messages, indices, cause)
-        except OffloadError as error:
-            self._failures.report(error)
-            for slot in late:
-                history.keep(slot, f"{NOT_OFFLOADED}{error}")
-            return 0
+        cause = f"messages[{min(changes) - (not edits)}] changed"
+        blocks = self._thinking.remove(history.messages, indices, cause)
         history.thinking.unremoved = None
         return blocks
 
@@ -481,22 +627,16 @@ class Turn:
 
     def _ask_hook(self) -> None:
         """Keep the items that `should_offload` rejects; it is asked once per item."""
-        history, rejected = self._history, list[Slot]()
-        for slot in history.open_slots():
-            if not slot.is_leaving or slot.is_foreign or slot.is_approved:
-                continue
-            try:
-                slot.is_approved = self._options.approves(slot.decision.item)
-            except Exception as error:  # noqa: BLE001 # a hook may raise anything; only its item fails
-                problem = failure("should_offload:", error)
-                history.keep(slot, f"{NOT_OFFLOADED}{problem}")
-                self._failures.report(problem)
-                continue
-            if not slot.is_approved:
-                rejected.append(slot)
-                slot.is_settled = True
-                history.keep(slot, VETO)
-        history.close(rejected)
+        history = self._history
+        asked = [s for s in history.open_slots() if s.is_leaving and not (s.is_foreign or s.is_approved)]
+        self._each(asked, self._ask_about)
+        history.close(slot for slot in asked if slot.is_settled)
+
+    def _ask_about(self, slot: Slot) -> None:
+        slot.is_approved = self._options.approves(slot.decision.item)
+        if not slot.is_approved:
+            slot.is_settled = True
+            self._history.keep(slot, VETO)
 
     # Store and replace
 
@@ -504,13 +644,16 @@ class Turn:
         """Store the items that are due, and replace them; return those that have a record now."""
         history = self._history
         due = [s for s in history.open_slots() if s.decision.action == "offload" or s.is_foreign]
-        due.sort(key=lambda slot: slot.number)
+        due.sort(key=attrgetter("number"))
+        requests: dict[Slot, WriteRequest] = {}
+        outcomes: dict[Slot, WriteOutcome] = {}
+        self._each(due, lambda slot: requests.update({slot: self._request(slot)}))
         try:
-            for slot, outcome in zip(due, self._writer.write([*map(self._request, due)]), strict=True):
-                self._apply(slot, outcome)
+            outcomes.update(zip(requests, self._writer.write([*requests.values()]), strict=True))
         finally:
+            self._each(outcomes, lambda slot: self._apply(slot, outcomes[slot]))
             for index in dict.fromkeys(slot.at for slot in due if slot.is_replaced):
-                self._render(index)
+                self._part(self._render, None, index)
             history.close(slot for slot in due if slot.is_settled)
         return [slot for slot in due if slot.info is not None]
 
@@ -522,18 +665,19 @@ class Turn:
         history = self._history
         twins = {twin for slot in placed for twin in history.twins(slot) if not twin.is_settled}
         twins = {twin for twin in twins if not self._is_sent(twin)}
-        for twin in twins:
-            twin.stored = self._recognition.stored_ref(twin.item)
-            # A record of another category is not its own.
-            (history.note_unstored if twin.stored is None else history.reopen)(twin)
+        self._each(twins, self._note_twin)
         cited = [s for s in history.open_slots() if s.stored is not None and history.holds(s.stored)]
         cited = [slot for slot in cited if slot.decision.action == "wait" or slot in twins]
-        for slot in cited:
-            history.decide(slot, self._decision(slot))
+        self._each(cited, lambda slot: history.decide(slot, self._decision(slot)))
         if cited:
             self._ask_hook()
             self._store()
         return cited
+
+    def _note_twin(self, twin: Slot) -> None:
+        twin.stored = self._recognition.stored_ref(twin.item)
+        # A record of another category is not its own.
+        (self._history.note_unstored if twin.stored is None else self._history.reopen)(twin)
 
     def _request(self, slot: Slot) -> WriteRequest:
         """Return the request for an item; a look-alike that must be kept is stored as proof of what it is."""
@@ -557,7 +701,7 @@ class Turn:
         if isinstance(outcome, Skipped):
             history.keep(slot, outcome.reason)
         elif isinstance(outcome, OffloadError):
-            self._failures.report(outcome)
+            self._report(slot, outcome)
             text = fallback_text(slot.item, decision, self._options)
             decision = replace(decision, action="keep", reason=f"{NOT_STORED}{outcome}")
             self._put(slot, text, None, decision)
@@ -572,22 +716,23 @@ class Turn:
         self._history.put(slot, text, info, replace(decision, tokens_after=tokens))
 
     def _render(self, index: int) -> None:
-        """Set the output of a message; a message that cannot be copied with a change is kept."""
-        history, slots = self._history, self._history.states[index].slots
+        """Set the output of a message; an item that cannot be replaced is kept."""
+        history, state = self._history, self._history.states[index]
         output = history.messages[index]
-        try:
-            for slot in slots:
-                if slot.is_replaced:
+        for slot in state.slots:
+            if slot.is_replaced:
+                try:
                     output = slot.item.replace_in(output, slot.text)
-            if self._history.states[index].left_out is not None:
-                output = self._thinking.left_out(output)
-        except Exception as error:  # noqa: BLE001 # a message object may raise anything
-            for slot in slots:
-                history.undo(slot, "its message cannot be changed")
-            history.leave_out(index, None)
-            self._failures.report(malformed(error, index))
-        else:
+                except Exception as error:  # noqa: BLE001 # a message object may raise anything
+                    history.undo(slot, "its message cannot be changed")
+                    self._fail(slot, malformed(error, f"messages[{index}]"))
+        try:
+            output = output if state.left_out is None else self._thinking.left_out(output)
             history.set_output(index, output)
+        except Exception as error:  # noqa: BLE001 # a message object may raise anything
+            self._failures.report(malformed(error, f"messages[{index}]"))
+            self._failures.is_incomplete = True
+            history.leave_out(index, None)
 
     # Report
 
@@ -597,7 +742,7 @@ class Turn:
             return
         for turn in self._history.turns(known):
             decisions = [slot.decision for slot in turn if slot.is_in_view]
-            view = [d for d in decisions if not d.reason.startswith((NOT_STORED, NOT_OFFLOADED))]
+            view = [d for d in decisions if not d.reason.startswith(_REPORTED)]
             for text in excess(view, self._judge.policy.max_view_tokens):
                 self._failures.note(AboveCeilingError(text))
         for text in self._history.fixed_excess(known, self._judge.policy.max_view_tokens):
@@ -645,6 +790,10 @@ def _unread(message: Any) -> Scan:
         return Scan.unread(message)
     except Exception:  # noqa: BLE001 # a message object may raise anything
         return Scan()
+
+
+def _has_failed(slot: Slot) -> bool:
+    return slot.decision.reason.startswith(_REPORTED)
 
 
 def fallback_text(item: Item, decision: Decision, options: Options) -> str:

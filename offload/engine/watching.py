@@ -34,9 +34,13 @@ class _Object:
 def look(message: Any) -> Any:
     """Return a snapshot of `message` for `edited`; texts and other values are shared, not copied.
 
-    Fields of objects, such as SDK objects and dataclasses, are copied like containers.
+    Fields of objects, such as SDK objects and dataclasses, are copied like containers. A message with fields
+    that cannot be read is known by its identity.
     """
-    return _copied(message, 0, set())
+    try:
+        return _copied(message, 0, set())
+    except Exception:  # noqa: BLE001 # a message object may raise anything
+        return message
 
 
 def edited(seen: Sequence[Any], messages: Sequence[Any], part: slice[int, int]) -> Iterator[int]:

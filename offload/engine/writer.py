@@ -16,9 +16,12 @@ from offload.errors import (
     StoreMissingError,
     StorePermissionError,
     StoreUnavailableError,
+    failure,
     result_or_error,
+    unexpected,
 )
-from offload.events import Observer, failure
+from offload.events import Observer
+from offload.hooks import foreign
 from offload.messages import Item
 from offload.options import Options
 from offload.placeholder import MediaAwareRenderer, PlaceholderFacts
@@ -106,13 +109,22 @@ class ItemWriter:
         """
         failed: StoreError | None = None
         for batch in in_groups(requests, lambda r: len(r.item.text), most=_BATCH_CHARS, count=_BATCH_ITEMS):
-            for outcome in [failed] * len(batch) if failed else self._write_batch(batch):
+            for outcome in [failed] * len(batch) if failed else self._write_each(batch):
                 if isinstance(outcome, StoreUnavailableError | StoreMissingError | StorePermissionError):
                     failed = outcome
                 yield outcome
 
+    def _write_each(self, batch: Sequence[WriteRequest]) -> list[WriteOutcome]:
+        """Write a batch at once; if that fails as a whole, each item alone, so that others still leave."""
+        try:
+            return self._write_batch(batch)
+        except Exception as error:  # noqa: BLE001 # each item is tried alone
+            if len(batch) == 1:
+                return [unexpected(error)]
+        return [outcome for request in batch for outcome in self._write_each([request])]
+
     def _write_batch(self, batch: Sequence[WriteRequest]) -> list[WriteOutcome]:
-        results = [self._measured(request) for request in batch]
+        results = [result_or_error(self._measured, request) for request in batch]
         measured = [result for result in results if isinstance(result, _Measured)]
         outcomes: dict[ItemIdentity, WriteOutcome] = {
             **self._already_stored({m.identity: m.ref for m in measured})
@@ -133,7 +145,7 @@ class ItemWriter:
 
         outcomes |= zip(drafted, self._session.write(drafts()), strict=True)
         return [
-            self._remember(result, outcomes[result.identity], drafted.get(result.identity))
+            result_or_error(self._remember, result, outcomes[result.identity], drafted.get(result.identity))
             if isinstance(result, _Measured)
             else result
             for result in results
@@ -166,17 +178,14 @@ class ItemWriter:
     def _remember(self, measured: _Measured, stored: WriteOutcome, checked: str | None) -> WriteOutcome:
         """Note an item if it is stored; a placeholder in which no ref is found could not be restored.
 
-        In the placeholder `checked` it is known to be found.
+        In the placeholder `checked` it is known to be found. Raises `OffloadError` if it is not.
         """
         if not isinstance(stored, OffloadedItem):
             return stored
         request, identity = measured.request, measured.identity
         if identity not in self._stored:
-            try:
-                if stored.placeholder != checked:
-                    self._check_ref(request, stored.placeholder, stored.info.ref)
-            except OffloadError as error:
-                return error
+            if stored.placeholder != checked:
+                self._check_ref(request, stored.placeholder, stored.info.ref)
             self._stored[identity] = stored
             self._observer.stored(stored.info, stored.placeholder)
         if not request.keeps_text:
@@ -184,7 +193,10 @@ class ItemWriter:
         return stored
 
     def _measured(self, request: WriteRequest) -> _Measured | WriteOutcome:
-        """Return the content of an item, or the outcome if it must not be stored."""
+        """Return the content of an item, or the outcome if it must not be stored.
+
+        Raises `OffloadError` if a hook failed.
+        """
         item, content = request.item, request.content
         if content is not None:
             if self._hooks.redact is None:
@@ -194,12 +206,9 @@ class ItemWriter:
             # The hook needs the whole text: what it removes may be anywhere.
             item = replace(item, text=decode_text(content.data))
             request = request._replace(item=item, content=None, is_forced=False)
-        try:
-            text = self._hooks.to_store(item)
-            has_secrets = item.form is not None and self._has_secrets(item.form)
-            title = self._hooks.title(item, text)
-        except Exception as error:  # noqa: BLE001 # a hook may raise anything; only its item fails
-            return failure("redact:", error)
+        text = self._hooks.to_store(item)
+        has_secrets = item.form is not None and self._has_secrets(item.form)
+        title = self._hooks.title(item, text)
         if item.form is not None and (text != item.text or has_secrets):
             return Skipped("it consists of several parts and would have to be redacted")
         return self._identified(request, TextContent.of(text, request.decision.item.tokens), text, title)
@@ -242,11 +251,12 @@ class ItemWriter:
         """Return why the placeholder of a draft does not pay or cannot be made; None if it is fine."""
         try:
             self._check_ref(request, draft.placeholder, draft.ref)
-            saving = request.decision.item.tokens - self._count_tokens(draft.placeholder)
         except OffloadError as error:
             return error
+        try:
+            saving = request.decision.item.tokens - self._count_tokens(draft.placeholder)
         except Exception as error:  # noqa: BLE001 # a token counter may raise anything; only its item fails
-            return failure("token_counter:", error)
+            return failure("token_counter:", error, draft.placeholder)
         is_shorter = saving >= self._min_saving and len(draft.placeholder) < draft.content.counts.chars
         if request.is_forced or is_shorter:
             return None
@@ -311,9 +321,10 @@ class ItemWriter:
             media=item.media,
         )
         try:
-            return self._renderer.render(facts)
+            with foreign():
+                return self._renderer.render(facts)
         except Exception as error:
-            raise failure("placeholder:", error) from error
+            raise failure("placeholder:", error, measured.ends) from error
 
 
 def _middle_of(measured: _Measured) -> str:

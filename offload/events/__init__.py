@@ -3,8 +3,9 @@
 The observer's module lists every event with its data.
 """
 
+from offload.errors import failure
 from offload.events._bus import ContextEvent, EventBus, EventType, Listener, deferred_events, exclusive
-from offload.events._observer import Observer, error_text, failure, observed
+from offload.events._observer import Observer, error_text, observed
 
 __all__ = [
     "ContextEvent",

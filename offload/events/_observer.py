@@ -192,13 +192,6 @@ def observed(
     return decorate
 
 
-def failure(subject: str, error: Exception) -> OffloadError:
-    """Return an `OffloadError` for an exception of a hook or other foreign code, with it as the cause."""
-    failed = OffloadError(f"{subject} {type(error).__name__}: {error}")
-    failed.__cause__ = error
-    return failed
-
-
 def error_text(error: OffloadError) -> str:
     """Return the text of an error for a log, without what may quote content.
 

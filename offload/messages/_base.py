@@ -126,6 +126,7 @@ class Scan:
         open_calls: ids of its tool calls that the host must run, None for one without an id.
         code_calls: ids of its tool calls that code made: the result of such a call, in any message, is
             read by that code and not by the model.
+        failed: the places of blocks that could not be read, and why; their items are missing.
     """
 
     earlier_calls: Mapping[CallId, Call] = field(default_factory=dict)
@@ -138,6 +139,7 @@ class Scan:
     media: list[Item] = field(default_factory=list)
     code_calls: set[str] = field(default_factory=set)
     _leaves: list[tuple[Path, Said | None]] = field(default_factory=list)
+    failed: list[tuple[str, Exception]] = field(default_factory=list)
     _calls_without_id: Counter[str] = field(default_factory=Counter)
     _results_without_id: Counter[str] = field(default_factory=Counter)
 
@@ -182,7 +184,12 @@ class Scan:
             self.add_text(None, path, content)
             return
         for i, block in enumerate(blocks_of(content, where)):
-            add(self, first + i, (*path, i), block, f"{where}[{i}]")
+            try:
+                add(self, first + i, (*path, i), block, f"{where}[{i}]")
+            except MessageError:
+                raise
+            except Exception as error:  # noqa: BLE001 # a block that cannot be read costs no other
+                self.failed.append((f"{where}[{i}]", error))
 
     def add_text(self, block: int | None, path: Path, text: str, shape: Shape = PLAIN) -> None:
         """Add a text of the message, or the reports of background tasks in it."""
@@ -229,8 +236,15 @@ class Scan:
     def with_rest(self, message: Any, envelope: Path = ()) -> Scan:
         """Count all of `message` that is neither an item nor noted, and return the scan.
 
-        `envelope` leads to the fields of the message.
+        `envelope` leads to the fields of the message. What cannot be counted is in `failed`, without a place.
         """
+        try:
+            self._count_rest(message, envelope)
+        except Exception as error:  # noqa: BLE001 # what cannot be counted costs no item
+            self.failed.append(("", error))
+        return self
+
+    def _count_rest(self, message: Any, envelope: Path) -> None:
         read = [
             ((*item.path, *place), None)
             for item in self.offloadable
@@ -242,7 +256,6 @@ class Scan:
             message, tree = get(message, str(step)), tree.get(step, {})
         self.fixed += rest_of(message, tree)
         self._leaves.clear()
-        return self
 
     def add_call(
         self, block: int, path: Path, call: Any, name: Any, arguments: Any, *, shape: Shape = ARGUMENTS
@@ -339,7 +352,7 @@ class Scan:
 
         It is part of a tool result if it has a source, else of a user message.
         """
-        if shape is None or not self._may_add(source):
+        if shape is None or not (source or self.text_type == "user_message"):
             return False
         item_text = shape.read(part, "")
         if item_text is None:
@@ -359,7 +372,7 @@ class Scan:
         source: Source | None = None,
     ) -> bool:
         """Add the text of a document, see `add_media`; return whether one of `documents` reads it."""
-        if isinstance(part, str) or not self._may_add(source):
+        if isinstance(part, str) or not (source or self.text_type == "user_message"):
             return False
         for document in documents:
             try:
@@ -373,9 +386,6 @@ class Scan:
                 self.documents.append(item)
                 return True
         return False
-
-    def _may_add(self, source: Source | None) -> bool:
-        return source is not None or self.text_type == "user_message"
 
     def mark_pending(self, first: int = 0) -> None:
         """Mark the items from index `first` on, and all media and documents, as not finished yet."""

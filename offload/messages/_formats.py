@@ -49,12 +49,15 @@ def role_or_none(message: Any) -> str | None:
 def scan_of(message: Any, calls: Mapping[CallId, Call] = MappingProxyType({})) -> Scan:
     """Return the parts of `message` after messages with the tool calls `calls`.
 
-    A malformed one is counted, and has no items.
+    A malformed one is counted, and has no items. Raises the exception of a block that could not be read.
     """
     try:
-        return adapter_for(message).scan(message, "message", calls)
+        scan = adapter_for(message).scan(message, "message", calls)
     except MessageError:
         return Scan.unread(message)
+    for _, error in scan.failed:
+        raise error
+    return scan
 
 
 def is_result(message: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,14 +26,21 @@ def over_budget(decisions: Sequence[Decision], budget: int) -> dict[int, Decisio
     return _largest(decisions, small, budget, reason)
 
 
-def over_ceiling(decisions: Sequence[Decision], ceiling: int) -> dict[int, Decision]:
+def over_ceiling(
+    decisions: Sequence[Decision], ceiling: int, staying: Container[int] = ()
+) -> dict[int, Decision]:
     """Choose the new texts of one turn to offload so that the rest take at most `ceiling` tokens.
 
-    Exempt items do not count; else as in `over_budget`.
+    Those at the indices `staying` count too, although they cannot leave, except where one alone is above the
+    ceiling. Exempt items do not count; else as in `over_budget`.
     """
-    view = [i for i, d in enumerate(decisions) if not d.is_exempt and d.action != "offload"]
+    view = [
+        i
+        for i, d in enumerate(decisions)
+        if (d.item.tokens <= ceiling if i in staying else not d.is_exempt and d.action != "offload")
+    ]
     reason = "the texts of this turn have {} tokens in total, above max_view_tokens ({})"
-    return _largest(decisions, view, ceiling, reason)
+    return _largest(decisions, view, ceiling, reason, staying)
 
 
 def excess(decisions: Sequence[Decision], ceiling: int) -> list[str]:
@@ -84,15 +91,21 @@ def saving(decision: Decision) -> int:
 
 
 def _largest(
-    decisions: Sequence[Decision], indices: Sequence[int], limit: int, reason: str
+    decisions: Sequence[Decision],
+    indices: Sequence[int],
+    limit: int,
+    reason: str,
+    staying: Container[int] = (),
 ) -> dict[int, Decision]:
-    """Offload the largest of the items at `indices` until the rest take `limit` tokens."""
+    """Offload the largest of the items at `indices` but `staying`, until the rest take `limit` tokens."""
     total = sum(decisions[i].item.tokens for i in indices)
     reason = reason.format(total, limit)
     chosen: dict[int, Decision] = {}
     for i in sorted(indices, key=lambda i: (-decisions[i].item.tokens, i)):
-        if total <= limit or saving(decisions[i]) <= 0:
+        if total <= limit:
             break
+        if i in staying or saving(decisions[i]) <= 0:
+            continue
         chosen[i] = _offloaded(decisions[i], reason)
         total -= decisions[i].item.tokens
     return chosen

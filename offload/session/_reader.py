@@ -10,7 +10,14 @@ from datetime import UTC, datetime
 import msgspec
 
 from offload.codec import Fetch, StoredRecord, find_codec
-from offload.errors import CorruptError, ExpiredError, NotFoundError, OffloadError, StoreError
+from offload.errors import (
+    CorruptError,
+    ExpiredError,
+    NotFoundError,
+    OffloadError,
+    StoreError,
+    unexpected,
+)
 from offload.index import Catalog, Tombstone, parse_key
 from offload.layout import Reason, is_link, sidecar_key
 from offload.locks import Recent
@@ -139,8 +146,8 @@ class SessionReader:
             record = self.open(info, body if isinstance(body, bytes) else None)
             # Both are decoded on first use, and may be damaged.
             _ = record.header, record.counts
-        except OffloadError as error:
-            return error
+        except Exception as error:  # noqa: BLE001 # one record's failure is one record's
+            return unexpected(error)
         return record
 
     def headers(self, ref: str) -> Iterator[Header]:

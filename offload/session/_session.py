@@ -14,6 +14,7 @@ from offload.errors import (
     ExistsError,
     NotFoundError,
     OffloadError,
+    StoreError,
     result_or_error,
 )
 from offload.index import record_key
@@ -93,6 +94,7 @@ class Session(SessionReader):
         self._category = category
         self._stored_here: set[str] = set()
         self._touched_at = -float(_TOUCH_SECONDS)
+        self._problem: OffloadError | None = None
         self._last_deletion = _deletions.get((store.url, encode_part(name)))
 
     def write(self, drafts: Iterable[Draft]) -> list[OffloadedItem | OffloadError]:
@@ -115,7 +117,7 @@ class Session(SessionReader):
                     yield attempt
 
         outcomes = self._create(encoded())
-        items = [self._settle(*pair) for pair in zip(ready, outcomes, strict=True)]
+        items = [result_or_error(self._settle, *pair) for pair in zip(ready, outcomes, strict=True)]
         adopted = {i for i, outcome in enumerate(outcomes) if isinstance(outcome, ExistsError)}
         settled = iter(self._store_deleted_again(ready, items, adopted) if adopted else items)
         return [a if isinstance(a, OffloadError) else next(settled) for a in attempts]
@@ -286,7 +288,8 @@ class Session(SessionReader):
             return [error if i in stored else item for i, item in enumerate(items)]
         for i, item in stored.items():
             if item.info.key in gone:
-                items[i] = self._settle(attempts[i], ExistsError(f"{item.info.key} was deleted"))
+                deleted = ExistsError(f"{item.info.key} was deleted")
+                items[i] = result_or_error(self._settle, attempts[i], deleted)
         return items
 
     def _adopt(self, attempt: _Attempt, outcome: ExistsError) -> OffloadedItem:
@@ -310,8 +313,19 @@ class Session(SessionReader):
             return
         self._touched_at = now
         # Adopted records are stored, so a failure must not fail the turn.
-        with suppress(OffloadError):
+        try:
             self.store.put(LAST_USE.key(session=encode_part(self.name)), b"", overwrite=True)
+        except OffloadError as error:
+            self._problem = StoreError(
+                f"the last use of session {self.name!r} was not recorded, so a quota may take it for unused: "
+                f"{error}"
+            )
+            self._problem.__cause__ = error
+
+    def take_problem(self) -> OffloadError | None:
+        """Return a failure since the last call that cost no record, None if there was none."""
+        problem, self._problem = self._problem, None
+        return problem
 
     def _offloaded(self, header: Header, counts: Counts, key: str, stored_bytes: int) -> OffloadedItem:
         info = RecordInfo(

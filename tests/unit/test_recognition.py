@@ -485,7 +485,8 @@ def test_a_counter_that_fails_for_one_text_costs_that_item_its_offload_alone(tmp
 
     assert out.messages[1] is messages[1]
     assert shown(out.messages[3]).startswith("[Offloaded:")
-    assert [str(e) for e in out.errors] == ["token_counter: ValueError: special token"]
+    named = "messages[1]: tool_result of Bash (a): token_counter: ValueError: special token"
+    assert [str(e) for e in out.errors] == [named]
     assert out.tokens_before > out.tokens_after > estimate_tokens(bad) // 2
     assert shown(later.messages[5]).startswith("[Offloaded:")
     assert later.messages[1] is messages[1]

@@ -1,0 +1,221 @@
+"""What one item, hook or text does wrong is said of it alone, and costs no other item its offload."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offload import ConfigError, Offloader, OffloadPolicy, Rule
+from offload.placeholder import DefaultRenderer
+from offload.policy import Decision, ItemFacts, over_ceiling
+from offload.wrappers import WrapperStore
+from offload_backends.memory import MemoryStore
+
+KEY = "AKIA" + "A1B2C3D4" * 2
+POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=60)}, min_saving=0)
+SOUND = "a sound line of a result\n" * 40
+MARKS = [
+    "\n",
+    " ",
+    "\t",
+    "|",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ";",
+    "=",
+    "-",
+    "+",
+    ":",
+    '"',
+    "'",
+    "\\",
+    "<",
+    ">",
+    "\0",
+]
+MARKS += [
+    "\x1b",
+    "\x85",
+    "\u2028",
+    "\ud800",
+    "\udcff",
+    "---",
+    "| - |",
+    "=== ",
+    "a",
+    "1",
+    "é",
+    "😀",
+    "+---+",
+    "\r\n",
+]
+Messages = list[dict[str, Any]]
+
+
+def conversation(*texts: str) -> Messages:
+    calls = [{"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {}} for n in range(len(texts))]
+    results = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": t} for n, t in enumerate(texts)]
+    return [{"role": "assistant", "content": calls}, {"role": "user", "content": results}]
+
+
+def shown(messages: Messages) -> list[str]:
+    return [block["content"] for block in messages[-1]["content"]]
+
+
+def has_left(text: str) -> bool:
+    return text.startswith("[Offloaded:")
+
+
+runs = st.tuples(st.sampled_from(MARKS), st.integers(1, 90)).map(lambda run: run[0] * run[1])
+odd_texts = (
+    st.lists(runs, min_size=1, max_size=12).map("".join).map(lambda text: text + "x" * (200 - len(text)))
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(odd_texts)
+def test_no_text_keeps_the_item_beside_it_in_its_message(text: str) -> None:
+    off = Offloader(MemoryStore(), session="s", policy=POLICY)
+    messages = conversation(SOUND, text)
+
+    out = off.offload(messages)
+
+    assert has_left(shown(out.messages)[0])
+    is_said = any("(c1)" in str(error) for error in out.errors) or "would save" in off.explain()
+    assert has_left(shown(out.messages)[1]) or is_said
+    assert off.restore(out.messages) == messages
+
+
+@pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
+def test_a_look_alike_that_cannot_be_stored_brings_nothing_back(codec: str) -> None:
+    off = Offloader(MemoryStore(), session="s", policy=POLICY, codec=codec)
+    first = off.offload(conversation(SOUND))
+    broken = shown(first.messages)[0] + "\ud800"
+    later = [*first.messages, *conversation(SOUND + "more\n", broken)]
+
+    for _ in range(2):
+        out = off.offload(later, pinned={"c1"})
+
+        assert out.messages[:2] == first.messages
+        assert has_left(shown(out.messages)[0])
+        assert shown(out.messages)[1] == broken
+
+
+def test_an_error_names_its_item_and_quotes_nothing_that_the_hook_was_given() -> None:
+    def redact(text: str) -> str:
+        if KEY in text:
+            raise ValueError(f"cannot redact {text}")
+        return text
+
+    off = Offloader(MemoryStore(), session="s", policy=POLICY, redact=redact)
+
+    out = off.offload(conversation(KEY + SOUND, SOUND))
+
+    [error] = out.errors
+    assert "messages[1]: tool_result of Bash (c0): redact: ValueError" in str(error)
+    assert KEY not in str(error) + off.explain()
+    assert has_left(shown(out.messages)[1])
+
+
+def test_a_redact_with_a_short_secret_in_its_message_quotes_nothing() -> None:
+    def redact(text: str) -> str:
+        raise ValueError(f"found {text[:20]!r} in it")
+
+    out = Offloader(MemoryStore(), policy=POLICY, redact=redact).offload(conversation(KEY + SOUND))
+
+    assert KEY not in str(out.errors)
+
+
+class Renderer(DefaultRenderer):
+    def __init__(self, before: Any) -> None:
+        self._before = before
+
+    def render(self, facts: Any) -> str:
+        self._before()
+        return super().render(facts)
+
+
+@pytest.mark.parametrize("hook", ["should_offload", "redact", "token_counter", "clock", "placeholder"])
+def test_code_of_the_caller_that_waits_for_another_call_goes_on(
+    monkeypatch: pytest.MonkeyPatch, hook: str
+) -> None:
+    monkeypatch.setattr("offload.hooks.HOOK_SECONDS", 0.1)
+    monkeypatch.setattr("offload.threads._CHECK_SECONDS", 0.05)
+    refused: list[BaseException] = []
+
+    def use() -> None:
+        with pytest.raises(ConfigError, match="time limit") as raised:
+            off.offload(conversation(SOUND))
+        refused.append(raised.value)
+
+    def wait() -> bool:
+        if not refused:
+            thread = threading.Thread(target=use)
+            thread.start()
+            thread.join()
+        return True
+
+    hooks: dict[str, Any] = {
+        "should_offload": lambda _: wait(),
+        "redact": lambda text: wait() and text,
+        "token_counter": lambda text: wait() and len(text) // 4,
+        "clock": lambda: float(wait()),
+        "placeholder": Renderer(wait),
+    }
+    off = Offloader(MemoryStore(), policy=POLICY, **{hook: hooks[hook]})
+
+    assert has_left(shown(off.offload(conversation(SOUND)).messages)[0])
+    assert refused
+
+
+CEILING = OffloadPolicy(types={"tool_result": Rule(min_tokens=10_000)}, max_view_tokens=3_200, by_cost="none")
+
+
+@pytest.mark.parametrize("fault", ["veto", "store", "redact"])
+def test_the_next_largest_leaves_if_the_largest_cannot(fault: str) -> None:
+    large, middle, small = ("".join(f"{word} {n}\n" for n in range(count)) for word, count in SIZES)
+
+    class Refusing(WrapperStore):
+        def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+            if fault == "store" and key.startswith("r/") and not self.is_hit:
+                self.is_hit = True
+                raise RuntimeError("no room")
+            super().put(key, data, overwrite=overwrite)
+
+        is_hit = False
+
+    def redact(text: str) -> str:
+        if fault == "redact" and text == large:
+            raise ValueError("no")
+        return text
+
+    off = Offloader(
+        Refusing(MemoryStore()),
+        policy=CEILING,
+        redact=redact,
+        should_offload=lambda item: fault != "veto" or item.chars != len(large),
+    )
+
+    texts = shown(off.offload(conversation(large, middle, small)).messages)
+
+    assert [has_left(text) for text in texts] == [False, True, False]
+
+
+SIZES = (("large", 500), ("middle", 400), ("small", 60))
+
+
+def test_an_item_that_saves_nothing_does_not_shield_smaller_ones() -> None:
+    def decision(tokens: int, preview_chars: int) -> Decision:
+        facts = ItemFacts(0, None, "tool_result", "Bash", None, 3 * tokens, None, tokens)
+        return Decision(facts, "keep", "", preview_chars, None, tokens)
+
+    chosen = over_ceiling([decision(900, 10_000), decision(800, 10), decision(700, 10)], 1_000)
+
+    assert sorted(chosen) == [1, 2]

@@ -70,8 +70,6 @@ class Conversation:
             try:
                 if self._recognition.has_lost(self._history.infos):
                     self.start_over()
-                if self._history.plan is not None:
-                    self._history.plan.seen_reads = sum(self._observer.reads.values())
                 return self._followed(self._turn(failures, self._history, cache=cache).run(messages))
             except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
                 self.start_over()

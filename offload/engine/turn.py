@@ -83,10 +83,11 @@ class Turn:
             self._retry_problems()
             for index in range(known, len(messages)):
                 self._scan(index, messages[index])
+            first = 0 if history.note_bound(is_bound=self._is_bound) else known
             moment = self._watch.begin(history.answers, self._cache, self._failures)
             mode = mode_of(self._judge.policy.history, self._model, history.thinking.at)
             self._note_paying(moment)
-            self._find_stored(known)
+            self._find_stored(known, first)
             self._prove_claims()
             self._decide()
             self._decide_together(known)
@@ -185,6 +186,10 @@ class Turn:
         """Return whether an item may no longer change, since it was sent."""
         return self._is_bound and slot.at < self._history.fresh
 
+    def _is_before_thinking(self, slot: Slot) -> bool:
+        """Return whether an item was sent, and its change now would remove thinking."""
+        return self._binds and slot.at < self._history.fresh
+
     def _slot(self, index: int, item: Item) -> Slot:
         facts, problem = self._judge.facts(item, index)
         slot = Slot(item, self._policy_decision(facts))
@@ -219,8 +224,7 @@ class Turn:
             return
         if moment.is_cold and not self._is_bound:
             history.plan.cool()
-        for slot, reason in history.plan.due.items():
-            slot.pays = reason
+        for slot in history.plan.due:
             if not slot.is_settled and not slot.is_replaced:
                 history.reopen(slot)
         history.plan.due.clear()
@@ -244,11 +248,15 @@ class Turn:
                 self._history.recount(slot, facts.tokens)
                 self._find_claim(slot, problem)
 
-    def _find_stored(self, known: int) -> None:
-        """Find items that were offloaded in another process or before a rollback: they are again."""
+    def _find_stored(self, known: int, first: int) -> None:
+        """Find items that were offloaded in another process or before a rollback: they are again.
+
+        The messages from `known` on are new, and on those from `first` on it is decided anew.
+        """
         history = self._history
         # More than one reply at once: another process continued the session, or it was rolled back.
-        if history.answers - (history.answers_of(known - 1) if known else -1) > 1:
+        is_continued = history.answers - (history.answers_of(known - 1) if known else -1) > 1
+        if is_continued or (not self._recognition.is_listed and self._may_be_stored(first)):
             try:
                 self._recognition.load_session()
                 self._thinking.load()
@@ -257,25 +265,42 @@ class Turn:
                 if self._is_bound:
                     self._failures.report(error)
             # The other process may have offloaded what was kept here, and thinking is bound to that now.
-            self._note_stored(0 if self._is_bound else known)
+            self._note_stored(0 if self._is_bound else first)
             self._find_elsewhere(known)
         else:
-            self._note_stored(known)
+            self._note_stored(first)
+
+    def _may_be_stored(self, known: int) -> bool:
+        """Return whether a record of another process may change what is sent of the messages from `known` on.
+
+        What leaves now finds its record when it is stored, except for a result whose call is not known any
+        more: its record has another key.
+        """
+        slots = self._history.since(known)
+        return bool(self._binds and self._history.thinking.at) or any(
+            slot.item.item_type == "tool_result" and slot.item.call is None
+            if slot.decision.action == "offload"
+            else self._may_leave(slot) and (slot.decision.action == "wait" or slot.saving > 0)
+            for slot in slots
+        )
+
+    def _may_leave(self, slot: Slot) -> bool:
+        """Return whether an item that does not leave now may have left before, or may leave later."""
+        decision, facts = slot.decision, slot.decision.item
+        is_open = decision.action == "wait" or decision.is_below or decision.is_by_cost
+        is_open = is_open or facts.is_error or self._is_before_thinking(slot)
+        return is_open and not slot.is_settled and facts.chars >= _MIN_PLACEHOLDER_CHARS
 
     def _find_elsewhere(self, known: int) -> None:
         """Find what was sent as a placeholder of a record under another ref than its own."""
-        slots = [s for s in self._history.since(known) if s.stored is None and self._is_sent(s)]
+        slots = [s for s in self._history.since(known) if s.stored is None and self._is_before_thinking(s)]
         slots = [s for s in slots if s.decision.item.chars >= _MIN_PLACEHOLDER_CHARS]
         for index, ref in self._recognition.refs_of([slot.item for slot in slots]).items():
             slots[index].stored = ref
 
     def _note_stored(self, known: int) -> None:
         for slot in self._history.since(known):
-            facts = slot.decision.item
-            decision = slot.decision
-            may_leave = decision.action == "wait" or decision.is_below or decision.is_by_cost
-            may_leave = (may_leave or facts.is_error or self._is_sent(slot)) and not slot.is_settled
-            if slot.stored is None and may_leave and facts.chars >= _MIN_PLACEHOLDER_CHARS:
+            if slot.stored is None and self._may_leave(slot):
                 slot.stored = self._recognition.stored_ref(slot.item)
                 (self._history.note_unstored if slot.stored is None else self._history.reopen)(slot)
 
@@ -320,12 +345,13 @@ class Turn:
         facts = self._history.facts(slot)._replace(
             is_pinned=slot.item.tool_use_id in self._judge.pinned,
             was_stored=slot.stored is not None,
-            is_cited=self._history.holds(slot.stored),
         )
         decision = self._policy_decision(facts)
-        if decision.is_by_cost and self._history.plan is not None:
-            decision = self._by_cost(decision, slot.pays)
-        if slot.is_planned and decision.action == "offload" and slot.pays is None and slot.stored is None:
+        plan = self._history.plan
+        pays = None if plan is None else plan.reasons.get(slot)
+        if decision.is_by_cost and plan is not None:
+            decision = self._by_cost(decision, pays)
+        if slot.is_planned and decision.action == "offload" and pays is None and slot.stored is None:
             decision = replace(decision, action="wait", reason=f"{decision.item.tokens} tokens; {NOT_YET}")
         if self._is_bound and decision.action == "offload" and self._is_shown_elsewhere(slot):
             decision = replace(decision, action="keep", reason=SHOWN_ELSEWHERE, is_below=False)
@@ -405,10 +431,10 @@ class Turn:
         history = self._history
         if not self._binds:
             return 0
-        late = [s for s in history.open_slots() if s.is_leaving and s.at < history.fresh]
-        if self._is_bound:
-            # An item with a record was replaced before it was first sent.
-            late = [slot for slot in late if slot.stored is None]
+        # An item with a record was replaced before it was first sent, or the thinking behind it removed then.
+        open_slots = history.open_slots()
+        late = [s for s in open_slots if s.is_leaving and s.at < history.fresh and s.stored is None]
+        late = [slot for slot in late if not self._is_skipped(slot)]
         # Thinking that could not be stored in an earlier turn is tried again.
         edited = history.thinking.edited_before(), history.thinking.unremoved
         edits = [at for at in edited if at is not None]
@@ -428,6 +454,14 @@ class Turn:
             return 0
         history.thinking.unremoved = None
         return blocks
+
+    def _is_skipped(self, slot: Slot) -> bool:
+        """Return whether an item that is due would stay: then no thinking behind it is removed."""
+        skipped = self._writer.skipped(self._request(slot))
+        if skipped is not None:
+            self._apply(slot, skipped)
+            self._history.close([slot])
+        return skipped is not None
 
     def _leave_out(self, known: int) -> list[int]:
         """Note the messages whose thinking was removed, and return their indices."""
@@ -482,10 +516,7 @@ class Turn:
         return [slot for slot in due if slot.info is not None]
 
     def _store_cited(self, placed: Sequence[Slot]) -> list[Slot]:
-        """Offload the items that a new process would, since a placeholder of this turn cites their record.
-
-        They wait, or were kept, as an error is, before an equal item was stored.
-        """
+        """Offload the items that a new process would, since an equal item was stored in this turn."""
         history = self._history
         twins = {twin for slot in placed for twin in history.twins(slot) if not twin.is_settled}
         twins = {twin for twin in twins if not self._is_sent(twin)}
@@ -493,8 +524,7 @@ class Turn:
             twin.stored = self._recognition.stored_ref(twin.item)
             # A record of another category is not its own.
             (history.note_unstored if twin.stored is None else history.reopen)(twin)
-        cited = [s for s in history.open_slots() if s.stored is not None and history.holds(s.stored)]
-        cited = [slot for slot in cited if slot.decision.action == "wait" or slot in twins]
+        cited = [slot for slot in twins if slot.stored is not None]
         for slot in cited:
             history.decide(slot, self._decision(slot))
         if cited:

@@ -109,6 +109,12 @@ class ItemWriter:
                     failed = outcome
                 yield outcome
 
+    def skipped(self, request: WriteRequest) -> Skipped | None:
+        """Return why `write` would not store a new item, without storing it; None if it would try."""
+        measured = self._measured(request)
+        outcome = result_or_error(self._drafted, measured) if isinstance(measured, _Measured) else measured
+        return outcome if isinstance(outcome, Skipped) else None
+
     def _write_batch(self, batch: Sequence[WriteRequest]) -> list[WriteOutcome]:
         results = [self._measured(request) for request in batch]
         measured = [result for result in results if isinstance(result, _Measured)]

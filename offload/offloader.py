@@ -152,7 +152,7 @@ class Offloader:
         renderer = options.placeholder
         category = renderer.category if isinstance(renderer, Categorizes) else None
         self._session = Session(self.store, self.session, get_codec(codec), refs, category)
-        recognition = Recognition(self._session, options)
+        recognition = Recognition(self._session, options, is_new=session is None)
         writer = ItemWriter(self._session, options, recognition, self._observer)
         plain = replace(
             options, redact=None, should_offload=None, summarizer=None, placeholder=DefaultRenderer()

@@ -201,8 +201,8 @@ class ContextManager:
         """Return a request to replace the last one, which the provider refused.
 
         If it was too long, the figures in its `error` correct the token counts and the window. Without
-        figures, this process assumes that the window is smaller than the refused request. Then all steps of a
-        request run.
+        figures, this process assumes that the window is smaller than the refused request; if it had too many
+        bytes, for this request only. Then all steps of a request run.
 
         If it was refused for thinking that is bound to other messages, this thinking and all after it is
         removed and stored, or all of it if that was refused as well. `restore` brings it back.
@@ -227,8 +227,13 @@ class ContextManager:
             errors: list[OffloadError] = []
             self._messages.flush()
             before = self._messages.context.total_tokens
-            self._learn(told)
-            request = self._request(self._offload(errors), errors, is_forced=True)
+            before_refusal = self.config, self._reducer
+            try:
+                self._learn(told)
+                request = self._request(self._offload(errors), errors, is_forced=True)
+            finally:
+                if told.is_bytes:
+                    self.config, self._reducer = before_refusal
             if self._messages.context.total_tokens < before:
                 return request
             raise ContextFullError(

@@ -26,6 +26,8 @@ _WORDS = (
     r"context[ _](?:length|window)(?: is|_)? ?exceeded|exceeds (?:the )?model'?s? context window"
 )
 _SAYS_IT = re.compile(_WORDS, re.IGNORECASE)
+# A limit of bytes, which says nothing of tokens.
+_OF_BYTES = re.compile(r"request_too_large|request exceeds the maximum size", re.IGNORECASE)
 # The tokens of the request and of the window, in the words of those that say them.
 _N = r"[\d,]{1,15}"
 _LENGTH = rf"(?:context length is|configured limit of) (?P<window>{_N}) tokens[^\n]{{0,60}}?"
@@ -49,11 +51,13 @@ _OTHER_STATUS = (401, 403, 404, 429)
 class Refused(NamedTuple):
     """The figures in a refusal of a request that is too long; None for each that is missing.
 
-    `counted` are the tokens of the request, `window` the most that it may have with the answer asked for.
+    `counted` are the tokens of the request, `window` the most that it may have with the answer asked for;
+    `is_bytes` says that it had too many bytes, as images do, whatever its tokens.
     """
 
     counted: int | None = None
     window: int | None = None
+    is_bytes: bool = False
 
 
 def is_too_long(error: BaseException) -> bool:
@@ -72,7 +76,9 @@ def refused(error: BaseException) -> Refused | None:
             continue
         text = text_of(one)
         if _SAYS_IT.search(text) or any(known.__name__ in _CLASSES for known in type(one).__mro__):
-            return _figures(text)
+            classes = {known.__name__ for known in type(one).__mro__}
+            is_bytes = _OF_BYTES.search(text) is not None or "RequestTooLargeError" in classes
+            return Refused(is_bytes=True) if is_bytes else _figures(text)
     return None
 
 

@@ -82,8 +82,6 @@ class Conversation:
         """Return the result of a turn; if that fails as a whole, of one without the history."""
         for _ in range(2):
             try:
-                if self._history.plan is not None:
-                    self._history.plan.seen_reads = sum(self._observer.reads.values())
                 result = self._turn(failures, self._history, cache=cache).run(messages)
             except Exception as error:  # noqa: BLE001 # a message or a store may raise anything
                 self.start_over()

@@ -39,7 +39,6 @@ class Slot:
         standing: the ref whose placeholder its text is, as it was found or put there.
         stored: the ref of the record that the session already holds of it.
         problem: why it is kept if a hook or the token counter failed for it.
-        pays: why offloading it is expected to lower the cost, once it is; sticky.
         is_planned: whether a rule offloads it once the model saw it, and the cost decides when.
         number: its index among all items of the history; `ordinal` is that among its type and tool.
     """
@@ -55,7 +54,6 @@ class Slot:
     standing: str | None = None
     stored: str | None = None
     problem: str | None = None
-    pays: str | None = None
     is_planned: bool = False
     number: int = -1
     ordinal: int = -1
@@ -190,11 +188,10 @@ class History:
         self._unstored: dict[tuple[str, str | None, str], dict[int, Slot]] = {}
         # Numbers and records of the replaced items, in order, and the records as a result has them.
         self._numbers: list[int] = []
+        self._is_bound = False
         self._infos: list[RecordInfo] = []
         self._result_infos: list[RecordInfo] = []
         self._kinds: Counter[tuple[str, str | None]] = Counter()
-        # How many texts of the list are the placeholder of each ref, and those since `take_standing`.
-        self._standing: Counter[str] = Counter()
         self._new_standing: list[tuple[Item, str]] = []
 
     def __len__(self) -> int:
@@ -344,17 +341,12 @@ class History:
         """Record that the text of `slot` is the placeholder of record `ref`."""
         if slot.standing is None:
             slot.standing = ref
-            self._standing[ref] += 1
             self._new_standing.append((slot.item, ref))
 
     def take_standing(self) -> list[tuple[Item, str]]:
         """Return the items whose placeholders were noted since the last call, with their refs."""
         taken, self._new_standing = self._new_standing, []
         return taken
-
-    def holds(self, ref: str | None) -> bool:
-        """Return whether a text of the list is the placeholder of record `ref`."""
-        return ref is not None and self._standing[ref] > 0
 
     def set_aside(self, slot: Slot, *, is_sweepable: bool) -> None:
         """Mark an item that may be offloaded only together with others."""
@@ -371,6 +363,12 @@ class History:
         """Forget the items without a record that are equal to one that has it now, and return them."""
         return list(self._unstored.pop(_twin_key(slot), {}).values())
 
+    def _forget_unstored(self, slot: Slot) -> None:
+        equal = self._unstored.get(_twin_key(slot), {})
+        equal.pop(slot.number, None)
+        if not equal:
+            self._unstored.pop(_twin_key(slot), None)
+
     def equal_to(self, slot: Slot) -> list[Slot]:
         """Return the items without a record that are equal to one, but itself."""
         return [twin for twin in self._unstored.get(_twin_key(slot), {}).values() if twin is not slot]
@@ -379,6 +377,15 @@ class History:
         """Mark an item as open that was closed or set aside."""
         self._take_small(slot)
         self._open[slot.number] = slot
+
+    def note_bound(self, *, is_bound: bool) -> bool:
+        """Note whether messages that were sent may change; if that is new, items in view are open again."""
+        is_new = is_bound != self._is_bound
+        self._is_bound = is_bound
+        for slot in self.since(0) if is_new else ():
+            if not slot.is_settled and not slot.is_replaced:
+                self.reopen(slot)
+        return is_new
 
     def facts(self, slot: Slot) -> ItemFacts:
         """Return the current facts of an item."""
@@ -587,11 +594,8 @@ class History:
             self._kinds[slot.kind] -= 1
             self._open.pop(slot.number, None)
             self._take_small(slot)
-            if not slot.is_replaced:
-                self._unstored.get(_twin_key(slot), {}).pop(slot.number, None)
+            self._forget_unstored(slot)
             self._count(slot, -1)
-            if slot.standing is not None:
-                self._standing[slot.standing] -= 1
         for key, call in state.replaced_calls.items():
             if call is None:
                 self.calls.pop(key, None)

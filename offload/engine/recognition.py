@@ -55,9 +55,14 @@ class Standing(NamedTuple):
 
 
 class Recognition:
-    """Finds placeholders among look-alikes, and items that the session already holds."""
+    """Finds placeholders among look-alikes, and items that the session already holds.
 
-    def __init__(self, session: Session, options: Options) -> None:
+    Attributes:
+        is_listed: whether the records of other processes are known; so they are in a session that is new.
+    """
+
+    def __init__(self, session: Session, options: Options, *, is_new: bool = False) -> None:
+        self.is_listed = is_new
         self._session = session
         self._never_replaced = frozenset(options.policy.never_replaced)
         self._renderer = MediaAwareRenderer(options.placeholder)
@@ -146,6 +151,7 @@ class Recognition:
     def load_session(self) -> None:
         """Load the catalog of the session with one listing. Raises `OffloadError`; it is unknown then."""
         self._session.catalog.load()
+        self.is_listed = True
 
     def stored_ref(self, item: Item) -> str | None:
         """Return the ref of the record that the session is known to hold of `item`. Asks no store.

@@ -103,7 +103,8 @@ class Turn:
         thinking = history.thinking.at
         mode = part(mode_of, HistoryMode(), self._judge.policy.history, self._model, thinking)
         part(self._note_paying, None, moment)
-        part(self._find_stored, None, known)
+        first = 0 if history.note_bound(is_bound=self._is_bound) else known
+        part(self._find_stored, None, known, first)
         part(self._prove_claims, None)
         part(self._decide, None)
         part(self._decide_together, None, known)
@@ -192,9 +193,8 @@ class Turn:
     def _sent_leaving(self) -> list[Slot]:
         """Return the items that were sent and leave now, so that the thinking behind them must leave too."""
         history = self._history
-        late = [s for s in history.open_slots() if s.is_leaving and s.at < history.fresh]
-        # An item with a record was replaced before it was first sent.
-        return [slot for slot in late if slot.stored is None] if self._is_bound else late
+        # An item with a record was replaced before it was first sent, or the thinking behind it removed then.
+        return [s for s in history.open_slots() if s.is_leaving and s.at < history.fresh and s.stored is None]
 
     def run_one(self, item: Item) -> Slot:
         """Offload a single text, which is a message of its own, if the rule for it says so."""
@@ -351,6 +351,10 @@ class Turn:
                 self._failures.is_incomplete = True
         return slots
 
+    def _is_before_thinking(self, slot: Slot) -> bool:
+        """Return whether an item was sent, and its change now would remove thinking."""
+        return self._binds and slot.at < self._history.fresh
+
     def _slot(self, index: int, item: Item) -> Slot:
         slot = Slot(item, unweighed(item, index))
         self._each([slot], self._weigh)
@@ -390,8 +394,7 @@ class Turn:
             return
         if moment.is_cold and not self._is_bound:
             history.plan.cool()
-        for slot, reason in history.plan.due.items():
-            slot.pays = reason
+        for slot in history.plan.due:
             if not slot.is_settled and not slot.is_replaced:
                 history.reopen(slot)
         history.plan.due.clear()
@@ -418,13 +421,17 @@ class Turn:
         self._history.recount(slot, facts.tokens)
         self._find_claim(slot, problem)
 
-    def _find_stored(self, known: int) -> None:
-        """Find items that were offloaded in another process or before a rollback: they are again."""
+    def _find_stored(self, known: int, first: int) -> None:
+        """Find items that were offloaded in another process or before a rollback: they are again.
+
+        The messages from `known` on are new, and on those from `first` on it is decided anew.
+        """
         history = self._history
         # More than one reply at once: another process continued the session, or it was rolled back.
         is_continued = history.answers - (history.answers_of(known - 1) if known else -1) > 1
-        if not is_continued and history.unlisted is None:
-            self._note_stored(known)
+        may_matter = is_continued or (not self._recognition.is_listed and self._may_be_stored(first))
+        if not may_matter and history.unlisted is None:
+            self._note_stored(first)
             return
         known = known if history.unlisted is None else min(known, history.unlisted)
         history.unlisted = known
@@ -436,12 +443,33 @@ class Turn:
             # Items are offloaded as if they were new; the next turn looks again for what has left.
             self._failures.report(unexpected(error))
         # The other process may have offloaded what was kept here, and thinking is bound to that now.
-        self._note_stored(0 if self._is_bound else known)
+        self._note_stored(0 if self._is_bound else min(first, known))
         self._find_elsewhere(known)
+
+    def _may_be_stored(self, known: int) -> bool:
+        """Return whether a record of another process may change what is sent of the messages from `known` on.
+
+        What leaves now finds its record when it is stored, except for a result whose call is not known any
+        more: its record has another key.
+        """
+        slots = self._history.since(known)
+        return bool(self._binds and self._history.thinking.at) or any(
+            slot.item.item_type == "tool_result" and slot.item.call is None
+            if slot.decision.action == "offload"
+            else self._may_leave(slot) and (slot.decision.action == "wait" or slot.saving > 0)
+            for slot in slots
+        )
+
+    def _may_leave(self, slot: Slot) -> bool:
+        """Return whether an item that does not leave now may have left before, or may leave later."""
+        decision, facts = slot.decision, slot.decision.item
+        is_open = decision.action == "wait" or decision.is_below or decision.is_by_cost
+        is_open = is_open or facts.is_error or self._is_before_thinking(slot)
+        return is_open and not slot.is_settled and facts.chars >= _MIN_PLACEHOLDER_CHARS
 
     def _find_elsewhere(self, known: int) -> None:
         """Find what was sent as a placeholder of a record under another ref than its own."""
-        slots = [s for s in self._history.since(known) if s.stored is None and self._is_sent(s)]
+        slots = [s for s in self._history.since(known) if s.stored is None and self._is_before_thinking(s)]
         slots = [s for s in slots if s.decision.item.chars >= _MIN_PLACEHOLDER_CHARS]
         for index, ref in self._recognition.refs_of([slot.item for slot in slots]).items():
             if isinstance(ref, OffloadError):
@@ -453,10 +481,7 @@ class Turn:
         self._each(self._history.since(known), self._note_if_stored)
 
     def _note_if_stored(self, slot: Slot) -> None:
-        facts, decision = slot.decision.item, slot.decision
-        may_leave = decision.action == "wait" or decision.is_below or decision.is_by_cost
-        may_leave = (may_leave or facts.is_error or self._is_sent(slot)) and not slot.is_settled
-        if slot.stored is None and may_leave and facts.chars >= _MIN_PLACEHOLDER_CHARS:
+        if slot.stored is None and self._may_leave(slot):
             slot.stored = self._recognition.stored_ref(slot.item)
             (self._history.note_unstored if slot.stored is None else self._history.reopen)(slot)
 
@@ -502,12 +527,13 @@ class Turn:
         facts = self._history.facts(slot)._replace(
             is_pinned=slot.item.tool_use_id in self._judge.pinned,
             was_stored=slot.stored is not None,
-            is_cited=self._history.holds(slot.stored),
         )
         decision = self._policy_decision(facts)
-        if decision.is_by_cost and self._history.plan is not None:
-            decision = self._by_cost(decision, slot.pays)
-        if slot.is_planned and decision.action == "offload" and slot.pays is None and slot.stored is None:
+        plan = self._history.plan
+        pays = None if plan is None else plan.reasons.get(slot)
+        if decision.is_by_cost and plan is not None:
+            decision = self._by_cost(decision, pays)
+        if slot.is_planned and decision.action == "offload" and pays is None and slot.stored is None:
             decision = replace(decision, action="wait", reason=f"{decision.item.tokens} tokens; {NOT_YET}")
         if self._is_bound and decision.action == "offload" and self._is_shown_elsewhere(slot):
             decision = replace(decision, action="keep", reason=SHOWN_ELSEWHERE, is_below=False)
@@ -593,7 +619,7 @@ class Turn:
         history = self._history
         if not self._binds:
             return 0
-        late = self._sent_leaving()
+        late = [slot for slot in self._sent_leaving() if not self._is_skipped(slot)]
         # Thinking that could not be stored in an earlier turn is tried again.
         edited = history.thinking.edited_before(), history.thinking.unremoved
         edits = [at for at in edited if at is not None]
@@ -607,6 +633,14 @@ class Turn:
         blocks = self._thinking.remove(history.messages, indices, cause)
         history.thinking.unremoved = None
         return blocks
+
+    def _is_skipped(self, slot: Slot) -> bool:
+        """Return whether an item that is due would stay: then no thinking behind it is removed."""
+        skipped = self._writer.skipped(self._request(slot))
+        if skipped is not None:
+            self._apply(slot, skipped)
+            self._history.close([slot])
+        return skipped is not None
 
     def _leave_out(self, known: int) -> list[int]:
         """Note the messages whose thinking was removed, and return their indices."""
@@ -658,16 +692,12 @@ class Turn:
         return [slot for slot in due if slot.info is not None]
 
     def _store_cited(self, placed: Sequence[Slot]) -> list[Slot]:
-        """Offload the items that a new process would, since a placeholder of this turn cites their record.
-
-        They wait, or were kept, as an error is, before an equal item was stored.
-        """
+        """Offload the items that a new process would, since an equal item was stored in this turn."""
         history = self._history
         twins = {twin for slot in placed for twin in history.twins(slot) if not twin.is_settled}
         twins = {twin for twin in twins if not self._is_sent(twin)}
         self._each(twins, self._note_twin)
-        cited = [s for s in history.open_slots() if s.stored is not None and history.holds(s.stored)]
-        cited = [slot for slot in cited if slot.decision.action == "wait" or slot in twins]
+        cited = [slot for slot in twins if slot.stored is not None]
         self._each(cited, lambda slot: history.decide(slot, self._decision(slot)))
         if cited:
             self._ask_hook()

@@ -123,6 +123,12 @@ class ItemWriter:
                 return [unexpected(error)]
         return [outcome for request in batch for outcome in self._write_each([request])]
 
+    def skipped(self, request: WriteRequest) -> Skipped | None:
+        """Return why `write` would not store a new item, without storing it; None if it would try."""
+        measured = self._measured(request)
+        outcome = result_or_error(self._drafted, measured) if isinstance(measured, _Measured) else measured
+        return outcome if isinstance(outcome, Skipped) else None
+
     def _write_batch(self, batch: Sequence[WriteRequest]) -> list[WriteOutcome]:
         results = [result_or_error(self._measured, request) for request in batch]
         measured = [result for result in results if isinstance(result, _Measured)]

@@ -9,9 +9,9 @@ behind them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from offload.policy._cache import CacheModel
@@ -52,7 +52,7 @@ class Candidate(Generic[T]):
         waits: replies of the model before it may be offloaded.
         is_ruled: whether a rule offloads it; of one that waits, the cost decides when.
         shown: the share of it that its preview shows, in place of the model's own look at it.
-        end: tokens of its turn up to its end.
+        start: tokens of its turn before it, as if nothing of the turn had left.
         is_out: whether it is offloaded.
     """
 
@@ -63,7 +63,7 @@ class Candidate(Generic[T]):
     waits: int = 0
     is_ruled: bool = False
     shown: float = 0.0
-    end: int = field(default=0, init=False)
+    start: int = field(default=0, init=False)
     is_out: bool = field(default=False, init=False)
 
     def chance(self, age: int) -> float:
@@ -83,22 +83,84 @@ class _Turn(Generic[T]):
 
     Attributes:
         tokens: their tokens as sent.
+        freed: tokens that the items which left free.
         blocks: their content blocks, where a run of tool calls or of results counts as one.
-        waiting: items that may still be offloaded, in order.
+        items: the items that may be offloaded, in order; of these, `waiting` did not leave yet.
     """
 
     tokens: int = 0
+    freed: int = 0
     blocks: int = 0
-    waiting: list[Candidate[T]] = field(default_factory=list)
+    items: list[Candidate[T]] = field(default_factory=list)
+    waiting: int = 0
+
+    def add(self, tokens: int, blocks: int, items: Sequence[Candidate[T]]) -> None:
+        """Append a message."""
+        start = self.tokens + self.freed
+        for item in items:
+            item.start, start = start, start + item.tokens
+        self.tokens += tokens
+        self.blocks += blocks
+        self.items += items
+        self.waiting += len(items)
+
+    def remove(self, tokens: int, blocks: int, items: Sequence[Candidate[T]]) -> None:
+        """Undo `add`, once all that left since is back."""
+        self.tokens -= tokens
+        self.blocks -= blocks
+        self.waiting -= len(items)
+        del self.items[len(self.items) - len(items) :]
+
+    def move(self, item: Candidate[T], *, is_out: bool) -> None:
+        """Let an item leave, or undo that."""
+        sign = 1 if is_out else -1
+        item.is_out = is_out
+        self.freed += sign * item.freed
+        self.tokens -= sign * item.freed
+        self.waiting -= sign
+
+    def inside(self) -> list[tuple[Candidate[T], int]]:
+        """Return the items that did not leave, latest first, and the tokens from each on as sent."""
+        left, end = self.waiting, self.tokens + self.freed
+        found: list[tuple[Candidate[T], int]] = []
+        for item in reversed(self.items):
+            if len(found) == left:
+                break
+            if item.is_out:
+                end -= item.freed
+            else:
+                found.append((item, end - item.start))
+        return found
+
+
+class _Figures(NamedTuple):
+    """Sums over the messages of a plan.
+
+    Attributes:
+        tokens: tokens of the messages as sent.
+        reads: reads of the model in them.
+        expected_reads: reads that were expected of what left.
+        left: how many items left.
+        ends: the last turns of earlier requests whose prompts are cached as they would be sent now.
+    """
+
+    tokens: int = 0
+    reads: int = 0
+    expected_reads: float = 0.0
+    left: int = 0
+    ends: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
 class _Message(Generic[T]):
+    """A message, the figures before it, and the items that left since, with their turns."""
+
     tokens: int
     items: list[Candidate[T]]
-    reads: int
     is_reply: bool
     blocks: int
+    before: _Figures
+    left: list[tuple[_Turn[T], Candidate[T]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,25 +189,22 @@ class _Outlook:
 class CostPlan(Generic[T]):
     """The items of one conversation that leave by expected cost, decided as its messages are added.
 
-    A message changes the plan the same way whether it comes alone or with many: decisions on older items are
-    made when a reply begins, and depend on the messages before it only. A cold cache is the exception.
+    A message changes the plan the same way whether it comes alone or with many, and leaves no trace once it
+    is dropped: decisions on older items are made when a reply begins, and depend on the messages before it
+    only. A cold cache is the exception.
 
     Attributes:
         due: the items to offload and the reasons, until the caller takes them.
-        seen_reads: reads of the model that the caller knows of, besides those in the messages.
+        reasons: the reasons for all that left by expected cost.
     """
 
     def __init__(self, cache: CacheModel) -> None:
         self._cache = cache
         self._messages: list[_Message[T]] = []
         self._turns: list[_Turn[T]] = [_Turn()]
-        self._tokens = self._reads = 0
-        self._expected_reads = 0.0
-        self._left = 0
-        # The last turns of earlier requests whose prompts are cached as they would be sent now.
-        self._ends: list[int] = []
+        self._figures = _Figures()
         self.due: dict[T, str] = {}
-        self.seen_reads = 0
+        self.reasons: dict[T, str] = {}
 
     def add(
         self,
@@ -162,22 +221,17 @@ class CostPlan(Generic[T]):
         A run of tool calls counts as one of its content `blocks`, and so does a run of results. With
         `is_bound`, no item is offloaded that was sent.
         """
+        message = _Message(tokens, list(items), is_reply, blocks, self._figures)
+        self._messages.append(message)
         if is_reply:
             self._note_sent()
             self._turns.append(_Turn())
             if not is_bound:
                 self._decide_old()
-        message = _Message(tokens, list(items), reads, is_reply, blocks)
-        self._messages.append(message)
-        self._reads += reads
         turn, outlook = self._turns[-1], self._outlook()
-        end = turn.tokens
-        for item in message.items:
-            item.end = end = end + item.tokens
-        turn.tokens += tokens
-        turn.blocks += blocks
-        self._tokens += tokens
-        turn.waiting += message.items
+        turn.add(tokens, blocks, message.items)
+        figures = self._figures
+        self._figures = figures._replace(tokens=figures.tokens + tokens, reads=figures.reads + reads)
         for item in message.items:
             # It is written to the cache in any case: only what the placeholder has, or all of it.
             new = item.freed * outlook.rewrite
@@ -187,29 +241,26 @@ class CostPlan(Generic[T]):
     def cool(self) -> None:
         """Decide on all items that the model has seen: the next request writes every message anyway."""
         outlook = self._outlook()
-        self._ends = []
+        self._figures = self._figures._replace(ends=())
         for turn, age in self._ages(len(self._turns)):
-            for item in list(turn.waiting):
+            for item, _ in reversed(turn.inside()):
                 if age < max(1, item.waits):
                     continue
                 if item.is_ruled or self._worth(item, age, outlook) > 0:
                     self._take(turn, item, age, outlook, ", and the cache is cold")
 
     def truncate(self, length: int) -> None:
+        """Drop all messages but the first `length`, and all that was decided since these."""
         while len(self._messages) > length:
-            message, turn = self._messages.pop(), self._turns[-1]
-            tokens = message.tokens - sum(item.freed for item in message.items if item.is_out)
-            turn.tokens -= tokens
-            turn.blocks -= message.blocks
-            self._tokens -= tokens
-            self._reads -= message.reads
-            for item in message.items:
+            message = self._messages.pop()
+            for turn, item in message.left:
+                turn.move(item, is_out=False)
                 self.due.pop(item.key, None)
-                if not item.is_out:
-                    turn.waiting.remove(item)
+                self.reasons.pop(item.key, None)
+            self._turns[-1].remove(message.tokens, message.blocks, message.items)
             if message.is_reply:
                 self._turns.pop()
-                self._break(len(self._turns) - 1)
+            self._figures = message.before
 
     def _decide_old(self) -> None:
         """Decide on the items of the latest turns but the new one, while the cache is warm.
@@ -262,22 +313,21 @@ class CostPlan(Generic[T]):
         later = age = 0
         turn = self._turns[-1]
         for turn, age in self._ages(WARM_TURNS):
-            for item in reversed(turn.waiting):
+            for item, tokens in turn.inside():
                 if age >= max(1, item.waits):
-                    behind = later + turn.tokens - item.end + item.tokens
-                    yield turn, item, age, behind if self._cache.marks is None else None
+                    yield turn, item, age, later + tokens if self._cache.marks is None else None
             later += turn.tokens
             if self._cache.marks is not None and self._is_cached(len(self._turns) - 2 - age):
                 yield turn, None, age, later
         if self._cache.marks is not None:
-            yield turn, None, age, self._tokens + FIRST_TOKENS
+            yield turn, None, age, self._figures.tokens + FIRST_TOKENS
 
     def _is_cached(self, last: int) -> bool:
         """Return whether a request finds the end of the one whose last turn was `last`.
 
         The turn that begins is expected to have as many blocks as the largest of those in between.
         """
-        if last not in self._ends:
+        if last not in self._figures.ends:
             return False
         if self._cache.lookback is None:
             return True
@@ -291,12 +341,13 @@ class CostPlan(Generic[T]):
         """Note the ends that the request before a reply marked."""
         sent = len(self._turns)
         marked = range(max(0, sent - (self._cache.marks or 1)), sent)
-        self._ends = [end for end in self._ends if end not in marked and end >= sent - WARM_TURNS]
-        self._ends += marked
+        kept = (end for end in self._figures.ends if end not in marked and end >= sent - WARM_TURNS)
+        self._figures = self._figures._replace(ends=(*kept, *marked))
 
     def _break(self, turn: int) -> None:
         """Forget the ends behind an item of a turn that was sent with another text."""
-        self._ends = [end for end in self._ends if end < turn]
+        ends = tuple(end for end in self._figures.ends if end < turn)
+        self._figures = self._figures._replace(ends=ends)
 
     def _ages(self, count: int) -> Iterator[tuple[_Turn[T], int]]:
         """Yield the last `count` turns before the new one, latest first, and the replies after each."""
@@ -305,26 +356,27 @@ class CostPlan(Generic[T]):
             yield self._turns[index], last - index
 
     def _take(self, turn: _Turn[T], item: Candidate[T], age: int, outlook: _Outlook, why: str = "") -> None:
-        turn.waiting.remove(item)
-        turn.tokens -= item.freed
-        for later in turn.waiting:
-            later.end -= item.freed if later.end > item.end else 0
-        self._tokens -= item.freed
-        self._expected_reads += item.chance(age)
-        self._left += 1
-        item.is_out = True
+        turn.move(item, is_out=True)
+        self._messages[-1].left.append((turn, item))
+        figures = self._figures
+        self._figures = figures._replace(
+            tokens=figures.tokens - item.freed,
+            expected_reads=figures.expected_reads + item.chance(age),
+            left=figures.left + 1,
+        )
         if not item.is_ruled or (age and self._cache.marks == 1):
             freed, requests = item.freed, outlook.requests
-            self.due[item.key] = f"frees {freed} tokens of each of {requests} more requests expected{why}"
+            reason = f"frees {freed} tokens of each of {requests} more requests expected{why}"
+            self.due[item.key] = self.reasons[item.key] = reason
 
     def _chance(self, item: Candidate[T], age: int) -> float:
         """Return the chance of a read; more reads than expected so far raise it for all.
 
         A model that reads back most of what left does so at any age and size.
         """
-        reads = max(self._reads, self.seen_reads)
-        scale = (reads + PRIOR_READS) / (self._expected_reads + PRIOR_READS)
-        unexpected = (reads - self._expected_reads - PRIOR_READS) / (self._left + PRIOR_READS)
+        reads, expected = self._figures.reads, self._figures.expected_reads
+        scale = (reads + PRIOR_READS) / (expected + PRIOR_READS)
+        unexpected = (reads - expected - PRIOR_READS) / (self._figures.left + PRIOR_READS)
         return min(1.0, max(item.chance(age) * scale, unexpected))
 
     def _outlook(self) -> _Outlook:
@@ -332,4 +384,6 @@ class CostPlan(Generic[T]):
         requests = min(max(len(self._turns) - 1, LEAST_REQUESTS), MOST_REQUESTS)
         saved = cache.read * requests
         # One more request, and an answer that is written to the cache and sent with all that follow.
-        return _Outlook(requests, saved, cache.rewrite, self._tokens * cache.read, cache.write + saved)
+        return _Outlook(
+            requests, saved, cache.rewrite, self._figures.tokens * cache.read, cache.write + saved
+        )

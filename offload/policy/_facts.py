@@ -35,7 +35,6 @@ class ItemFacts(NamedTuple):
         is_pinned: whether the caller pinned its tool call.
         is_pending: whether the item is not finished yet.
         was_stored: whether the session has a record of it, from an earlier offload.
-        is_cited: whether a placeholder of that record is elsewhere in the list.
         media_type: type of an image or document, whose `tokens` are an estimate and whose `bytes` are those
             of the file; None for a text.
         is_report: whether it is the report of a background task; its threshold decides before it is first
@@ -58,7 +57,6 @@ class ItemFacts(NamedTuple):
     is_pinned: bool = False
     is_pending: bool = False
     was_stored: bool = False
-    is_cited: bool = False
     media_type: str | None = None
     is_programmatic: bool = False
     is_report: bool = False

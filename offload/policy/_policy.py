@@ -331,14 +331,13 @@ class OffloadPolicy(LoadableSettings):
 
 
 def _judge(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, str]:
-    is_seen = item.answers >= rule.after_turns
-    if item.was_stored and (is_seen or item.is_cited):
+    if item.was_stored:
         return "offload", "offloaded before"
-    if item.is_error and not item.was_stored:
+    if item.is_error:
         return "keep", "errors are kept"
-    if shortfall is not None and not item.was_stored:
+    if shortfall is not None:
         return "keep", shortfall
-    if not is_seen:
+    if item.answers < rule.after_turns:
         replies = rule.after_turns - item.answers
         after = "the model's next reply" if replies == 1 else f"{replies} more replies of the model"
         return "wait", f"offloaded after {after}"
@@ -353,9 +352,9 @@ def _judge_bound(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Ac
         return "offload", "offloaded before"
     for is_kept, reason in (
         (item.item_type in WRITTEN_BY_MODEL, "what the model wrote is sent back unchanged"),
-        (item.answers, SENT),
         (item.is_error, "errors are kept"),
         (shortfall is not None, shortfall or ""),
+        (item.answers, SENT),
         (rule.after_turns, f"{item.tokens} tokens; the model should see it, and it cannot leave later"),
     ):
         if is_kept:

@@ -502,3 +502,12 @@ def test_the_text_of_an_error_is_refused_in_place_of_it():
 
     with pytest.raises(ConfigError, match="relieve takes the provider's error, got str"):
         m.relieve("prompt is too long")  # type: ignore[arg-type]
+
+
+def test_a_refusal_for_bytes_leaves_the_window_of_later_requests_alone():
+    m = manager()
+    talk(m, 6)
+    before = m.before_model_call()
+    m.relieve(of_anthropic(413, "request_too_large", "Request exceeds the maximum size"))
+    assert m.config.window == 100_000
+    assert before.tokens < m.config.window

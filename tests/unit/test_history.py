@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tracemalloc
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -334,3 +335,15 @@ def test_an_equal_result_that_was_kept_leaves_with_the_one_that_is_stored_as_in_
     assert out.messages == off.with_options().offload(messages).messages
     assert out.messages == off.offload(messages).messages
     assert off.offload(first).messages == out.messages[:2]
+
+
+def test_the_texts_of_dropped_messages_are_not_held() -> None:
+    off = Offloader("memory://", session="s", policy=OffloadPolicy(by_cost="all"))
+    tracemalloc.start()
+    try:
+        for n in range(300):
+            off.offload([{"role": "user", "content": f"{n} " + "a text that is not kept " * 400}])
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2_000_000

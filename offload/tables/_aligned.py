@@ -75,7 +75,8 @@ def _score(header: str, heading: Heading, rule: str) -> float:
         return _BY_RULE
     if header.upper() == header and header.lower() != header:
         return _BY_CAPITALS
-    return _BY_VALUES if heading.names and not heading.doubt else 0.0
+    is_wide = "  " in header.rstrip()
+    return _BY_VALUES if is_wide and heading.names and not heading.doubt else 0.0
 
 
 def _cuts(header: str, rows: Sequence[str]) -> list[int]:

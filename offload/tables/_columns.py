@@ -23,7 +23,8 @@ _SAMPLED = 50
 # Of the values of a column of numbers, the largest share that may be none.
 _MOST_OTHERS = 0.1
 _KEPT_WHOLES = 3
-_CODE = re.compile(r"-?0[0-9]+")
+# Texts of digits that are no plain number: 007, and 1,5, whose comma may be a point.
+_CODE = re.compile(r"[+-]?(?:0[0-9]+|[0-9]+(?:,[0-9]+)+)(?:\.[0-9]+)?")
 _SHOWN_CHARS = 30
 _HINTS = {
     "version": re.compile(r"version|release|revision|\bver\b", re.IGNORECASE),
@@ -42,8 +43,9 @@ class ColumnType(NamedTuple):
         numbers: how many cells are numbers.
         others: how many are other texts.
         nulls: how many are texts for an absent value, such as N/A.
+        texts: how many are texts of JSON.
         other: the first text that is no number.
-        code: the first text that has digits and is no number, such as 007.
+        code: the first of its numbers that may be none, such as 007.
         written: a text whose spelling its number does not have, "" if there is none.
         units: units of its numbers.
         decimals: numbers of digits after the point of plain texts that are real.
@@ -59,6 +61,7 @@ class ColumnType(NamedTuple):
     numbers: int = 0
     others: int = 0
     nulls: int = 0
+    texts: int = 0
     other: str = ""
     code: str = ""
     written: str = ""
@@ -92,6 +95,8 @@ class ColumnType(NamedTuple):
         if self.others > _MOST_OTHERS * (self.numbers + self.others) or self.nulls > self.numbers:
             others = self.others + self.nulls
             return f"{others:,} of {others + self.numbers:,} values are not numeric, such as {self.other!r}"
+        if "," in self.code:
+            return f"the comma in {self.code!r} may be a decimal point"
         if self.code:
             return f"{self.code!r} would lose a zero"
         if self.scale is None:
@@ -138,6 +143,7 @@ class ColumnType(NamedTuple):
             self.numbers + other.numbers,
             self.others + other.others,
             self.nulls + other.nulls,
+            self.texts + other.texts,
             self.other or other.other,
             self.code or other.code,
             self.written or other.written,
@@ -158,21 +164,30 @@ class ColumnType(NamedTuple):
             texts: the column with the spelling of its numbers, if it has one.
         """
         if self.has_texts:
-            unit = f" in {self.scale.unit}" if self.scale and self.scale.unit else ""
-            written = self.written or self.uneven
-            spelled = f", as in {written[:_SHOWN_CHARS]!r}" if written else ""
-            absent = self.others + self.nulls
-            none = f"; {absent:,} of {absent + self.numbers:,} values are no numbers, so NULL in {name}, such as "
+            return self._number_note(name, texts)
+        count = self.numbers + self.others + self.nulls
+        if self.name == "mixed" and self.texts:
+            example = (self.other or self.written)[:_SHOWN_CHARS]
             return (
-                f"{name} has numbers{unit}{spelled}, and {texts} the texts"
-                f"{none + repr(self.other[:_SHOWN_CHARS]) if absent else ''}"
+                f"{name} is mixed: {self.texts:,} of {count:,} values are texts, such as {example!r}, which sums and "
+                "comparisons with numbers get wrong"
             )
-        is_mostly_numbers = 2 * self.numbers > self.numbers + self.others + self.nulls
-        if self.name == "mixed" and self.numbers:
-            return f"{name} has values of several types{': ' * bool(self.doubt)}{self.doubt}; sums take only numbers"
-        if self.name == "text" and is_mostly_numbers:
-            return f"{name} is text, since {self.doubt}; for numbers use CAST({name} AS REAL)"
+        if self.name == "text" and 2 * self.numbers > count:
+            number = f"replace({name}, ',', '.')" if "," in self.code else name
+            use = "" if self.written else f"; for numbers use CAST({number} AS REAL)"
+            return f"{name} is text, since {self.doubt}{use}"
         return ""
+
+    def _number_note(self, name: str, texts: str) -> str:
+        unit = f" in {self.scale.unit}" if self.scale and self.scale.unit else ""
+        written = (self.written or self.uneven)[:_SHOWN_CHARS]
+        spelled = f" ({written!r})" if written else ""
+        absent = self.others + self.nulls
+        note = f"{name} has numbers{unit}, as written in {texts}{spelled}"
+        if not absent:
+            return note
+        other = repr(self.other[:_SHOWN_CHARS])
+        return f"{note}; {absent:,} of {absent + self.numbers:,} values are no numbers, so NULL, such as {other}"
 
 
 def new_column(name: str, *, is_comma_decimal: bool) -> ColumnType:
@@ -193,6 +208,11 @@ def type_of_texts(cells: Sequence[str | None]) -> ColumnType:
         if "." in joined and _NUMBERS.fullmatch(joined):
             return _type_of_reals([text for text in texts if text])
     return _type_of_forms([text for text in texts if text and not text.isspace()])
+
+
+def _may_be_number(text: str) -> bool:
+    bare = text.strip()
+    return number_of(bare) is not None or bare.lower() in NULLS or _CODE.fullmatch(bare) is not None
 
 
 def _are_small(texts: Sequence[str]) -> bool:
@@ -220,23 +240,22 @@ def _type_of_reals(texts: Sequence[str]) -> ColumnType:
 def _type_of_forms(texts: Sequence[str]) -> ColumnType:
     """Return the summary of texts of which some are numbers in another form than the plain one."""
     sample = [*islice(texts, _SAMPLED)]
-    if 2 * sum(number_of(text.strip()) is not None or text.strip().lower() in NULLS for text in sample) < len(
-        sample
-    ):
+    if 2 * sum(map(_may_be_number, sample)) < len(sample):
         return ColumnType(frozenset(("other",)), others=len(texts), other=texts[0]) if texts else ColumnType()
     pairs = [(text, number_of(text.strip())) for text in texts]
     numbers = [(text, number) for text, number in pairs if number is not None]
-    rest = [text for text, number in pairs if number is None]
+    codes = [text for text, number in pairs if number is None and _CODE.fullmatch(text)]
+    rest = [text for text, number in pairs if number is None and not _CODE.fullmatch(text)]
     nulls = sum(text.strip().lower() in NULLS for text in rest)
     kinds = {"real" if type(number.value) is float else "integer" for _, number in numbers}
     plain = type_of_texts([text for text, number in numbers if _is_plain(text)]) if numbers else ColumnType()
     return plain._replace(
-        kinds=frozenset(kinds | ({"other"} if len(rest) > nulls else set())),
-        numbers=len(numbers),
+        kinds=frozenset(kinds | ({"other"} if len(rest) > nulls or codes else set())),
+        numbers=len(numbers) + len(codes),
         others=len(rest) - nulls,
         nulls=nulls,
         other=next((text for text in rest if text.strip().lower() not in NULLS), rest[0] if rest else ""),
-        code=next((text for text in rest if _CODE.fullmatch(text)), ""),
+        code=codes[0] if codes else "",
         written=plain.written or next((text for text, _ in numbers if not _is_plain(text)), ""),
         units=frozenset(number.unit for _, number in numbers),
         has_commas=any(number.has_comma for _, number in numbers),
@@ -265,6 +284,7 @@ def type_of_values(cells: Sequence[Any]) -> ColumnType:
     return found._replace(
         kinds=found.kinds | names,
         numbers=found.numbers + numbers,
+        texts=kinds[str],
         units=found.units | ({""} if numbers else set()),
         has_values=numbers > 0,
         # A number that JSON has as a text keeps it.

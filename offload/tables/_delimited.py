@@ -34,7 +34,7 @@ _DIRECTIVE = re.compile(r"sep=(.)", re.IGNORECASE)
 # Characters that are parsed in vain for the ends of quotes, in all.
 _MOST_SOUGHT = 20_000_000
 # How well a table is known: by its names, by values of one kind, or only by its delimiters.
-_BY_NAMES, _BY_VALUES, _BY_PLACES, _BY_NOTHING = 0.95, 0.7, 0.6, 0.3
+_BY_NAMES, _BY_LIKELY_NAMES, _BY_VALUES, _BY_PLACES, _BY_NOTHING = 0.95, 0.93, 0.7, 0.6, 0.3
 _NARROW = 0.1
 
 
@@ -229,6 +229,8 @@ def _score(table: _Table, heading: Heading) -> float:
     share = table.fitting / max(len(table.rows), 1)
     if heading.names and not heading.doubt:
         return share * _BY_NAMES
+    if heading.is_likely and not table.dialect.is_spaced:
+        return share * _BY_LIKELY_NAMES
     known = _BY_NOTHING
     if heading.has_values:
         known = _BY_VALUES

@@ -30,6 +30,7 @@ class Heading(NamedTuple):
         names: the names, none if the first row has values.
         doubt: why the first row may be none of names, "" if it surely is.
         has_values: whether some column has values of one kind.
+        is_likely: whether some column has values that its name is not like.
         is_above: whether the names are in a comment before the rows.
         is_word: whether each name is one word.
     """
@@ -37,6 +38,7 @@ class Heading(NamedTuple):
     names: tuple[str, ...] = ()
     doubt: str = ""
     has_values: bool = False
+    is_likely: bool = False
     is_above: bool = False
     is_word: bool = False
 
@@ -59,7 +61,7 @@ def heading_of(rows: Sequence[Sequence[str]]) -> Heading:
         return Heading(tuple(first), "", has_values, is_word=is_word)
     shown = ", ".join(first[:_SHOWN_NAMES])[:_SHOWN_CHARS]
     doubt = f"the first line is taken as the names of the columns, but may be a row: {shown}"
-    return Heading(tuple(first), doubt, has_values, is_word=is_word)
+    return Heading(tuple(first), doubt, has_values, is_likely=is_for and not is_against, is_word=is_word)
 
 
 def is_typed_heading(first: Sequence[Any], rows: Sequence[Sequence[Any]]) -> bool:
@@ -79,7 +81,7 @@ def _are_plain(cells: Sequence[str]) -> bool:
 
 def _is_value(first: str, column: Sequence[str], kind: str) -> bool:
     """Return whether the first cell of a column has a value of the kind of the others."""
-    if not kind or _kind_of(first) != kind or _YEAR.fullmatch(first):
+    if not kind or _kind_of(first) != kind or (_YEAR.fullmatch(first) and not all(map(_YEAR.fullmatch, column))):
         return False
     number = number_of(first)
     return number is None or number.unit in {"", "0"} or number.unit in map(_unit_of, column)
@@ -89,10 +91,11 @@ def _is_name(first: str, column: Sequence[str], kind: str) -> bool:
     """Return whether the first cell of a column is none of the values that the others are."""
     if not first or not column or first.lower() in NULLS:
         return False
+    if kind and _kind_of(first) == kind:
+        is_year = _YEAR.fullmatch(first) is not None and not all(map(_YEAR.fullmatch, column))
+        return kind == "number" and (is_year or not _is_value(first, column, kind))
     if kind:
-        return _kind_of(first) != kind or (
-            kind == "number" and _YEAR.fullmatch(first) is not None and not all(map(_YEAR.fullmatch, column))
-        )
+        return True
     return _DIGIT.search(first) is None and all(map(_DIGIT.search, column))
 
 

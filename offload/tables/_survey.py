@@ -187,7 +187,7 @@ def _first_rows(form: Form, text: str, *, is_whole: bool) -> Iterator[Row]:
     if not is_whole and (not form.is_typed or form.name == "JSON lines"):
         text = text[: text.rfind("\n") + 1]
     # No more is split into lines than the rows need.
-    chunks = (text[at : at + _CHUNK_CHARS] for at in range(0, len(text), _CHUNK_CHARS))
+    chunks = [text[at : at + _CHUNK_CHARS] for at in range(0, len(text), _CHUNK_CHARS)]
     rows = form.rows(chunks, Remarks()) if form.parsed is None else form.parsed
     try:
         yield from islice(rows, _COUNTED_ROWS + 1 if is_whole else _SAMPLED_ROWS)

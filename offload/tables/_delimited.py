@@ -25,7 +25,8 @@ from offload.tables._names import Heading, heading_of
 
 # Lines before a table that do not belong to it.
 _MOST_BEFORE = 8
-_FITTING = 0.9
+# Shares of the rows with one width: of a table, and of one that is too doubtful to be read.
+_FITTING, _LIKELY = 0.9, 0.6
 _LEAST_ROWS = 2
 _PAIR = 2
 _NAMES = {"\t": "TSV", ",": "CSV", ";": "CSV with semicolons", "|": "CSV with bars"}
@@ -160,6 +161,8 @@ def _delimited(lines: Sequence[str], delimiter: str, *, is_told: bool) -> Form |
         return None
     heading = table.heading(lines[comments - 1] if comments else "")
     score = _score(table, heading)
+    if table.misfit and (heading.doubt or not heading.names):
+        return None
     if (table.first and heading.doubt != "") or table.first > _MOST_BEFORE:
         return None
     if delimiter != "\t" and sum("\t" in line for line in lines) * 2 > len(lines):
@@ -172,6 +175,7 @@ def _delimited(lines: Sequence[str], delimiter: str, *, is_told: bool) -> Form |
         score=score,
         fits=partial(_fits, dialect=table.dialect),
         is_comma_decimal=delimiter == ";",
+        misfit=table.misfit,
     )
 
 
@@ -196,10 +200,18 @@ class _Table(NamedTuple):
         rows = [*_Rows(enumerate(lines, 1), dialect, Remarks())]
         first = next((at for at, row in enumerate(rows) if len(row) == width), len(rows))
         fitting = sum(len(row) == width for row in rows[first:])
-        if width < _PAIR or fitting < max(_LEAST_ROWS, _FITTING * (len(rows) - first - 1)):
+        if width < _PAIR or fitting < max(_LEAST_ROWS, _LIKELY * (len(rows) - first)):
             return None
         table = cls(dialect, rows[first:], first, fitting)
         return None if table.is_prose else table
+
+    @property
+    def misfit(self) -> str:
+        """Why it is no table, "" if enough rows have its width."""
+        others = len(self.rows) - self.fitting
+        if self.fitting >= _FITTING * (len(self.rows) - 1):
+            return ""
+        return f"{others} of its first {len(self.rows)} lines do not fit"
 
     @property
     def is_regular(self) -> bool:

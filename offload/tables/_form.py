@@ -73,6 +73,7 @@ class Form(NamedTuple):
         score: how well it explains the sample, from 0 to 1.
         fits: returns the share of lines from another part of the text that are rows.
         is_comma_decimal: whether a comma in a number may be that of a decimal.
+        misfit: why it is none after all, "" if it is one.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Form(NamedTuple):
     score: float = 1.0
     fits: Callable[[Sequence[str]], float] = _fits_anywhere
     is_comma_decimal: bool = False
+    misfit: str = ""
 
 
 class Again(NamedTuple):

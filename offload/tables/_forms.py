@@ -99,6 +99,10 @@ def _best(sample: Sample, later: Iterable[str], *, has_numbers: bool) -> Form | 
     forms = sorted(found, key=lambda form: -form.score)
     parts = [_complete_lines(part, has_numbers=has_numbers) for part in later] if forms else []
     fitting = [form for form in forms if all(form.fits(part) >= _FITTING for part in parts)]
+    if fitting and fitting[0].misfit:
+        fitting = [form for form in fitting if not form.misfit] or fitting
+    if fitting and fitting[0].misfit:
+        raise NoTableError(f"it begins as {fitting[0].name}, but {fitting[0].misfit}")
     if forms and not fitting:
         raise NoTableError(f"it begins as {forms[0].name}, but lines in its middle or at its end do not fit")
     if len(fitting) > 1 and fitting[0].score - fitting[1].score < _TIE:

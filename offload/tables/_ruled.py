@@ -161,7 +161,7 @@ def _rows(
                 remarks.add("rows that may continue the one before", number + 1, is_misfit=True)
         continues = style.is_grid or _has_mark(cells, style, text)
     if row:
-        yield _fitted(row, style, remarks, number)
+        yield _fitted(row, style, remarks, number + 1)
 
 
 def _has_mark(cells: Sequence[str], style: _Style, line: str) -> bool:

@@ -43,9 +43,13 @@ def aligned_forms(sample: Sample) -> Iterator[Form]:
         if len(body) < _LEAST_ROWS or not _HEADING.fullmatch(lines[at].strip()):
             continue
         is_ruled = _DASHES.fullmatch(body[0]) is not None
+        if not is_ruled and "  " not in lines[at].rstrip():
+            continue
         rows = body[is_ruled:]
         first = lines.index(body[0], at + 1) + is_ruled if is_ruled else at + 1
-        form = _aligned(lines[at], rows, first, body[0] if is_ruled else "") or _spaced(lines[at], rows, first)
+        form = _aligned(lines[at], rows, first, body[0] if is_ruled else "") or _spaced(
+            lines[at], rows, first
+        )
         if form is not None:
             yield form
             return
@@ -75,8 +79,7 @@ def _score(header: str, heading: Heading, rule: str) -> float:
         return _BY_RULE
     if header.upper() == header and header.lower() != header:
         return _BY_CAPITALS
-    is_wide = "  " in header.rstrip()
-    return _BY_VALUES if is_wide and heading.names and not heading.doubt else 0.0
+    return _BY_VALUES if heading.names and not heading.doubt else 0.0
 
 
 def _cuts(header: str, rows: Sequence[str]) -> list[int]:
@@ -85,7 +88,9 @@ def _cuts(header: str, rows: Sequence[str]) -> list[int]:
     if spans is None:
         return []
     joined: list[_Span] = []
-    has_narrow = any(_is_narrow(one, other) and _is_padded(one.end, header, rows) for one, other in pairwise(spans))
+    has_narrow = any(
+        _is_narrow(one, other) and _is_padded(one.end, header, rows) for one, other in pairwise(spans)
+    )
     for span in spans:
         last = joined[-1] if joined else None
         if last is None:
@@ -93,13 +98,19 @@ def _cuts(header: str, rows: Sequence[str]) -> list[int]:
             continue
         gap = span.start - last.end
         is_part = (
-            (last.has_name != last.has_values and span.has_name != span.has_values and last.has_name != span.has_name)
+            (
+                last.has_name != last.has_values
+                and span.has_name != span.has_values
+                and last.has_name != span.has_name
+            )
             or (not span.has_name and gap == 1)
             or (not span.has_values and gap == 1)
             or (gap == 1 and not has_narrow and not _is_padded(last.end, header, rows))
         )
         if is_part:
-            joined[-1] = _Span(last.start, span.end, last.has_name or span.has_name, last.has_values or span.has_values)
+            joined[-1] = _Span(
+                last.start, span.end, last.has_name or span.has_name, last.has_values or span.has_values
+            )
         elif not span.has_name:
             return []
         else:
@@ -191,7 +202,10 @@ def _words(line: str, names: Sequence[tuple[str, int, int]]) -> list[str]:
     last = found[len(names) - 1].start()
     spans = [word.span() for word in found[: len(names) - 1]] + [(last, len(line.rstrip()))]
     # A long word moves those behind it, each by no more than the one before.
-    is_below = all(start <= end_of_name and end >= start_of_name for (start, end), (_, start_of_name, end_of_name) in zip(spans, names, strict=True))
+    is_below = all(
+        start <= end_of_name and end >= start_of_name
+        for (start, end), (_, start_of_name, end_of_name) in zip(spans, names, strict=True)
+    )
     return [line[start:end] for start, end in spans] if is_below else []
 
 

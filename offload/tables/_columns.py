@@ -187,7 +187,9 @@ class ColumnType(NamedTuple):
         if not absent:
             return note
         other = repr(self.other[:_SHOWN_CHARS])
-        return f"{note}; {absent:,} of {absent + self.numbers:,} values are no numbers, so NULL, such as {other}"
+        return (
+            f"{note}; {absent:,} of {absent + self.numbers:,} values are no numbers, so NULL, such as {other}"
+        )
 
 
 def new_column(name: str, *, is_comma_decimal: bool) -> ColumnType:
@@ -288,7 +290,8 @@ def type_of_values(cells: Sequence[Any]) -> ColumnType:
         units=found.units | ({""} if numbers else set()),
         has_values=numbers > 0,
         # A number that JSON has as a text keeps it.
-        written=found.written or next((cell for cell in cells if type(cell) is str and found.numbers and cell), ""),
+        written=found.written
+        or next((cell for cell in cells if type(cell) is str and found.numbers and cell), ""),
     )
 
 

@@ -184,7 +184,10 @@ def _rows(
     row = 1
     for batch in batches(form.rows(chunks, remarks)):
         cells = counted.add(batch) if counted else survey.cells(batch)
-        if counted and {key: survey.joined(key, kind).stored_as for key, kind in counted.types.items()} != ways:
+        if (
+            counted
+            and {key: survey.joined(key, kind).stored_as for key, kind in counted.types.items()} != ways
+        ):
             raise ChangedError
         columns = (field.stored(cells[field.place], is_typed=form.is_typed) for field in fields)
         yield from zip(*(_cut(column, remarks, row) for column in columns), strict=True)

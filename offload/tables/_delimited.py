@@ -196,8 +196,9 @@ class _Table(NamedTuple):
             return None
         width = Counter(map(len, rows)).most_common(1)[0][0]
         dialect = _Dialect(delimiter, width, is_spaced)
-        # With the width known, a quote that is only text swallows no rows.
-        rows = [*_Rows(enumerate(lines, 1), dialect, Remarks())]
+        if any('"' in line for line in lines):
+            # With the width known, a quote that is only text swallows no rows.
+            rows = [*_Rows(enumerate(lines, 1), dialect, Remarks())]
         first = next((at for at, row in enumerate(rows) if len(row) == width), len(rows))
         fitting = sum(len(row) == width for row in rows[first:])
         if width < _PAIR or fitting < max(_LEAST_ROWS, _LIKELY * (len(rows) - first)):

@@ -9,7 +9,9 @@ from html.parser import HTMLParser
 from offload.tables._form import MAX_COLUMNS, Form, NoTableError, Remarks, Row, Sample, names_for
 from offload.tables._names import Heading, heading_of
 
-_BEGINNING = re.compile(r"\s*(?:<\?xml|<!doctype html|<(?:html|table|div|body|section|main|!--))", re.IGNORECASE)
+_BEGINNING = re.compile(
+    r"\s*(?:<\?xml|<!doctype html|<(?:html|table|div|body|section|main|!--))", re.IGNORECASE
+)
 _TABLE = re.compile(r"<table[\s>]", re.IGNORECASE)
 # Of the beginning this much is parsed.
 _SAMPLED_CHARS = 8 * 1024

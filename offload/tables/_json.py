@@ -311,7 +311,9 @@ def _named(values: Iterator[Any], remarks: Remarks, names: tuple[str, ...] = ())
             names, *first = tuple(first[0]), *first[1:]
         elif first[0] and all(isinstance(cell, str) for cell in first[0]):
             shown = ", ".join(first[0][:_SHOWN_NAMES])[:100]
-            remarks.notes.append(f"the first array is a row here, but may have the names of the columns: {shown}")
+            remarks.notes.append(
+                f"the first array is a row here, but may have the names of the columns: {shown}"
+            )
     for value in chain(first, values):
         yield _row(value, names)
 

@@ -122,7 +122,9 @@ def pattern_forms(sample: Sample) -> Iterator[Form]:
         if fitting >= max(_LEAST_ROWS, (0.5 if kind.continues else _FITTING) * (len(lines) - 1)):
             share = fitting / len(lines)
             is_certain = fitting > _PAIR and fitting >= _FITTING * (len(lines) - 1)
-            has_parts = "level" not in kind.columns or any(match["level"] or match["source"] for match in found)
+            has_parts = "level" not in kind.columns or any(
+                match["level"] or match["source"] for match in found
+            )
             score = kind.score if has_parts else _BY_TIME
             yield Form(
                 kind.name,

@@ -12,13 +12,25 @@ _NAME_CHARS = 60
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}")
 _WORD = re.compile(r"[^\W\d_][\w.-]*|_\w+")
 _CODE = re.compile(r"[{}=<>;\\]")
+_SAMPLED_ROWS = 40
 _SHOWN_NAMES, _SHOWN_CHARS = 5, 100
 # Kinds of texts that no name is of.
 _KINDS = (
-    ("time", re.compile(r"\d{4}[-/.]\d\d?[-/.]\d\d?(?:[T ].*)?|\d\d?[-/.]\d\d?[-/.]\d{2,4}(?: .*)?|T?\d\d?:\d\d.*")),
+    (
+        "time",
+        re.compile(
+            r"\d{4}[-/.]\d\d?[-/.]\d\d?(?:[T ].*)?|\d\d?[-/.]\d\d?[-/.]\d{2,4}(?: .*)?|T?\d\d?:\d\d.*"
+        ),
+    ),
     ("truth", re.compile(r"true|false|yes|no", re.IGNORECASE)),
-    ("address", re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?:[:/]\d+)?|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|[a-z]{2,9}://\S+|/\S*")),
-    ("hash", re.compile(r"(?=.*\d)[0-9a-f]{7,64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)),
+    (
+        "address",
+        re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?:[:/]\d+)?|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|[a-z]{2,9}://\S+|/\S*"),
+    ),
+    (
+        "hash",
+        re.compile(r"(?=.*\d)[0-9a-f]{7,64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE),
+    ),
 )
 _DIGIT = re.compile(r"\d")
 
@@ -46,7 +58,7 @@ class Heading(NamedTuple):
 def heading_of(rows: Sequence[Sequence[str]]) -> Heading:
     """Return the names of the columns of rows that have the same width."""
     first = [cell.strip() for cell in rows[0]]
-    body = [*zip(*rows[1:], strict=True)] or [()] * len(first)
+    body = [*zip(*rows[1:_SAMPLED_ROWS], strict=True)] or [()] * len(first)
     columns = [[cell.strip() for cell in column if cell.strip()] for column in body]
     kinds = [_kind_of_all(column) for column in columns]
     pairs = [*zip(first, columns, kinds, strict=True)]
@@ -81,7 +93,11 @@ def _are_plain(cells: Sequence[str]) -> bool:
 
 def _is_value(first: str, column: Sequence[str], kind: str) -> bool:
     """Return whether the first cell of a column has a value of the kind of the others."""
-    if not kind or _kind_of(first) != kind or (_YEAR.fullmatch(first) and not all(map(_YEAR.fullmatch, column))):
+    if (
+        not kind
+        or _kind_of(first) != kind
+        or (_YEAR.fullmatch(first) and not all(map(_YEAR.fullmatch, column)))
+    ):
         return False
     number = number_of(first)
     return number is None or number.unit in {"", "0"} or number.unit in map(_unit_of, column)

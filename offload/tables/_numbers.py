@@ -36,7 +36,23 @@ _ZERO = "0"
 _SEVERAL = "several"
 # Spellings of an absent value.
 NULLS = frozenset(
-    ("n/a", "na", "null", "none", "nan", "nil", "<nil>", "<na>", "<none>", "<null>", "\\n", "#n/a", "-", "--", "?")
+    (
+        "n/a",
+        "na",
+        "null",
+        "none",
+        "nan",
+        "nil",
+        "<nil>",
+        "<na>",
+        "<none>",
+        "<null>",
+        "\\n",
+        "#n/a",
+        "-",
+        "--",
+        "?",
+    )
 )
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from offload.errors import ConfigError
 from offload.locks import Recent, renew_in_child
+from offload.tables._compared import misread_columns
 from offload.tables._database import Database, Table
 from offload.tables._form import NoTableError
 from offload.tables._memory import memory_meter
@@ -179,6 +180,7 @@ def _run(database: Database, sql: str, words: set[str], max_chars: int, reasons:
             raise ConfigError(guard.reason or _Wrong(str(error), sql, database, reasons).taught()) from None
     notes = [f"{name}: {remark}" for name, table in tables.items() for remark in table.remarks]
     notes += _column_notes(tables, guard.columns)
+    notes += _misread_notes(tables, misread_columns(connection, sql))
     notes += _name_notes(sql, database.tables)
     return Result(columns, rows, count, is_more, tables, notes)
 
@@ -378,6 +380,16 @@ def _column_notes(tables: dict[str, Table], read: set[tuple[str, str]]) -> Itera
         for column, note in table.notes.items():
             if (name, column.lower()) in read:
                 yield f"{name}: {note}"
+
+
+def _misread_notes(tables: dict[str, Table], misread: set[tuple[str, str]]) -> Iterator[str]:
+    """Yield a note on each column of texts that a query compares or adds as numbers."""
+    for name, column in sorted(misread):
+        if name in tables and column not in tables[name].notes:
+            yield (
+                f"{name}: {quoted(column)} is text: compared with a number it is compared as text, and a sum reads "
+                "only digits at its beginning"
+            )
 
 
 def _name_notes(sql: str, tables: dict[str, Table]) -> Iterator[str]:

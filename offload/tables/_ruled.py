@@ -130,9 +130,7 @@ def _is_grid(body: Sequence[str], style: _Style) -> bool:
     return len(filled) > 1 and all(not any(group[1:]) for group in filled)
 
 
-def _rows(
-    chunks: Iterable[str], remarks: Remarks, *, start: int, style: _Style, note: str
-) -> Iterator[Row]:
+def _rows(chunks: Iterable[str], remarks: Remarks, *, start: int, style: _Style, note: str) -> Iterator[Row]:
     remarks.notes += [note] * bool(note)
     row: list[str] = []
     is_over, continues = False, False
@@ -152,7 +150,10 @@ def _rows(
             continue
         values = style.values(cells)
         if row and continues:
-            row = [f"{one}\n{more}" if more else one for one, more in zip(row, _without_marks(values, cells, style, text), strict=False)]
+            row = [
+                f"{one}\n{more}" if more else one
+                for one, more in zip(row, _without_marks(values, cells, style, text), strict=False)
+            ]
         else:
             if row:
                 yield _fitted(row, style, remarks, number)
@@ -177,7 +178,8 @@ def _is_marked(cells: Sequence[str], at: int, style: _Style, line: str) -> bool:
 
 def _without_marks(values: list[str], cells: Sequence[str], style: _Style, line: str) -> list[str]:
     return [
-        value[:-1].rstrip() if _is_marked(cells, at, style, line) else value for at, value in enumerate(values)
+        value[:-1].rstrip() if _is_marked(cells, at, style, line) else value
+        for at, value in enumerate(values)
     ]
 
 

@@ -123,7 +123,6 @@ class Survey:
             raise NoTableError(f"it has more than {MAX_COLUMNS:,} columns")
         return [[row.get(key) for row in batch] for key in self.types]  # type: ignore[union-attr] # see above
 
-
     def joined(self, key: Any, kind: ColumnType) -> ColumnType:
         """Return the type of a column joined with another."""
         return self.types[key].joined(kind) if key in self.types else kind
@@ -204,7 +203,9 @@ def _shown(survey: Survey) -> str:
     fields = [field for field in survey.fields if not field.has_texts]
     texts = [field for field in survey.fields if field.has_texts]
     columns = _fitting([f"{quoted(field.name)} {field.type.shown}" for field in fields], _LINE_CHARS)
-    spelled_in = _fitting([quoted(field.name) for field in texts], max(_LEAST_CHARS, _LINE_CHARS - len(columns)))
+    spelled_in = _fitting(
+        [quoted(field.name) for field in texts], max(_LEAST_CHARS, _LINE_CHARS - len(columns))
+    )
     return f"{columns}; as written in {spelled_in}" if texts else columns
 
 

@@ -414,3 +414,41 @@ def test_sqlite_is_recent_enough_for_the_operators_of_json() -> None:
 
     if sqlite3.sqlite_version_info >= (3, 38):
         assert rows(text, "select a ->> '$.b' from t") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select n from t where name > 3",
+        "select n from t where 3 <= name or name = 'x'",
+        "select n from t where name between 1 and 2.5",
+        "select n from t where n in (select n from t where name < 1e6)",
+        "select sum(name) from t",
+        "select name * 2 from t",
+        "select n, name > 5 from t group by n",
+        "select n, sum(name) from t group by n order by 2",
+        "select a from (select distinct name a, n from t order by n limit 5) where a > 2",
+        "with x as (select name a from t) select * from x where a > 7",
+    ],
+)
+def test_a_text_that_is_compared_with_a_number_is_never_so_in_silence(sql: str) -> None:
+    text = "n,name\n" + "".join(f"{n},x{n}\n" for n in range(9))
+
+    assert "t: name is text: compared with a number it is compared as text" in str(run(text, sql).notes)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select name from t where n > 3",
+        "select max(name), count(*) from t where name > '3' order by name limit 5",
+        "select length(name) + 1 from t",
+        "select n + 1 from t where name like 'x%' and length(name) > 1",
+        "select t.name from t join lines on t.n = lines.n where lines.n > 2",
+        "select cast(substr(name, 2) as integer) + 1 from t",
+    ],
+)
+def test_texts_that_are_compared_with_texts_have_no_note(sql: str) -> None:
+    text = "n,name\n" + "".join(f"{n},x{n}\n" for n in range(9))
+
+    assert run(text, sql).notes == []

@@ -130,7 +130,9 @@ def codes(chance: random.Random) -> Cell:
 
 
 def notes(chance: random.Random) -> Cell:
-    return (chance.choice(('say "hi"', "a, b", "one\ntwo", "x;y", "plain", 'it is 5" wide, or so', "1|2")),) * 2
+    return (
+        chance.choice(('say "hi"', "a, b", "one\ntwo", "x;y", "plain", 'it is 5" wide, or so', "1|2")),
+    ) * 2
 
 
 SOURCES: dict[str, Callable[[random.Random], Cell]] = {
@@ -168,7 +170,10 @@ def columns(
 
 
 def table(found: Sequence[Column]) -> list[list[str]]:
-    return [[column.name for column in found], *map(list, zip(*([t for t, _ in c.cells] for c in found), strict=True))]
+    return [
+        [column.name for column in found],
+        *map(list, zip(*([t for t, _ in c.cells] for c in found), strict=True)),
+    ]
 
 
 def separated(rows: Sequence[Sequence[str]], delimiter: str = ",", end: str = "\n", **options: Any) -> str:
@@ -210,7 +215,11 @@ def quoted_tsv(chance: random.Random) -> Drawn:
     found.append(Column("day", [dates(chance) for _ in range(count)]))
     subjects = ('"Fix" it', 'Say "no', '"Begin', "Add it", 'Make 5" of it')
     found.append(Column("subject", [(chance.choice(subjects),) * 2 for _ in range(count)]))
-    return Drawn("".join("\t".join(row) + "\n" for row in table(found)), found, {"sep": "\t", "quoting": csv.QUOTE_NONE})
+    return Drawn(
+        "".join("\t".join(row) + "\n" for row in table(found)),
+        found,
+        {"sep": "\t", "quoting": csv.QUOTE_NONE},
+    )
 
 
 def ragged(chance: random.Random) -> Drawn:
@@ -244,7 +253,10 @@ def boxed(corner: str, bar: str, dash: str, *, is_grid: bool = False, names: Seq
         rows = table(found)
         wide = widths(rows)
         rule = corner + corner.join(dash * (size + 2) for size in wide) + corner
-        drawn = [bar + bar.join(f" {cell:<{size}} " for cell, size in zip(row, wide, strict=True)) + bar for row in rows]
+        drawn = [
+            bar + bar.join(f" {cell:<{size}} " for cell, size in zip(row, wide, strict=True)) + bar
+            for row in rows
+        ]
         body = [line for row in drawn[1:] for line in (row, rule)] if is_grid else [*drawn[1:], rule]
         return Drawn("\n".join([rule, drawn[0], rule, *body]) + "\n", found)
 
@@ -265,7 +277,10 @@ def aligned(names: Sequence[str], *, is_right: bool = False, gap: int = 3, is_up
         rows = table(found)
         wide = widths(rows)
         side = str.rjust if is_right else str.ljust
-        lines = [(" " * gap).join(side(cell, size) for cell, size in zip(row, wide, strict=True)).rstrip() for row in rows]
+        lines = [
+            (" " * gap).join(side(cell, size) for cell, size in zip(row, wide, strict=True)).rstrip()
+            for row in rows
+        ]
         return Drawn("\n".join(lines) + "\n", found)
 
     return draw
@@ -300,7 +315,9 @@ def as_json(shape: Callable[[list[dict[str, Any]]], str]) -> Any:
 def logfmt(chance: random.Random) -> Drawn:
     found = columns(chance, ("id", "host", "at", "took", "address"))
     head, *rows = table(found)
-    return Drawn("".join(" ".join(f"{n}={c}" for n, c in zip(head, row, strict=True)) + "\n" for row in rows), found)
+    return Drawn(
+        "".join(" ".join(f"{n}={c}" for n, c in zip(head, row, strict=True)) + "\n" for row in rows), found
+    )
 
 
 def html(chance: random.Random) -> Drawn:
@@ -348,13 +365,17 @@ KINDS: dict[str, Callable[[random.Random], Drawn]] = {
     "indented JSON": as_json(lambda rows: json.dumps(rows, indent=2)),
     "JSON lines": as_json(lambda rows: "".join(f"{json.dumps(row)}\n" for row in rows)),
     "JSON of pandas": as_json(
-        lambda rows: json.dumps({"columns": [*rows[0]], "index": [*range(len(rows))], "data": [[*r.values()] for r in rows]})
+        lambda rows: json.dumps(
+            {"columns": [*rows[0]], "index": [*range(len(rows))], "data": [[*r.values()] for r in rows]}
+        )
     ),
     "JSON in an object": as_json(lambda rows: json.dumps({"page": 1, "few": [1], "items": rows})),
     "pairs": logfmt,
     "HTML": html,
 }
-NEVER_REFUSED = {name for name in KINDS if not name.startswith(("aligned", "printed", "TSV with", "CSV with blanks"))}
+NEVER_REFUSED = {
+    name for name in KINDS if not name.startswith(("aligned", "printed", "TSV with", "CSV with blanks"))
+}
 
 
 def ours(text: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]], list[str]]:
@@ -433,9 +454,12 @@ def agree_with_others(drawn: Drawn, folder: Path) -> None:
         return
     options = {"sep": ",", **(drawn.options or {})}
     text = drawn.text if drawn.options is not None else separated(table(drawn.columns))
-    frame = pandas.read_csv(io.StringIO(text.removeprefix("\ufeff")), dtype=str, keep_default_na=False, **options)
+    frame = pandas.read_csv(
+        io.StringIO(text.removeprefix("\ufeff")), dtype=str, keep_default_na=False, **options
+    )
     assert [*map(list, frame.itertuples(index=False))] == [
-        [text.strip() if options.get("skipinitialspace") else text for text in row] for row in table(drawn.columns)[1:]
+        [text.strip() if options.get("skipinitialspace") else text for text in row]
+        for row in table(drawn.columns)[1:]
     ]
     path = folder / "table.csv"
     path.write_text(separated(table(drawn.columns)), "utf-8", newline="")

@@ -62,7 +62,11 @@ READ: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
         ("id", "name", "tags"),
         [(1, "x", "a;b"), (2, "y", "c;d"), (3, "z", "e;f")],
     ),
-    "names that begin with digits": ("1st,2nd,n\n1,2,a\n3,4,b\n", ("1st", "2nd", "n"), [(1, 2, "a"), (3, 4, "b")]),
+    "names that begin with digits": (
+        "1st,2nd,n\n1,2,a\n3,4,b\n",
+        ("1st", "2nd", "n"),
+        [(1, 2, "a"), (3, 4, "b")],
+    ),
     "years as names": (
         "country,2023,2024\nFrance,1.5,2.5\nSpain,3.5,4.5\n",
         ("country", "2023", "2024"),
@@ -108,7 +112,11 @@ READ: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
         ("id", "name"),
         [(1, "a\nmore"), (2, "b")],
     ),
-    "a row of dashes": ("| a | b |\n|---|---|\n| x | y |\n| -- | -- |\n", ("a", "b"), [("x", "y"), ("--", "--")]),
+    "a row of dashes": (
+        "| a | b |\n|---|---|\n| x | y |\n| -- | -- |\n",
+        ("a", "b"),
+        [("x", "y"), ("--", "--")],
+    ),
     "a map whose members have a key": (
         json.dumps({"a": {"key": "x", "v": 1}, "b": {"key": "y", "v": 2}}),
         ("key", "key_2", "v"),
@@ -140,7 +148,13 @@ def test_a_table_that_looks_like_another_is_read_as_what_it_is(name: str) -> Non
 
     found = run(text)
 
-    assert (found.columns, [tuple(None if c == "" and e is None else c for c, e in zip(row, want, strict=True)) for row, want in zip(found.rows, expected, strict=True)]) == (columns, expected)
+    assert (
+        found.columns,
+        [
+            tuple(None if c == "" and e is None else c for c, e in zip(row, want, strict=True))
+            for row, want in zip(found.rows, expected, strict=True)
+        ],
+    ) == (columns, expected)
 
 
 def test_quotes_in_tab_separated_text_swallow_no_rows() -> None:
@@ -168,7 +182,9 @@ REFUSED = {
     ),
     "code": ("x=1; y=2\nx=3; y=4\nx=5; y=6\n", "its text is no table"),
     "wrapped cells of a box": (
-        "+----+------+\n| id | name |\n+----+------+\n" + "| 1  | a    |\n|    | more |\n" * 5 + "+----+------+\n",
+        "+----+------+\n| id | name |\n+----+------+\n"
+        + "| 1  | a    |\n|    | more |\n" * 5
+        + "+----+------+\n",
         "rows that may continue the one before: 5",
     ),
 }
@@ -184,7 +200,10 @@ def test_a_doubtful_table_is_none_and_the_error_says_why(name: str) -> None:
 def test_a_first_line_that_may_be_a_row_is_said_and_names_nothing_in_a_placeholder() -> None:
     text = "alice,paris\nbob,rome\ncarol,oslo\n"
 
-    assert "the first line is taken as the names of the columns, but may be a row: alice, paris" in run(text).notes[0]
+    assert (
+        "the first line is taken as the names of the columns, but may be a row: alice, paris"
+        in run(text).notes[0]
+    )
     assert schema_line(text) == ""
 
 
@@ -199,7 +218,9 @@ def test_the_answer_says_which_of_several_tables_it_read() -> None:
     page = "<table><tr><td>1<td>2</tr></table>" + "<table>" + "<tr><td>1</td><td>2</td></tr>" * 3 + "</table>"
     text = "| a | b |\n|---|---|\n| 1 | 2 |\n\ntext\n\n| c | d |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\n"
 
-    assert run(document).notes == ["t: t is /many; other arrays, with their sizes, are /few (1), /numbers (3)"]
+    assert run(document).notes == [
+        "t: t is /many; other arrays, with their sizes, are /few (1), /numbers (3)"
+    ]
     assert run(page).notes == ["t: t is table 2 of 2 in the HTML, the one with most rows"]
     assert "t: t is the longest of 2 tables, its names at line 7" in run(text).notes
 
@@ -211,7 +232,9 @@ def test_a_table_is_chosen_by_parts_of_a_long_text_and_not_by_its_beginning_alon
     assert schema_line(beginning + "and then prose, of a kind, with commas\n" * 5000) == ""
 
 
-@pytest.mark.parametrize("line", ["", " ", "|", "{", "[", "\t", "-", "=", ",", "a", "<table>", "#", '"', "+--+"])
+@pytest.mark.parametrize(
+    "line", ["", " ", "|", "{", "[", "\t", "-", "=", ",", "a", "<table>", "#", '"', "+--+"]
+)
 def test_runs_of_any_line_have_no_schema_and_raise_nothing(line: str) -> None:
     for count in (1, 59, 60, 61, 2000):
         assert schema_line(f"{line}\n" * count) == ""

@@ -33,6 +33,19 @@ class _Span(NamedTuple):
     has_name: bool
     has_values: bool
 
+    @property
+    def is_full(self) -> bool:
+        return self.has_name and self.has_values
+
+    def completes(self, other: _Span) -> bool:
+        """Return whether one has a name alone, and the other values alone."""
+        return not (self.is_full or other.is_full) and self.has_name != other.has_name
+
+    def joined(self, other: _Span) -> _Span:
+        """Return the span of both."""
+        has_name, has_values = self.has_name or other.has_name, self.has_values or other.has_values
+        return _Span(self.start, other.end, has_name, has_values)
+
 
 def aligned_forms(sample: Sample) -> Iterator[Form]:
     """Yield the table of columns that begin and end at places that all lines share."""
@@ -56,8 +69,8 @@ def aligned_forms(sample: Sample) -> Iterator[Form]:
 
 
 def _aligned(header: str, rows: Sequence[str], first: int, rule: str) -> Form | None:
-    cuts = [0, *(word.start() for word in _WORDS.finditer(rule))][1:] if rule else _cuts(header, rows)
-    cuts = [0, *cuts[1:]] if rule else cuts
+    ruled = [0, *(word.start() for word in [*_WORDS.finditer(rule)][1:])]
+    cuts = ruled if rule else _cuts(header, rows)
     if not _PAIR <= len(cuts) <= MAX_COLUMNS:
         return None
     fitting = [row for row in rows if _is_cut(row, cuts)]
@@ -77,7 +90,7 @@ def _aligned(header: str, rows: Sequence[str], first: int, rule: str) -> Form | 
 def _score(header: str, heading: Heading, rule: str) -> float:
     if rule:
         return _BY_RULE
-    if header.upper() == header and header.lower() != header:
+    if header.isupper():
         return _BY_CAPITALS
     return _BY_VALUES if heading.names and not heading.doubt else 0.0
 
@@ -87,30 +100,14 @@ def _cuts(header: str, rows: Sequence[str]) -> list[int]:
     spans = _spans(header, rows)
     if spans is None:
         return []
-    joined: list[_Span] = []
-    has_narrow = any(
-        _is_narrow(one, other) and _is_padded(one.end, header, rows) for one, other in pairwise(spans)
-    )
-    for span in spans:
-        last = joined[-1] if joined else None
-        if last is None:
-            joined.append(span)
-            continue
-        gap = span.start - last.end
-        is_part = (
-            (
-                last.has_name != last.has_values
-                and span.has_name != span.has_values
-                and last.has_name != span.has_name
-            )
-            or (not span.has_name and gap == 1)
-            or (not span.has_values and gap == 1)
-            or (gap == 1 and not has_narrow and not _is_padded(last.end, header, rows))
-        )
-        if is_part:
-            joined[-1] = _Span(
-                last.start, span.end, last.has_name or span.has_name, last.has_values or span.has_values
-            )
+    lines = (header, *rows)
+    has_narrow = any(_is_narrow(*pair) and _is_padded(pair[0].end, lines) for pair in pairwise(spans))
+    joined = spans[:1]
+    for span in spans[1:]:
+        last = joined[-1]
+        is_loose = not has_narrow and not _is_padded(last.end, lines)
+        if last.completes(span) or (span.start - last.end == 1 and (not span.is_full or is_loose)):
+            joined[-1] = last.joined(span)
         elif not span.has_name:
             return []
         else:
@@ -119,12 +116,12 @@ def _cuts(header: str, rows: Sequence[str]) -> list[int]:
 
 
 def _is_narrow(one: _Span, other: _Span) -> bool:
-    return other.start - one.end == 1 and all((*one[2:], *other[2:]))
+    return other.start - one.end == 1 and one.is_full and other.is_full
 
 
-def _is_padded(place: int, header: str, rows: Sequence[str]) -> bool:
+def _is_padded(place: int, lines: Sequence[str]) -> bool:
     """Return whether some line has more than one blank at a place."""
-    return any("  " in line[max(place - 1, 0) : place + _PAIR] for line in (header, *rows))
+    return any("  " in line[max(place - 1, 0) : place + _PAIR] for line in lines)
 
 
 def _spans(header: str, rows: Sequence[str]) -> list[_Span] | None:
@@ -202,9 +199,9 @@ def _words(line: str, names: Sequence[tuple[str, int, int]]) -> list[str]:
     last = found[len(names) - 1].start()
     spans = [word.span() for word in found[: len(names) - 1]] + [(last, len(line.rstrip()))]
     # A long word moves those behind it, each by no more than the one before.
+    pairs = zip(spans, names, strict=True)
     is_below = all(
-        start <= end_of_name and end >= start_of_name
-        for (start, end), (_, start_of_name, end_of_name) in zip(spans, names, strict=True)
+        start <= name_end and end >= name_start for (start, end), (_, name_start, name_end) in pairs
     )
     return [line[start:end] for start, end in spans] if is_below else []
 

@@ -95,19 +95,16 @@ class ColumnType(NamedTuple):
         if self.others > _MOST_OTHERS * (self.numbers + self.others) or self.nulls > self.numbers:
             others = self.others + self.nulls
             return f"{others:,} of {others + self.numbers:,} values are not numeric, such as {self.other!r}"
-        if "," in self.code:
-            return f"the comma in {self.code!r} may be a decimal point"
-        if self.code:
-            return f"{self.code!r} would lose a zero"
-        if self.scale is None:
-            return f"its units differ: {', '.join(sorted(self.units)[:4])}"
-        if self.has_commas and "comma" in self.hints:
-            return "its commas may be decimal"
-        if "version" in self.hints and self.decimals:
-            return "its values are versions"
-        if self.is_uneven and len(self.wholes) < _KEPT_WHOLES and self.units <= {"", "0"}:
-            return f"its values may be versions, such as {self.uneven!r}"
-        return ""
+        is_version = self.is_uneven and len(self.wholes) < _KEPT_WHOLES and self.units <= {"", "0"}
+        doubts = {
+            f"the comma in {self.code!r} may be a decimal point": "," in self.code,
+            f"{self.code!r} would lose a zero": self.code != "",
+            f"its units differ: {', '.join(sorted(self.units)[:4])}": self.scale is None,
+            "its commas may be decimal": self.has_commas and "comma" in self.hints,
+            "its values are versions": "version" in self.hints and self.decimals,
+            f"its values may be versions, such as {self.uneven!r}": is_version,
+        }
+        return next((doubt for doubt, holds in doubts.items() if holds), "")
 
     @property
     def is_uneven(self) -> bool:

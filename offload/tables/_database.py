@@ -173,11 +173,8 @@ def _rows(
 ) -> Iterator[Sequence[Any]]:
     """Yield the rows of a table as SQLite stores them.
 
-    Args:
-        survey: the survey of the whole text, or of its first rows.
-        counted: if it is one of the first rows, the survey to which all rows are added.
-
-    Raises `ChangedError` if the survey of the first rows does not fit.
+    The survey is one of the whole text; or one of its first rows, and all rows are added to `counted`. Raises
+    `ChangedError` if that of the first rows does not fit.
     """
     form = survey.form
     ways = {key: kind.stored_as for key, kind in survey.types.items()}

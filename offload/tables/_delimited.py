@@ -68,7 +68,7 @@ class _Dialect(NamedTuple):
             return [] if "end of data" in str(error) else None
         except ValueError:
             return None
-        return cells[:-1] + [cells[-1].removesuffix("\n")]
+        return [*cells[:-1], cells[-1].removesuffix("\n")]
 
 
 class _Rows:
@@ -260,30 +260,32 @@ def _fits(lines: Sequence[str], dialect: _Dialect) -> float:
 def _rows(
     chunks: Iterable[str], remarks: Remarks, *, dialect: _Dialect, heading: Heading, is_told: bool
 ) -> Iterator[Row]:
-    lines = enumerate(lines_of(chunks, remarks), 1)
-    width = dialect.width
+    lines = ((number, line.removesuffix("\r")) for number, line in enumerate(lines_of(chunks, remarks), 1))
     if is_told:
         next((line for _, line in lines if line.strip()), None)
-    is_named = heading.names == () or heading.is_above
-    has_begun = False
     if heading.doubt:
         remarks.notes.append(heading.doubt)
-    numbered = ((number, line.removesuffix("\r")) for number, line in lines)
-    rows = _Rows(_without_comments(numbered, remarks), dialect, remarks)
+    is_named = heading.names == () or heading.is_above
+    has_begun = False
+    rows = _Rows(_without_comments(lines, remarks), dialect, remarks)
     for row in rows:
-        if len(row) == width:
+        if len(row) == dialect.width:
             if is_named:
                 yield row
             has_begun = is_named = True
-        elif not has_begun or len(row) < _PAIR:
-            if any(row):
-                remarks.add("lines that are no rows", rows.number, is_misfit=has_begun)
-        elif len(row) < width:
-            remarks.add("short rows, filled with NULL", rows.number, is_misfit=True)
-            yield [*row, *[None] * (width - len(row))]
-        else:
-            remarks.add("rows with more cells than columns, cut", rows.number, is_misfit=True)
-            yield row[:width]
+        elif has_begun and len(row) >= _PAIR:
+            yield _fitted(row, dialect.width, rows.number, remarks)
+        elif any(row):
+            remarks.add("lines that are no rows", rows.number, is_misfit=has_begun)
+
+
+def _fitted(row: list[str], width: int, number: int, remarks: Remarks) -> Row:
+    """Return a row with as many cells as there are columns."""
+    if len(row) > width:
+        remarks.add("rows with more cells than columns, cut", number, is_misfit=True)
+        return row[:width]
+    remarks.add("short rows, filled with NULL", number, is_misfit=True)
+    return [*row, *[None] * (width - len(row))]
 
 
 def _without_comments(lines: Iterator[tuple[int, str]], remarks: Remarks) -> Iterator[tuple[int, str]]:

@@ -6,16 +6,21 @@ import re
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-_UNIT = r"[%‰°A-Za-zµμ€£¥$₹][A-Za-z/²³]{0,9}"  # noqa: RUF001 # two signs of micro
+_UNIT = r"[%‰°A-Za-zµμ€£¥$₹][A-Za-z/²³]{0,9}"
 _NUMBER = re.compile(
     r"(?P<sign>[+-]?)(?P<money>[$€£¥₹]|[A-Z]{3} )?(?P<minus>-?)"
     r"(?P<whole>[1-9][0-9]{0,2}(?:,[0-9]{3})+|0|[1-9][0-9]*)?(?P<fraction>\.[0-9]+)?"
     rf"(?P<power>[eE][+-]?[0-9]{{1,3}})?(?: ?(?P<unit>{_UNIT}))?"
 )
-_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|µs|μs|ms|s|m|h|d|w) ?){2,6}")  # noqa: RUF001 # two signs
-_PART = re.compile(r"([0-9.]+)([a-zµμ]+)")  # noqa: RUF001 # two signs of micro
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|µs|μs|ms|s|m|h|d|w) ?){2,6}")
+_PART = re.compile(r"([0-9.]+)([a-zµμ]+)")
 _SECONDS = {
-    **{"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3},  # noqa: RUF001 # two signs of micro
+    "ns": 1e-9,
+    "us": 1e-6,
+    # The sign of micro, and the Greek letter.
+    "\u00b5s": 1e-6,
+    "\u03bcs": 1e-6,
+    "ms": 1e-3,
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
     **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
     **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0),
@@ -37,32 +42,19 @@ _SEVERAL = "several"
 # Spellings of an absent value.
 NULLS = frozenset(
     (
-        "n/a",
-        "na",
-        "null",
-        "none",
-        "nan",
-        "nil",
-        "<nil>",
-        "<na>",
-        "<none>",
-        "<null>",
-        "\\n",
-        "#n/a",
-        "-",
-        "--",
-        "?",
+        *("n/a", "na", "null", "none", "nan", "nil", "-", "--", "?"),
+        *("<nil>", "<na>", "<none>", "<null>", "\\n", "#n/a"),
     )
 )
+# A longer text is no number.
+_MOST_CHARS = 60
 
 
 class Number(NamedTuple):
-    """A number in a text: its value in its own unit, and whether the text is written as a plain number."""
+    """A number in a text: its value in its own unit, and whether it has commas between thousands."""
 
     value: int | float
     unit: str
-    whole: str
-    decimals: int
     has_comma: bool = False
 
 
@@ -75,7 +67,7 @@ class Scale(NamedTuple):
 
 def number_of(text: str) -> Number | None:
     """Return the number in a text, None if it has none, or is a name in digits such as 007."""
-    found = _NUMBER.fullmatch(text)
+    found = _NUMBER.fullmatch(text) if len(text) <= _MOST_CHARS else None
     if found is None or not (found["whole"] or found["fraction"]):
         return _duration_of(text)
     money, unit = (found["money"] or "").strip(), found["unit"] or ""
@@ -87,17 +79,15 @@ def number_of(text: str) -> Number | None:
     value = float(digits) if is_real else int(digits)
     if abs(value) >= 2**63 and not is_real:
         return None
-    return Number(
-        value, money or unit or (_ZERO if value == 0 else ""), whole, max(len(fraction) - 1, 0), "," in whole
-    )
+    return Number(value, money or unit or (_ZERO if value == 0 else ""), "," in whole)
 
 
 def _duration_of(text: str) -> Number | None:
-    if _DURATION.fullmatch(text) is None:
+    if len(text) > _MOST_CHARS or _DURATION.fullmatch(text) is None:
         return None
     parts = _PART.findall(text)
     try:
-        return Number(sum(float(count) * _SECONDS[unit] for count, unit in parts), _SEVERAL, "", 0)
+        return Number(sum(float(count) * _SECONDS[unit] for count, unit in parts), _SEVERAL)
     except ValueError:
         return None
 

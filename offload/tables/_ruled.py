@@ -132,42 +132,72 @@ def _is_grid(body: Sequence[str], style: _Style) -> bool:
 
 def _rows(chunks: Iterable[str], remarks: Remarks, *, start: int, style: _Style, note: str) -> Iterator[Row]:
     remarks.notes += [note] * bool(note)
-    row: list[str] = []
-    is_over, continues = False, False
-    for number, line in enumerate(lines_of(chunks, remarks)):
+    drawn = _Drawn(style, remarks)
+    number = 0
+    for number, line in enumerate(lines_of(chunks, remarks), 1):
         text = line.removesuffix("\r")
-        cells = [] if is_over or number < start else style.cells(text)
+        if number <= start:
+            if number != start - 1:
+                drawn.count_other(text, number)
+        elif row := drawn.take(text, number):
+            yield row
+    if drawn.row:
+        yield drawn.end(number)
+
+
+class _Drawn:
+    """The rows of a table as its lines come.
+
+    Attributes:
+        row: the cells of the row whose lines are being read, none between rows.
+    """
+
+    def __init__(self, style: _Style, remarks: Remarks) -> None:
+        self.row: list[str] = []
+        self._style = style
+        self._remarks = remarks
+        self._continues = False
+        self._is_over = False
+
+    def take(self, line: str, number: int) -> Row:
+        """Take a line into account; return the row that is complete before it, or no cells."""
+        cells = [] if self._is_over else self._style.cells(line)
         if len(cells) < _PAIR:
-            if row:
-                yield _fitted(row, style, remarks, number)
-                row, continues = [], False
-            is_rule = _RULE.fullmatch(text) is not None
-            is_over = is_over or (number >= start and not is_rule)
-            if text.strip() and number != start - _PAIR and not is_rule:
-                remarks.add("lines that are no rows", number + 1)
-            elif number >= start and style.is_markdown and is_rule and not is_over:
-                remarks.add("lines of dashes that are no rows", number + 1)
-            continue
-        values = style.values(cells)
-        if row and continues:
-            row = [
-                f"{one}\n{more}" if more else one
-                for one, more in zip(row, _without_marks(values, cells, style, text), strict=False)
-            ]
+            self._is_over = self._is_over or _RULE.fullmatch(line) is None
+            if not self.count_other(line, number) and self._style.is_markdown:
+                self._remarks.add("lines of dashes that are no rows", number)
+            return self.end(number - 1) if self.row else []
+        values = _without_marks(cells, self._style, line)
+        done: Row = []
+        if self.row and self._continues:
+            pairs = zip(self.row, values, strict=False)
+            self.row = [f"{cell}\n{more}" if more else cell for cell, more in pairs]
         else:
-            if row:
-                yield _fitted(row, style, remarks, number)
-            row = _without_marks(values, cells, style, text)
-            if style.is_box and not style.is_grid and not values[0]:
-                remarks.add("rows that may continue the one before", number + 1, is_misfit=True)
-        continues = style.is_grid or _has_mark(cells, style, text)
-    if row:
-        yield _fitted(row, style, remarks, number + 1)
+            done = self.end(number - 1) if self.row else []
+            self.row = values
+            if self._style.is_box and not self._style.is_grid and not values[0]:
+                self._remarks.add("rows that may continue the one before", number, is_misfit=True)
+        self._continues = self._style.is_grid or any(
+            _is_marked(cells, at, self._style, line) for at in range(len(cells))
+        )
+        return done
 
+    def end(self, number: int) -> Row:
+        """Return the row with as many cells as there are columns; `number` is its last line."""
+        row, self.row, self._continues = self.row, [], False
+        width = self._style.width
+        if len(row) < width:
+            self._remarks.add("short rows, filled with NULL", number, is_misfit=True)
+        elif len(row) > width:
+            self._remarks.add("rows with more cells than columns, cut", number, is_misfit=True)
+        return [*row[:width], *[None] * (width - len(row))]
 
-def _has_mark(cells: Sequence[str], style: _Style, line: str) -> bool:
-    """Return whether a row goes on in the next line: psql writes + behind such a cell."""
-    return any(_is_marked(cells, at, style, line) for at in range(len(cells)))
+    def count_other(self, line: str, number: int) -> bool:
+        """Count a line that is no part of the table; return whether it is none."""
+        is_other = line.strip() != "" and _RULE.fullmatch(line) is None
+        if is_other:
+            self._remarks.add("lines that are no rows", number)
+        return is_other or not line.strip()
 
 
 def _is_marked(cells: Sequence[str], at: int, style: _Style, line: str) -> bool:
@@ -176,17 +206,9 @@ def _is_marked(cells: Sequence[str], at: int, style: _Style, line: str) -> bool:
     return at < len(cells) - 1 or len(line) >= len(style.rule)
 
 
-def _without_marks(values: list[str], cells: Sequence[str], style: _Style, line: str) -> list[str]:
+def _without_marks(cells: Sequence[str], style: _Style, line: str) -> list[str]:
+    """Return the values of cells, without the marks of psql for a cell that goes on in the next line."""
     return [
         value[:-1].rstrip() if _is_marked(cells, at, style, line) else value
-        for at, value in enumerate(values)
+        for at, value in enumerate(style.values(cells))
     ]
-
-
-def _fitted(row: list[str], style: _Style, remarks: Remarks, number: int) -> Row:
-    """Return a row with as many cells as there are columns; `number` is the line of its end."""
-    if len(row) < style.width:
-        remarks.add("short rows, filled with NULL", number, is_misfit=True)
-    elif len(row) > style.width:
-        remarks.add("rows with more cells than columns, cut", number, is_misfit=True)
-    return [*row[: style.width], *[None] * (style.width - len(row))]

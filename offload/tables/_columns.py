@@ -166,8 +166,8 @@ class ColumnType(NamedTuple):
         if self.name == "mixed" and self.texts:
             example = (self.other or self.written)[:_SHOWN_CHARS]
             return (
-                f"{name} is mixed: {self.texts:,} of {count:,} values are texts, such as {example!r}, which sums and "
-                "comparisons with numbers get wrong"
+                f"{name} is mixed: {self.texts:,} of {count:,} values are texts, such as {example!r}, "
+                "which sums and comparisons with numbers get wrong"
             )
         if self.name == "text" and 2 * self.numbers > count:
             number = f"replace({name}, ',', '.')" if "," in self.code else name

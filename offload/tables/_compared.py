@@ -6,6 +6,7 @@ It imports the standard library alone.
 from __future__ import annotations
 
 import sqlite3
+from typing import NamedTuple
 
 # A table and a column of it.
 _Column = tuple[str, str]
@@ -29,8 +30,19 @@ def misread_columns(connection: sqlite3.Connection, sql: str) -> set[tuple[str, 
             program.columns[cursor] = _text_columns(connection, tables[page])
     # Parts of a program may come before those that fill their tables.
     for step in steps * 2:
-        program.take(*step)
+        program.take(_Step(*step))
     return program.found
+
+
+class _Step(NamedTuple):
+    """An instruction and its operands, as EXPLAIN shows them."""
+
+    name: str
+    one: int
+    two: int
+    three: int
+    four: object
+    five: int
 
 
 class _Program:
@@ -43,8 +55,9 @@ class _Program:
         self._numbers: set[int] = set()
         self._records: dict[int, dict[int, _Column]] = {}
 
-    def take(self, name: str, one: int, two: int, three: int, four: object, five: int) -> None:
+    def take(self, step: _Step) -> None:
         """Take the next instruction into account."""
+        name, one, two, three, *_ = step
         if name == "Column":
             self._hold(three, self.columns.get(one, {}).get(two))
         elif name in _CONSTANTS:
@@ -58,20 +71,21 @@ class _Program:
         elif name == "SorterData":
             self.columns[three] = self.columns.get(one, {})
         else:
-            self._find(name, one, two, three, str(four), five)
+            self._find(step)
 
     def _hold(self, register: int, column: _Column | None) -> None:
         self._held.pop(register, None)
         if column is not None:
             self._held[register] = column
 
-    def _find(self, name: str, one: int, two: int, three: int, function: str, flags: int) -> None:
+    def _find(self, step: _Step) -> None:
+        name, one, two, three, function, flags = step
         registers: tuple[int, ...] = ()
         if name in _COMPARES and flags & _AFFINITY_MASK == _TEXT and {one, three} & self._numbers:
             registers = (one, three)
         elif name in _ADDS:
             registers = (one, two)
-        elif name == "AggStep" and function.startswith(_NUMBERS_ONLY):
+        elif name == "AggStep" and str(function).startswith(_NUMBERS_ONLY):
             registers = (two,)
         self.found |= {self._held[register] for register in registers if register in self._held}
 

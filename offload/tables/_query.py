@@ -387,8 +387,8 @@ def _misread_notes(tables: dict[str, Table], misread: set[tuple[str, str]]) -> I
     for name, column in sorted(misread):
         if name in tables and column not in tables[name].notes:
             yield (
-                f"{name}: {quoted(column)} is text: compared with a number it is compared as text, and a sum reads "
-                "only digits at its beginning"
+                f"{name}: {quoted(column)} is text: compared with a number it is compared as text, and a sum "
+                "reads only digits at its beginning"
             )
 
 

@@ -86,8 +86,10 @@ TABLES = {
     "pip list": (PIP, "3 rows; Package text, Version text", ("anyio", "4.9.0")),
     "df": (
         DF,
-        '3 rows; Filesystem text, Size real (bytes), Used real (bytes), Avail real (bytes), "Use%" integer (%), '
-        '"Mounted on" text; as written in Size_text, Used_text, Avail_text, "Use%_text"',
+        (
+            "3 rows; Filesystem text, Size real (bytes), Used real (bytes), Avail real (bytes), "
+            '"Use%" integer (%), "Mounted on" text; as written in Size_text, Used_text, Avail_text, "Use%_text"'
+        ),
         ("udev", 7.8 * 2**30, 0.0, 7.8 * 2**30, 0, "/dev", "7.8G", "0", "7.8G", "0%"),
     ),
     "ls -l": (

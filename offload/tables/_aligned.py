@@ -147,7 +147,7 @@ def _mask(line: str) -> int:
 
 
 def _is_cut(line: str, cuts: Sequence[int]) -> bool:
-    """Return whether a line has no text across the places where columns begin."""
+    """Return whether a line has blanks at the places where columns begin."""
     return all(line[cut - 1 : cut] in ("", " ") for cut in cuts[1:])
 
 

@@ -1,4 +1,4 @@
-"""Types of columns. Texts that are numbers, in whatever form, compare as numbers; their spelling is kept."""
+"""Types of columns. Texts that are numbers in any form compare as numbers; their spelling is kept."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _PAIR = 2
 _NAMES = {"\t": "TSV", ",": "CSV", ";": "CSV with semicolons", "|": "CSV with bars"}
 _COMMENT = re.compile(r"\s*(?:#|//)")
 _DIRECTIVE = re.compile(r"sep=(.)", re.IGNORECASE)
-# Characters that are parsed in vain for the ends of quotes, in all.
+# Characters that are parsed without finding the ends of quotes, in all.
 _MOST_SOUGHT = 20_000_000
 # How well a table is known: by its names, by values of one kind, or only by its delimiters.
 _BY_NAMES, _BY_LIKELY_NAMES, _BY_VALUES, _BY_PLACES, _BY_NOTHING = 0.95, 0.93, 0.7, 0.6, 0.3
@@ -40,7 +40,7 @@ _NARROW = 0.1
 
 
 class _Dialect(NamedTuple):
-    """How the lines of a table are cut.
+    """The way to cut the lines of a table.
 
     Attributes:
         is_spaced: whether a blank follows each delimiter.

@@ -155,9 +155,9 @@ def pairs_forms(sample: Sample) -> Iterator[Form]:
     yield Form("pairs", _pairs_rows, is_certain=is_certain, score=_BY_FORM * share, fits=_pairs_fit)
 
 
-def _pairs(line: str) -> dict[str | Again, str]:
+def _pairs(line: str) -> dict[Any, str]:
     """Return the pairs of a line that has nothing else, and is no code."""
-    pairs: dict[str | Again, str] = {}
+    pairs: dict[Any, str] = {}
     at = 0
     while (found := _PAIRS.match(line, at)) is not None and len(pairs) < MAX_COLUMNS:
         plain = found["plain"]

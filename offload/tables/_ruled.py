@@ -20,7 +20,7 @@ _BAR = re.compile(rf"(?<!\\)[{_BARS}]")
 
 
 class _Style(NamedTuple):
-    """How a table is drawn.
+    """The way in which a table is drawn.
 
     Attributes:
         rule: the line below the names.
@@ -207,7 +207,7 @@ def _is_marked(cells: Sequence[str], at: int, style: _Style, line: str) -> bool:
 
 
 def _without_marks(cells: Sequence[str], style: _Style, line: str) -> list[str]:
-    """Return the values of cells, without the marks of psql for a cell that goes on in the next line."""
+    """Return the values of cells, without the marks of psql for a cell of several lines."""
     return [
         value[:-1].rstrip() if _is_marked(cells, at, style, line) else value
         for at, value in enumerate(style.values(cells))

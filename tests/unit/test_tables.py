@@ -88,7 +88,8 @@ TABLES = {
         DF,
         (
             "3 rows; Filesystem text, Size real (bytes), Used real (bytes), Avail real (bytes), "
-            '"Use%" integer (%), "Mounted on" text; as written in Size_text, Used_text, Avail_text, "Use%_text"'
+            '"Use%" integer (%), "Mounted on" text; as written in Size_text, Used_text, Avail_text, '
+            '"Use%_text"'
         ),
         ("udev", 7.8 * 2**30, 0.0, 7.8 * 2**30, 0, "/dev", "7.8G", "0", "7.8G", "0%"),
     ),

@@ -255,3 +255,20 @@ def strings(value: Any) -> Iterator[str]:
     elif isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from strings(inner)
+
+
+@pytest.mark.parametrize(("others", "is_table"), [(0, True), (1, True), (3, False), (10, False)])
+def test_lines_of_pairs_are_a_table_if_nine_of_ten_are(others: int, is_table: bool) -> None:
+    lines = [f"a={n} b=x" for n in range(20 - others)] + ["and a sentence"] * others
+
+    if is_table:
+        assert len(run("\n".join(lines)).rows) == 20 - others
+        assert (run("\n".join(lines)).notes == []) == (others == 0)
+    else:
+        assert "its text is no table" in refusal("\n".join(lines))
+
+
+def test_one_line_of_pairs_is_no_table() -> None:
+    assert "its text is no table" in refusal("a=1 b=2\n\n")
+    assert "its text is no table" in refusal("a=1 b=2\nand a sentence\n")
+    assert run("a=1 b=2\na=3 b=4\n").rows == [(1, 2), (3, 4)]

@@ -206,7 +206,9 @@ def type_of_texts(cells: Sequence[str | None]) -> ColumnType:
             return ColumnType(frozenset(("integer",)), len(texts), units=frozenset(("",)))
         if "." in joined and _NUMBERS.fullmatch(joined):
             return _type_of_reals([text for text in texts if text])
-    return _type_of_forms([text for text in texts if text and not text.isspace()])
+    found = _type_of_forms([text for text in texts if text and not text.isspace()])
+    blank = next((text for text in texts if text and text.isspace()), "")
+    return found._replace(written=found.written or blank) if blank and found.numbers else found
 
 
 def _may_be_number(text: str) -> bool:

@@ -12,7 +12,8 @@ _NAME_CHARS = 60
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}")
 _WORD = re.compile(r"[^\W\d_][\w.-]*|_\w+")
 _CODE = re.compile(r"[{}=<>;\\]")
-_SAMPLED_ROWS = 40
+# Rows that are examined, fewer of a wide table.
+_LEAST_ROWS, _SAMPLED_ROWS, _SAMPLED_CELLS = 6, 40, 1000
 _SHOWN_NAMES, _SHOWN_CHARS = 5, 100
 # Kinds of texts that no name is of.
 _KINDS = (
@@ -58,7 +59,8 @@ class Heading(NamedTuple):
 def heading_of(rows: Sequence[Sequence[str]]) -> Heading:
     """Return the names of the columns of rows that have the same width."""
     first = [cell.strip() for cell in rows[0]]
-    body = [*zip(*rows[1:_SAMPLED_ROWS], strict=True)] or [()] * len(first)
+    count = max(_LEAST_ROWS, min(_SAMPLED_ROWS, _SAMPLED_CELLS // max(len(first), 1)))
+    body = [*zip(*rows[1:count], strict=True)] or [()] * len(first)
     columns = [[cell.strip() for cell in column if cell.strip()] for column in body]
     kinds = [_kind_of_all(column) for column in columns]
     pairs = [*zip(first, columns, kinds, strict=True)]

@@ -17,6 +17,8 @@ _PAIR = 2
 # Lines before the names.
 _MOST_BEFORE = 2
 _EXAMINED_CHARS = 1000
+# Long lines are examined up to this number.
+_LEAST_LINES = 10
 # How well a table is known: by a line of dashes, by names in capitals, by values that no name has.
 _BY_RULE, _BY_CAPITALS, _BY_VALUES = 0.95, 0.9, 0.85
 _HEADING = re.compile(r"[#%]?[^\W_][^=:;{}<>\"]*")
@@ -49,7 +51,9 @@ class _Span(NamedTuple):
 
 def aligned_forms(sample: Sample) -> Iterator[Form]:
     """Yield the table of columns that begin and end at places that all lines share."""
-    lines = sample.lines[:SAMPLED_LINES]
+    longest = max(map(len, sample.lines[:_LEAST_LINES]), default=0)
+    count = max(_LEAST_LINES, _EXAMINED_CHARS * _LEAST_LINES // (longest + 1))
+    lines = sample.lines[: min(SAMPLED_LINES, count)]
     filled = [at for at, line in enumerate(lines) if line.strip()][: _MOST_BEFORE + 1]
     for at in filled:
         body = [line for line in lines[at + 1 :] if line.strip()]

@@ -92,6 +92,8 @@ class ColumnType(NamedTuple):
     @property
     def doubt(self) -> str:
         """The reason why a column with numbers is none of numbers, "" if there is no reason."""
+        if not (self.others or self.nulls or self.code or self.hints or self.uneven or len(self.units) > 1):
+            return ""
         if self.others > _MOST_OTHERS * (self.numbers + self.others) or self.nulls > self.numbers:
             others = self.others + self.nulls
             return f"{others:,} of {others + self.numbers:,} values are not numeric, such as {self.other!r}"

@@ -10,10 +10,10 @@ from typing import Any
 
 from offload.errors import ConfigError
 from offload.locks import Lock
-from offload.tables._columns import encodable, stored
+from offload.tables._columns import encodable
 from offload.tables._form import MAX_CELL_CHARS, Form, NoTableError, Remarks, lines_of
-from offload.tables._forms import HEAD_CHARS, form_of
-from offload.tables._survey import ChangedError, Survey, batches, quoted, survey_of
+from offload.tables._forms import HEAD_CHARS, PART_CHARS, form_of
+from offload.tables._survey import ChangedError, Field, Survey, batches, quoted, survey_of
 
 _MAX_BYTES = 128 * 1024 * 1024
 _PAGE_BYTES = 4096
@@ -27,7 +27,7 @@ class Table:
         columns: names of its columns with their types.
         declared: names of the loaded columns with their types in SQLite.
         remarks: what it does not show of the text, as lines.
-        notes: for a column of texts a note that most of them are numbers, or "".
+        notes: for a column, what an answer from it says.
     """
 
     columns: dict[str, str]
@@ -115,50 +115,82 @@ class Database:
         if not survey.types:
             raise NoTableError(f"its {form.name} has no columns")
         try:
-            self.tables[name] = self._load(name, survey, chunks, wanted)
+            self.tables[name] = self._load(name, survey, chunks, wanted, counted=Survey(form))
         except ChangedError:
             self.tables[name] = self._load(name, survey_of(form, chunks), chunks, wanted)
 
-    def _load(self, name: str, survey: Survey, chunks: Iterable[str], wanted: set[str] | None) -> Table:
+    def _load(
+        self,
+        name: str,
+        survey: Survey,
+        chunks: Iterable[str],
+        wanted: set[str] | None,
+        counted: Survey | None = None,
+    ) -> Table:
         remarks = Remarks()
-        columns = survey.columns
-        needed = [at for at, column in enumerate(columns) if wanted is None or column.lower() in wanted]
-        places = needed or [0]
-        affinities = [(column, kind.affinity) for column, kind in columns.items()]
-        declared = dict(affinities[at] for at in places)
-        count = self.fill(name, declared, _rows(survey, chunks, places, remarks))
-        named = {column: kind.name or "text" for column, kind in columns.items()}
-        return Table(named, declared, count, remarks.texts(), survey.form)
+        fields = survey.fields
+        loaded = [field for field in fields if wanted is None or field.name.lower() in wanted] or fields[:1]
+        declared = {field.name: field.affinity for field in loaded}
+        count = self.fill(name, declared, _rows(survey, counted, chunks, loaded, remarks))
+        columns = {field.name: field.shown for field in fields}
+        return Table(columns, declared, count, remarks.texts(), survey.form, (counted or survey).notes)
 
 
 def _form_in(chunks: Iterable[str]) -> Form:
     beginning, is_whole = "", True
     for chunk in chunks:
-        if len(beginning) >= HEAD_CHARS:
+        if len(beginning) > HEAD_CHARS:
             is_whole = False
             break
         beginning += chunk
-    form = form_of(beginning, is_whole=is_whole)
+    form = form_of(beginning, is_whole=is_whole, later=_parts(chunks) if len(beginning) > HEAD_CHARS else ())
     if form is None:
         raise NoTableError("its text is no table")
     return form
 
 
+def _parts(chunks: Iterable[str]) -> Iterator[str]:
+    """Yield what `parts_of` returns for the text."""
+    chars, end = 0, ""
+    for chunk in chunks:
+        chars += len(chunk)
+        end = (end + chunk)[-PART_CHARS:]
+    start, middle = chars // 2, ""
+    for chunk in chunks:
+        middle += chunk[max(start, 0) : start + PART_CHARS]
+        start -= len(chunk)
+        if len(middle) >= PART_CHARS:
+            break
+    yield from (middle[:PART_CHARS], end)
+
+
 def _rows(
-    survey: Survey, chunks: Iterable[str], places: Sequence[int], remarks: Remarks
+    survey: Survey,
+    counted: Survey | None,
+    chunks: Iterable[str],
+    fields: Sequence[Field],
+    remarks: Remarks,
 ) -> Iterator[Sequence[Any]]:
-    """Yield the rows of a table as SQLite stores them. Raises `ChangedError` if the survey does not fit."""
-    form, types = survey.form, dict(survey.types)
-    names = [kind.name for kind in types.values()]
+    """Yield the rows of a table as SQLite stores them.
+
+    The survey is one of the whole text; or one of its first rows, and all rows are added to `counted`. Raises
+    `ChangedError` if that of the first rows does not fit.
+    """
+    form = survey.form
+    ways = {key: kind.stored_as for key, kind in survey.types.items()}
     row = 1
     for batch in batches(form.rows(chunks, remarks)):
-        cells = survey.add(batch)
-        if [kind.name for kind in survey.types.values()] != names:
+        cells = counted.add(batch) if counted else survey.cells(batch)
+        if (
+            counted
+            and {key: survey.joined(key, kind).stored_as for key, kind in counted.types.items()} != ways
+        ):
             raise ChangedError
-        kinds = [*types.values()]
-        columns = (stored(cells[at], kinds[at], is_typed=form.is_typed) for at in places)
+        columns = (field.stored(cells[field.place], is_typed=form.is_typed) for field in fields)
         yield from zip(*(_cut(column, remarks, row) for column in columns), strict=True)
         row += len(batch)
+    if counted and {key: kind.stored_as for key, kind in counted.types.items()} != ways:
+        raise ChangedError
 
 
 def _cut(cells: Iterable[Any], remarks: Remarks, row: int) -> Iterable[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 from offload.errors import ConfigError
@@ -15,6 +16,8 @@ MAX_COLUMNS = 1000
 MAX_CELL_CHARS = 50_000
 _NAME_CHARS = 60
 _HEAD_LINES = 1000
+# Lines of the beginning by which a reader is chosen.
+SAMPLED_LINES = 60
 _SPACE = re.compile(r"[\s\x00-\x1f\x7f\[\]\"]+")
 
 # The cells of a row, or its members by name.
@@ -29,17 +32,32 @@ class NoTableError(ConfigError):
 
 @dataclass
 class Remarks:
-    """Parts of a text that a table does not show as they are: for each sort how many, and the first place."""
+    """Parts of a text that a table does not show as they are: for each sort how many, and the first place.
+
+    Attributes:
+        misfits: how many lines should have been rows and are none, or not whole.
+        notes: lines about the table itself.
+    """
 
     sorts: dict[str, tuple[int, str]] = field(default_factory=dict)
+    misfits: int = 0
+    notes: list[str] = field(default_factory=list)
 
-    def add(self, sort: str, place: int, unit: str = "line") -> None:
+    def add(self, sort: str, place: int, unit: str = "line", *, is_misfit: bool = False) -> None:
         """Count one more of a sort, at a line, or at a row."""
         count, first = self.sorts.get(sort, (0, f"{unit} {place:,}"))
         self.sorts[sort] = (count + 1, first)
+        self.misfits += is_misfit
 
     def texts(self) -> list[str]:
-        return [f"{sort}: {count:,}, first at {first}" for sort, (count, first) in self.sorts.items()]
+        return [
+            *self.notes,
+            *(f"{sort}: {count:,}, first at {first}" for sort, (count, first) in self.sorts.items()),
+        ]
+
+
+def _fits_anywhere(_: Sequence[str]) -> float:
+    return 1.0
 
 
 class Form(NamedTuple):
@@ -52,6 +70,10 @@ class Form(NamedTuple):
         is_certain: whether a placeholder may show the columns; else the beginning may deceive.
         is_typed: whether cells have types of their own, as in JSON; others are texts.
         parsed: the rows of a short text, if they are known already.
+        score: how well it explains the sample, from 0 to 1.
+        fits: returns the share of lines from another part of the text that are rows.
+        is_comma_decimal: whether a comma in a number may be that of a decimal.
+        misfit: why it is none after all, "" if it is one.
     """
 
     name: str
@@ -61,9 +83,23 @@ class Form(NamedTuple):
     is_typed: bool = False
     pointer: str = ""
     parsed: Iterable[Row] | None = None
+    score: float = 1.0
+    fits: Callable[[Sequence[str]], float] = _fits_anywhere
+    is_comma_decimal: bool = False
+    misfit: str = ""
 
 
-class Head(NamedTuple):
+class Again(NamedTuple):
+    """A key of a row that another member of the row has too, or may have."""
+
+    name: str
+    number: int
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Sample(NamedTuple):
     """The beginning of a text, and its first complete `lines`, without line ends."""
 
     text: str
@@ -71,11 +107,16 @@ class Head(NamedTuple):
     lines: list[str]
 
     @classmethod
-    def of(cls, text: str, *, is_whole: bool) -> Head:
+    def of(cls, text: str, *, is_whole: bool) -> Sample:
         lines = text.split("\n", _HEAD_LINES)
         has_end = is_whole and lines[-1] != "" and len(lines) <= _HEAD_LINES
         lines = lines if has_end else lines[:-1]
         return cls(text, is_whole, [line.removesuffix("\r") for line in lines] if "\r" in text else lines)
+
+    @property
+    def filled(self) -> list[str]:
+        """The lines of the beginning that readers examine: the first ones that are not blank."""
+        return [*islice((line for line in self.lines if line and not line.isspace()), SAMPLED_LINES)]
 
 
 def lines_of(chunks: Iterable[str], remarks: Remarks | None = None) -> Iterator[str]:

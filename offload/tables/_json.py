@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
-from offload.tables._form import Form, Head, NoTableError, Remarks, Row, lines_of
+from offload.tables._form import MAX_COLUMNS, Again, Form, NoTableError, Remarks, Row, Sample, lines_of
+from offload.tables._names import is_typed_heading
 
 _SPACES = " \t\r\n"
 _SPACE = re.compile(rf"[{_SPACES}]*+")
@@ -22,14 +24,54 @@ _SAMPLED_MEMBERS = 3
 _SEARCHED_OBJECTS = 50
 
 
+# The key of a member of an object that is a table; the member may have a `key` too.
+_KEY = Again("key", 0)
+_NAMES = re.compile(r".*/(?:columns|fields|headers?|names)", re.DOTALL)
+_NAMED_ROWS = 50
+_SHOWN_ARRAYS, _SHOWN_NAMES = 3, 5
+
+
 class _Array(NamedTuple):
-    """An array or object whose members may be rows: how many of them are objects, and how many there are."""
+    """An array or object whose members may be rows.
+
+    Attributes:
+        rows: how many members are objects or arrays.
+        members: how many there are.
+        width: how many members each array in it has, 0 if they differ.
+        names: its members, if all are texts.
+    """
 
     pointer: str
     start: int
-    objects: int
+    rows: int
     members: int
     is_object: bool
+    width: int = 0
+    names: tuple[str, ...] = ()
+
+
+class _Counted:
+    """Members of an array, as they are counted for its `_Array`."""
+
+    def __init__(self) -> None:
+        self._rows = self._members = 0
+        self._widths: set[int] = set()
+        self._names: list[str] | None = []
+
+    def add(self, value: Any) -> None:
+        self._members += 1
+        self._rows += isinstance(value, dict | list)
+        if isinstance(value, list):
+            self._widths.add(len(value))
+        if self._names is not None and isinstance(value, str) and len(self._names) < MAX_COLUMNS:
+            self._names.append(value)
+        else:
+            self._names = None
+
+    def array(self, pointer: str, start: int) -> _Array:
+        width = next(iter(self._widths)) if len(self._widths) == 1 else 0
+        names = tuple(self._names or ())
+        return _Array(pointer, start, self._rows, self._members, is_object=False, width=width, names=names)
 
 
 class _Scanner:
@@ -131,12 +173,12 @@ class _Parsed:
         except (ValueError, RecursionError) as error:
             raise NoTableError("it is no JSON") from error
 
-    def rows(self, value: dict[str, Any] | list[Any]) -> Iterator[Row]:
+    def rows(self, value: dict[str, Any] | list[Any], names: tuple[str, ...] = ()) -> Iterator[Row]:
         """Yield the rows in an array or object, as `_array_rows` does."""
         if isinstance(value, list):
-            yield from map(_row, value)
+            yield from _named(iter(value), Remarks(), names)
         else:
-            yield from ({"key": key, **_row(member)} for key, member in self._members(value))
+            yield from ({_KEY: key, **_row(member)} for key, member in self._members(value))
 
     def arrays(
         self, value: dict[str, Any], pointer: str = "", depth: int = 0
@@ -146,8 +188,10 @@ class _Parsed:
         objects = 0
         for key, member in members:
             if isinstance(member, list):
-                inner = [*map(type, member)].count(dict)
-                yield member, _Array(_child(pointer, key), 0, inner, len(member), is_object=False)
+                counted = _Counted()
+                for item in member:
+                    counted.add(item)
+                yield member, counted.array(_child(pointer, key), 0)
             elif isinstance(member, dict):
                 objects += 1
                 if depth < _DEPTH and objects <= _SEARCHED_OBJECTS:
@@ -164,45 +208,48 @@ class _Parsed:
         return self._repeated.get(id(value), value.items())
 
 
-def json_form(head: Head) -> Form | None:
+def json_form(sample: Sample) -> Form | None:
     """Return the table in JSON, by the beginning of the text: JSON lines, an array, or an object."""
-    first = head.text.lstrip()[:1]
+    first = sample.text.lstrip()[:1]
     if first not in ("{", "[") or not first:
         return None
-    if _is_lines(head):
+    if _is_lines(sample):
         return Form("JSON lines", _line_rows, is_typed=True)
     if first == "[":
-        return _array_form(head)
-    if not (head.is_whole and head.text.lstrip(_SPACES).startswith("{")):
+        return _array_form(sample)
+    if not (sample.is_whole and sample.text.lstrip(_SPACES).startswith("{")):
         # The largest array may be in the part that is not known yet. After other white space nothing is read.
         return Form("JSON", _object_rows, is_certain=False, is_typed=True)
     try:
-        parsed = _Parsed(head.text)
+        parsed = _Parsed(sample.text)
     except NoTableError:
         return None
-    value, largest = max(parsed.arrays(parsed.value), key=lambda pair: _rank(pair[1]))
+    arrays = [*parsed.arrays(parsed.value)]
+    value, largest = max(arrays, key=lambda pair: _rank(pair[1]))
+    names = _names_of(largest, [array for _, array in arrays])
     return Form(
         "JSON",
         _object_rows,
         is_certain=any(_rank(largest)[:2]),
         is_typed=True,
         pointer=largest.pointer,
-        parsed=parsed.rows(value),
+        parsed=parsed.rows(value, names),
     )
 
 
-def _is_lines(head: Head) -> bool:
-    lines = [*filter(str.strip, head.lines)]
-    if len(lines) < _LEAST_LINES or not all(line.startswith("{") for line in lines):
+def _is_lines(sample: Sample) -> bool:
+    lines = [*filter(str.strip, sample.lines)]
+    first = lines[0][:1] if lines else ""
+    if len(lines) < _LEAST_LINES or not all(line.startswith(first) for line in lines):
         return False
     try:
-        return all(isinstance(json.loads(line), dict) for line in lines[:_LEAST_LINES])
+        return all(isinstance(json.loads(line), dict | list) for line in lines[:_LEAST_LINES])
     except (ValueError, RecursionError):
         return False
 
 
-def _array_form(head: Head) -> Form | None:
-    scanner = _Scanner([head.text])
+def _array_form(sample: Sample) -> Form | None:
+    scanner = _Scanner([sample.text])
     try:
         members = scanner.members("]")
         kinds = {type(scanner.value()) for _, _ in zip(range(_SAMPLED_MEMBERS), members, strict=False)}
@@ -210,12 +257,12 @@ def _array_form(head: Head) -> Form | None:
             # It is a text that begins with a word in brackets.
             return None
     except NoTableError:
-        return None if head.is_whole else Form("JSON", _array_rows, is_certain=False, is_typed=True)
+        return None if sample.is_whole else Form("JSON", _array_rows, is_certain=False, is_typed=True)
     form = Form("JSON", _array_rows, is_certain=kinds == {dict}, is_typed=True) if kinds else None
-    if form is None or not (form.is_certain and head.is_whole):
+    if form is None or not (form.is_certain and sample.is_whole):
         return form
     try:
-        parsed = _Parsed(head.text)
+        parsed = _Parsed(sample.text)
     except NoTableError:
         # Its first rows are read.
         return form
@@ -223,50 +270,93 @@ def _array_form(head: Head) -> Form | None:
 
 
 def _line_rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
+    yield from _named(_line_values(chunks, remarks), remarks)
+
+
+def _line_values(chunks: Iterable[str], remarks: Remarks) -> Iterator[Any]:
     for number, line in enumerate(lines_of(chunks, remarks), 1):
         try:
-            value, _ = _scan(line, 0) if line.startswith("{") else (json.loads(line), 0)
+            value, end = _scan(line, 0) if line.startswith("{") else (json.loads(line), len(line))
         except (StopIteration, ValueError, RecursionError):
             if line.strip():
-                remarks.add("lines that are no JSON", number)
+                remarks.add("lines that are no JSON", number, is_misfit=True)
         else:
-            yield value if isinstance(value, dict) else {"value": value}
+            if end < len(line.rstrip()):
+                remarks.add("lines with a text after the JSON, not read", number, is_misfit=True)
+            yield value
 
 
 def _array_rows(
-    chunks: Iterable[str], remarks: Remarks, start: int = 0, *, is_object: bool = False
+    chunks: Iterable[str],
+    remarks: Remarks,
+    start: int = 0,
+    names: tuple[str, ...] = (),
+    *,
+    is_object: bool = False,
 ) -> Iterator[Row]:
     scanner = _Scanner(chunks, start)
-    for key in scanner.members("}" if is_object else "]"):
-        row = _row(scanner.value())
-        yield {"key": key, **row} if is_object else row
+    if is_object:
+        yield from ({_KEY: key, **_row(scanner.value())} for key in scanner.members("}"))
+    else:
+        yield from _named((scanner.value() for _ in scanner.members("]")), remarks, names)
     if start == 0 and scanner.peek():
         remarks.add("texts after the JSON, not read", scanner.place, "character")
 
 
-def _row(value: Any) -> dict[str, Any]:
+def _named(values: Iterator[Any], remarks: Remarks, names: tuple[str, ...] = ()) -> Iterator[Row]:
+    """Yield values as rows; where they are arrays, the first one may have the names."""
+    first = [*islice(values, _NAMED_ROWS)]
+    if not names and first and all(isinstance(value, list) for value in first):
+        if is_typed_heading(first[0], first[1:]):
+            names, *first = tuple(first[0]), *first[1:]
+        elif first[0] and all(isinstance(cell, str) for cell in first[0]):
+            shown = ", ".join(first[0][:_SHOWN_NAMES])[:100]
+            remarks.notes.append(
+                f"the first array is a row here, but may have the names of the columns: {shown}"
+            )
+    for value in chain(first, values):
+        yield _row(value, names)
+
+
+def _row(value: Any, names: tuple[str, ...] = ()) -> dict[Any, Any]:
     if isinstance(value, dict):
         return value
     if isinstance(value, list):
-        return {f"column{number}": cell for number, cell in enumerate(value, 1)}
+        places = enumerate(value)
+        return {names[at] if at < len(names) else f"column{at + 1}": cell for at, cell in places}
     return {"value": value}
 
 
 def _object_rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
-    """Yield the rows of the largest array of objects in an object, or of another container without one."""
-    largest = _largest(chunks)
-    yield from _array_rows(chunks, remarks, largest.start, is_object=largest.is_object)
+    """Yield the rows of the largest array of rows in an object, or of another container without one."""
+    arrays = [*_arrays(_Scanner(chunks), "", 0)]
+    largest = max(arrays, key=_rank)
+    names = _names_of(largest, arrays)
+    others = [array for array in arrays if not array.is_object and array.members and array is not largest]
+    if others:
+        shown = ", ".join(f"{array.pointer} ({array.members:,})" for array in others[:_SHOWN_ARRAYS])
+        more = f" and {len(others) - _SHOWN_ARRAYS:,} more" if len(others) > _SHOWN_ARRAYS else ""
+        where = largest.pointer or "the object itself"
+        remarks.notes.append(f"t is {where}; other arrays, with their sizes, are {shown}{more}")
+    yield from _array_rows(chunks, remarks, largest.start, names, is_object=largest.is_object)
 
 
-def _largest(chunks: Iterable[str]) -> _Array:
-    """Return the largest array of objects in an object; else an object of objects, an array, the object."""
-    return max(_arrays(_Scanner(chunks), "", 0), key=_rank)
+def _names_of(table: _Array, arrays: Iterable[_Array]) -> tuple[str, ...]:
+    """Return the names of the columns of arrays, if an array next to them has as many."""
+    parent = table.pointer.rpartition("/")[0]
+    named = (
+        array.names
+        for array in arrays
+        if _NAMES.fullmatch(array.pointer) and array.pointer.rpartition("/")[0] == parent
+    )
+    fitting = (names for names in named if len(names) == table.width and len({*names}) == len(names))
+    return next(fitting, ())
 
 
 def _rank(array: _Array) -> tuple[bool, bool, bool, int]:
-    has_objects = 2 * array.objects > array.members
-    is_map = has_objects and array.is_object and array.members > 1
-    return (has_objects and not array.is_object, is_map, not array.is_object, array.members)
+    has_rows = 2 * array.rows > array.members
+    is_map = has_rows and array.is_object and array.members > 1
+    return (has_rows and not array.is_object, is_map, not array.is_object, array.members)
 
 
 def _arrays(scanner: _Scanner, pointer: str, depth: int) -> Iterator[_Array]:
@@ -291,9 +381,7 @@ def _child(pointer: str, key: str) -> str:
 
 
 def _array(scanner: _Scanner, pointer: str) -> _Array:
-    start, objects, count = scanner.place, 0, 0
+    start, counted = scanner.place, _Counted()
     for _ in scanner.members("]"):
-        objects += scanner.peek() == "{"
-        scanner.value()
-        count += 1
-    return _Array(pointer, start, objects, count, is_object=False)
+        counted.add(scanner.value())
+    return counted.array(pointer, start)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from offload.errors import ConfigError
 from offload.locks import Recent, renew_in_child
+from offload.tables._compared import misread_columns
 from offload.tables._database import Database, Table
 from offload.tables._form import NoTableError
 from offload.tables._memory import memory_meter
@@ -25,7 +26,6 @@ _STEPS = 1000
 # A longer value is an error. It bounds what one function of SQLite does, which nothing can interrupt.
 _VALUE_BYTES = 256 * 1024
 _MOST_COUNTED = 100_000
-_SAMPLED_ROWS = 200
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: _VALUE_BYTES,
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1000,
@@ -179,7 +179,8 @@ def _run(database: Database, sql: str, words: set[str], max_chars: int, reasons:
         except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
             raise ConfigError(guard.reason or _Wrong(str(error), sql, database, reasons).taught()) from None
     notes = [f"{name}: {remark}" for name, table in tables.items() for remark in table.remarks]
-    notes += _number_notes(connection, tables, guard.columns)
+    notes += _column_notes(tables, guard.columns)
+    notes += _misread_notes(tables, misread_columns(connection, sql))
     notes += _name_notes(sql, database.tables)
     return Result(columns, rows, count, is_more, tables, notes)
 
@@ -373,32 +374,22 @@ def _example(tables: dict[str, Table]) -> str:
     return f"for example: SELECT {column}, COUNT(*) FROM {name} GROUP BY 1 ORDER BY 2 DESC LIMIT 10"  # noqa: S608 # shown, not run
 
 
-def _number_notes(
-    connection: sqlite3.Connection, tables: dict[str, Table], read: set[tuple[str, str]]
-) -> Iterator[str]:
-    """Yield a note on each column of a query that is text only because some of its values are no numbers."""
+def _column_notes(tables: dict[str, Table], read: set[tuple[str, str]]) -> Iterator[str]:
+    """Yield what the tables say of the columns that a query reads."""
     for name, table in tables.items():
-        for column, kind in table.columns.items():
-            if kind == "text" and table.form and (name, column.lower()) in read:
-                if column not in table.notes:
-                    table.notes[column] = _number_note(connection, name, column)
-                yield from [table.notes[column]] * bool(table.notes[column])
+        for column, note in table.notes.items():
+            if (name, column.lower()) in read:
+                yield f"{name}: {note}"
 
 
-def _number_note(connection: sqlite3.Connection, table: str, name: str) -> str:
-    column = quoted(name, always=True)
-    is_number = "ltrim(c, '-') NOT GLOB '*[^0-9.]*' AND c GLOB '*[0-9]*' AND c NOT GLOB '*.*.*'"
-    for rows in (_SAMPLED_ROWS, _MOST_COUNTED):
-        texts = f"(SELECT {column} AS c FROM {table} WHERE {column} <> '' LIMIT {rows})"  # noqa: S608
-        row = connection.execute(f"SELECT COUNT(*), SUM({is_number}) FROM {texts}").fetchone()  # noqa: S608
-        count, numbers = row[0], row[1] or 0
-        if 2 * numbers <= count:
-            return ""
-    if numbers == count:
-        return ""
-    [other] = connection.execute(f"SELECT c FROM {texts} WHERE NOT ({is_number})").fetchone()  # noqa: S608
-    others = f"{count - numbers:,} of {count:,} values are not numeric, such as {other[:30]!r}"
-    return f"{table}: {quoted(name)} is text, since {others}; for numbers use CAST({quoted(name)} AS REAL)"
+def _misread_notes(tables: dict[str, Table], misread: set[tuple[str, str]]) -> Iterator[str]:
+    """Yield a note on each column of texts that a query compares or adds as numbers."""
+    for name, column in sorted(misread):
+        if name in tables and column not in tables[name].notes:
+            yield (
+                f"{name}: {quoted(column)} is text: compared with a number it is compared as text, and a sum "
+                "reads only digits at its beginning"
+            )
 
 
 def _name_notes(sql: str, tables: dict[str, Table]) -> Iterator[str]:

@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from offload.tables._columns import ColumnType, type_of_texts, type_of_values
+from offload.tables._columns import ColumnType, new_column, spelled, stored, type_of_texts, type_of_values
 from offload.tables._form import MAX_COLUMNS, Form, NoTableError, Remarks, Row, names_for
-from offload.tables._forms import HEAD_CHARS, form_of
+from offload.tables._forms import HEAD_CHARS, form_of, parts_of
 
 T = TypeVar("T")
 
+_TEXT_SUFFIX = "_text"
 _BATCH_ROWS = 2000
 # Rows that are counted and typed for a placeholder, and those of a longer table.
 _COUNTED_ROWS = 1000
@@ -21,6 +22,7 @@ _SAMPLED_ROWS = 100
 _LEAST_ROWS = 2
 _CHUNK_CHARS = 4096
 _LINE_CHARS = 300
+_LEAST_CHARS = 40
 _POINTER_CHARS = 80
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 # Words that SQLite takes as a name only in quotes.
@@ -40,6 +42,33 @@ class ChangedError(Exception):
     """A batch has a column or a type that the survey does not have."""
 
 
+class Field(NamedTuple):
+    """A column in SQL.
+
+    Attributes:
+        place: its place among the columns of the rows.
+        has_texts: whether it has the numbers of another column as they are written.
+    """
+
+    name: str
+    place: int
+    type: ColumnType
+    has_texts: bool = False
+
+    @property
+    def affinity(self) -> str:
+        return "TEXT" if self.has_texts else self.type.affinity
+
+    @property
+    def shown(self) -> str:
+        """The name of the type."""
+        return "text" if self.has_texts else self.type.name or "text"
+
+    def stored(self, cells: Sequence[Any], *, is_typed: bool) -> Iterable[Any]:
+        """Return the cells as SQLite stores them."""
+        return spelled(cells) if self.has_texts else stored(cells, self.type, is_typed=is_typed)
+
+
 @dataclass
 class Survey:
     """The columns of a table, `types` by their key in the rows: the name in a row, or its place."""
@@ -49,35 +78,57 @@ class Survey:
     rows: int = 0
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The name of each column in SQL."""
-        return names_for(map(str, self.types)) if self.form.columns is None else self.form.columns
+    def fields(self) -> list[Field]:
+        """The columns in SQL: those of the rows, then for numbers their texts."""
+        kinds = [*self.types.values()]
+        names = names_for(map(str, self.types)) if self.form.columns is None else self.form.columns
+        spelled_at = [at for at, kind in enumerate(kinds) if kind.has_texts]
+        every = names_for([*names, *(f"{names[at]}{_TEXT_SUFFIX}" for at in spelled_at)])
+        fields = [Field(name, at, kind) for at, (name, kind) in enumerate(zip(names, kinds, strict=True))]
+        texts = zip(every[len(names) :], spelled_at, strict=True)
+        return fields + [Field(name, at, kinds[at], has_texts=True) for name, at in texts]
 
     @property
-    def columns(self) -> dict[str, ColumnType]:
-        return dict(zip(self.names, self.types.values(), strict=True))
+    def notes(self) -> dict[str, str]:
+        """For each column what an answer from it says, if it says something."""
+        texts = {field.place: quoted(field.name) for field in self.fields if field.has_texts}
+        notes = {
+            field.name: field.type.note(quoted(field.name), texts.get(field.place, ""))
+            for field in self.fields
+            if not field.has_texts
+        }
+        return {name: note for name, note in notes.items() if note}
 
     def add(self, batch: Sequence[Row]) -> list[Sequence[Any]]:
         """Take the rows of a batch into account; return their cells by column. Raises `NoTableError`."""
-        cells = self._cells(batch)
+        cells = self.cells(batch)
         type_of = type_of_values if self.form.is_typed else type_of_texts
         for key, column in zip(self.types, cells, strict=True):
             self.types[key] = self.types[key].joined(type_of(column))
         self.rows += len(batch)
         return cells
 
-    def _cells(self, batch: Sequence[Row]) -> list[Sequence[Any]]:
+    def cells(self, batch: Sequence[Row]) -> list[Sequence[Any]]:
+        """Return the cells of a batch by column; new columns are added. Raises `NoTableError`."""
         if self.form.columns is not None:
-            for place in range(len(self.form.columns) if not self.types else 0):
-                self.types[place] = ColumnType("")
+            for place, name in enumerate(self.form.columns if not self.types else ()):
+                self.types[place] = self._new(name)
             return [*zip(*batch, strict=True)]
         for row in batch:
             if not row.keys() <= self.types.keys():  # type: ignore[union-attr] # rows without columns are dicts
                 for key in row:
-                    self.types.setdefault(key, ColumnType(""))
+                    if key not in self.types:
+                        self.types[key] = self._new(str(key))
         if len(self.types) > MAX_COLUMNS:
             raise NoTableError(f"it has more than {MAX_COLUMNS:,} columns")
         return [[row.get(key) for row in batch] for key in self.types]  # type: ignore[union-attr] # see above
+
+    def joined(self, key: Any, kind: ColumnType) -> ColumnType:
+        """Return the type of a column joined with another."""
+        return self.types[key].joined(kind) if key in self.types else kind
+
+    def _new(self, name: str) -> ColumnType:
+        return new_column(name, is_comma_decimal=self.form.is_comma_decimal)
 
 
 def batches(rows: Iterable[T]) -> Iterator[list[T]]:
@@ -104,12 +155,13 @@ def schema_line(text: str, *, is_whole: bool = True) -> str:
     if "\0" in text[:HEAD_CHARS]:
         return ""
     is_whole = is_whole and len(text) <= HEAD_CHARS
-    survey = Survey(form) if (form := _sure_form(text, is_whole=is_whole)) else None
-    rows = [*_first_rows(form, text[:HEAD_CHARS], is_whole=is_whole)] if form else []
-    if survey is None or len(rows) < _LEAST_ROWS:
-        return ""
-    is_counted = is_whole and len(rows) <= _COUNTED_ROWS
+    form = _sure_form(text, is_whole=is_whole)
     try:
+        rows = [*_first_rows(form, text[:HEAD_CHARS], is_whole=is_whole)] if form else []
+        if form is None or len(rows) < _LEAST_ROWS:
+            return ""
+        survey = Survey(form)
+        is_counted = is_whole and len(rows) <= _COUNTED_ROWS
         survey.add(rows if is_counted else rows[:_SAMPLED_ROWS])
     except NoTableError:
         return ""
@@ -123,7 +175,7 @@ def schema_line(text: str, *, is_whole: bool = True) -> str:
 
 def _sure_form(text: str, *, is_whole: bool) -> Form | None:
     try:
-        form = form_of(text, is_whole=is_whole)
+        form = form_of(text, is_whole=is_whole, later=parts_of(text))
     except NoTableError:
         return None
     return form if form is not None and form.is_certain else None
@@ -134,12 +186,13 @@ def _first_rows(form: Form, text: str, *, is_whole: bool) -> Iterator[Row]:
     if not is_whole and (not form.is_typed or form.name == "JSON lines"):
         text = text[: text.rfind("\n") + 1]
     # No more is split into lines than the rows need.
-    chunks = (text[at : at + _CHUNK_CHARS] for at in range(0, len(text), _CHUNK_CHARS))
+    chunks = [text[at : at + _CHUNK_CHARS] for at in range(0, len(text), _CHUNK_CHARS)]
     rows = form.rows(chunks, Remarks()) if form.parsed is None else form.parsed
     try:
         yield from islice(rows, _COUNTED_ROWS + 1 if is_whole else _SAMPLED_ROWS)
     except NoTableError:
-        return
+        if is_whole:
+            raise
 
 
 def _label(pointer: str) -> str:
@@ -147,14 +200,22 @@ def _label(pointer: str) -> str:
 
 
 def _shown(survey: Survey) -> str:
+    fields = [field for field in survey.fields if not field.has_texts]
+    texts = [field for field in survey.fields if field.has_texts]
+    columns = _fitting([f"{quoted(field.name)} {field.type.shown}" for field in fields], _LINE_CHARS)
+    spelled_in = _fitting(
+        [quoted(field.name) for field in texts], max(_LEAST_CHARS, _LINE_CHARS - len(columns))
+    )
+    return f"{columns}; as written in {spelled_in}" if texts else columns
+
+
+def _fitting(names: Sequence[str], room: int) -> str:
     shown: list[str] = []
-    room = _LINE_CHARS
-    for name, column in survey.columns.items():
-        shown.append(f"{quoted(name)} {column.name or 'text'}")
-        room -= len(shown[-1]) + 2
-        if room < 0 and len(shown) > 1:
-            shown.pop()
-            return f"{', '.join(shown)}, and {len(survey.types) - len(shown)} more"
+    for name in names:
+        room -= len(name) + 2
+        if room < 0 and shown:
+            return f"{', '.join(shown)}, and {len(names) - len(shown)} more"
+        shown.append(name)
     return ", ".join(shown)
 
 

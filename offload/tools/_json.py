@@ -6,6 +6,7 @@ It finds the borders of values and the names of members. It does not validate th
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from itertools import count
 
@@ -47,6 +48,8 @@ class JsonScanner:
         self._offset = offset
         self._buffer = next(chunks, b"")
         self._at = start - offset
+        if self.place == 0 and self._buffer.startswith(BOM_UTF8):
+            self._at = len(BOM_UTF8)
 
     @property
     def place(self) -> int:

@@ -301,3 +301,11 @@ def test_the_pages_behind_the_first_do_not_look_for_the_value_again(monkeypatch:
 def test_a_hostile_document_is_gone_through_once(content: bytes) -> None:
     with pytest.raises(BrokenJsonError, match="found the end"):
         JsonScanner(content[i : i + 256 * 1024] for i in range(0, len(content), 256 * 1024)).skip()
+
+
+def test_a_byte_order_mark_is_no_part_of_the_json() -> None:
+    tools, ref = tools_for("\ufeff" + json.dumps({"rows": [{"id": 7}, {"id": 8}]}))
+
+    assert body(tools.read(ref, pointer="/rows/1/id")) == "8"
+    assert tools.query(ref, "select id from t").split("\n")[2:4] == ["7", "8"]
+    assert "\ufeff" not in tools.read(ref, pointer="")

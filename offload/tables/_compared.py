@@ -1,0 +1,95 @@
+"""Columns of texts that a statement compares with numbers, as the program says that SQLite makes of it.
+
+It imports the standard library alone.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import NamedTuple
+
+# A table and a column of it.
+_Column = tuple[str, str]
+_COMPARES = frozenset(("Lt", "Le", "Gt", "Ge", "Eq", "Ne"))
+_ADDS = frozenset(("Add", "Subtract", "Multiply", "Divide", "Remainder"))
+_CONSTANTS = frozenset(("Integer", "Int64", "Real"))
+_COPIES = frozenset(("Copy", "SCopy"))
+_INSERTS = frozenset(("Insert", "IdxInsert", "SorterInsert"))
+_NUMBERS_ONLY = ("sum(", "total(", "avg(")
+# The affinity for texts that an instruction for comparing has in its last operand.
+_AFFINITY_MASK, _TEXT = 0x47, 0x42
+
+
+def misread_columns(connection: sqlite3.Connection, sql: str) -> set[tuple[str, str]]:
+    """Return the columns of type TEXT, each with its table, that a statement compares or adds as numbers."""
+    tables = dict(connection.execute("SELECT rootpage, name FROM sqlite_master"))
+    steps = [step[1:7] for step in connection.execute(f"EXPLAIN {sql}")]
+    program = _Program()
+    for name, cursor, page, *_ in steps:
+        if name == "OpenRead" and page in tables:
+            program.columns[cursor] = _text_columns(connection, tables[page])
+    # Parts of a program may come before those that fill their tables.
+    for step in steps * 2:
+        program.take(_Step(*step))
+    return program.found
+
+
+class _Step(NamedTuple):
+    """An instruction and its operands, as EXPLAIN shows them."""
+
+    name: str
+    one: int
+    two: int
+    three: int
+    four: object
+    five: int
+
+
+class _Program:
+    """Instructions, with the columns of texts that its cursors and registers hold."""
+
+    def __init__(self) -> None:
+        self.columns: dict[int, dict[int, _Column]] = {}
+        self.found: set[_Column] = set()
+        self._held: dict[int, _Column] = {}
+        self._numbers: set[int] = set()
+        self._records: dict[int, dict[int, _Column]] = {}
+
+    def take(self, step: _Step) -> None:
+        """Take the next instruction into account."""
+        name, one, two, three, *_ = step
+        if name == "Column":
+            self._hold(three, self.columns.get(one, {}).get(two))
+        elif name in _CONSTANTS:
+            self._numbers.add(two)
+        elif name in _COPIES:
+            self._hold(two, self._held.get(one))
+        elif name == "MakeRecord":
+            self._records[three] = {at: self._held[one + at] for at in range(two) if one + at in self._held}
+        elif name in _INSERTS:
+            self.columns[one] = self._records.get(two, {})
+        elif name == "SorterData":
+            self.columns[three] = self.columns.get(one, {})
+        else:
+            self._find(step)
+
+    def _hold(self, register: int, column: _Column | None) -> None:
+        self._held.pop(register, None)
+        if column is not None:
+            self._held[register] = column
+
+    def _find(self, step: _Step) -> None:
+        name, one, two, three, function, flags = step
+        registers: tuple[int, ...] = ()
+        if name in _COMPARES and flags & _AFFINITY_MASK == _TEXT and {one, three} & self._numbers:
+            registers = (one, three)
+        elif name in _ADDS:
+            registers = (one, two)
+        elif name == "AggStep" and str(function).startswith(_NUMBERS_ONLY):
+            registers = (two,)
+        self.found |= {self._held[register] for register in registers if register in self._held}
+
+
+def _text_columns(connection: sqlite3.Connection, table: str) -> dict[int, _Column]:
+    rows = connection.execute(f"PRAGMA table_info({table})")
+    return {place: (table, name) for place, name, kind, *_ in rows if kind == "TEXT"}

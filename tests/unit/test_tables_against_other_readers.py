@@ -1,0 +1,484 @@
+"""Drawn tables of many kinds, as DuckDB and pandas read them: right or refused, never wrong in silence.
+
+Each table is written in its kind, and as plain CSV. What only one of our readers knows is compared with what
+the two read of that CSV; what they know too, with what they read of the text itself.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from offload.errors import ConfigError
+from offload.tables import schema_line
+from offload.tables._query import Record, query
+
+duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: the test group has it")
+pandas = pytest.importorskip("pandas", reason="pandas is not installed: the test group has it")
+
+# A cell: its text, and its value.
+Cell = tuple[str, Any]
+WORDS = ("web", "cache", "redis", "São Paulo", "north west", "a b c", "naïve", "x-1", "Ünal", "data")
+PLAIN = ("web", "cache", "redis", "db", "api", "queue", "auth", "mail", "proxy", "cron")
+
+
+class Column(NamedTuple):
+    name: str
+    cells: list[Cell]
+
+
+class Drawn(NamedTuple):
+    """A table: its text, its columns, and how pandas reads it if it can."""
+
+    text: str
+    columns: list[Column]
+    options: dict[str, Any] | None = None
+    is_ragged: bool = False
+    # A first line that is not known to have the names must be said to be one.
+    is_doubtful: bool = False
+
+
+def integers(chance: random.Random) -> Cell:
+    number = chance.randrange(-(10 ** chance.randrange(1, 12)), 10 ** chance.randrange(1, 12))
+    return str(number), number
+
+
+def prices(chance: random.Random) -> Cell:
+    text = f"{chance.randrange(900)}.{chance.choice(('5', '25', '00', '10', '99'))}"
+    return text, float(text)
+
+
+def exponents(chance: random.Random) -> Cell:
+    text = f"{chance.randrange(1, 99)}e{chance.randrange(-3, 7)}"
+    return text, float(text)
+
+
+def thousands(chance: random.Random) -> Cell:
+    number = chance.randrange(10 ** chance.randrange(3, 10))
+    return f"{number:,}", number
+
+
+def dollars(chance: random.Random) -> Cell:
+    number = chance.randrange(10**7) / 100
+    return f"${number:,.2f}", number
+
+
+def percents(chance: random.Random) -> Cell:
+    number = chance.randrange(1000) / 10
+    return f"{number:g}%", number
+
+
+def sizes(chance: random.Random) -> Cell:
+    unit, factor = chance.choice((("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30)))
+    number = chance.randrange(1, 999) / 10
+    return f"{number:g}{unit}", number * factor
+
+
+def durations(chance: random.Random) -> Cell:
+    unit, factor = chance.choice((("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("us", 1e-6)))
+    number = chance.randrange(1, 999)
+    return f"{number}{unit}", number * factor
+
+
+def words(chance: random.Random) -> Cell:
+    return (chance.choice(WORDS),) * 2
+
+
+def plain(chance: random.Random) -> Cell:
+    return (chance.choice(PLAIN),) * 2
+
+
+def phrases(chance: random.Random) -> Cell:
+    return (f"{chance.choice(PLAIN)} {chance.choice(('up', 'down for', 'is'))} {chance.randrange(99)} h",) * 2
+
+
+def optional(chance: random.Random) -> Cell:
+    return plain(chance) if chance.random() < 0.7 else ("", None)
+
+
+def absent(chance: random.Random) -> Cell:
+    return integers(chance) if chance.random() < 0.8 else ("N/A", None)
+
+
+def dates(chance: random.Random) -> Cell:
+    return (f"2026-{chance.randrange(1, 13):02}-{chance.randrange(1, 29):02}",) * 2
+
+
+def times(chance: random.Random) -> Cell:
+    return (f"{chance.randrange(24):02}:{chance.randrange(60):02}:{chance.randrange(60):02}",) * 2
+
+
+def addresses(chance: random.Random) -> Cell:
+    return (f"10.{chance.randrange(256)}.0.{chance.randrange(256)}:{chance.randrange(1, 65536)}",) * 2
+
+
+def versions(chance: random.Random) -> Cell:
+    return (f"3.{chance.randrange(1, 30)}",) * 2
+
+
+def codes(chance: random.Random) -> Cell:
+    number = chance.randrange(100_000)
+    return f"{number:05}", number
+
+
+def notes(chance: random.Random) -> Cell:
+    return (
+        chance.choice(('say "hi"', "a, b", "one\ntwo", "x;y", "plain", 'it is 5" wide, or so', "1|2")),
+    ) * 2
+
+
+SOURCES: dict[str, Callable[[random.Random], Cell]] = {
+    "id": integers,
+    "price": prices,
+    "rate": exponents,
+    "count": thousands,
+    "cost": dollars,
+    "share": percents,
+    "memory": sizes,
+    "took": durations,
+    "city": words,
+    "host": plain,
+    "status": phrases,
+    "label": optional,
+    "left": absent,
+    "day": dates,
+    "at": times,
+    "address": addresses,
+    "version": versions,
+    "zip": codes,
+    "note": notes,
+}
+SIMPLE = ("id", "price", "host", "day", "at", "address")
+FORMS = ("count", "cost", "share", "memory", "took", "rate", "price", "left")
+
+
+def columns(
+    chance: random.Random, names: Sequence[str], first: str = "id", least: int = 3, most: int = 14
+) -> list[Column]:
+    others = [name for name in dict.fromkeys(names) if name != first]
+    chosen = [first, *chance.sample(others, chance.randrange(1, min(4, len(others) + 1)))]
+    count = chance.randrange(least, most)
+    return [Column(name, [SOURCES[name](chance) for _ in range(count)]) for name in chosen]
+
+
+def table(found: Sequence[Column]) -> list[list[str]]:
+    return [
+        [column.name for column in found],
+        *map(list, zip(*([t for t, _ in c.cells] for c in found), strict=True)),
+    ]
+
+
+def separated(rows: Sequence[Sequence[str]], delimiter: str = ",", end: str = "\n", **options: Any) -> str:
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter, lineterminator=end, **options).writerows(rows)
+    return out.getvalue()
+
+
+def delimited(delimiter: str, names: Sequence[str], end: str = "\n", before: str = "", **options: Any) -> Any:
+    def draw(chance: random.Random) -> Drawn:
+        found = columns(chance, names)
+        text = before + separated(table(found), delimiter, end, **options)
+        skipped = before.count("\n")
+        return Drawn(text, found, {"sep": delimiter, "skiprows": skipped})
+
+    return draw
+
+
+def headerless(chance: random.Random) -> Drawn:
+    found = columns(chance, SIMPLE)
+    named = [Column(f"column{number}", column.cells) for number, column in enumerate(found, 1)]
+    return Drawn(separated(table(found)[1:]), named, {"header": None})
+
+
+def spaced(chance: random.Random) -> Drawn:
+    found = columns(chance, SIMPLE)
+    text = "".join(f"{', '.join(row)}\n" for row in table(found))
+    return Drawn(text, found, {"skipinitialspace": True})
+
+
+def all_texts(chance: random.Random) -> Drawn:
+    found = columns(chance, ("city", "host"), first="host")
+    return Drawn(separated(table(found)), found, {}, is_doubtful=True)
+
+
+def quoted_tsv(chance: random.Random) -> Drawn:
+    count = chance.randrange(5, 20)
+    found = [Column("hash", [(f"{chance.randrange(16**7):07x}x",) * 2 for _ in range(count)])]
+    found.append(Column("day", [dates(chance) for _ in range(count)]))
+    subjects = ('"Fix" it', 'Say "no', '"Begin', "Add it", 'Make 5" of it')
+    found.append(Column("subject", [(chance.choice(subjects),) * 2 for _ in range(count)]))
+    return Drawn(
+        "".join("\t".join(row) + "\n" for row in table(found)),
+        found,
+        {"sep": "\t", "quoting": csv.QUOTE_NONE},
+    )
+
+
+def ragged(chance: random.Random) -> Drawn:
+    found = columns(chance, SIMPLE, least=20, most=40)
+    lines = separated(table(found)).splitlines()
+    lines[chance.randrange(5, len(lines))] += ",extra"
+    return Drawn("\n".join(lines) + "\n", found, None, is_ragged=True)
+
+
+def single(chance: random.Random) -> Drawn:
+    found = [Column("total", [integers(chance) for _ in range(chance.randrange(3, 20))])]
+    return Drawn("".join(f"{row[0]}\n" for row in table(found)), found, {})
+
+
+def widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def psql(chance: random.Random) -> Drawn:
+    found = columns(chance, (*SIMPLE, "label", "city", "count"), first=chance.choice(("label", "id")))
+    rows = table(found)
+    wide = widths(rows)
+    lines = [" " + " | ".join(cell.ljust(size) for cell, size in zip(row, wide, strict=True)) for row in rows]
+    lines.insert(1, "+".join("-" * (size + 2) for size in wide))
+    return Drawn("\n".join(lines) + f"\n({len(rows) - 1} rows)\n", found)
+
+
+def boxed(corner: str, bar: str, dash: str, *, is_grid: bool = False, names: Sequence[str] = SIMPLE) -> Any:
+    def draw(chance: random.Random) -> Drawn:
+        found = columns(chance, names)
+        rows = table(found)
+        wide = widths(rows)
+        rule = corner + corner.join(dash * (size + 2) for size in wide) + corner
+        drawn = [
+            bar + bar.join(f" {cell:<{size}} " for cell, size in zip(row, wide, strict=True)) + bar
+            for row in rows
+        ]
+        body = [line for row in drawn[1:] for line in (row, rule)] if is_grid else [*drawn[1:], rule]
+        return Drawn("\n".join([rule, drawn[0], rule, *body]) + "\n", found)
+
+    return draw
+
+
+def markdown(chance: random.Random) -> Drawn:
+    found = columns(chance, (*SIMPLE, "city", "label", *FORMS))
+    head, *rows = table(found)
+    lines = [head, ["---"] * len(head), *rows]
+    return Drawn("".join(f"| {' | '.join(line)} |\n" for line in lines), found)
+
+
+def aligned(names: Sequence[str], *, is_right: bool = False, gap: int = 3, is_upper: bool = True) -> Any:
+    def draw(chance: random.Random) -> Drawn:
+        found = columns(chance, names, first="host", least=4)
+        found = [column._replace(name=column.name.upper()) for column in found] if is_upper else found
+        rows = table(found)
+        wide = widths(rows)
+        side = str.rjust if is_right else str.ljust
+        lines = [
+            (" " * gap).join(side(cell, size) for cell, size in zip(row, wide, strict=True)).rstrip()
+            for row in rows
+        ]
+        return Drawn("\n".join(lines) + "\n", found)
+
+    return draw
+
+
+def printed_by_pandas(chance: random.Random) -> Drawn:
+    found = columns(chance, ("id", "host", "day"), least=4)
+    frame = pandas.DataFrame({column.name: [text for text, _ in column.cells] for column in found})
+    numbers = Column("column1", [(str(at), at) for at in range(len(frame))])
+    return Drawn(frame.to_string() + "\n", [numbers, *found])
+
+
+def with_rule(chance: random.Random) -> Drawn:
+    found = columns(chance, ("host", "version", "city", "at"), first="host")
+    rows = table(found)
+    wide = widths(rows)
+    lines = [" ".join(cell.ljust(size) for cell, size in zip(row, wide, strict=True)) for row in rows]
+    lines.insert(1, " ".join("-" * size for size in wide))
+    return Drawn("\n".join(lines) + "\n", found)
+
+
+def as_json(shape: Callable[[list[dict[str, Any]]], str]) -> Any:
+    def draw(chance: random.Random) -> Drawn:
+        found = columns(chance, ("id", "price", "city", "at", "label", "cost", "note"), least=2)
+        names = [column.name for column in found]
+        values = [[v if c.name in ("id", "price") else t for t, v in c.cells] for c in found]
+        return Drawn(shape([dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]), found)
+
+    return draw
+
+
+def logfmt(chance: random.Random) -> Drawn:
+    found = columns(chance, ("id", "host", "at", "took", "address"))
+    head, *rows = table(found)
+    return Drawn(
+        "".join(" ".join(f"{n}={c}" for n, c in zip(head, row, strict=True)) + "\n" for row in rows), found
+    )
+
+
+def html(chance: random.Random) -> Drawn:
+    found = columns(chance, (*SIMPLE, "city", "cost"))
+    head, *rows = table(found)
+    lines = ["".join(f"<th>{name}</th>" for name in head)]
+    lines += ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
+    return Drawn("<table>\n" + "".join(f"<tr>{line}</tr>\n" for line in lines) + "</table>\n", found)
+
+
+KINDS: dict[str, Callable[[random.Random], Drawn]] = {
+    "CSV": delimited(",", SIMPLE),
+    "CSV of times": delimited(",", ("at", "day", "address")),
+    "CSV with quotes": delimited(",", (*SIMPLE, "note", "city")),
+    "CSV, all quoted": delimited(",", (*SIMPLE, "note"), quoting=csv.QUOTE_ALL),
+    "CSV with CRLF": delimited(",", SIMPLE, end="\r\n"),
+    "CSV with forms of numbers": delimited(",", FORMS),
+    "CSV with empty cells": delimited(",", ("label", "left", "price")),
+    "CSV with codes": delimited(",", ("version", "zip", "host")),
+    "CSV after comments": delimited(",", SIMPLE, before="# made here, now\n# with care\n"),
+    "CSV after blank lines": delimited(",", SIMPLE, before="\n" * 70),
+    "CSV after a mark": delimited(",", SIMPLE, before="\ufeff"),
+    "CSV without names": headerless,
+    "CSV with blanks": spaced,
+    "CSV of words": all_texts,
+    "CSV with a long row": ragged,
+    "semicolons": delimited(";", (*SIMPLE, "city", "note")),
+    "semicolons with a directive": delimited(";", SIMPLE, before="sep=;\n"),
+    "TSV": delimited("\t", (*SIMPLE, "city", *FORMS)),
+    "TSV with quotes as text": quoted_tsv,
+    "bars": delimited("|", (*SIMPLE, "city")),
+    "one column": single,
+    "psql": psql,
+    "mysql": boxed("+", "|", "-", names=(*SIMPLE, "city", "count")),
+    "grid": boxed("+", "|", "-", is_grid=True),
+    "box": boxed("\u253c", "\u2502", "\u2500", names=(*SIMPLE, "city", "cost")),
+    "Markdown": markdown,
+    "aligned": aligned(("status", "label", "city", "took", "at")),
+    "aligned with thousands": aligned(("count", "price", "id"), gap=2),
+    "aligned to the right": aligned(("count", "share", "id"), is_right=True, gap=2),
+    "aligned under words": aligned(("id", "day", "memory"), is_upper=False),
+    "aligned under a rule": with_rule,
+    "printed by pandas": printed_by_pandas,
+    "JSON": as_json(json.dumps),
+    "indented JSON": as_json(lambda rows: json.dumps(rows, indent=2)),
+    "JSON lines": as_json(lambda rows: "".join(f"{json.dumps(row)}\n" for row in rows)),
+    "JSON of pandas": as_json(
+        lambda rows: json.dumps(
+            {"columns": [*rows[0]], "index": [*range(len(rows))], "data": [[*r.values()] for r in rows]}
+        )
+    ),
+    "JSON in an object": as_json(lambda rows: json.dumps({"page": 1, "few": [1], "items": rows})),
+    "pairs": logfmt,
+    "HTML": html,
+}
+NEVER_REFUSED = {
+    name for name in KINDS if not name.startswith(("aligned", "printed", "TSV with", "CSV with blanks"))
+}
+
+
+def ours(text: str) -> tuple[tuple[str, ...], list[tuple[Any, ...]], list[str]]:
+    found = query([Record(object(), len(text), [text])], "select * from t", 10**6)
+    return found.columns, found.rows, found.notes
+
+
+def is_same(value: Any, text: str, expected: Any) -> bool:
+    """Return whether a value is the expected one, or the text that was written."""
+    if expected is None:
+        return value in (None, "", text)
+    if isinstance(expected, int | float) and isinstance(value, int | float):
+        return math.isclose(value, expected, rel_tol=1e-9)
+    return isinstance(value, str) and value.strip() == text.strip()
+
+
+def mistakes(drawn: Drawn) -> list[str]:
+    """Return all that is wrong in silence."""
+    names, rows, said = ours(drawn.text)
+    expected = [column.name for column in drawn.columns]
+    if list(names[: len(expected)]) != expected:
+        return [f"names {names}, not {expected}"]
+    if drawn.is_doubtful and not any("may be a row" in note for note in said):
+        return ["a doubtful line of names is not said"]
+    if drawn.is_ragged:
+        return [] if any("more cells than columns" in note for note in said) else ["a long row is not said"]
+    if len(rows) != len(drawn.columns[0].cells):
+        return [f"{len(rows)} rows, not {len(drawn.columns[0].cells)}"]
+    found = [
+        f"{column.name}: {value!r} for {text!r}"
+        for at, column in enumerate(drawn.columns)
+        for (text, expected), value in zip(column.cells, (row[at] for row in rows), strict=True)
+        if not is_same(value, text, expected)
+    ]
+    found += [
+        f"{column.name} is text, which is not said"
+        for at, column in enumerate(drawn.columns)
+        if all(isinstance(value, int | float) for _, value in column.cells)
+        and any(isinstance(row[at], str) for row in rows)
+        and not any(f"{column.name} is text" in note for note in said)
+    ]
+    spelled = {name.removesuffix("_text"): at for at, name in enumerate(names) if at >= len(expected)}
+    found += [
+        f"{column.name} loses how {text!r} is written"
+        for column in drawn.columns
+        if column.name in spelled
+        for (text, _), row in zip(column.cells, rows, strict=True)
+        if text and row[spelled[column.name]] not in (text, json.loads(text) if text.isdigit() else text)
+    ]
+    return found
+
+
+def draw(kind: str, number: int) -> Drawn:
+    return KINDS[kind](random.Random(f"{kind} {number}"))  # noqa: S311 # tables to read
+
+
+def check(kind: str, numbers: range, folder: Path) -> None:
+    refused, read = 0, 0
+    for number in numbers:
+        drawn = draw(kind, number)
+        agree_with_others(drawn, folder)
+        try:
+            found = mistakes(drawn)
+        except ConfigError as error:
+            refused += "there is no t: " in str(error) and not schema_line(drawn.text)
+            continue
+        read += 1
+        assert not found, f"{kind} {number}: {found[:3]}\n{drawn.text[:600]}\n{ours(drawn.text)}"
+    assert refused + read == len(numbers)
+    assert refused <= (0 if kind in NEVER_REFUSED else len(numbers) // 4), f"{kind}: {refused} refused"
+
+
+def agree_with_others(drawn: Drawn, folder: Path) -> None:
+    """Assert that DuckDB and pandas read the expected values, of the text itself if it is CSV."""
+    if drawn.is_ragged:
+        return
+    options = {"sep": ",", **(drawn.options or {})}
+    text = drawn.text if drawn.options is not None else separated(table(drawn.columns))
+    frame = pandas.read_csv(
+        io.StringIO(text.removeprefix("\ufeff")), dtype=str, keep_default_na=False, **options
+    )
+    assert [*map(list, frame.itertuples(index=False))] == [
+        [text.strip() if options.get("skipinitialspace") else text for text in row]
+        for row in table(drawn.columns)[1:]
+    ]
+    path = folder / "table.csv"
+    path.write_text(separated(table(drawn.columns)), "utf-8", newline="")
+    relation = duckdb.read_csv(str(path), header=True, sep=",", quotechar='"')
+    for (text, expected), value in (
+        pair
+        for column, values in zip(drawn.columns, zip(*relation.fetchall(), strict=True), strict=True)
+        for pair in zip(column.cells, values, strict=True)
+    ):
+        if isinstance(value, int | float) and isinstance(expected, int | float):
+            assert math.isclose(value, expected, rel_tol=1e-9), (text, value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_drawn_table_is_read_as_by_others_or_refused(kind: str, tmp_path: Path) -> None:
+    check(kind, range(17), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_drawn_tables_are_read_as_by_others_or_refused(kind: str, tmp_path: Path) -> None:
+    check(kind, range(17, 150), tmp_path)

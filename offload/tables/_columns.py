@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
-
-from offload.record import escape_surrogates
 
 _INTEGERS = re.compile(r"(?:(?:-?[1-9][0-9]{0,18}|0)?\n)*+")
 _NUMBERS = re.compile(r"(?:(?:-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,17})?)?\n)*+")
@@ -109,9 +107,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return str(value) if type(value) is int and abs(value) > _LARGEST else value
-
-
-def encodable(rows: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
-    """Yield rows whose texts have no lone surrogates, which SQLite does not take."""
-    for row in rows:
-        yield [escape_surrogates(cell) if isinstance(cell, str) else cell for cell in row]

@@ -1,4 +1,4 @@
-"""Tables of records in a process that runs SQL: loaded when a query names them, and kept for later queries."""
+"""Tables of records in a process that runs SQL: loaded when a query names them, and kept for later ones."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ class Database:
             if not isinstance(error, Refusal):
                 raise
             raise ConfigError(
-                f"{_said(error)}: the rows may take at most {_MAX_BYTES // 1024**2} MiB; name only the columns "
-                "that you need, not *, or use context_grep"
+                f"{_said(error)}: the rows may take at most {_MAX_BYTES // 1024**2} MiB; name only the "
+                "columns that you need, not *, or use context_grep"
             ) from None
         self.tables[name] = table
 

@@ -1,7 +1,7 @@
-"""Processes that run SQL: started at the first query, kept for the next ones, ended when they are not needed.
+"""Processes that run SQL: started at the first query, kept for the next ones, ended when they are idle.
 
-SQLite cannot be stopped while it prepares a statement, and a process can. Content reaches it through a pipe, so
-none of it is on disk. It ends with this process, whatever ends that.
+SQLite cannot be stopped while it prepares a statement, and a process can. Content reaches it through a pipe,
+so none of it is on disk. It ends with this process, whatever ends that.
 """
 
 from __future__ import annotations
@@ -70,9 +70,8 @@ class Worker(Generic[T]):
         # Its first answer comes without a request.
         self._pending = 1
         self._is_broken = False
-        code = find_spec(_WORKER).loader.get_code(_WORKER)  # type: ignore[union-attr] # a module of ours
-        self._send(marshal.dumps(code))
         self.version: tuple[int, ...] | None = None
+        self._send(marshal.dumps(_code()))
 
     @property
     def pid(self) -> int:
@@ -189,13 +188,17 @@ class Worker(Generic[T]):
         return b"".join(parts)
 
     def _death(self) -> Exception:
-        self._process.kill()
-        code = self._process.wait()
+        self.close()
+        code = self._process.returncode
         if self._is_late or code == -getattr(signal, "SIGXCPU", 0):
             return LateError()
         if self.version is None:
             return ConfigError(f"{sys.executable} ended with {code} and runs no queries; {_INSTEAD}")
         return ConfigError(f"the process of the query ended with {code}; the next query starts another one")
+
+
+def _code() -> Any:
+    return find_spec(_WORKER).loader.get_code(_WORKER)  # type: ignore[union-attr] # a module of ours
 
 
 def _started() -> subprocess.Popen[bytes]:
@@ -206,7 +209,7 @@ def _started() -> subprocess.Popen[bytes]:
             f"a query needs a process of its own, and {sys.executable!r} is no Python interpreter; {_INSTEAD}"
         )
     try:
-        return subprocess.Popen(
+        return subprocess.Popen(  # noqa: S603 # this interpreter, and code of ours
             [sys.executable, "-I", "-S", "-c", _START, str(HEAP_BYTES)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

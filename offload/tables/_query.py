@@ -82,7 +82,7 @@ def query(records: Sequence[Record], sql: str, max_chars: int) -> Result:
         max_chars: characters of the first rows that are returned; the others are counted.
 
     Raises:
-        ConfigError: a wrong statement, with its fix; or too much time or memory; or no process can be started.
+        ConfigError: a wrong statement, with its fix; too much time or memory; no process can be started.
     """
     key = records[0].key if len(records) == 1 else tuple(record.key for record in records)
     with pool.lease(key) as worker:
@@ -189,7 +189,7 @@ class _Query:
         _evict(self._worker, self.database)
 
     def _load_columns(self, read: set[tuple[str, str]]) -> None:
-        """Load the columns of a large record that a statement reads, and all of them if these were too few."""
+        """Load the columns of a large record that a statement reads; all of them if these were too few."""
         for name, table in [*self.database.tables.items()]:
             _, number = _parts_of(name)
             if table.loaded is None or len(table.loaded) < len(table.declared):
@@ -205,7 +205,9 @@ class _Query:
         self._supply_named()
         if refusal.kind == "select":
             return f"sql must be one SELECT; {_example(self.database.tables)}"
-        return _Wrong(self.sql, self._worker.version or (), self.database.tables, self.reasons, *refusal.details).taught()
+        return _Wrong(
+            self.sql, self._worker.version or (), self.database.tables, self.reasons, *refusal.details
+        ).taught()
 
     def _supply_named(self) -> None:
         """Load the tables that a wrong statement may mean, for its error names their columns."""
@@ -331,9 +333,7 @@ def _example(tables: dict[str, Table]) -> str:
     return f"for example: SELECT {column}, COUNT(*) FROM {name} GROUP BY 1 ORDER BY 2 DESC LIMIT 10"  # noqa: S608 # shown, not run
 
 
-def _number_notes(
-    database: Database, tables: dict[str, Table], read: set[tuple[str, str]]
-) -> Iterator[str]:
+def _number_notes(database: Database, tables: dict[str, Table], read: set[tuple[str, str]]) -> Iterator[str]:
     """Yield a note on each column of a query that is text only because some of its values are no numbers."""
     for name, table in tables.items():
         for column, kind in table.columns.items():

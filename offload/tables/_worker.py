@@ -1,8 +1,8 @@
 """The program of the process that runs SQL: it has tables of its own, in memory, and no files.
 
-It is started by `_process` and imports the standard library alone. A request is a marshalled list of a method's
-name and its arguments, an answer is JSON; both follow their length. The operating system limits its memory, its
-time and its files, and SQLite's own limit of memory holds on every system.
+It is started by `_process` and imports the standard library alone. A request is a marshalled list of a
+method's name and its arguments, an answer is JSON; both follow their length. The operating system limits its
+memory, its time and its files, and SQLite's own limit of memory holds on every system.
 """
 
 from __future__ import annotations
@@ -46,27 +46,33 @@ _LIMITS = {
 }
 # They compute a value from their arguments, and reach nothing else.
 FUNCTIONS = frozenset(
-    """
-    -> ->> abs acos acosh asin asinh atan atan2 atanh avg ceil ceiling char coalesce concat concat_ws cos cosh
-    count cume_dist current_date current_time current_timestamp date datetime degrees dense_rank exp first_value
-    floor format glob group_concat hex if ifnull iif instr json json_array json_array_insert json_array_length
-    json_error_position json_extract json_group_array json_group_object json_insert json_object json_patch
-    json_pretty json_quote json_remove json_replace json_set json_type json_valid jsonb jsonb_array
-    jsonb_array_insert jsonb_extract jsonb_group_array jsonb_group_object jsonb_insert jsonb_object jsonb_patch
-    jsonb_remove jsonb_replace jsonb_set julianday lag last_value lead length like likelihood likely ln log log10
-    log2 lower ltrim max median min mod nth_value ntile nullif octet_length percent_rank percentile
-    percentile_cont percentile_disc pi pow power printf quote radians random randomblob rank replace round
-    row_number rtrim sign sin sinh soundex sqlite_version sqrt strftime string_agg substr substring subtype sum
-    tan tanh time timediff total trim trunc typeof unhex unicode unistr unistr_quote unixepoch unlikely upper
-    zeroblob
-    """.split()
+    (
+        *("->", "->>", "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "avg", "ceil"),
+        *("ceiling", "char", "coalesce", "concat", "concat_ws", "cos", "cosh", "count", "cume_dist"),
+        *("current_date", "current_time", "current_timestamp", "date", "datetime", "degrees"),
+        *("dense_rank", "exp", "first_value", "floor", "format", "glob", "group_concat", "hex", "if"),
+        *("ifnull", "iif", "instr", "json", "json_array", "json_array_insert", "json_array_length"),
+        *("json_error_position", "json_extract", "json_group_array", "json_group_object", "json_insert"),
+        *("json_object", "json_patch", "json_pretty", "json_quote", "json_remove", "json_replace"),
+        *("json_set", "json_type", "json_valid", "jsonb", "jsonb_array", "jsonb_array_insert"),
+        *("jsonb_extract", "jsonb_group_array", "jsonb_group_object", "jsonb_insert", "jsonb_object"),
+        *("jsonb_patch", "jsonb_remove", "jsonb_replace", "jsonb_set", "julianday", "lag", "last_value"),
+        *("lead", "length", "like", "likelihood", "likely", "ln", "log", "log10", "log2", "lower"),
+        *("ltrim", "max", "median", "min", "mod", "nth_value", "ntile", "nullif", "octet_length"),
+        *("percent_rank", "percentile", "percentile_cont", "percentile_disc", "pi", "pow", "power"),
+        *("printf", "quote", "radians", "random", "randomblob", "rank", "replace", "round"),
+        *("row_number", "rtrim", "sign", "sin", "sinh", "soundex", "sqlite_version", "sqrt", "strftime"),
+        *("string_agg", "substr", "substring", "subtype", "sum", "tan", "tanh", "time", "timediff"),
+        *("total", "trim", "trunc", "typeof", "unhex", "unicode", "unistr", "unistr_quote", "unixepoch"),
+        *("unlikely", "upper", "zeroblob"),
+    )
 )
 _JSON_TABLES = frozenset({"json_each", "json_tree", "jsonb_each", "jsonb_tree"})
 _OWN_TABLES = ("sqlite_", "pragma_", "dbstat", "bytecode", "tables_used")
 _ONLY_SELECT = "only SELECT is allowed: items are read-only"
 
 
-class Failed(Exception):
+class FailedError(Exception):
     """A request that cannot be answered; the arguments are the members of its answer."""
 
 
@@ -203,18 +209,18 @@ class _Base:
     def _rows(self, sql: str, max_chars: int, guard: _Guard) -> Answer:
         cursor = self.connection.execute(sql)
         if cursor.description is None:
-            raise Failed("select")
+            raise FailedError("select")
         columns = [column[0] for column in cursor.description]
         rows, total, is_more = _fetched(cursor, max_chars, guard)
         cursor.close()
         return {"columns": columns, "rows": rows, "total": total, "is_more": is_more}
 
-    def _failure(self, sql: str, message: str, guard: _Guard) -> Failed:
+    def _failure(self, sql: str, message: str, guard: _Guard) -> FailedError:
         if guard.is_late:
-            return Failed("late")
+            return FailedError("late")
         if guard.reason:
-            return Failed("refused", guard.reason)
-        return Failed("sqlite", message, self._place_of(sql, message))
+            return FailedError("refused", guard.reason)
+        return FailedError("sqlite", message, self._place_of(sql, message))
 
     def _place_of(self, sql: str, message: str) -> int:
         """Return the offset of the token that SQLite names in an error: the first one at which it stops."""
@@ -314,7 +320,7 @@ class _Worker:
     def open(self, base: int, most_bytes: int) -> None:
         self._bases[base] = _Base(most_bytes)
 
-    def create(self, base: int, name: str, columns: Sequence[tuple[str, str, bool]], has_rows: bool) -> None:  # noqa: FBT001 # a member of a request
+    def create(self, base: int, name: str, columns: Sequence[tuple[str, str, bool]], has_rows: bool) -> None:
         self._bases[base].create(name, columns, has_rows=has_rows)
 
     def insert(self, base: int, name: str, rows: Sequence[Sequence[Any]], first: int) -> None:
@@ -352,7 +358,7 @@ def _answered(worker: _Worker, request: Sequence[Any]) -> Answer:
     _limit_cpu()
     try:
         return getattr(worker, request[0])(*request[1:]) or {}
-    except Failed as failed:
+    except FailedError as failed:
         return {"failed": failed.args}
     except MemoryError:
         return {"failed": ["memory"]}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 from answers import MAX_ANSWER, tools_for
@@ -76,7 +74,7 @@ A = "hex(zeroblob(20000))"
 
 def nested(depth: int) -> str:
     """Return a statement of a few characters that SQLite takes long to prepare."""
-    tables = ", ".join(f"c{n}(x) as (select 1 from c{n - 1} a, c{n - 1} b)" for n in range(1, depth + 1))
+    tables = ", ".join(f"c{n}(x) as (select 1 from c{n - 1} a, c{n - 1} b)" for n in range(1, depth + 1))  # noqa: S608 # see below
     return f"with c0(x) as (select 1), {tables} select count(*) from c{depth}"  # noqa: S608 # the subject
 
 
@@ -90,8 +88,8 @@ BOMBS = {
     "select hex(zeroblob(200000))": "a value would exceed 256 KiB",
     "select printf('%1000000000s', 'x')": "a value would exceed 256 KiB",
     "select format('%*d', 1000000000, 1)": "a value would exceed 256 KiB",
-    f"select count(*) from t a, t b, t c where replace({A}, a.id, b.id) like '{'%0' * 400}%b'": "stopped after",
-    "select count(*) from (select distinct hex(randomblob(99000)) from t a, t b)": "stopped: it needs too much",
+    f"select 1 from t a, t b, t c where replace({A}, a.id, b.id) like '{'%0' * 400}%b'": "stopped after",  # noqa: S608
+    "select count(*) from (select distinct hex(randomblob(99000)) from t a, t b)": "stopped",
     nested(18): "stopped",
     nested(24): "stopped",
     "select fts3_tokenizer('simple')": "fts3_tokenizer is not allowed",

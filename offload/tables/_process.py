@@ -1,7 +1,7 @@
 """Processes that run SQL: started at the first query, kept for the next ones, ended when they are idle.
 
 SQLite cannot be stopped while it prepares a statement, and a process can. Content reaches it through a pipe,
-so none of it is on disk. It ends with this process, whatever ends that.
+so none of it is on disk. It ends with this process.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Worker(Generic[T]):
         return self._receive()
 
     def settle(self) -> None:
-        """Wait for all answers, whatever they are."""
+        """Wait for all answers, also if they are failures."""
         try:
             self._receive()
         except Refusal:
@@ -198,7 +198,7 @@ class Worker(Generic[T]):
 
 
 def _code() -> Any:
-    return find_spec(_WORKER).loader.get_code(_WORKER)  # type: ignore[union-attr] # a module of ours
+    return find_spec(_WORKER).loader.get_code(_WORKER)  # type: ignore[union-attr] # it is there
 
 
 def _started() -> subprocess.Popen[bytes]:
@@ -209,7 +209,7 @@ def _started() -> subprocess.Popen[bytes]:
             f"a query needs a process of its own, and {sys.executable!r} is no Python interpreter; {_INSTEAD}"
         )
     try:
-        return subprocess.Popen(  # noqa: S603 # this interpreter, and code of ours
+        return subprocess.Popen(  # noqa: S603 # this interpreter alone
             [sys.executable, "-I", "-S", "-c", _START, str(HEAP_BYTES)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -25,7 +25,7 @@ Answer = dict[str, Any]
 
 _IDLE_SECONDS = 60.0
 _PAGE_BYTES = 4096
-# What the interpreter may need beside SQLite.
+# What the interpreter needs besides SQLite.
 _OWN_BYTES = 128 * 1024 * 1024
 _CPU_SECONDS = 15
 _STEPS = 1000
@@ -383,7 +383,7 @@ def _limit(heap_bytes: int) -> None:
 
 
 def _limit_cpu() -> None:
-    """Let the system end the process if a request takes too long, whatever its parent does."""
+    """Let the system end the process if a request takes too long."""
     try:
         import resource  # noqa: PLC0415 # absent on Windows
     except ImportError:
@@ -394,7 +394,7 @@ def _limit_cpu() -> None:
 
 
 def _read(requests: SimpleQueue[Any]) -> None:
-    """Read requests until the parent closes its end, or dies: then end the process, whatever it does."""
+    """Read requests until the parent closes its end, or dies."""
     source = sys.stdin.buffer
     while size := source.read(4):
         requests.put(marshal.loads(source.read(int.from_bytes(size, "big"))))  # noqa: S302 # from the parent

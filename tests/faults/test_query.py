@@ -90,7 +90,7 @@ BOMBS = {
     "select format('%*d', 1000000000, 1)": "a value would exceed 256 KiB",
     f"select 1 from t a, t b, t c where replace({A}, a.id, b.id) like '{'%0' * 400}%b'": "stopped after",  # noqa: S608
     "select count(*) from (select distinct hex(randomblob(99000)) from t a, t b)": "stopped",
-    nested(18): "stopped",
+    nested(20): "stopped",
     nested(24): "stopped",
     "select fts3_tokenizer('simple')": "fts3_tokenizer is not allowed",
     "select fts3_tokenizer('simple', x'4141414141414141')": "fts3_tokenizer is not allowed",

@@ -2,10 +2,11 @@
 
 The estimate weighs byte classes of the UTF-8 text: lower-case letters, capitals, digits, punctuation,
 newlines, non-ASCII bytes, NULs and other control characters. The weights were fitted on 18 kinds of agent
-text against the mean of the o200k, claude-2 and deepseek vocabularies: the estimate is off by -23 % to +33 %,
-characters / 4 by -63 % to +56 %. Blanks weigh nothing, since a token includes the blank before its word; a
-mostly blank text gets the least count of its words and runs of blanks. For an exact count, give
-`token_counter=`.
+text against the mean of the o200k, claude-2 and deepseek vocabularies. Against o200k alone, code, logs,
+JSON, tables, prose, Chinese, Japanese and Korean come out at 0.67 to 1.15 times the count; Thai, Arabic,
+Hindi, Russian and rows of numbers at 1.6 to 2.3 times; emoji at 0.6, rules of one repeated character at 3
+to 7 times. Blanks weigh nothing, since a token includes the blank before its word; a mostly blank text
+gets the least count of its words and runs of blanks. For an exact count, give `token_counter=`.
 """
 
 from __future__ import annotations

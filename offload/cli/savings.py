@@ -346,7 +346,7 @@ def _sentences(report: _Report, policy: str) -> Iterator[str]:
         yield f"{number} recorded no usage: replayed without pauses and cache misses."
     if report.unpriced:
         number = count(report.unpriced, "conversation")
-        yield f"{number} named no model of known price: {DEFAULT_MODEL} is assumed; see --model and --prices."
+        yield f"{number} named no model: {DEFAULT_MODEL} is assumed; see --model and --prices."
     for name, card in report.cards.items():
         read, written = (Dollars(card.input * price) for price in (card.cache.read, card.cache.write))
         yield (

@@ -22,9 +22,12 @@ DEFAULT_WINDOW = 128_000
 _WINDOWS: Mapping[str, int] = {
     r"claude-v2:1": 200_000,
     r"claude-(?:v?[12](?:\.[03])?|instant)": 100_000,
+    r"claude-(?:opus|sonnet)-4-[6-9]|claude-haiku-5-5": 1_000_000,
+    r"claude-(?:opus|sonnet|fable|mythos)-5(?:-\d)?": 1_000_000,
     r"claude": 200_000,
     r"gpt-5(?:\.\d+)?-chat|gpt-5-pro": 128_000,
-    # 128,000 of the documented 400,000 are for the answer.
+    # 128,000 of the documented 1,050,000 or 400,000 are for the answer.
+    r"gpt-(?:5\.[456]|6(?:\.\d+)?)(?!-(?:mini|nano|cyber|image))": 922_000,
     r"gpt-5(?:\.\d+)?": 272_000,
     r"gpt-4\.5": 128_000,
     r"gpt-4\.1": 1_047_576,
@@ -42,6 +45,7 @@ _WINDOWS: Mapping[str, int] = {
     r"gemini-(?:1\.5|[2-9](?:\.\d+)?)|gemini-(?:pro|flash|flash-lite)-latest": 1_048_576,
     r"gemini-(?:1\.0-)?pro-vision": 12_288,
     r"gemini-(?:1\.0-)?pro": 30_720,
+    r"deepseek[.-](?:flash|v4-(?:flash|pro))": 1_000_000,
     r"deepseek[.-](?:chat|reasoner|r1|v[3-9](?:\.\d+)?)": 128_000,
 }
 _KNOWN = [(re.compile(rf"(?<![a-z0-9])(?:{name})(?![a-z0-9.])"), n) for name, n in _WINDOWS.items()]

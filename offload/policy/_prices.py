@@ -55,6 +55,7 @@ _PAGES: tuple[tuple[str, date, Mapping[str, tuple[float, object]]], ...] = (
         "https://platform.claude.com/docs/en/about-claude/pricing",
         date(2026, 10, 24),
         {
+            **dict.fromkeys(["claude-fable-5-2", "claude-mythos-5-2"], (8, "anthropic-fable-5.1")),
             "claude-fable-5-1": (10, "anthropic-fable-5.1"),
             "claude-fable-5": (10, "anthropic"),
             "claude-opus-5-5": (4, "anthropic-5.5"),
@@ -85,10 +86,12 @@ _PAGES: tuple[tuple[str, date, Mapping[str, tuple[float, object]]], ...] = (
             "gpt-5.5": (5, "openai-gpt-5"),
             "gpt-5.4": (2.5, "openai-gpt-5"),
             "gpt-5.4-mini": (0.75, "openai-gpt-5"),
+            "gpt-5.4-nano": (0.2, "openai-gpt-5"),
             **dict.fromkeys(["gpt-5.3-codex", "gpt-5.2-codex", "gpt-5.2"], (1.75, "openai-gpt-5")),
             **dict.fromkeys(["gpt-5.1-codex-max", "gpt-5.1-codex", "gpt-5.1"], (1.25, "openai-gpt-5")),
             **dict.fromkeys(["gpt-5-codex", "gpt-5"], (1.25, "openai-gpt-5")),
             "gpt-5-mini": (0.25, "openai-gpt-5"),
+            "o3": (2, "openai-gpt-4.1"),
             "gpt-4.1": (2, "openai-gpt-4.1"),
             "gpt-4.1-mini": (0.4, "openai-gpt-4.1"),
             "gpt-4o": (2.5, "openai-gpt-4o"),
@@ -135,8 +138,17 @@ class Prices:
             )
 
     def of(self, model: str | None) -> tuple[str, PriceCard]:
-        """Return name and card for a transcript of a model."""
-        name = self.named(self._model or model or "") or DEFAULT_MODEL
+        """Return name and card for a transcript of a model; without one, those of `DEFAULT_MODEL`.
+
+        Raises `ConfigError` for a model whose price is not known: it has no card of another model.
+        """
+        model = self._model or model or DEFAULT_MODEL
+        name = self.named(model)
+        if name is None:
+            raise ConfigError(
+                f"the price of {model!r} is not known: give it with --prices FILE, or name a model whose "
+                "prices are used with --model NAME"
+            )
         return name, self._cards[name]
 
     def knows(self, model: str | None) -> bool:

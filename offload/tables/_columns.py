@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from offload.record import escape_surrogates
 from offload.tables._numbers import NULLS, Scale, number_of, scale_of
 
 _INTEGERS = re.compile(r"(?:(?:-?[1-9][0-9]{0,18}|0)?\n)*+")
@@ -332,9 +331,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return str(value) if type(value) is int and abs(value) > _LARGEST else value
-
-
-def encodable(rows: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
-    """Yield rows whose texts have no lone surrogates, which SQLite does not take."""
-    for row in rows:
-        yield [escape_surrogates(cell) if isinstance(cell, str) else cell for cell in row]

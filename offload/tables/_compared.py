@@ -1,12 +1,9 @@
-"""Columns of texts that a statement compares with numbers, as the program says that SQLite makes of it.
-
-It imports the standard library alone.
-"""
+"""Columns of texts that a statement compares with numbers, as the program says that SQLite makes of it."""
 
 from __future__ import annotations
 
-import sqlite3
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 # A table and a column of it.
 _Column = tuple[str, str]
@@ -20,14 +17,18 @@ _NUMBERS_ONLY = ("sum(", "total(", "avg(")
 _AFFINITY_MASK, _TEXT = 0x47, 0x42
 
 
-def misread_columns(connection: sqlite3.Connection, sql: str) -> set[tuple[str, str]]:
+# Returns the rows of a statement.
+Ask = Callable[[str], Sequence[Sequence[Any]]]
+
+
+def misread_columns(ask: Ask, sql: str) -> set[tuple[str, str]]:
     """Return the columns of type TEXT, each with its table, that a statement compares or adds as numbers."""
-    tables = dict(connection.execute("SELECT rootpage, name FROM sqlite_master"))
-    steps = [step[1:7] for step in connection.execute(f"EXPLAIN {sql}")]
+    tables = dict(map(tuple, ask("SELECT rootpage, name FROM sqlite_master")))
+    steps = [step[1:7] for step in ask(f"EXPLAIN {sql}")]
     program = _Program()
     for name, cursor, page, *_ in steps:
         if name == "OpenRead" and page in tables:
-            program.columns[cursor] = _text_columns(connection, tables[page])
+            program.columns[cursor] = _text_columns(ask, tables[page])
     # Parts of a program may come before those that fill their tables.
     for step in steps * 2:
         program.take(_Step(*step))
@@ -90,6 +91,7 @@ class _Program:
         self.found |= {self._held[register] for register in registers if register in self._held}
 
 
-def _text_columns(connection: sqlite3.Connection, table: str) -> dict[int, _Column]:
-    rows = connection.execute(f"PRAGMA table_info({table})")
+def _text_columns(ask: Ask, table: str) -> dict[int, _Column]:
+    # It numbers the columns that are stored, as the program does.
+    rows = ask(f"PRAGMA table_info({table})")
     return {place: (table, name) for place, name, kind, *_ in rows if kind == "TEXT"}

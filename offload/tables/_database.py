@@ -1,39 +1,40 @@
-"""Tables of records in SQLite, in memory: loaded when a query names them, and kept for later queries."""
+"""Tables of records in a process that runs SQL: loaded when a query names them, and kept for later ones."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from offload.errors import ConfigError
-from offload.locks import Lock
-from offload.tables._columns import encodable
 from offload.tables._form import MAX_CELL_CHARS, Form, NoTableError, Remarks, lines_of
 from offload.tables._forms import HEAD_CHARS, PART_CHARS, form_of
-from offload.tables._survey import ChangedError, Field, Survey, batches, quoted, survey_of
+from offload.tables._process import Refusal, Worker
+from offload.tables._survey import ChangedError, Field, Survey, batches, survey_of
 
 _MAX_BYTES = 128 * 1024 * 1024
-_PAGE_BYTES = 4096
+# Older versions have no columns that are computed, which guard those that are not loaded.
+_PARTS_VERSION = (3, 31)
 
 
 @dataclass
 class Table:
-    """A loaded table.
+    """A table.
 
     Attributes:
         columns: names of its columns with their types.
-        declared: names of the loaded columns with their types in SQLite.
+        declared: names of its columns with their types in SQLite.
+        loaded: names of the columns that have their values; None before any row is loaded.
         remarks: what it does not show of the text, as lines.
         notes: for a column, what an answer from it says.
     """
 
     columns: dict[str, str]
     declared: dict[str, str]
-    rows: int
-    remarks: list[str]
+    loaded: frozenset[str] | None
+    rows: int = 0
+    remarks: list[str] = field(default_factory=list)
     form: Form | None = None
     notes: dict[str, str] = field(default_factory=dict)
 
@@ -41,83 +42,85 @@ class Table:
 class Database:
     """The tables of one record, `t` and `lines`, or of several: `t1`, `lines1`, `t2` and so on.
 
-    Only the holder of `lock` may use the open `connection`.
+    Only the holder of its worker may use it.
     """
 
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-        self.connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-        self.connection.execute("PRAGMA temp_store = MEMORY")
-        # Their first use declares them, which the authorizer of a query would refuse.
-        self.connection.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')")
-        self.connection.execute(f"PRAGMA max_page_count = {_MAX_BYTES // _PAGE_BYTES}")
+    def __init__(self, worker: Worker[Database]) -> None:
+        self.worker = worker
         self.tables: dict[str, Table] = {}
+        self.bytes = 0
+        self._number = worker.new_base()
+        worker.ask("open", self._number, _MAX_BYTES)
 
-    def __del__(self) -> None:
-        # Python 3.13 and later warn of a connection that nobody closed.
-        self.connection.close()
+    def drop(self) -> None:
+        self.worker.ask("drop", self._number)
 
-    @property
-    def bytes(self) -> int:
-        """The memory that the tables take."""
-        return int(self.connection.execute("PRAGMA page_count").fetchone()[0]) * _PAGE_BYTES
+    def query(self, sql: str, max_chars: int, seconds: float) -> dict[str, Any]:
+        """Return the rows of a statement from outside. Raises `Refusal`, `LateError`."""
+        return self.worker.ask("query", self._number, sql, max_chars, seconds)
 
-    def fill(self, name: str, columns: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> int:
-        """Create a table and insert its rows; return their number. Raises `ConfigError` if memory is full."""
-        self.connection.execute("BEGIN")
-        try:
-            count = self._inserted(name, columns, rows)
-        except BaseException as error:
-            # If the memory is full, SQLite has already rolled back.
-            if self.connection.in_transaction:
-                self.connection.execute("ROLLBACK")
-            if not isinstance(error, sqlite3.Error):
-                raise
-            raise ConfigError(
-                f"{error}: the rows may take at most {_MAX_BYTES // 1024**2} MiB; name only the columns that "
-                "you need, not *, or use context_grep"
-            ) from None
-        self.connection.execute("COMMIT")
-        return count
+    def ask(self, sql: str) -> list[list[Any]]:
+        """Return the rows of a statement of the library."""
+        rows: list[list[Any]] = self.worker.ask("ask", self._number, sql)["rows"]
+        return rows
 
-    def _inserted(self, name: str, columns: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> int:
-        declared = ", ".join(f"{quoted(column, always=True)} {kind}" for column, kind in columns.items())
-        self.connection.execute(f"CREATE TABLE {name} ({declared})")
-        insert = f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 # its names are quoted
-        count = 0
-        for batch in batches(rows):
-            try:
-                self.connection.executemany(insert, batch)
-            except UnicodeEncodeError:
-                self.connection.execute(f"DELETE FROM {name} WHERE rowid > {count}")  # noqa: S608 # a number
-                self.connection.executemany(insert, encodable(batch))
-            count += len(batch)
-        return count
+    def fill(self, name: str, table: Table, rows: Iterable[Sequence[Any]]) -> None:
+        """Create a table and insert its rows. Raises `ConfigError` if memory is full."""
+
+        def insert() -> None:
+            for batch in batches(rows):
+                self.worker.post("insert", self._number, name, batch, table.rows + 1)
+                table.rows += len(batch)
+
+        self._create(name, table, insert)
 
     def copy(self, name: str, other: Database, table: str) -> None:
-        self.tables[name] = copied = other.tables[table]
-        self.fill(name, copied.declared, other.connection.execute(f"SELECT * FROM {table}"))  # noqa: S608
+        """Create a table with the rows of another database of the same worker."""
+        copied = other.tables[table]
+        self._create(name, copied, lambda: self.worker.post("copy", self._number, name, other._number, table))
+
+    def _create(self, name: str, table: Table, insert: Callable[[], None]) -> None:
+        columns = [
+            (column, kind, table.loaded is None or column in table.loaded)
+            for column, kind in table.declared.items()
+        ]
+        try:
+            self.worker.post("create", self._number, name, columns, table.loaded is not None)
+            insert()
+            self.bytes = self.worker.ask("commit", self._number)["bytes"]
+        except BaseException as error:
+            if self.worker.is_alive:
+                self.worker.settle()
+                self.worker.ask("undo", self._number, name)
+            if not isinstance(error, Refusal):
+                raise
+            raise ConfigError(
+                f"{_said(error)}: the rows may take at most {_MAX_BYTES // 1024**2} MiB; name only the "
+                "columns that you need, not *, or use context_grep"
+            ) from None
+        self.tables[name] = table
 
     def load_lines(self, name: str, chunks: Iterable[str]) -> None:
         remarks = Remarks()
         lines = enumerate((line.removesuffix("\r") for line in lines_of(chunks, remarks)), 1)
         declared = {"n": "INTEGER PRIMARY KEY", "text": "TEXT"}
-        count = self.fill(name, declared, lines)
-        self.tables[name] = Table({"n": "integer", "text": "text"}, declared, count, remarks.texts())
+        table = Table({"n": "integer", "text": "text"}, declared, frozenset(declared))
+        self.fill(name, table, lines)
+        table.remarks = remarks.texts()
+
+    def declare_table(self, name: str, chunks: Iterable[str]) -> None:
+        """Create the table in a text without its rows. Raises `NoTableError`."""
+        self.fill(name, _table_of(_survey_in(chunks), None), ())
 
     def load_table(self, name: str, chunks: Iterable[str], wanted: set[str] | None = None) -> None:
         """Load the table in a text, or its `wanted` columns, in lower case. Raises `NoTableError`."""
-        form = _form_in(chunks)
-        survey = Survey(form)
-        for batch in islice(batches(form.rows(chunks, Remarks())), 1):
-            survey.add(batch)
-        if not survey.types:
-            raise NoTableError(f"its {form.name} has no columns")
+        survey = _survey_in(chunks)
+        if (self.worker.version or ()) < _PARTS_VERSION:
+            wanted = None
         try:
-            self.tables[name] = self._load(name, survey, chunks, wanted, counted=Survey(form))
+            self._load(name, survey, chunks, wanted, counted=Survey(survey.form))
         except ChangedError:
-            self.tables[name] = self._load(name, survey_of(form, chunks), chunks, wanted)
+            self._load(name, survey_of(survey.form, chunks), chunks, wanted)
 
     def _load(
         self,
@@ -126,14 +129,36 @@ class Database:
         chunks: Iterable[str],
         wanted: set[str] | None,
         counted: Survey | None = None,
-    ) -> Table:
+    ) -> None:
         remarks = Remarks()
         fields = survey.fields
         loaded = [field for field in fields if wanted is None or field.name.lower() in wanted] or fields[:1]
-        declared = {field.name: field.affinity for field in loaded}
-        count = self.fill(name, declared, _rows(survey, counted, chunks, loaded, remarks))
-        columns = {field.name: field.shown for field in fields}
-        return Table(columns, declared, count, remarks.texts(), survey.form, (counted or survey).notes)
+        table = _table_of(survey, frozenset(field.name for field in loaded))
+        self.fill(name, table, _rows(survey, counted, chunks, loaded, remarks))
+        table.remarks = remarks.texts()
+        table.notes = (counted or survey).notes
+
+
+def _said(refusal: Refusal) -> str:
+    return str(refusal.details[0]) if refusal.kind == "sqlite" else "out of memory"
+
+
+def _table_of(survey: Survey, loaded: frozenset[str] | None) -> Table:
+    """Return a table without rows."""
+    fields = survey.fields
+    shown = {field.name: field.shown for field in fields}
+    return Table(shown, {field.name: field.affinity for field in fields}, loaded, form=survey.form)
+
+
+def _survey_in(chunks: Iterable[str]) -> Survey:
+    """Return the survey of the first rows of the table in a text. Raises `NoTableError`."""
+    form = _form_in(chunks)
+    survey = Survey(form)
+    for batch in islice(batches(form.rows(chunks, Remarks())), 1):
+        survey.add(batch)
+    if not survey.types:
+        raise NoTableError(f"its {form.name} has no columns")
+    return survey
 
 
 def _form_in(chunks: Iterable[str]) -> Form:

@@ -44,7 +44,8 @@ class Account:
         dollars: the price of their input.
         dollars_plain: what it would have been without offloading, its tools and the read-backs.
         prices: the model whose prices these are.
-        is_assumed: whether the journal names no model of known price.
+        is_assumed: whether the journal names no model.
+        is_priced: whether the price of a model that it names is known; else the dollars say nothing.
         models: how many models the journal names. It does not say which of them a request was sent to.
     """
 
@@ -55,6 +56,7 @@ class Account:
     dollars_plain: float
     prices: str
     is_assumed: bool
+    is_priced: bool
     models: int
 
     @property
@@ -176,7 +178,8 @@ def account(reader: SessionReader, part: str) -> Account:
         dollars=card.dollars(sent.units * ratio),
         dollars_plain=card.dollars(plain.units * ratio),
         prices=name,
-        is_assumed=model is None,
+        is_assumed=not ratios,
+        is_priced=model is not None or not ratios,
         models=len(ratios),
     )
 

@@ -13,6 +13,7 @@ from retained import opened
 from offload import Offloader, OffloadPolicy, Rule, StoreUnavailableError
 from offload.agent import AgentConfig, ContextManager
 from offload.layout import JOURNAL
+from offload.policy import _prices
 from offload.session import SessionReader
 from offload.store import OneByOne
 from offload.tokens import estimate_tokens
@@ -210,6 +211,31 @@ def test_a_model_of_known_price_and_its_count_of_tokens_make_the_price(store: Me
     assert (assumed.prices, assumed.is_assumed) == ("claude-sonnet-4-6", True)
     assert (found.prices, found.is_assumed) == (MODEL, False)
     assert found.dollars > 2 * 5 / 3 * assumed.dollars
+    assert assumed.is_priced
+    assert found.is_priced
+
+
+def test_the_price_of_an_unknown_model_is_not_that_of_another(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = Loop(store)
+    loop.say("Why? " * 400)
+    request = loop.context.before_model_call()
+    loop.context.after_model_call({"role": "assistant", "content": "So."}, usage=request.tokens * 2)
+    loop.answer("So too.")
+    monkeypatch.setattr("offload.policy._prices._PAGES", _prices_without(MODEL))
+    page = Html(visitor(store).get(path_of("s")).text).text
+
+    assert not loop.account.is_priced
+    assert "Their cost is not known, since the journal names no model of known price." in page
+    assert "$" not in page
+
+
+def _prices_without(model: str) -> Any:
+    return tuple(
+        (source, day, {name: card for name, card in cards.items() if name != model})
+        for source, day, cards in _prices._PAGES
+    )
 
 
 # The pages
@@ -247,7 +273,7 @@ def test_a_session_shows_its_saved_cost_and_the_read_backs_of_each_record_and_to
     said = Html(page).text
     assert f"${found.saved:.3f}" in said
     assert "5 requests with an input of about" in said
-    assert "at the prices of claude-sonnet-4-6, since it names no model of known price" in said
+    assert "at the prices of claude-sonnet-4-6, since it names no model," in said
     rows = [Html(part).text for part in page.split("<tr>") if "/r/" in part]
     assert ["2\N{MULTIPLICATION SIGN}" in row for row in rows] == ["Bash" in row for row in rows]
     by_tool = dict(re.findall(r"(Bash|Search)\s*\S+ · (\S+)", said))

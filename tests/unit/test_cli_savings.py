@@ -645,12 +645,30 @@ def test_an_unknown_model_is_answered_with_the_known_ones_and_the_option(run: Ru
     assert "--prices FILE" in done.stderr
 
 
-def test_a_conversation_without_a_known_model_is_priced_as_another_and_says_so(
-    run: Run, tmp_path: Path
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(
+            "house-model",
+            "o4-mini",
+            "o3-pro",
+            "gpt-5.4-pro",
+            "gpt-6-nova",
+            "gemini-2.5-pro",
+            "deepseek-v4-flash",
+        ),
+        *("claude-mythos-5", "claude-fable-5-9", "gpt-4o-mini-tts"),
+    ],
+)
+def test_a_model_of_unknown_price_never_has_the_price_of_another(
+    run: Run, tmp_path: Path, model: str
 ) -> None:
-    write(tmp_path / "chats", "a", session(LONG), model="house-model")
+    write(tmp_path / "chats", "a", session(LONG), model=model)
 
-    assert "1 conversation named no model of known price" in run("savings", tmp_path / "chats").stdout
+    refused = run("savings", tmp_path / "chats")
+
+    assert f"the price of '{model}' is not known" in refused.stderr
+    assert "$" not in refused.stdout
     assert "known price" not in run("savings", tmp_path / "chats", "--model", "gpt-5").stdout
 
 

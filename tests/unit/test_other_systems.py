@@ -14,7 +14,6 @@ from offload.cli import shell
 from offload.placeholder import PlaceholderFacts, known_refs
 from offload.presets.context_fs._layout import PathRenderer
 from offload.preview import Preview
-from offload.tables import _memory
 
 PROGRAM = Path(__file__).parents[1] / "without_posix.py"
 REF = "kqzmwpxhva"
@@ -71,22 +70,3 @@ def test_a_word_is_quoted_for_the_shell_of_the_system(monkeypatch, word, posix, 
     monkeypatch.setattr(shell, "_IS_POSIX", False)
     assert shell.quoted(word) == windows
     assert shell.words_of(f"run {shell.quoted(word)}") == ["run", word]
-
-
-def test_the_memory_of_the_process_is_measured_in_one_unit_by_each_way():
-    peak = _memory._peak_meter()
-    assert peak is not None
-    with _memory.memory_meter() as current:
-        assert 0.2 < current() / peak() <= 1.05
-        before = current()
-        block = b"x" * 64_000_000
-        assert 50_000_000 < current() - before < 200_000_000
-    assert len(block) == 64_000_000
-
-
-def test_without_a_way_to_ask_for_memory_it_is_none(monkeypatch):
-    monkeypatch.setattr(_memory, "_STATM", "/no/such/file")
-    monkeypatch.setitem(sys.modules, "resource", None)
-
-    with _memory.memory_meter() as memory:
-        assert memory() == 0

@@ -247,7 +247,7 @@ def test_two_sessions_do_not_share_loaded_tables() -> None:
     assert one[1] == two[1]
     for tools, ref in (one, two):
         assert "500" in tools.query(ref, "select count(*) from t")
-    keys = {key[0] for key in _query._kept.databases._values if isinstance(key, tuple)}
+    keys = {key[0] for worker in _query.pool._workers for key in worker.kept if isinstance(key, tuple)}
     assert {one[0]._queries, two[0]._queries} <= keys
 
 

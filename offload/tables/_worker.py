@@ -1,0 +1,423 @@
+"""The program of the process that runs SQL: it has tables of its own, in memory, and no files.
+
+It is started by `_process` and imports the standard library alone. A request is a marshalled list of a
+method's name and its arguments, an answer is JSON; both follow their length. The operating system limits its
+memory, its time and its files, and SQLite's own limit of memory holds on every system.
+"""
+
+from __future__ import annotations
+
+import json
+import marshal
+import os
+import re
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+Answer = dict[str, Any]
+
+_IDLE_SECONDS = 60.0
+_PAGE_BYTES = 4096
+# What the interpreter needs besides SQLite.
+_OWN_BYTES = 128 * 1024 * 1024
+_CPU_SECONDS = 15
+_STEPS = 1000
+# A longer value is an error. It bounds what one function of SQLite does, which nothing can interrupt.
+VALUE_BYTES = 256 * 1024
+_MOST_COUNTED = 100_000
+# Characters of a cell that any answer shows, and of one that is returned.
+_LEAST_CELL, _MOST_CELL = 40, 20_001
+_MOST_PLACES = 20
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: VALUE_BYTES,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1000,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 100,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 100_000,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
+}
+# They compute a value from their arguments, and reach nothing else.
+FUNCTIONS = frozenset(
+    (
+        *("->", "->>", "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "avg", "ceil"),
+        *("ceiling", "char", "coalesce", "concat", "concat_ws", "cos", "cosh", "count", "cume_dist"),
+        *("current_date", "current_time", "current_timestamp", "date", "datetime", "degrees"),
+        *("dense_rank", "exp", "first_value", "floor", "format", "glob", "group_concat", "hex", "if"),
+        *("ifnull", "iif", "instr", "json", "json_array", "json_array_insert", "json_array_length"),
+        *("json_error_position", "json_extract", "json_group_array", "json_group_object", "json_insert"),
+        *("json_object", "json_patch", "json_pretty", "json_quote", "json_remove", "json_replace"),
+        *("json_set", "json_type", "json_valid", "jsonb", "jsonb_array", "jsonb_array_insert"),
+        *("jsonb_extract", "jsonb_group_array", "jsonb_group_object", "jsonb_insert", "jsonb_object"),
+        *("jsonb_patch", "jsonb_remove", "jsonb_replace", "jsonb_set", "julianday", "lag", "last_value"),
+        *("lead", "length", "like", "likelihood", "likely", "ln", "log", "log10", "log2", "lower"),
+        *("ltrim", "max", "median", "min", "mod", "nth_value", "ntile", "nullif", "octet_length"),
+        *("percent_rank", "percentile", "percentile_cont", "percentile_disc", "pi", "pow", "power"),
+        *("printf", "quote", "radians", "random", "randomblob", "rank", "replace", "round"),
+        *("row_number", "rtrim", "sign", "sin", "sinh", "soundex", "sqlite_version", "sqrt", "strftime"),
+        *("string_agg", "substr", "substring", "subtype", "sum", "tan", "tanh", "time", "timediff"),
+        *("total", "trim", "trunc", "typeof", "unhex", "unicode", "unistr", "unistr_quote", "unixepoch"),
+        *("unlikely", "upper", "zeroblob"),
+    )
+)
+_JSON_TABLES = frozenset({"json_each", "json_tree", "jsonb_each", "jsonb_tree"})
+_OWN_TABLES = ("sqlite_", "pragma_", "dbstat", "bytecode", "tables_used")
+_ONLY_SELECT = "only SELECT is allowed: items are read-only"
+
+
+class FailedError(Exception):
+    """A request that cannot be answered; the arguments are the members of its answer."""
+
+
+class _Guard:
+    """The limits of one statement, as SQLite asks for them.
+
+    Attributes:
+        reason: why it was refused or stopped, "" if it was not.
+        reads: the columns that it reads, by their table; "" for the rows alone.
+        is_late: whether its time is over.
+        is_unloaded: whether it needed a value that is not loaded.
+    """
+
+    def __init__(self, tables: dict[str, bool], modules: frozenset[str], seconds: float) -> None:
+        self._tables = tables
+        self._modules = modules
+        self._end = time.monotonic() + seconds
+        self.reason = ""
+        self.reads: set[tuple[str, str]] = set()
+        self.is_late = False
+        self.is_unloaded = False
+
+    @contextmanager
+    def around(self, connection: sqlite3.Connection) -> Iterator[None]:
+        """Apply the limits to a connection."""
+        before = {limit: connection.setlimit(limit, value) for limit, value in _LIMITS.items()}
+        connection.set_authorizer(self._authorize)
+        connection.set_progress_handler(self._check, _STEPS)
+        try:
+            yield
+        finally:
+            connection.set_progress_handler(None, 0)
+            connection.set_authorizer(None)
+            for limit, value in before.items():
+                connection.setlimit(limit, value)
+
+    def _authorize(
+        self, action: int, first: str | None, second: str | None, _database: str | None, _trigger: str | None
+    ) -> int:
+        if action == sqlite3.SQLITE_READ:
+            problem = self._problem_of_read((first or "").lower(), (second or "").lower())
+        elif action == sqlite3.SQLITE_FUNCTION:
+            problem = "" if (second or "").lower() in FUNCTIONS else f"{second} is not allowed"
+        else:
+            is_select = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE)
+            problem = "" if is_select else _ONLY_SELECT
+        self.reason = self.reason or problem
+        return sqlite3.SQLITE_DENY if problem else sqlite3.SQLITE_OK
+
+    def _problem_of_read(self, table: str, column: str) -> str:
+        if table in self._tables:
+            self.reads.add((table, column))
+            return ""
+        # SQLite names a WITH table too if only its rows are read.
+        is_virtual = table in self._modules or table.startswith(_OWN_TABLES)
+        is_fine = table in _JSON_TABLES or not (column or is_virtual)
+        return "" if is_fine else f"{table} cannot be read"
+
+    def _check(self) -> int:
+        self.is_late = self.is_late or time.monotonic() > self._end
+        return self.is_late
+
+
+class _Base:
+    """The tables of one database. A table of which only the columns are known has no rows yet."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.connection = _connected()
+        self.connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        self.connection.execute(f"PRAGMA max_page_count = {most_bytes // _PAGE_BYTES}")
+        self.connection.create_function("unloaded", 0, self._unloaded, deterministic=True)
+        self._modules = frozenset(row[0].lower() for row in self.connection.execute("PRAGMA module_list"))
+        _Printf.define(self.connection)
+        self._guard: _Guard | None = None
+        # Whether each table has its rows.
+        self.tables: dict[str, bool] = {}
+
+    def _unloaded(self) -> None:
+        """Stop the statement that evaluates a column that is not loaded; rows are inserted without it."""
+        if self._guard is not None:
+            self._guard.is_unloaded = True
+            raise LookupError
+
+    def create(self, name: str, columns: Sequence[tuple[str, str, bool]], *, has_rows: bool) -> None:
+        declared = ", ".join(
+            f"{_quoted(column)} {kind}{'' if is_loaded else ' AS (unloaded()) VIRTUAL'}"
+            for column, kind, is_loaded in columns
+        )
+        self.connection.execute(f"DROP TABLE IF EXISTS {name}")
+        self.connection.execute("BEGIN")
+        self.connection.execute(f"CREATE TABLE {name} ({declared})")
+        self.tables[name] = has_rows
+
+    def insert(self, name: str, rows: Sequence[Sequence[Any]], first: int) -> None:
+        insert = f"INSERT INTO {name} VALUES ({', '.join('?' * len(rows[0]))})"  # noqa: S608 # a name of the library
+        try:
+            self.connection.executemany(insert, rows)
+        except UnicodeEncodeError:
+            self.connection.execute(f"DELETE FROM {name} WHERE rowid >= {first}")  # noqa: S608 # a number
+            self.connection.executemany(insert, map(_encodable, rows))
+
+    def undo(self, name: str) -> None:
+        # If the memory is full, SQLite has already rolled back.
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+        self.tables.pop(name, None)
+
+    def query(self, sql: str, max_chars: int, seconds: float) -> Answer:
+        guard = _Guard(self.tables, self._modules, seconds)
+        with guard.around(self.connection):
+            try:
+                if not self._is_ready(sql):
+                    return {"unloaded": sorted(guard.reads)}
+                self._guard = guard
+                return {**self._rows(sql, max_chars, guard), "reads": sorted(guard.reads)}
+            except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
+                if guard.is_unloaded:
+                    return {"unloaded": []}
+                raise self._failure(sql, str(error), guard) from None
+            finally:
+                self._guard = None
+
+    def _is_ready(self, sql: str) -> bool:
+        """Let SQLite read a statement without running it; return whether its tables have their rows."""
+        try:
+            self.connection.execute(f"EXPLAIN {sql}").close()
+        except sqlite3.OperationalError as error:
+            # So it says of nothing at all, too.
+            if str(error) != "incomplete input":
+                raise
+            self.connection.execute(sql)
+        return all(self.tables.values())
+
+    def _rows(self, sql: str, max_chars: int, guard: _Guard) -> Answer:
+        cursor = self.connection.execute(sql)
+        if cursor.description is None:
+            raise FailedError("select")
+        columns = [column[0] for column in cursor.description]
+        rows, total, is_more = _fetched(cursor, max_chars, guard)
+        cursor.close()
+        return {"columns": columns, "rows": rows, "total": total, "is_more": is_more}
+
+    def _failure(self, sql: str, message: str, guard: _Guard) -> FailedError:
+        if guard.is_late:
+            return FailedError("late")
+        if guard.reason:
+            return FailedError("refused", guard.reason)
+        return FailedError("sqlite", message, self._place_of(sql, message))
+
+    def _place_of(self, sql: str, message: str) -> int:
+        """Return the offset of the token that SQLite names in an error: the first one at which it stops."""
+        found = re.search(r'near "(.*)": syntax error', message, re.DOTALL)
+        token = found[1] if found else ""
+        places = [each.start() for each in re.finditer(re.escape(token), sql)][:_MOST_PLACES] if token else []
+        for place in places[:-1]:
+            try:
+                self.connection.execute(f"EXPLAIN {sql[: place + len(token)]}").close()
+            except (sqlite3.Error, sqlite3.Warning) as error:
+                if str(error) == message:
+                    return place
+        return places[-1] if places else -1
+
+
+def _connected() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
+    connection.execute("PRAGMA temp_store = MEMORY")
+    # Their first use declares them, which the authorizer of a query would refuse.
+    with suppress(sqlite3.Error):
+        connection.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')")
+        connection.execute("SELECT 1 FROM jsonb_each('[]'), jsonb_tree('[]')")
+    return connection
+
+
+class _Printf:
+    """SQLite's `printf`, which gives NULL for a text that is too long: here that is an error."""
+
+    def __init__(self) -> None:
+        self._connection = _connected()
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES)
+
+    @classmethod
+    def define(cls, connection: sqlite3.Connection) -> None:
+        """Let a connection use it."""
+        for name in ("printf", "format"):
+            connection.create_function(name, -1, cls().text, deterministic=True)
+
+    def text(self, *arguments: Any) -> str | None:
+        if not arguments or arguments[0] is None:
+            return None
+        marks = ", ".join("?" * len(arguments))
+        # A text that begins with a character is never NULL for being empty.
+        values = (f".{arguments[0]}", *arguments[1:])
+        [text] = self._connection.execute(f"SELECT printf({marks})", values).fetchone()
+        if text is None:
+            # It becomes the error "string or blob too big".
+            raise OverflowError
+        return str(text)[1:]
+
+
+def _fetched(
+    cursor: sqlite3.Cursor, max_chars: int, guard: _Guard
+) -> tuple[list[tuple[Any, ...]], int, bool]:
+    """Return the first rows, how many there are, and whether there are more than that."""
+    rows: list[tuple[Any, ...]] = []
+    room, count = max_chars, 0
+    most = min(_MOST_CELL, max_chars + 1)
+    try:
+        for row in cursor:
+            count += 1
+            if room > 0:
+                rows.append(tuple(_shortened(cell, most) for cell in row))
+                room -= sum(min(_LEAST_CELL, len(str(cell))) + 1 for cell in rows[-1])
+            if count == _MOST_COUNTED:
+                return rows, count, next(cursor, None) is not None
+    except sqlite3.OperationalError:
+        if not guard.is_late or room > 0:
+            raise
+        return rows, count, True
+    return rows, count, False
+
+
+def _shortened(cell: Any, most: int) -> Any:
+    if isinstance(cell, bytes):
+        return {"blob": cell[:most].hex()}
+    return cell[:most] if isinstance(cell, str) else cell
+
+
+def _encodable(row: Sequence[Any]) -> list[Any]:
+    """Return a row whose texts have no lone surrogates, which SQLite does not take."""
+    return [
+        cell.encode("utf-8", "backslashreplace").decode() if isinstance(cell, str) else cell for cell in row
+    ]
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+class _Worker:
+    """Answers requests: one method for each."""
+
+    def __init__(self) -> None:
+        self._bases: dict[int, _Base] = {}
+
+    def open(self, base: int, most_bytes: int) -> None:
+        self._bases[base] = _Base(most_bytes)
+
+    def create(self, base: int, name: str, columns: Sequence[tuple[str, str, bool]], has_rows: bool) -> None:
+        self._bases[base].create(name, columns, has_rows=has_rows)
+
+    def insert(self, base: int, name: str, rows: Sequence[Sequence[Any]], first: int) -> None:
+        self._bases[base].insert(name, rows, first)
+
+    def commit(self, base: int) -> Answer:
+        """Keep what was inserted; answer with the bytes that the tables take."""
+        connection = self._bases[base].connection
+        connection.execute("COMMIT")
+        return {"bytes": connection.execute("PRAGMA page_count").fetchone()[0] * _PAGE_BYTES}
+
+    def undo(self, base: int, name: str) -> None:
+        self._bases[base].undo(name)
+
+    def copy(self, base: int, name: str, other: int, table: str) -> None:
+        """Insert the rows of a table of another database."""
+        target = self._bases[base].connection
+        cursor = self._bases[other].connection.execute(f"SELECT * FROM {table}")  # noqa: S608 # a name of the library
+        insert = f"INSERT INTO {name} VALUES ({', '.join('?' * len(cursor.description))})"  # noqa: S608 # see above
+        target.executemany(insert, cursor)
+
+    def drop(self, base: int) -> None:
+        self._bases.pop(base).connection.close()
+
+    def query(self, base: int, sql: str, max_chars: int, seconds: float) -> Answer:
+        """Run a statement from outside, within all limits."""
+        return self._bases[base].query(sql, max_chars, seconds)
+
+    def ask(self, base: int, sql: str) -> Answer:
+        """Run a statement of the library."""
+        return {"rows": self._bases[base].connection.execute(sql).fetchall()}
+
+
+def _answered(worker: _Worker, request: Sequence[Any]) -> Answer:
+    _limit_cpu()
+    try:
+        return getattr(worker, request[0])(*request[1:]) or {}
+    except FailedError as failed:
+        return {"failed": failed.args}
+    except MemoryError:
+        return {"failed": ["memory"]}
+    except (sqlite3.Error, OverflowError) as error:
+        return {"failed": ["sqlite", str(error), -1]}
+
+
+def _limit(heap_bytes: int) -> None:
+    """Take away what the process never needs: memory, files, other processes, dumps of its memory."""
+    _connected().execute(f"PRAGMA hard_heap_limit = {heap_bytes}")
+    try:
+        import resource  # noqa: PLC0415 # absent on Windows
+    except ImportError:
+        return
+    limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0, "RLIMIT_NPROC": 0}
+    with suppress(OSError), open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 # pathlib takes 10 ms
+        pages = int(statm.read().split()[0])
+        limits["RLIMIT_AS"] = pages * resource.getpagesize() + heap_bytes + _OWN_BYTES
+    for name, value in limits.items():
+        with suppress(AttributeError, ValueError, OSError):
+            resource.setrlimit(getattr(resource, name), (value, value))
+
+
+def _limit_cpu() -> None:
+    """Let the system end the process if a request takes too long."""
+    try:
+        import resource  # noqa: PLC0415 # absent on Windows
+    except ImportError:
+        return
+    used, hard = time.process_time(), resource.getrlimit(resource.RLIMIT_CPU)[1]
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CPU, (int(used) + 1 + _CPU_SECONDS, hard))
+
+
+def _read(requests: SimpleQueue[Any]) -> None:
+    """Read requests until the parent closes its end, or dies."""
+    source = sys.stdin.buffer
+    while size := source.read(4):
+        requests.put(marshal.loads(source.read(int.from_bytes(size, "big"))))  # noqa: S302 # from the parent
+    os._exit(0)
+
+
+def main(heap_bytes: int) -> None:
+    """Answer requests until the parent ends, or sends none for a minute."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests: SimpleQueue[Any] = SimpleQueue()
+    threading.Thread(target=_read, args=[requests], daemon=True).start()
+    _limit(heap_bytes)
+    worker, out = _Worker(), sys.stdout.buffer
+    answer: Answer = {"version": sqlite3.sqlite_version_info}
+    while True:
+        data = json.dumps(answer).encode()
+        out.write(len(data).to_bytes(4, "big") + data)
+        out.flush()
+        try:
+            answer = _answered(worker, requests.get(timeout=_IDLE_SECONDS))
+        except Empty:
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

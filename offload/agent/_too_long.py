@@ -52,7 +52,7 @@ class Refused(NamedTuple):
     """The figures in a refusal of a request that is too long; None for each that is missing.
 
     `counted` are the tokens of the request, `window` the most that it may have with the answer asked for;
-    `is_bytes` says that it had too many bytes, as images do, whatever its tokens.
+    `is_bytes` says that it had too many bytes, as images can have at any number of tokens.
     """
 
     counted: int | None = None

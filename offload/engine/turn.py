@@ -424,7 +424,7 @@ class Turn:
     def _find_stored(self, known: int, first: int) -> None:
         """Find items that were offloaded in another process or before a rollback: they are again.
 
-        The messages from `known` on are new, and on those from `first` on it is decided anew.
+        The messages from `known` on are new; the items of those from `first` on are decided again.
         """
         history = self._history
         # More than one reply at once: another process continued the session, or it was rolled back.
@@ -449,7 +449,7 @@ class Turn:
     def _may_be_stored(self, known: int) -> bool:
         """Return whether a record of another process may change what is sent of the messages from `known` on.
 
-        What leaves now finds its record when it is stored, except for a result whose call is not known any
+        What is replaced now finds its record when it is stored, except for a result whose call is not known any
         more: its record has another key.
         """
         slots = self._history.since(known)
@@ -635,7 +635,7 @@ class Turn:
         return blocks
 
     def _is_skipped(self, slot: Slot) -> bool:
-        """Return whether an item that is due would stay: then no thinking behind it is removed."""
+        """Return whether an item that is due would be kept: then no thinking behind it is removed."""
         skipped = self._writer.skipped(self._request(slot))
         if skipped is not None:
             self._apply(slot, skipped)

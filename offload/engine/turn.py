@@ -449,8 +449,8 @@ class Turn:
     def _may_be_stored(self, known: int) -> bool:
         """Return whether a record of another process may change what is sent of the messages from `known` on.
 
-        What is replaced now finds its record when it is stored, except for a result whose call is not known any
-        more: its record has another key.
+        What is replaced now finds its record when it is stored, except for a result whose call is not known
+        any more: its record has another key.
         """
         slots = self._history.since(known)
         return bool(self._binds and self._history.thinking.at) or any(

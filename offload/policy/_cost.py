@@ -190,8 +190,8 @@ class CostPlan(Generic[T]):
     """The items of one conversation that leave by expected cost, decided as its messages are added.
 
     A message changes the plan the same way whether it comes alone or with many, and no trace of it
-    is kept once it is dropped: decisions on older items are made when a reply begins, and depend on the messages before it
-    only. A cold cache is the exception.
+    is kept once it is dropped: decisions on older items are made when a reply begins, and depend on the
+    messages before it only. A cold cache is the exception.
 
     Attributes:
         due: the items to offload and the reasons, until the caller takes them.

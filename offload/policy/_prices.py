@@ -21,7 +21,7 @@ DEFAULT_MODEL = "claude-sonnet-4-6"
 _ROUTER = r"(?:openrouter/)?"
 _CLAUDE = (
     rf"(?:{_ROUTER}anthropic/|(?:bedrock/)?(?:(?:us|us-gov|eu|apac|jp|au|global)\.)?anthropic\.)?",
-    r"(?:(?:[-@]\d{8})?(?:-v\d+:\d+)?(?:\[1m\])?|-latest)",
+    r"(?:[-@]\d{8})?(?:-v\d+:\d+)?(?:\[1m\])?",
 )
 _GPT = (rf"(?:{_ROUTER}openai/)?", r"(?:-\d{4}-\d\d-\d\d)?")
 _GEMINI = (rf"(?:{_ROUTER}google/|gemini/|models/)?", "")
@@ -75,7 +75,7 @@ def _short(tokens: int) -> str:
 
 
 _OFF_PEAK = "outside the peak hours of the provider, in which it costs twice as much"
-# Prices that were not read on a page of the provider: a release of a public collection, and its day.
+# For prices without a page of the provider: a release of a public collection, and its day.
 _COLLECTION = "https://pypi.org/project/genai-prices/0.2.3/"
 _COLLECTED = date(2026, 11, 10)
 
@@ -98,7 +98,7 @@ _PAGES: tuple[_Page, ...] = (
             **dict.fromkeys([f"claude-sonnet-{v}" for v in ("4-6", "4-5", "4")], (3, "anthropic")),
             "claude-haiku-5-5": (0.1, "anthropic", _short(100_000)),
             "claude-haiku-4-5": (1, "anthropic"),
-            "claude-3-5-haiku": (0.8, "anthropic"),
+            **dict.fromkeys(["claude-3-5-haiku", "claude-3-5-haiku-latest"], (0.8, "anthropic")),
         },
     ),
     _Page(

@@ -351,7 +351,8 @@ def _sentences(report: _Report, policy: str) -> Iterator[str]:
         read, written = (Dollars(card.input * price) for price in (card.cache.read, card.cache.write))
         yield (
             f"Prices of {name} on {card.as_of}: {Dollars(card.input)} for a million input tokens, {read} if "
-            f"cached, {written} if written to the cache{card.source and ' '}{card.source}"
+            f"cached, {written} if written to the cache{card.limits and ', '}{card.limits}"
+            f"{card.source and ' '}{card.source}"
         )
 
 

@@ -8,13 +8,14 @@ again. Without usage there are no pauses and no misses.
 
 The assistant may need an offloaded text again. It reads back when it writes a name (path, identifier, number)
 that came with an offloaded text of 1,000 characters or more, that the placeholder does not show with at least
-half of the words around it, and that no other text of the request contains. That costs one more request, at
-the price of cached tokens, and an answer that remains in the conversation: a grep answer if the placeholder
-contains the name, else a page. The tool is called, so that the offloader knows.
+half of the words around it, and that no other text of the request contains. That costs one more request, all
+of it at the price of cached tokens, system prompt and retrieval tools too, and an answer that remains in the
+conversation: a grep answer if the placeholder contains the name, else a page. The tool is called, so that the
+offloader knows.
 
 On sessions with usage this is the method of `recorded_cost.py`, which tests compare it with. It differs in
 what a text is: the adapters of `offload.messages` find the texts, so arguments with one string count without
-their key, and images and their placeholders do not count.
+their key, images and their placeholders do not count, and a request that reads back has the retrieval tools.
 """
 
 from __future__ import annotations
@@ -281,7 +282,8 @@ def measure(recording: Recording, sender: Sender, cache: CacheModel) -> Bill:
         bill.tools += sender.tools * known
         for text, tokens in view.read_backs(request.written):
             sender.read_back(text)
-            bill.read_backs += (recording.system + answers + view.tokens) * cache.read
+            prefix = sender.tools + recording.system + answers + view.tokens
+            bill.read_backs += prefix * cache.read
             answers += tokens
             bill.reads += 1
         bill.totals.append(bill.cost)

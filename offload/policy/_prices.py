@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -17,9 +17,15 @@ from offload.settings import SettingsModel, read_file
 # For transcripts that name no model with a price.
 DEFAULT_MODEL = "claude-sonnet-4-6"
 
-# Behind a model's name: a date or a version; before it a provider or a region.
-_SUFFIX = r"(?:[-@](?:\d{8}|\d{4}-\d\d-\d\d|latest|v\d+)(?::\d+)?|\[1m\])*"
-_PREFIX = r"(?:.*[/.])?"
+# Only these words of a provider may stand around a model's name: with any other it may be another model.
+_ROUTER = r"(?:openrouter/)?"
+_CLAUDE = (
+    rf"(?:{_ROUTER}anthropic/|(?:bedrock/)?(?:(?:us|us-gov|eu|apac|jp|au|global)\.)?anthropic\.)?",
+    r"(?:[-@]\d{8})?(?:-v\d+:\d+)?(?:\[1m\])?",
+)
+_GPT = (rf"(?:{_ROUTER}openai/)?", r"(?:-\d{4}-\d\d-\d\d)?")
+_GEMINI = (rf"(?:{_ROUTER}google/|gemini/|models/)?", "")
+_DEEPSEEK = (rf"(?:{_ROUTER}deepseek/)?", "")
 
 
 class PriceCard(SettingsModel):
@@ -30,12 +36,14 @@ class PriceCard(SettingsModel):
         cache: prices of cached tokens, in units of `input`: the name of a known cache or its figures.
         as_of: the day of these prices.
         source: the page that states them.
+        limits: for which requests they hold, if not for all.
     """
 
     input: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     cache: CacheModel
     as_of: date
     source: str = ""
+    limits: str = ""
 
     def dollars(self, units: float) -> float:
         """Return the dollars for so many uncached tokens."""
@@ -48,14 +56,36 @@ class PriceFile(SettingsModel):
     models: dict[str, PriceCard]
 
 
-# Prices of short prompts in the standard tier; some models charge more above 100,000 tokens (Claude Haiku
-# 5.5) or 272,000 (GPT-5.4 and later).
-_PAGES: tuple[tuple[str, date, Mapping[str, tuple[float, object]]], ...] = (
-    (
+class _Page(NamedTuple):
+    """Cards with one source.
+
+    Attributes:
+        names: what may stand before and behind the name of a model.
+        models: dollars, cache and limits by model.
+    """
+
+    source: str
+    as_of: date
+    names: tuple[str, str]
+    models: Mapping[str, tuple[float, object] | tuple[float, object, str]]
+
+
+def _short(tokens: int) -> str:
+    return f"for prompts of up to {tokens:,} tokens; longer ones cost more"
+
+
+_OFF_PEAK = "outside the peak hours of the provider, in which it costs twice as much"
+# For prices without a page of the provider: a release of a public collection, and its day.
+_COLLECTION = "https://pypi.org/project/genai-prices/0.2.3/"
+_COLLECTED = date(2026, 11, 10)
+
+# Prices in the standard tier.
+_PAGES: tuple[_Page, ...] = (
+    _Page(
         "https://platform.claude.com/docs/en/about-claude/pricing",
         date(2026, 10, 24),
+        _CLAUDE,
         {
-            **dict.fromkeys(["claude-fable-5-2", "claude-mythos-5-2"], (8, "anthropic-fable-5.1")),
             "claude-fable-5-1": (10, "anthropic-fable-5.1"),
             "claude-fable-5": (10, "anthropic"),
             "claude-opus-5-5": (4, "anthropic-5.5"),
@@ -66,51 +96,76 @@ _PAGES: tuple[tuple[str, date, Mapping[str, tuple[float, object]]], ...] = (
             "claude-sonnet-5-5": (2, "anthropic-5.5"),
             "claude-sonnet-5": (2, "anthropic"),
             **dict.fromkeys([f"claude-sonnet-{v}" for v in ("4-6", "4-5", "4")], (3, "anthropic")),
-            "claude-haiku-5-5": (0.1, "anthropic"),
+            "claude-haiku-5-5": (0.1, "anthropic", _short(100_000)),
             "claude-haiku-4-5": (1, "anthropic"),
-            "claude-3-5-haiku": (0.8, "anthropic"),
+            **dict.fromkeys(["claude-3-5-haiku", "claude-3-5-haiku-latest"], (0.8, "anthropic")),
         },
     ),
-    (
+    _Page(
+        _COLLECTION,
+        _COLLECTED,
+        _CLAUDE,
+        dict.fromkeys(["claude-fable-5-2", "claude-mythos-5-2"], (8, "anthropic-fable-5.1")),
+    ),
+    _Page(
         "https://developers.openai.com/api/docs/pricing",
         date(2026, 10, 26),
+        _GPT,
         {
-            "gpt-6.1-sol": (2, {"preset": "openai", "read": 0.05}),
-            "gpt-6.1-terra": (1, {"preset": "openai", "read": 0.05}),
-            "gpt-6-astra": (10, "openai"),
-            "gpt-6-sol": (2, "openai"),
-            "gpt-6-luna": (0.1, "openai"),
-            "gpt-5.6-sol": (4, "openai"),
-            "gpt-5.6-terra": (2, "openai"),
-            "gpt-5.6-luna": (0.2, "openai"),
-            "gpt-5.5": (5, "openai-gpt-5"),
-            "gpt-5.4": (2.5, "openai-gpt-5"),
+            "gpt-6.1-sol": (2, {"preset": "openai", "read": 0.05}, _short(272_000)),
+            "gpt-6.1-terra": (1, {"preset": "openai", "read": 0.05}, _short(272_000)),
+            "gpt-6-astra": (10, "openai", _short(272_000)),
+            "gpt-6-sol": (2, "openai", _short(272_000)),
+            "gpt-6-luna": (0.1, "openai", _short(272_000)),
+            "gpt-5.6-sol": (4, "openai", _short(272_000)),
+            "gpt-5.6-terra": (2, "openai", _short(272_000)),
+            "gpt-5.6-luna": (0.2, "openai", _short(272_000)),
+            "gpt-5.5": (5, "openai-gpt-5", _short(272_000)),
+            "gpt-5.4": (2.5, "openai-gpt-5", _short(272_000)),
             "gpt-5.4-mini": (0.75, "openai-gpt-5"),
-            "gpt-5.4-nano": (0.2, "openai-gpt-5"),
             **dict.fromkeys(["gpt-5.3-codex", "gpt-5.2-codex", "gpt-5.2"], (1.75, "openai-gpt-5")),
             **dict.fromkeys(["gpt-5.1-codex-max", "gpt-5.1-codex", "gpt-5.1"], (1.25, "openai-gpt-5")),
             **dict.fromkeys(["gpt-5-codex", "gpt-5"], (1.25, "openai-gpt-5")),
             "gpt-5-mini": (0.25, "openai-gpt-5"),
-            "o3": (2, "openai-gpt-4.1"),
             "gpt-4.1": (2, "openai-gpt-4.1"),
             "gpt-4.1-mini": (0.4, "openai-gpt-4.1"),
             "gpt-4o": (2.5, "openai-gpt-4o"),
             "gpt-4o-mini": (0.15, "openai-gpt-4o"),
         },
     ),
-    (
+    _Page(
+        _COLLECTION,
+        _COLLECTED,
+        _GPT,
+        {
+            "gpt-5.4-nano": (0.2, "openai-gpt-5"),
+            "gpt-5-nano": (0.05, "openai-gpt-5"),
+            "o3": (2, "openai-gpt-4.1"),
+            "o4-mini": (1.1, "openai-gpt-4.1"),
+            "gpt-4.1-nano": (0.1, "openai-gpt-4.1"),
+            "gpt-4o-2024-05-13": (5, "none"),
+        },
+    ),
+    _Page(
         "https://ai.google.dev/gemini-api/docs/pricing",
         date(2026, 3, 28),
+        _GEMINI,
         {
-            "gemini-3.1-pro-preview": (2, "gemini"),
+            "gemini-3.1-pro-preview": (2, "gemini", _short(200_000)),
             "gemini-3-flash-preview": (0.5, "gemini"),
             "gemini-2.5-flash": (0.3, "gemini"),
         },
     ),
-    (
+    _Page(_COLLECTION, _COLLECTED, _GEMINI, {"gemini-2.5-pro": (1.25, "gemini", _short(200_000))}),
+    _Page(
         "https://api-docs.deepseek.com/quick_start/pricing",
         date(2026, 10, 27),
-        {"deepseek-flash": (0.15, "deepseek"), "deepseek-v4-pro": (0.66, "deepseek-pro")},
+        _DEEPSEEK,
+        {
+            # The older name is answered by the newer model, at its price.
+            **dict.fromkeys(["deepseek-flash", "deepseek-v4-flash"], (0.15, "deepseek", _OFF_PEAK)),
+            "deepseek-v4-pro": (0.66, "deepseek-pro", _OFF_PEAK),
+        },
     ),
 )
 
@@ -137,6 +192,11 @@ class Prices:
                 f"or give your prices with --prices FILE{did_you_mean(model, self._cards)}"
             )
 
+    @property
+    def cards(self) -> Mapping[str, PriceCard]:
+        """The cards by the name of their model."""
+        return self._cards
+
     def of(self, model: str | None) -> tuple[str, PriceCard]:
         """Return name and card for a transcript of a model; without one, those of `DEFAULT_MODEL`.
 
@@ -156,11 +216,17 @@ class Prices:
         return self.named(self._model or model or "") is not None
 
     def named(self, model: str) -> str | None:
-        """Return the name of the card for a model: its own, without date and provider; None without one."""
-        if model in self._cards:
-            return model
-        fits = (name for name in self._cards if re.fullmatch(_PREFIX + re.escape(name) + _SUFFIX, model))
-        return max(fits, key=len, default=None)
+        """Return the name of the card for a model: its own, or a known one's without date and provider."""
+        return model if model in self._cards else _known_name(model)
+
+
+def _known_name(model: str) -> str | None:
+    for page in _PAGES:
+        before, behind = page.names
+        for name in page.models:
+            if re.fullmatch(before + re.escape(name) + behind, model):
+                return name
+    return None
 
 
 def _cards_in(file: Path) -> dict[str, PriceCard]:
@@ -172,8 +238,9 @@ def _cards_in(file: Path) -> dict[str, PriceCard]:
 
 
 def _known_cards() -> dict[str, PriceCard]:
-    return {
-        name: PriceCard.model_validate({"input": dollars, "cache": cache, "as_of": as_of, "source": source})
-        for source, as_of, models in _PAGES
-        for name, (dollars, cache) in models.items()
-    }
+    return {name: _card(page, *figures) for page in _PAGES for name, figures in page.models.items()}
+
+
+def _card(page: _Page, dollars: float, cache: object, limits: str = "") -> PriceCard:
+    fields = {"input": dollars, "cache": cache, "as_of": page.as_of, "source": page.source, "limits": limits}
+    return PriceCard.model_validate(fields)

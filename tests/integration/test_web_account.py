@@ -233,8 +233,8 @@ def test_the_price_of_an_unknown_model_is_not_that_of_another(
 
 def _prices_without(model: str) -> Any:
     return tuple(
-        (source, day, {name: card for name, card in cards.items() if name != model})
-        for source, day, cards in _prices._PAGES
+        page._replace(models={name: card for name, card in page.models.items() if name != model})
+        for page in _prices._PAGES
     )
 
 

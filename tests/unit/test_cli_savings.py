@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import recorded
 from command import Run, runner
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, Rule
 from offload.cli import savings, simulation
@@ -236,6 +238,17 @@ def test_a_name_that_is_written_and_not_in_view_is_read_back_with_a_page() -> No
     assert bill.read_backs == pytest.approx(40 * 0.1 + PAGE_TOKENS * 0.1)
 
 
+def test_a_request_that_reads_back_has_the_system_prompt_and_the_tools() -> None:
+    def bill_of(tools: float, system: str) -> Bill:
+        sender = Replacing({0: {0: text(40)}}, tools)
+        return cost(recording(talk(NAMES, "look at pkg/mod_7.py", "next", "done"), system=system), sender)
+
+    alone, whole = bill_of(0, ""), bill_of(500, text(300))
+
+    assert (alone.reads, whole.reads) == (1, 1)
+    assert whole.read_backs - alone.read_backs == pytest.approx((500 + 300) * 0.1)
+
+
 def test_a_name_that_the_placeholder_only_mentions_is_read_back_with_a_search() -> None:
     placeholder = "there is pkg/mod_7.py and more"
     bill, _ = reads(placeholder, "look at pkg/mod_7.py", "next", "done")
@@ -435,7 +448,10 @@ def test_on_the_same_texts_the_cost_is_that_of_the_measure(
         expected = [recorded_cost.cost(theirs, way) for way in ways]
         ways[1].first, ways[1].left = {}, {}
         bills = [measure(ours, Shape(theirs, way), CacheModel()) for way in ways]
-        assert [b.cost for b in bills] == pytest.approx([e["cost"] for e in expected])
+        # The measure leaves the tools out of a request that reads back.
+        tools = [e["reads"] * way.overhead * CacheModel().read for e, way in zip(expected, ways, strict=True)]
+        costs = [e["cost"] + more for e, more in zip(expected, tools, strict=True)]
+        assert [b.cost for b in bills] == pytest.approx(costs)
         assert [b.reads for b in bills] == [e["reads"] for e in expected]
         assert [len(b.replaced) for b in bills] == [e["replaced"] for e in expected]
         compared += 1
@@ -475,13 +491,89 @@ source = "https://example.org/prices"
         ("claude-opus-4-6[1m]", "claude-opus-4-6"),
         ("openai/gpt-5-mini", "gpt-5-mini"),
         ("gpt-4o-2024-08-06", "gpt-4o"),
-        ("gpt-5-nano", None),
+        ("gpt-4o-2024-05-13", "gpt-4o-2024-05-13"),
+        ("anthropic/claude-mythos-5-2", "claude-mythos-5-2"),
+        ("openrouter/openai/o4-mini", "o4-mini"),
+        ("models/gemini-2.5-pro", "gemini-2.5-pro"),
+        ("deepseek/gpt-5", None),
+        ("house/gpt-5", None),
+        ("ft:gpt-4o:house/gpt-4o", None),
+        ("gpt-5-20260101", None),
+        ("gpt-5-v2", None),
+        ("gpt-5-latest", None),
+        ("claude-opus-4-5-v2", None),
         ("claude-opus-4-99", None),
         ("", None),
     ],
 )
 def test_a_model_has_the_card_of_its_name_without_date_and_provider(model: str, card: str | None) -> None:
     assert Prices().named(model) == card
+
+
+@given(st.data())
+def test_a_changed_name_never_has_the_card_of_the_name_it_was(data: st.DataObject) -> None:
+    prices = Prices()
+    name = data.draw(st.sampled_from(sorted(prices.cards)))
+    at = data.draw(st.integers(0, len(name)))
+    until = data.draw(st.integers(at, min(len(name), at + 2)))
+    changed = name[:at] + data.draw(st.text("abz0159-./:@ \n", max_size=6)) + name[until:]
+    dated = re.fullmatch(re.escape(name) + r"([-@]\d{8}|-\d{4}-\d\d-\d\d)", changed)
+
+    assert changed == name or dated or prices.named(changed) != name
+
+
+@given(
+    st.sampled_from(sorted(Prices().cards)),
+    st.text("abcxyz019-_.", min_size=1, max_size=8),
+    st.sampled_from("/.-:"),
+)
+def test_words_before_or_behind_a_name_that_are_no_providers_leave_it_without_a_card(
+    name: str, word: str, mark: str
+) -> None:
+    assume(not re.fullmatch(r"\d{8}|\d{4}-\d\d-\d\d", word))
+
+    assert Prices().named(f"{word}{mark}{name}") != name
+    assert Prices().named(f"{name}{mark}{word}") != name
+
+
+def test_a_card_of_a_file_is_for_its_very_name(tmp_path: Path) -> None:
+    (tmp_path / "prices.toml").write_text(OWN)
+    prices = Prices(tmp_path / "prices.toml")
+
+    assert [prices.knows(name) for name in ("house-model", "house-model-20260101", "x/house-model")] == [
+        *(True, False, False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "dollars", "read", "write"),
+    [
+        ("claude-fable-5-2", 8, 0.2, 10),
+        ("claude-mythos-5-2", 8, 0.2, 10),
+        ("gemini-2.5-pro", 1.25, 0.125, 1.25),
+        ("o3", 2, 0.5, 2),
+        ("o4-mini", 1.1, 0.275, 1.1),
+        ("gpt-5.4-nano", 0.2, 0.02, 0.2),
+        ("gpt-6.1-sol", 2, 0.1, 2.5),
+        ("gpt-6-astra", 10, 1, 12.5),
+        ("deepseek-flash", 0.15, 0.003, 0.15),
+        ("deepseek-v4-flash", 0.15, 0.003, 0.15),
+    ],
+)
+def test_a_card_has_the_published_dollars(model: str, dollars: float, read: float, write: float) -> None:
+    card = Prices().of(model)[1]
+
+    found = [card.input, card.input * card.cache.read, card.input * card.cache.write]
+    assert found == pytest.approx([dollars, read, write])
+
+
+def test_a_price_that_holds_for_some_requests_only_says_for_which(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "chats", "a", session(LONG))
+
+    said = [run("savings", tmp_path / "chats", "--model", m).stdout for m in ("gpt-5.5", "deepseek-flash")]
+
+    assert "for prompts of up to 272,000 tokens; longer ones cost more" in " ".join(said[0].split())
+    assert "outside the peak hours of the provider" in " ".join(said[1].split())
 
 
 def test_a_card_gives_dollars_for_a_million_tokens_and_the_prices_of_the_cache() -> None:
@@ -650,14 +742,13 @@ def test_an_unknown_model_is_answered_with_the_known_ones_and_the_option(run: Ru
     [
         *(
             "house-model",
-            "o4-mini",
             "o3-pro",
             "gpt-5.4-pro",
             "gpt-6-nova",
-            "gemini-2.5-pro",
-            "deepseek-v4-flash",
+            "gemini-2.5-pro-tts",
+            "deepseek-chat",
         ),
-        *("claude-mythos-5", "claude-fable-5-9", "gpt-4o-mini-tts"),
+        *("claude-mythos-5", "claude-mythos-5-1", "claude-fable-5-9", "gpt-4o-mini-tts"),
     ],
 )
 def test_a_model_of_unknown_price_never_has_the_price_of_another(

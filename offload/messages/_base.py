@@ -150,8 +150,10 @@ class Scan:
 
     @classmethod
     def unread(cls, message: Any) -> Scan:
-        """Return the scan of a message that its adapter cannot read: all of it is counted."""
-        return cls().with_rest(message)
+        """Return the scan of a message that its adapter cannot read: all of it is counted, if it can be."""
+        scan = cls().with_rest(message)
+        scan.failed.clear()
+        return scan
 
     @property
     def texts(self) -> list[str]:

@@ -95,7 +95,8 @@ class _Found:
         if isinstance(value, str | bytes | bytearray):
             self._add_text(name, value, holder, frame)
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            frame.append(str(value))
+            # Python writes no decimal digits of a number that has thousands of them.
+            frame.append(hex(value) if isinstance(value, int) else str(value))
 
     def _add_text(self, name: Any, value: str | bytes | bytearray, holder: Any, frame: list[str]) -> None:
         if name in _FRAMING and len(value) <= _SHORT_CHARS and isinstance(value, str):

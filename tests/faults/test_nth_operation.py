@@ -116,7 +116,9 @@ def test_offload_keeps_what_it_could_not_store_and_stores_it_the_next_time(
         kept = [new is old for new, old in zip(out.messages, messages, strict=True)]
         assert messages == conversation(SMALL)
         assert opened(inner, codec).restore(out.messages) == messages
-        assert [type(error) for error in out.errors] == [way.error] * any(kept)
+        # A listing that fails is said too, and costs no item its offload.
+        assert {type(error) for error in out.errors} <= {way.error}
+        assert out.errors or not any(kept)
         assert len(out.records) == kept.count(False)
 
         store.heal()

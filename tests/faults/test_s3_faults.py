@@ -51,7 +51,7 @@ from offload import (
 from offload_backends import _remote
 from offload_backends.s3 import S3Store
 
-POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=1, preview_chars=40)}, min_saving=0)
+POLICY = OffloadPolicy(types={"user_message": Rule(min_chars=1, preview_chars=40)}, min_saving=0)
 # They hardly compress, so that a flipped bit stays one and does not end as nonsense by itself.
 TEXTS = [
     f"needle {item}\n" + "".join(sha256(b"%d %d" % (item, n)).hexdigest() + "\n" for n in range(30))
@@ -79,7 +79,7 @@ class Bench:
 
 
 def conversation(count: int) -> list[dict[str, Any]]:
-    return [{"role": "tool", "tool_call_id": f"call_{n}", "content": TEXTS[n]} for n in range(count)]
+    return [{"role": "user", "content": text} for text in TEXTS[:count]]
 
 
 @pytest.fixture(scope="module")

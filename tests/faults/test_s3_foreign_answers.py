@@ -209,9 +209,9 @@ def test_an_upload_whose_200_with_an_error_passes_is_stored(
     to_the_end = partial(complete, act=answering(200, ERROR, []))
     proxy.faults = [to_the_end] * 4
 
-    store.put("new", LARGE)
+    store.put("passes", LARGE)
 
-    assert bucket.read("new") == LARGE
+    assert bucket.read("passes") == LARGE
 
 
 def test_an_upload_that_was_done_and_answered_without_proof_is_read_back(
@@ -223,9 +223,9 @@ def test_an_upload_that_was_done_and_answered_without_proof_is_read_back(
 
     proxy.faults = [partial(complete, act=do_and_say_nothing)]
 
-    store.put("new", LARGE)
+    store.put("done", LARGE)
 
-    assert bucket.read("new") == LARGE
+    assert bucket.read("done") == LARGE
 
 
 def test_a_portal_that_goes_away_leaves_no_trace(store: S3Store, proxy: Proxy) -> None:

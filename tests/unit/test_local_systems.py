@@ -531,6 +531,7 @@ def test_a_path_that_is_too_long_is_an_error_with_advice(tmp_path: Path, system:
 
 PARTS = {"session": "s", "receiver": "s", "tool": "t", "space": "s", "name": "n", "suffix": ".zst"}
 PARTS |= {"ref": "abcde", "generation": "2", "item_type": "u", "chars": "1", "tokens": "1", "ttl": "1"}
+PARTS |= {"created": None}
 
 
 def test_no_key_of_the_library_can_be_the_short_name_of_another_file() -> None:

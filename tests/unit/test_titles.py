@@ -272,7 +272,7 @@ def test_a_hook_that_fails_for_a_title_keeps_its_item_alone() -> None:
 
     out = opened("memory://", redact=redact).offload(reads("bad.py", "good.py"))
     assert [r.title for r in out.records] == ["good.py"]
-    assert [str(error) for error in out.errors] == ["redact: ValueError: bad.py"]
+    assert [str(error) for error in out.errors] == ["messages[1]: tool_result of Read (c0): redact: ValueError: bad.py"]
 
 
 def test_titles_are_encrypted_in_records_and_snapshots() -> None:

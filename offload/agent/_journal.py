@@ -195,7 +195,7 @@ class Journal:
         deleted, and `OffloadError` if one is damaged or cannot be read.
         """
         listed = self._listed()
-        # What is written after a failure begins anew: it would not fit entries that cannot be read.
+        # After a failure a new conversation begins: it would not fit entries that cannot be read.
         self._number, self._is_numbered, self._is_begun = _next_number(listed), True, False
         if not listed:
             return _read_old(self._store, self._session)

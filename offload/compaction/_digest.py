@@ -58,7 +58,7 @@ class Digest:
 
     @cached_property
     def _apart(self) -> list[tuple[list[dict[str, str]], Any]]:
-        """Of each message: the parts of each earlier notice in it, and what else it says, if anything."""
+        """The earlier notices in each message, as their parts, and the message without them."""
         found = [_told_apart(message, self._is_notice) for message in self._messages]
         return [([self._notice.parts(text) for text in texts], _joined(others)) for texts, others in found]
 

@@ -106,7 +106,7 @@ class BedrockAdapter(MessageAdapter):
 
 
 def _is_plain_user(message: Any) -> bool:
-    """Return whether a message is a user's blocks alone, so that it can be told apart after it is joined."""
+    """Return whether a message is a user's blocks alone, so that `split` can undo `join`."""
     is_plain = isinstance(message, dict) and message.keys() == {"role", "content"}
     return is_plain and message["role"] == "user" and isinstance(message["content"], list)
 

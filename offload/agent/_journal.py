@@ -108,7 +108,8 @@ def _since_begun(listed: Iterable[JournalEntry], session: str) -> list[JournalEn
     entries = [entry for entry in entries if entry.number >= begun]
     if len({entry.number for entry in entries}) < len(entries):
         raise CollisionError(
-            f"two agents continued session {session!r} at the same time; start a new session"
+            f"two agents continued session {session!r} at the same time, so it has two conversations; start "
+            "a new session, or send a request in this one: it begins a new conversation that can be resumed"
         )
     return entries
 
@@ -194,7 +195,8 @@ class Journal:
         deleted, and `OffloadError` if one is damaged or cannot be read.
         """
         listed = self._listed()
-        self._number, self._is_numbered, self._is_begun = _next_number(listed), True, bool(listed)
+        # After a failure a new conversation begins: it would not fit entries that cannot be read.
+        self._number, self._is_numbered, self._is_begun = _next_number(listed), True, False
         if not listed:
             return _read_old(self._store, self._session)
         entries = _latest(listed, self._session)
@@ -212,7 +214,7 @@ class Journal:
             facts.get("compactions", 0),
             requested if type(requested) is int else None,
         )
-        self._rows, self._facts = rows, state.facts
+        self._rows, self._facts, self._is_begun = rows, state.facts, True
         self._size, self._grown = _size(rows), sum(entry.size for entry in entries[1:])
         return state
 

@@ -333,7 +333,8 @@ class ContextManager:
 
         Raises:
             ConfigError: there are messages already.
-            CollisionError: two agents continued the conversation at the same time.
+            CollisionError: two agents continued the conversation at the same time. The next request
+                begins a new one.
             OffloadError: the journal is damaged, was deleted, or cannot be read.
         """
         with exclusive(self._gate):

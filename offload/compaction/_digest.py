@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from offload.compaction._archive import MessageArchive
 from offload.compaction._ledger import Ledger, Mention, Outcome, mentions_of, stored_item
 from offload.events import error_text
-from offload.messages import is_result, role_or_none, scan_of
+from offload.messages import Item, adapter_for, is_result, role_or_none, scan_of
 from offload.placeholder import NOTICE_TYPE, Notice
 from offload.record import RecordInfo
 from offload.tokens import estimate_tokens
@@ -57,19 +57,21 @@ class Digest:
         return {info.ref: info for info in self._offloader.records()}
 
     @cached_property
-    def _notices(self) -> dict[int, dict[str, str]]:
-        """The parts of each earlier notice, by the index of its message."""
-        texts = {i: _sole_text(message) for i, message in enumerate(self._messages)}
-        refs = {i: ref for i, text in texts.items() if (ref := Notice().find_ref(text))}
-        return {i: self._notice.parts(texts[i]) for i, ref in refs.items() if ref in self._infos}
+    def _apart(self) -> list[tuple[list[dict[str, str]], Any]]:
+        """The earlier notices in each message, as their parts, and the message without them."""
+        found = [_told_apart(message, self._is_notice) for message in self._messages]
+        return [([self._notice.parts(text) for text in texts], _joined(others)) for texts, others in found]
+
+    def _is_notice(self, item: Item) -> bool:
+        ref = Notice().find_ref(item.text) if item.item_type == NOTICE_TYPE else None
+        return ref is not None and ref in self._infos
 
     @cached_property
     def _task(self) -> tuple[int, str]:
         """The index of the message that has the task, and the task; -1 and "" if there is none."""
-        for index, message in enumerate(self._messages):
-            if index in self._notices:
-                task = self._notices[index].get("task", "")
-            else:
+        for index, (notices, message) in enumerate(self._apart):
+            task = next((notice["task"] for notice in notices if notice.get("task")), "")
+            if not task and message is not None:
                 task = self._redact(_request(message))
             if task:
                 return index, task
@@ -77,15 +79,13 @@ class Digest:
 
     def _ledger(self, removed: Sequence[int], shown: str, tokens: float) -> str:
         ledger, gone = Ledger(), set(removed)
-        self._scan(index for index in removed if index not in self._notices)
+        self._scan(index for index in removed if self._apart[index][1] is not None)
         for index in removed:
-            if index in self._notices:
-                ledger.add_earlier(self._notices[index].get("ledger", ""))
-            else:
-                is_task = index == self._task[0]
-                ledger.add(
-                    mention for mention in self._mentions[index] if not (is_task and _is_said(mention))
-                )
+            for notice in self._apart[index][0]:
+                ledger.add_earlier(notice.get("ledger", ""))
+            is_task = index == self._task[0] and not self._apart[index][0]
+            mentions = self._mentions.get(index, ())
+            ledger.add(mention for mention in mentions if not (is_task and _is_said(mention)))
         kept = [text for index, text in enumerate(self.texts) if index not in gone]
         return ledger.render(tokens, "\n".join([shown, *kept]))
 
@@ -96,7 +96,7 @@ class Digest:
     def _scan(self, indices: Iterable[int]) -> None:
         """Collect the facts of messages; those of offloaded items are in the store."""
         new = [index for index in indices if index not in self._mentions]
-        messages = {index: self._messages[index] for index in new}
+        messages = {index: self._apart[index][1] for index in new}
         records = {index: self._records(message) for index, message in messages.items()}
         offloaded = [i for i in new if 0 < max((r.chars for r in records[i]), default=0) <= _MOST_READ_CHARS]
         restored = self._offloader.restore([messages[i] for i in offloaded], on_missing="keep")
@@ -130,9 +130,22 @@ def _cut(task: str, most: float) -> str:
     return first + _CUT.format(len(task) - len(first)) if first else ""
 
 
-def _sole_text(message: Any) -> str:
+def _told_apart(message: Any, is_notice: Callable[[Item], bool]) -> tuple[list[str], list[Any]]:
+    """Return the texts of the notices in a message, and the other messages that were joined with them."""
     items = scan_of(message).items
-    return items[0].text if len(items) == 1 and items[0].item_type == NOTICE_TYPE else ""
+    for item in filter(is_notice, items):
+        if len(items) == 1:
+            return [item.text], []
+        parts = adapter_for(message).split(message, item.block)
+        if len(parts) > 1:
+            found = [_told_apart(part, is_notice) for part in parts]
+            return [text for texts, _ in found for text in texts], [one for _, own in found for one in own]
+    return [], [message]
+
+
+def _joined(messages: Sequence[Any]) -> Any:
+    """Return messages as one; None if there are none."""
+    return adapter_for(messages[0]).join(messages) if len(messages) > 1 else next(iter(messages), None)
 
 
 def _request(message: Any) -> str:

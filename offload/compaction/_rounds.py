@@ -119,7 +119,8 @@ class CompactResult(CompactionResult):
 
     Attributes:
         new_messages: the messages to continue with: the same objects, and the notice; all messages if nothing
-            was removed. Of a context, those of its conversation.
+            was removed. Of a context, those of its conversation. For Bedrock, which refuses two messages of
+            the user in a row, the notice is a block of the user's message next to it.
         compacted_count: how many rounds were removed; a round that was cut is one of them.
         refusal: the effect of the user's refusal; None if the user agreed, or was not asked.
     """
@@ -238,8 +239,7 @@ class _Rounds(StoringCompactor):
     ) -> CompactResult:
         ref, notice, tokens = self._store(view, plan)
         removed, context = set(plan.removed), view.context
-        items = [context.conversation.items[i] for i in plan.removed]
-        context.replace_items(items, context.new_item(notice, plan.item_type))
+        tokens -= self._place(view, plan, notice, plan.item_type)
         return CompactResult(
             view.total,
             tokens,

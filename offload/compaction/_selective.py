@@ -191,7 +191,7 @@ class SelectiveCompaction(StoringCompactor):
             context.replace_conversation([notice, *items[len(removed) :]])
         else:
             # The next compaction takes up what this notice says, and replaces it.
-            context.replace_items(removed, context.new_item(message, ItemType.COMPACTION_NOTICE))
+            tokens -= self._place(view, plan, message, ItemType.COMPACTION_NOTICE)
         return SelectiveResult(
             view.total,
             tokens,

@@ -135,6 +135,29 @@ class StoringCompactor:
             raise ContextFullError(f"the notice has no fewer tokens than the {len(plan.removed)} messages")
         return ref, notice, tokens - self._remove_thinking(view, plan.removed)
 
+    def _place(self, view: View, plan: Plan, notice: Any, item_type: ItemType) -> int:
+        """Put a notice in place of the removed messages; return how many tokens fewer than alone it has.
+
+        Where a provider refuses two messages of the user in a row, the notice becomes part of its neighbors.
+        """
+        context, gone = view.context, set(plan.removed)
+        items, adapter = context.conversation.items, adapter_for(notice)
+        first = plan.removed[0]
+        after = next((i for i in range(first, len(items)) if i not in gone), len(items))
+        before, later = (
+            [item for item in near if adapter.must_join(item.message, notice)]
+            for near in (items[first - 1 : first] if first else [], items[after : after + 1])
+        )
+        new = context.new_item(notice, item_type)
+        joined = new
+        if before or later:
+            parts = [*before, new, *later]
+            kind = (before + later)[0].item_type
+            joined = context.new_item(adapter.join([part.message for part in parts]), kind)
+        replaced = [*before, *(items[i] for i in plan.removed), *later]
+        context.replace_items(replaced, joined)
+        return sum(item.token_count for item in [*before, new, *later]) - joined.token_count
+
     def _remove_thinking(self, view: View, removed: Sequence[int]) -> int:
         """Store and remove the signed thinking of kept messages after a removed one; return its tokens."""
         offloader, later = self._archive.offloader, range(removed[0], len(view.messages))

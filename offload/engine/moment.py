@@ -10,7 +10,7 @@ from offload.engine.results import CacheCause, CacheReport
 from offload.errors import ConfigError, OffloadError
 from offload.events import failure
 from offload.hooks import foreign
-from offload.messages import Usage, usage_of
+from offload.messages import Usage, is_same_reply, usage_of
 from offload.options import Options
 
 CacheState = Literal["cold", "warm", "missed"]
@@ -69,7 +69,10 @@ class CacheWatch:
         self._moment = Moment()
         self._pause = 0.0
         self._has_cache = False
+        # The last report, and whether there was a request since.
         self._usage: Usage | None = None
+        self._reply: Any = None
+        self._is_asked = False
         self._missed = 0
 
     @property
@@ -89,6 +92,7 @@ class CacheWatch:
         A clock that fails is reported; then nothing is inferred from it.
         """
         now = self._now(failures)
+        self._is_asked = True
         if answers != self._answers:
             self._cached, self._answered, self._answers = self._sent, self._total, answers
         self._sent = now
@@ -132,10 +136,11 @@ class CacheWatch:
         if isinstance(reply, str | bytes | bool | list | tuple):
             raise ConfigError(f"usage must be a provider's reply, its usage or a number, got {reply!r:.60}")
         usage = usage_of(reply)
-        if usage is None or usage == self._usage:
+        is_repeated = usage == self._usage and (not self._is_asked or is_same_reply(reply, self._reply))
+        if usage is None or is_repeated:
             # A framework shows the same reply again if its next request is repeated.
             return usage
-        self._usage = usage
+        self._usage, self._reply, self._is_asked = usage, reply, False
         expected = 0 if is_changed else round(self._reported * self._share)
         if self._has_cache and usage.read is not None and expected >= _LEAST_TOKENS:
             usage = usage._replace(missed=self._missing(expected, usage.read))

@@ -48,6 +48,7 @@ class _Notice(NamedTuple):
     created_at: float
     ref: str
     rows: list[Row]
+    block: Block
 
 
 @dataclass(slots=True, eq=False)
@@ -206,7 +207,19 @@ class _Undoing:
         rows = [(row.at, _Place(row.message, above)) for row in notice.rows]
         self.open([row for _, row in rows])
         at = places.index(place)
-        return [*places[:at], *put_back(places[at + 1 :], rows)]
+        before, after = self._around(place, notice.block)
+        return [*places[:at], *before, *put_back([*after, *places[at + 1 :]], rows)]
+
+    def _around(self, place: _Place, block: Block) -> tuple[list[_Place], list[_Place]]:
+        """Return the messages before and after the notice at `block` that were joined with it."""
+        parts = adapter_for(place.message).split(place.message, block)
+        own = 0 if block is None or len(parts) == 1 or block == 0 else 1
+        places = [
+            _Place(part, place.above, undone=place.undone, contents=place.contents)
+            for part in [*parts[:own], *parts[own + 1 :]]
+        ]
+        self.open(places)
+        return places[:own], places[own:]
 
     def _claims(self, place: _Place) -> list[tuple[_Place, Item, Claim, Standing]]:
         """Return the items of a message that look like placeholders, except results that code reads."""
@@ -254,7 +267,8 @@ class _Undoing:
     def _read_notice(self, place: _Place, item: Item, original: _Original) -> None:
         ref = original.header.ref
         try:
-            if len(scan_of(place.message).offloadable) > 1:
+            parts = adapter_for(place.message).split(place.message, item.block)
+            if len(parts) == 1 and len(scan_of(place.message).offloadable) > 1:
                 raise MessageError("a notice is not alone in its message, so messages cannot replace it")
             if ref in place.above:
                 raise CorruptError(f"record {ref} holds its own notice")
@@ -262,7 +276,10 @@ class _Undoing:
         except OffloadError as error:
             place.missing.append((item.block, ref, error))
         else:
-            place.notice = _Notice(notice_number(item.text), original.header.created_at, ref, rows)
+            number = notice_number(item.text)
+            notice = _Notice(number, original.header.created_at, ref, rows, item.block)
+            if place.notice is None or place.notice[:2] <= notice[:2]:
+                place.notice = notice
 
     def _resolve(self, claims: Mapping[Standing, tuple[Item, Claim]]) -> None:
         """Find the outcome of each new claim: the listing is read once, each record once."""

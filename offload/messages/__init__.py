@@ -43,7 +43,7 @@ from offload.messages._thinking import (
     with_thinking,
     without_thinking,
 )
-from offload.messages._usage import Usage, usage_of
+from offload.messages._usage import Usage, is_same_reply, usage_of
 
 __all__ = [
     "COMMAND_FIELDS",
@@ -73,6 +73,7 @@ __all__ = [
     "file_name",
     "from_json",
     "is_result",
+    "is_same_reply",
     "main_argument",
     "map_texts",
     "may_be_same",

@@ -472,3 +472,15 @@ class MessageAdapter(ABC):
     def user_message(self, text: str) -> Any:
         """Return `text` as a user message."""
         return {"role": "user", "content": text}
+
+    def must_join(self, message: Any, other: Any) -> bool:  # noqa: ARG002 # most providers join them
+        """Return whether the provider refuses these two messages in a row, and `join` makes them one."""
+        return False
+
+    def join(self, messages: Sequence[Any]) -> Any:
+        """Return one message with the blocks of `messages`, for which `must_join` is true."""
+        raise NotImplementedError
+
+    def split(self, message: Any, block: Any) -> list[Any]:  # noqa: ARG002 # without `join` there is no part
+        """Return the messages that `join` made one: those before `block`, its own, and those after it."""
+        return [message]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from offload.messages._access import block_list, get
+from offload.messages._equal import are_equal
 
 # Where a reply holds its usage; a usage itself has none of these fields.
 _HOLDERS = ("usage", "usage_metadata", "usageMetadata")
@@ -85,6 +86,16 @@ def usage_of(reply: Any) -> Usage | None:
         return None if shape is None else _parsed(reply, usage, shape)
     except Exception:  # noqa: BLE001 # an object may raise anything; its usage is optional
         return None
+
+
+def is_same_reply(one: Any, other: Any) -> bool:
+    """Return whether two reports with equal usage are of one reply: one object, or equal whole replies.
+
+    Equal counts alone may be those of two replies.
+    """
+    if one is other:
+        return not isinstance(one, int)
+    return any(get(one, name) is not None for name in _HOLDERS) and are_equal(one, other)
 
 
 def _shape_of(usage: Any) -> _Shape | None:

@@ -91,6 +91,25 @@ class BedrockAdapter(MessageAdapter):
     def user_message(self, text: str) -> Any:
         return {"role": "user", "content": [{"text": text}]}
 
+    def must_join(self, message: Any, other: Any) -> bool:
+        return all(_is_plain_user(each) for each in (message, other))
+
+    def join(self, messages: Sequence[Any]) -> Any:
+        return {"role": "user", "content": [block for each in messages for block in each["content"]]}
+
+    def split(self, message: Any, block: Any) -> list[Any]:
+        if not _is_plain_user(message) or not isinstance(block, int):
+            return [message]
+        content = message["content"]
+        parts = content[:block], content[block : block + 1], content[block + 1 :]
+        return [{**message, "content": part} for part in parts if part]
+
+
+def _is_plain_user(message: Any) -> bool:
+    """Return whether a message is a user's blocks alone, so that `split` can undo `join`."""
+    is_plain = isinstance(message, dict) and message.keys() == {"role", "content"}
+    return is_plain and message["role"] == "user" and isinstance(message["content"], list)
+
 
 def fixed_block(text: str = "", signature: str | None = None) -> dict[str, Any]:
     """Return a block that is counted but never offloaded; with a signature, it is signed thinking."""

@@ -23,14 +23,15 @@ from offload.messages import Item
 from offload.record import MAX_DRAWS, Counts, Header, ItemIdentity, RecordInfo, RefStyle, draw_ref
 from offload.session._create import NewRecord, create_records
 from offload.session._reader import SessionReader
-from offload.store import OffloadStore
+from offload.store import OffloadStore, identity_of
 
 # The maximum number of other refs and later generations that are tried for one item.
 _MAX_TRIES = 20
 # gc needs the time of last use by the hour.
 _TOUCH_SECONDS = 3600
-# By store and session: a token of the latest deletion by this process, which sessions see without a request.
-_deletions: dict[tuple[str, str], object] = {}
+# By address and session, then by the store's identity: a token of the latest deletion by this process, which
+# sessions see without a request. The identity may need a connection, so only a deletion asks for it.
+_deletions: dict[tuple[str, str], dict[str, object]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class Session(SessionReader):
         self._stored_here: set[str] = set()
         self._touched_at = -float(_TOUCH_SECONDS)
         self._problem: OffloadError | None = None
-        self._last_deletion = _deletions.get((store.url, encode_part(name)))
+        self._last_deletion = self._latest_deletion()
 
     def write(self, drafts: Iterable[Draft]) -> list[OffloadedItem | OffloadError]:
         """Store every draft; return the stored item or the error of each, in order.
@@ -173,9 +174,12 @@ class Session(SessionReader):
 
     def has_new_deletions(self) -> bool:
         """Return whether this process marked records of the session since the last call."""
-        latest = _deletions.get((self.store.url, encode_part(self.name)))
-        before, self._last_deletion = self._last_deletion, latest
+        before, self._last_deletion = self._last_deletion, self._latest_deletion()
         return before is not self._last_deletion
+
+    def _latest_deletion(self) -> object:
+        noted = _deletions.get((self.store.url, encode_part(self.name)))
+        return None if noted is None else noted.get(identity_of(self.store))
 
     def ref_of(self, item: ItemIdentity, *, draw: int = 0) -> str:
         """Return the ref that an item draws in this session after `draw` collisions; see `draw_ref`."""
@@ -352,4 +356,4 @@ class Session(SessionReader):
 def note_deletions(store: OffloadStore, infos: Iterable[RecordInfo]) -> None:
     """Note that this process marked records of `store` for deletion."""
     for part in {session_part(info.key) for info in infos}:
-        _deletions[store.url, part] = object()
+        _deletions.setdefault((store.url, part), {})[identity_of(store)] = object()

@@ -629,6 +629,26 @@ def test_after_two_agents_at_once_a_new_conversation_is_resumed(tmp_path):
     assert m.messages == [said(7)]
 
 
+def test_the_manager_that_could_not_resume_two_agents_begins_a_conversation_that_can_be_resumed(tmp_path):
+    first, second = manager(tmp_path), manager(tmp_path)
+    for n, m in enumerate((first, second)):
+        m.resume()
+        m.add(said(n))
+    for m in (first, second):
+        m.before_model_call()
+    anew = manager(tmp_path)
+    with pytest.raises(CollisionError, match="it begins a new conversation"):
+        anew.resume()
+    for n in (7, 8):
+        anew.add(said(n))
+        assert anew.before_model_call().errors == []
+
+    m = manager(tmp_path)
+
+    assert m.resume() == 2
+    assert m.messages == [said(7), said(8)]
+
+
 @pytest.mark.parametrize("entry", [0, 2])
 def test_a_journal_without_an_entry_raises_and_starts_nothing(tmp_path, entry):
     talk(manager(tmp_path), 3)

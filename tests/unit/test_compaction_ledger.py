@@ -12,6 +12,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from offload import Offloader, OffloadPolicy, Rule
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
+from offload.compaction._ledger import Ledger, Mention
 from offload.context import ContextIR
 from offload.messages import scan_of
 from offload.placeholder import Notice
@@ -396,3 +397,27 @@ def test_a_notice_of_an_earlier_release_is_merged_without_a_ledger():
     once = compacted(padding(), off)
 
     assert TASK in notice_of(compacted([*once, user(TASK), *padding()], off))
+
+
+def test_a_rule_for_the_rest_of_the_conversation_is_worth_more_than_a_later_remark():
+    remarks = [f"The parser of module {name} reads its input line by line." for name in ("ab", "cd", "ef")]
+    rule = "Callers never open the input file twice in a process."
+    ledger = Ledger()
+    for text in (rule, *remarks):
+        ledger.add([Mention("said", text, "user")])
+
+    shown = ledger.render(60, "")
+
+    assert rule in shown
+    assert not all(remark in shown for remark in remarks)
+
+
+def test_of_two_rules_the_repeated_one_is_worth_more_though_it_is_a_little_longer():
+    once, often = "Never write to the cache folder.", "Never write to the source folder."
+    ledger = Ledger()
+    ledger.add(Mention("said", text, "user") for text in (once, often, often))
+
+    shown = ledger.render(20, "")
+
+    assert often in shown
+    assert once not in shown

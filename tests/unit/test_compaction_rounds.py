@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from provider_rules import check_converse
 
 from offload import ConfigError, ContextFullError, MessageError, Offloader
-from offload.agent import ContextManager
-from offload.compaction import RoundCompactor, RoundConfig, RoundStrategy
-from offload.context import ContextIR
+from offload.agent import AgentConfig, ContextManager
+from offload.compaction import RoundCompactor, RoundConfig, RoundStrategy, SelectiveCompaction, TypeRule
+from offload.context import ContextIR, MessageCounter
 from offload.messages import as_data
 from offload.record import SAMPLE_REF
+from offload_backends.memory import MemoryStore
 
 SMALL = RoundConfig(max_context_tokens=3000)
 LONG = "lorem " * 100
@@ -204,3 +206,68 @@ def test_a_system_prompt_of_blocks_is_counted() -> None:
     assert compactor.should_compact([], blocks)
     counted = [agent.before_model_call(system_prompt=prompt).tokens for prompt in (LONG * 30, blocks)]
     assert counted[0] < counted[1] < counted[0] + 100
+
+
+def _converse_round(n: int) -> list[Any]:
+    asked = {
+        "role": "user",
+        "content": [{"text": f"Request {n}: {LONG}"}, {"cachePoint": {"type": "default"}}],
+    }
+    done = {"role": "assistant", "content": [{"text": f"Request {n} is done."}]}
+    return [asked, *bedrock(n), done]
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_roles_of_bedrock_alternate_after_each_of_several_compactions(keep: int) -> None:
+    config = RoundConfig(max_context_tokens=3000, keep_recent_rounds=keep)
+    off = Offloader("memory://", session="s")
+    compactor = RoundCompactor(off, lambda _: "<summary>Much was done.</summary>", config)
+    sent: list[Any] = []
+    added: list[Any] = []
+    for n in range(30):
+        sent, added = [*sent, *_converse_round(n)], [*added, *_converse_round(n)]
+        if compactor.should_compact(sent):
+            result = compactor.compact(sent)
+            assert result.ref is not None
+            sent = result.new_messages
+            assert result.new_token_count == MessageCounter().total(sent)
+        check_converse(sent)
+        assert off.restore(sent) == compactor.restore(sent) == added
+
+
+def test_a_notice_of_bedrock_in_a_long_turn_joins_the_request_before_it() -> None:
+    asked = {"role": "user", "content": [{"text": "the task"}]}
+    middle, last = bedrock(0), {"role": "assistant", "content": [{"text": "Done."}]}
+    off = Offloader("memory://", session="s")
+    rules = {
+        "user_message": TypeRule(),
+        "assistant_message": TypeRule(),
+        "tool_result": TypeRule(strategy="drop"),
+    }
+    context = ContextIR()
+    for message in (messages := [asked, *middle, last]):
+        context.add_message(message)
+
+    result = SelectiveCompaction(off, rules=rules, threshold_tokens=50).compact(context)
+
+    assert result.ref is not None, result.error
+    check_converse(context.lower())
+    assert result.new_token_count == context.total_tokens
+    assert off.restore(context.lower()) == messages
+
+
+def test_a_bedrock_agent_sends_alternating_roles_and_restores_them_in_another_process() -> None:
+    store = MemoryStore()
+    config = AgentConfig(model="m", window_tokens=3000)
+    added: list[Any] = []
+    for n in range(20):
+        manager = ContextManager(Offloader(store, session="s"), config)
+        manager.resume()
+        user, call, result, done = _converse_round(n)
+        for message, reply in ((user, call), (result, done)):
+            manager.add(message)
+            check_converse(manager.before_model_call().messages)
+            manager.after_model_call(reply)
+            added += [message, reply]
+        assert manager.restore() == added
+    assert manager.compaction_count > 1

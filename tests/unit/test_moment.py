@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import subprocess
 import sys
@@ -385,17 +386,41 @@ def test_without_a_cache_nothing_is_missed(usages: list[Any]) -> None:
         assert found.missed == 0
 
 
-def test_a_reply_that_is_reported_twice_counts_once() -> None:
+SAID = {"id": "msg_1", "content": [{"type": "text", "text": "Built."}]}
+
+
+@pytest.mark.parametrize("copied", [lambda usage: usage, copy.deepcopy], ids=["object", "copy"])
+@pytest.mark.parametrize("shown", [reply(0), SAID | {"usage": reply(0)}], ids=["usage", "reply"])
+def test_a_reply_that_is_reported_twice_counts_once(shown: Any, copied: Any) -> None:
     session = Session()
     session.turn()
-    session.off.report_usage(reply(0))
-    session.turn()
+    session.off.report_usage(shown)
+    if "id" in shown or copied(shown) is shown:
+        session.turn()
 
-    again = session.off.report_usage(reply(0))
+    again = session.off.report_usage(copied(shown))
 
     assert again is not None
     assert again.missed == 0
     assert session.turn().cache is None
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        [reply(0), reply(0)],
+        [SAID | {"usage": reply(0)}, SAID | {"id": "msg_2", "usage": reply(0)}],
+    ],
+    ids=["usages", "replies"],
+)
+def test_two_replies_with_equal_usage_are_two(replies: list[Any]) -> None:
+    session = Session()
+    for each in replies:
+        session.turn()
+        usage = session.off.report_usage(each)
+
+    assert usage is not None
+    assert usage.missed > 1024
 
 
 def test_the_lifetime_that_the_provider_reports_replaces_that_of_the_policy() -> None:

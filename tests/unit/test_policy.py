@@ -292,6 +292,18 @@ def test_a_turn_kept_above_the_ceiling_is_reported() -> None:
     assert excess(turn(4000, 4000), 8000) == []
 
 
+def test_a_text_of_exactly_the_ceiling_is_not_reported_alone_but_counts_for_its_turn() -> None:
+    assert excess(turn(8000), 8000) == []
+    [message] = excess(turn(8000, 1), 8000)
+    assert message.startswith("messages[3] and later: 2 texts with 8001 tokens in total are kept")
+
+
+def test_exempt_texts_and_those_reported_alone_do_not_count_for_the_turn_that_is_kept() -> None:
+    assert excess([*turn(5000, is_pinned=True), *turn(5000)], 8000) == []
+    [alone] = excess(turn(9000, 5000), 8000)
+    assert "of 9000 tokens" in alone
+
+
 # --- rules ----------------------------------------------------------------------------------------
 
 

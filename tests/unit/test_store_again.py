@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from offload import Offloader, OffloadPolicy, Rule, StoreError, open_store
+from offload import Offloader, OffloadPolicy, Rule, StoredObject, StoreError, open_store
 from offload.retention import delete
 from offload.wrappers import WrapperStore
+from offload_backends.memory import MemoryStore
 
 TEXT = "".join(f"line {n} of the log\n" for n in range(2000))
 
@@ -103,3 +105,34 @@ def test_what_this_process_deleted_is_stored_again_for_the_messages_that_come_ag
 
     assert (again.messages, again.errors) == (out.messages[:5], [])
     assert {info.ref for info in off.records()} == {info.ref for info in out.records[:2]}
+
+
+class Counted(WrapperStore):
+    """A store that counts what is asked of it."""
+
+    requests = 0
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        self.requests += 1
+        return super().keys(prefix, after=after)
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        self.requests += 1
+        return super().get(key, start=start, end=end)
+
+
+@pytest.mark.parametrize(("is_same", "asks"), [(False, False), (True, True)], ids=["another", "the same"])
+def test_a_deletion_concerns_the_store_in_which_it_was_and_no_other_with_its_address(
+    *, is_same: bool, asks: bool
+) -> None:
+    store, other = Counted(MemoryStore()), MemoryStore()
+    assert store.url == other.url
+    off = Offloader(store, session="s")
+    for each in (off, Offloader(other, session="s")):
+        each.offload(messages())
+    delete(store.inner if is_same else other, "s")
+    before = store.requests
+
+    off.offload(messages())
+
+    assert (store.requests > before) is asks

@@ -38,6 +38,7 @@ _FIXES = (
     ({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}, "; free space or raise the limit"),
     ({errno.ENAMETOOLONG}, "; use a folder with a shorter path"),
     ({errno.ENOTSUP}, "; use a folder on another medium"),
+    ({errno.ENOENT}, "; a folder of its path is missing and cannot be made here: use another folder"),
     (_NOT_AN_OBJECT | {errno.EEXIST}, "; remove the file, folder or link that is in its place"),
 )
 # Errors of Windows that share an errno.

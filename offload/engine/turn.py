@@ -92,8 +92,8 @@ class Turn:
         A part that fails costs what it was to do in this turn. Raises any exception of the parts that the
         others build on; then the history is incomplete.
         """
-        history, part = self._history, self._part
-        before = len(history)
+        history, part, before = self._history, self._part, len(self._history)
+        self._guide_plan()
         known = self._reread(history.keep_common(messages))
         if not self._keep_placeholders():
             known = history.keep_common(())
@@ -118,6 +118,10 @@ class Turn:
         for index in skipped:
             result.messages[index] = messages[index]
         return result
+
+    def _guide_plan(self) -> None:
+        if self._history.plan is not None:
+            self._history.plan.may_leave = self._can_leave
 
     def _part(self, part: Callable[P, T], otherwise: T, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a part of the turn; if it fails, return `otherwise`, and the next turn starts over."""
@@ -394,10 +398,27 @@ class Turn:
             return
         if moment.is_cold and not self._is_bound:
             history.plan.cool()
+        history.plan.retry_refused()
+        history.close([s for s in history.open_slots() if s.is_settled and s.is_in_view])
         for slot in history.plan.due:
             if not slot.is_settled and not slot.is_replaced:
                 history.reopen(slot)
         history.plan.due.clear()
+
+    def _can_leave(self, slot: Slot) -> bool:
+        """Return whether an item that the cost is to offload can leave: the plan counts on that.
+
+        One that cannot for an error is tried again, and counts as gone.
+        """
+        if slot.item.tool_use_id in self._judge.pinned or slot.is_settled:
+            return slot.is_replaced
+        if slot.problem is not None or slot.is_replaced:
+            return True
+        if not slot.is_approved:
+            self._history.reopen(slot)
+            self._history.decide(slot, replace(slot.decision, item=self._history.facts(slot)))
+            self._each([slot], self._ask_about)
+        return slot.is_approved or not slot.is_settled
 
     def _find_claim(self, slot: Slot, problem: OffloadError | None) -> None:
         """Look for a ref in the text of an item; if a renderer or the counter failed, the item is kept."""

@@ -9,7 +9,7 @@ behind them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
@@ -153,7 +153,7 @@ class _Figures(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Message(Generic[T]):
-    """A message, the figures before it, and the items that left since, with their turns."""
+    """A message, the figures before it, and the items that left or were refused since, with their turns."""
 
     tokens: int
     items: list[Candidate[T]]
@@ -161,6 +161,7 @@ class _Message(Generic[T]):
     blocks: int
     before: _Figures
     left: list[tuple[_Turn[T], Candidate[T]]] = field(default_factory=list)
+    refused: list[Candidate[T]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,7 @@ class CostPlan(Generic[T]):
     Attributes:
         due: the items to offload and the reasons, until the caller takes them.
         reasons: the reasons for all that left by expected cost.
+        may_leave: whether an item that is to leave can; one that cannot counts as in view.
     """
 
     def __init__(self, cache: CacheModel) -> None:
@@ -205,6 +207,8 @@ class CostPlan(Generic[T]):
         self._figures = _Figures()
         self.due: dict[T, str] = {}
         self.reasons: dict[T, str] = {}
+        self.may_leave: Callable[[T], bool] = _always
+        self._refused: dict[Candidate[T], _Turn[T]] = {}
 
     def add(
         self,
@@ -249,6 +253,14 @@ class CostPlan(Generic[T]):
                 if item.is_ruled or self._worth(item, age, outlook) > 0:
                     self._take(turn, item, age, outlook, ", and the cache is cold")
 
+    def retry_refused(self) -> None:
+        """Let the items leave that could not when they were to."""
+        outlook, last = self._outlook(), len(self._turns) - 1
+        for item, turn in [*self._refused.items()]:
+            if self.may_leave(item.key):
+                del self._refused[item]
+                self._take(turn, item, last - self._turns.index(turn), outlook)
+
     def truncate(self, length: int) -> None:
         """Drop all messages but the first `length`, and all that was decided since these."""
         while len(self._messages) > length:
@@ -257,6 +269,8 @@ class CostPlan(Generic[T]):
                 turn.move(item, is_out=False)
                 self.due.pop(item.key, None)
                 self.reasons.pop(item.key, None)
+            for item in (*message.refused, *message.items):
+                self._refused.pop(item, None)
             self._turns[-1].remove(message.tokens, message.blocks, message.items)
             if message.is_reply:
                 self._turns.pop()
@@ -271,12 +285,27 @@ class CostPlan(Generic[T]):
         With more than one mark, or if any prefix is cached, an edit costs less, and an item is offloaded when
         its rule says so.
         """
-        outlook, cache = self._outlook(), self._cache
+        outlook, refused = self._outlook(), set[Candidate[T]]()
+        leaving = self._paying(outlook, refused)
+        while stays := [(turn, item) for turn, item, _ in leaving if not self.may_leave(item.key)]:
+            for turn, item in stays:
+                self._refuse(turn, item)
+                refused.add(item)
+            leaving = self._paying(outlook, refused)
+        for turn, item, age in leaving:
+            self._take(turn, item, age, outlook)
+            self._break(len(self._turns) - 1 - age)
+
+    def _paying(
+        self, outlook: _Outlook, refused: Container[Candidate[T]]
+    ) -> list[tuple[_Turn[T], Candidate[T], int]]:
+        """Return the items that leave, none of `refused`, with their turns and the replies since."""
+        cache = self._cache
         leaving: list[tuple[_Turn[T], Candidate[T], int]] = []
         worth = most = freed = waited = broken = 0.0
         chosen, is_forced = 0, False
         for turn, item, age, again in self._edits():
-            if item is not None:
+            if item is not None and item not in refused:
                 value = self._worth(item, age, outlook)
                 leaves_now = item.is_ruled and cache.marks != 1
                 if value > 0 or leaves_now:
@@ -295,9 +324,7 @@ class CostPlan(Generic[T]):
             has_waited = waited * cache.read >= WAITED_SHARE * (again - freed) * cache.rewrite
             if gain > most and (has_waited or cache.marks != 1):
                 most, chosen = gain, len(leaving)
-        for turn, item, age in leaving[:chosen]:
-            self._take(turn, item, age, outlook)
-            self._break(len(self._turns) - 1 - age)
+        return leaving[:chosen]
 
     def _worth(self, item: Candidate[T], age: int, outlook: _Outlook) -> float:
         """Return what offloading an item saves where it is written again in any case."""
@@ -356,6 +383,10 @@ class CostPlan(Generic[T]):
             yield self._turns[index], last - index
 
     def _take(self, turn: _Turn[T], item: Candidate[T], age: int, outlook: _Outlook, why: str = "") -> None:
+        if not self.may_leave(item.key):
+            self._refuse(turn, item)
+            return
+        self._refused.pop(item, None)
         turn.move(item, is_out=True)
         self._messages[-1].left.append((turn, item))
         figures = self._figures
@@ -368,6 +399,12 @@ class CostPlan(Generic[T]):
             freed, requests = item.freed, outlook.requests
             reason = f"frees {freed} tokens of each of {requests} more requests expected{why}"
             self.due[item.key] = self.reasons[item.key] = reason
+
+    def _refuse(self, turn: _Turn[T], item: Candidate[T]) -> None:
+        """Note that an item was to leave and cannot."""
+        if item not in self._refused:
+            self._refused[item] = turn
+            self._messages[-1].refused.append(item)
 
     def _chance(self, item: Candidate[T], age: int) -> float:
         """Return the chance of a read; more reads than expected so far raise it for all.
@@ -387,3 +424,7 @@ class CostPlan(Generic[T]):
         return _Outlook(
             requests, saved, cache.rewrite, self._figures.tokens * cache.read, cache.write + saved
         )
+
+
+def _always(_: object) -> bool:
+    return True

@@ -8,7 +8,14 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from offload.codec import StoredContent, StoredRecord
-from offload.errors import CorruptError, ExpiredError, NotFoundError
+from offload.errors import (
+    CorruptError,
+    ExpiredError,
+    NotFoundError,
+    StoreError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
 from offload.messages import media_facts
 from offload.placeholder import safe_for_model
 from offload.tools._pointer import JsonValue
@@ -59,6 +66,14 @@ def read_error(error: CorruptError | NotFoundError, ref: str, label: str = "") -
     if isinstance(error, NotFoundError):
         return f"unknown id {ref[:_SHOWN_REF_CHARS]!r}."
     return f"{item} is damaged and cannot be read. Do not retry; run the original tool again if needed."
+
+
+def store_error(error: StoreError) -> str:
+    """Return the error of a store in the model's words, without the path or address of the store."""
+    if isinstance(error, StoreUnavailableError):
+        return "the store did not respond. The same call may work later."
+    reason = "refused access" if isinstance(error, StorePermissionError) else "failed"
+    return f"the store {reason}, so nothing can be read from it now. Run the original tool again if needed."
 
 
 def is_binary(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,6 +27,7 @@ from offload.tools._answers import (
     Pages,
     fitting_rows,
     read_error,
+    store_error,
     with_notes,
 )
 from offload.tools._arguments import check_arguments
@@ -38,6 +40,7 @@ from offload.tools._query import MAX_IDS, MAX_SQL_CHARS, Queries
 from offload.tools._sources import Sources, source_line, source_note
 from offload.tools.search import NO_MATCHES, Mode, compile_pattern, looks_like_regex
 
+_log = logging.getLogger("offload.tools")
 _LIST_LIMIT = 50
 # An answer has no room for more: a row has at least a ref, a type and two counts.
 _MAX_ROWS = 200
@@ -138,6 +141,9 @@ class Tools:
         return answer
 
     def _error_text(self, error: OffloadError, arguments: Mapping[str, Any]) -> str:
+        if isinstance(error, StoreError):
+            _log.warning("session %s: a tool could not read: %s", self._session.name, error)
+            return store_error(error)
         refs = [arguments[name] for name in _REF_ARGUMENTS if name in arguments] + arguments.get("ids", [])
         ref = next((ref for ref in refs if ref in str(error)), refs[0] if refs else None)
         if ref is None or not isinstance(error, CorruptError | NotFoundError):

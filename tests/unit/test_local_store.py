@@ -612,6 +612,14 @@ def test_a_root_that_is_a_file_is_told(tmp_path: Path) -> None:
         list(store.keys())
 
 
+def test_a_root_that_cannot_be_made_is_told_without_a_file_to_remove(tmp_path: Path) -> None:
+    (tmp_path / "dangling").symlink_to(tmp_path / "absent")
+    for root in ("/proc/absent/store", str(tmp_path / "dangling")):
+        with pytest.raises(StoreError, match="is missing and cannot be made") as caught:
+            LocalStore(root).put("k", b"x")
+        assert "remove" not in str(caught.value)
+
+
 def test_what_is_in_the_way_of_a_key_is_told(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     store.put("a/k", b"x")

@@ -199,6 +199,30 @@ def test_the_words_of_the_user_are_kept_longer_than_the_output_of_a_tool() -> No
     assert item().chance(9) == item().chance(1) / 2
 
 
+def test_an_item_that_cannot_leave_stays_in_the_sums_of_later_decisions() -> None:
+    refusing, without = plan(), plan()
+    refusing.may_leave = lambda key: not key.startswith("kept")
+    for n in range(40):
+        refusing.add(3000, [item(f"kept{n}", 3000)], is_reply=True)
+        without.add(3000, is_reply=True)
+        for costs in (refusing, without):
+            costs.add(6000, [item(f"{n}")])
+        assert [*refusing.reasons] == [*without.reasons]
+    assert refusing.reasons == without.reasons != {}
+
+
+def test_an_item_leaves_once_nothing_holds_it_unless_its_message_was_dropped() -> None:
+    held = {"a", "b"}
+    costs = plan()
+    costs.may_leave = lambda key: key not in held
+    costs.add(6000, [item("a", waits=0)])
+    costs.add(6000, [item("b", waits=0)])
+    costs.truncate(1)
+    held.clear()
+    costs.retry_refused()
+    assert list(costs.due) == ["a"]
+
+
 def test_messages_that_are_dropped_leave_no_trace() -> None:
     def run(costs: CostPlan[str]) -> dict[str, str]:
         costs.due.clear()
@@ -347,6 +371,35 @@ def test_a_host_may_keep_a_small_item() -> None:
     for _ in range(2):
         assert off.offload(messages, cache="cold").records == []
     assert len(asked) == 1
+
+
+def veto_kept(facts: ItemFacts) -> bool:
+    return facts.tool_name != "Kept"
+
+
+KEPT = {f"c{n}" for n in range(0, 30, 2)}
+
+
+@pytest.mark.parametrize(
+    ("options", "pinned"),
+    [({"should_offload": veto_kept}, ()), ({}, KEPT)],
+    ids=["vetoed", "pinned"],
+)
+def test_what_stays_counts_as_if_it_had_never_been_a_candidate(
+    options: dict[str, Any], pinned: Sequence[str]
+) -> None:
+    messages: Messages = [{"role": "user", "content": "go"}]
+    for n in range(30):
+        messages += turn(n, 9000 if f"c{n}" in KEPT else 2900, "Kept" if f"c{n}" in KEPT else "Bash")
+    without = OffloadPolicy.model_validate({"preset": "balanced", "exclude_tools": ["Kept"]})
+    expected = Offloader("memory://", session="s", policy=without, **NO_CLOCK)
+    off = Offloader("memory://", session="s", **options, **NO_CLOCK)
+    for end in range(1, len(messages) + 1):
+        out = off.offload(messages[:end], pinned=pinned)
+        assert out.messages == expected.offload(messages[:end]).messages
+    assert out.records
+    at_once = Offloader("memory://", session="s", **options, **NO_CLOCK)
+    assert at_once.offload(messages, pinned=pinned).messages == out.messages
 
 
 def test_the_reasons_are_in_plain_words() -> None:

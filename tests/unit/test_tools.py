@@ -11,6 +11,7 @@ from answers import MAX_ANSWER, body, put, session, tools_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offload import Offloader
 from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError
 from offload.policy import RETRIEVAL_TOOLS
 from offload.tokens import estimate_tokens
@@ -612,3 +613,13 @@ def test_the_tools_and_the_prompt_take_at_most_480_tokens() -> None:
     assert estimate_tokens(text) <= 480
     # Other tokenizers take more tokens for JSON than the estimate.
     assert len(text) / 3.6 <= 480
+
+
+def test_the_model_sees_a_plain_reason_of_a_store_that_fails_and_the_log_the_whole(tmp_path, caplog):
+    root = tmp_path / "host-folder"
+    root.write_text("no folder")
+    answer = Offloader(root, session="s").tools.call("context_list")
+
+    assert answer.startswith("Error: the store failed")
+    assert "host-folder" not in answer
+    assert "host-folder" in caplog.text

@@ -121,13 +121,20 @@ def _run(name: str, check: _Check, trial: _Trial) -> tuple[Finding, Exception | 
     error: Exception | None = None
     try:
         result = check(trial)
-    except Exception as raised:  # noqa: BLE001  # a foreign store may raise anything; it is the finding
+    except Exception as caught:  # noqa: BLE001  # a foreign store may raise anything; it is the finding
+        raised = _foreign_in(caught)
         # The text of a foreign error may contain anything, a password included.
         has_safe_text = isinstance(raised, errors.OffloadError | _BrokenError)
         foreign = f"raised {type(raised).__name__}, which is not an OffloadError"
         fix = next(fix for kind, fix in _FIXES if isinstance(raised, kind))
         result, error = _CheckResult(str(raised) if has_safe_text else foreign, fix, "failed"), raised
     return Finding(name, result.outcome, _USER.sub("", result.details), _USER.sub("", result.fix)), error
+
+
+def _foreign_in(error: Exception) -> Exception:
+    """Return the exception that an error of no kind of its own wraps, else the error."""
+    cause = error.__cause__
+    return cause if type(error) is errors.OffloadError and isinstance(cause, Exception) else error
 
 
 _HOPELESS = (errors.StoreUnavailableError, errors.StoreMissingError, errors.MissingExtraError)

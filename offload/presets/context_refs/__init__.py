@@ -355,7 +355,7 @@ class ContextRefs:
         try:
             return self.offloader.options.redacted(text)
         except Exception as error:  # noqa: BLE001 # a hook may raise anything
-            return f"(not shown: {type(error).__name__} in redact)"
+            return f"(not shown: {type(error.__cause__ or error).__name__} in redact)"
 
     def _log_failure(self, tool_name: str | None, error: OffloadError) -> None:
         subject = "[AgentBashHandler] Failed to offload output"

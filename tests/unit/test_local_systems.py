@@ -529,7 +529,14 @@ def test_a_path_that_is_too_long_is_an_error_with_advice(tmp_path: Path, system:
     assert system
 
 
-PARTS = {"session": "s", "receiver": "s", "tool": "t", "space": "s", "name": "n", "suffix": ".zst"}
+PARTS: dict[str, str | None] = {
+    "session": "s",
+    "receiver": "s",
+    "tool": "t",
+    "space": "s",
+    "name": "n",
+    "suffix": ".zst",
+}
 PARTS |= {"ref": "abcde", "generation": "2", "item_type": "u", "chars": "1", "tokens": "1", "ttl": "1"}
 PARTS |= {"created": None}
 

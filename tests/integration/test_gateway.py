@@ -383,8 +383,8 @@ def test_openai_chat_and_responses_are_rewritten_too(gateway, upstream):
     for n, call in enumerate(calls):
         chat += [{"role": "assistant", "content": None, "tool_calls": [call]}]
         chat += [{"role": "tool", "tool_call_id": f"c{n}", "content": LOG}]
-        items += [{"type": "function_call", "call_id": f"c{n}", **function}]
-        items += [{"type": "function_call_output", "call_id": f"c{n}", "output": LOG}]
+        items += [{"type": "function_call", "call_id": f"r{n}", **function}]
+        items += [{"type": "function_call_output", "call_id": f"r{n}", "output": LOG}]
     read_back = {"type": "function", "function": {"name": "context_read", "parameters": {}}}
 
     ask(f"{gateway}/v1/chat/completions", body_of(chat, tools=[read_back]))

@@ -284,7 +284,7 @@ class Rewriter:
         None if it has none there, or if its client lets the provider drop it.
         """
         read = request.request
-        # What the provider keeps cannot be changed.
+        # Messages that the provider keeps cannot be changed.
         if request.conversation is None or read is None or read.drops_thinking or read.first:
             return None
         return await self._reading(_without_thinking_from, request, refusal.first or 0)

@@ -46,7 +46,7 @@ _DOCUMENTS = (
     *documents([*_FILES, Place(("file_data",))], _RESULT),
     Document(("text",), PLAIN, (("type",), "text-plain")),
 )
-# What is not sent to a model; the last are in `tool_calls` too.
+# Fields that are not sent to a model; the last are in `tool_calls` too.
 _NOT_SENT = (
     *("artifact", "response_metadata", "usage_metadata", "tool_call_chunks"),
     *("additional_kwargs.tool_calls", "additional_kwargs.function_call"),

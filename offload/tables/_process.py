@@ -25,7 +25,7 @@ from offload.locks import renew_in_child
 
 T = TypeVar("T")
 
-# What SQLite may take in a process: its tables, and as much again for a query.
+# Bytes that SQLite may take in a process: its tables, and as much again for a query.
 HEAP_BYTES = 512 * 1024 * 1024
 _MOST_WORKERS = 4
 _WAIT_SECONDS = 30.0

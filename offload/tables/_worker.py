@@ -25,7 +25,7 @@ Answer = dict[str, Any]
 
 _IDLE_SECONDS = 60.0
 _PAGE_BYTES = 4096
-# What the interpreter needs besides SQLite.
+# Bytes that the interpreter needs besides SQLite.
 _OWN_BYTES = 128 * 1024 * 1024
 _CPU_SECONDS = 15
 _STEPS = 1000

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from offload.engine.results import HistoryMode
-from offload.engine.watching import is_same, look
+from offload.engine.watching import WatchedMessages, is_same, look
 from offload.errors import OffloadError
 from offload.messages import content_digest
 from offload.policy import HistoryRule, binds_thinking
@@ -21,7 +21,7 @@ class BoundThinking:
 
     Args:
         states: the parts of the messages; the history extends and cuts this list, and `messages`.
-        messages: the messages.
+        messages: the messages, as the caller passed and received them.
 
     Attributes:
         at: indices of the messages with signed thinking.
@@ -29,7 +29,7 @@ class BoundThinking:
         keys_checked: how many blocks of thinking were removed when all messages were last compared with them.
     """
 
-    def __init__(self, states: list[MessageState], messages: list[Any]) -> None:
+    def __init__(self, states: list[MessageState], messages: WatchedMessages) -> None:
         self._states = states
         self._messages = messages
         self.at: list[int] = []
@@ -41,9 +41,10 @@ class BoundThinking:
         self._seen: Sequence[Any] = ()
         self._sent: Sequence[Any] = ()
 
-    def drop(self, kept: int, seen: Sequence[Any], sent: Sequence[Any]) -> None:
-        """Note that a turn replaces all messages but the first `kept`, how these looked, and how as sent."""
-        self._kept, self._dropped, self._seen, self._sent = kept, self._states[kept:], seen, sent
+    def drop(self, kept: int) -> None:
+        """Note that a turn replaces all messages but the first `kept`."""
+        self._kept, self._dropped = kept, self._states[kept:]
+        self._seen, self._sent = self._messages.seen[kept:], self._messages.sent_seen[kept:]
 
     def add(self, state: MessageState) -> None:
         """Note a message, before its history has it."""
@@ -88,7 +89,7 @@ class BoundThinking:
         length = self._kept + len(self._dropped)
         if index == length and self._kept * 2 >= length:
             return True
-        return index > self._kept and self._is_known(self._messages[index - 1], -1)
+        return index > self._kept and self._is_known(self._messages.passed[index - 1], -1)
 
     def _is_edited(self, index: int) -> bool:
         """Return whether the model reads another message than before at the place of a dropped one."""
@@ -99,7 +100,7 @@ class BoundThinking:
         is_gap = not is_left_out and [t.key for t in old.thinking] != [t.key for t in new.thinking]
         if is_gap and bool(self.at) and self.at[0] < index:
             return True
-        return not self._is_known(self._messages[index], place)
+        return not self._is_known(self._messages.passed[index], place)
 
     def _is_known(self, message: Any, place: int) -> bool:
         """Return whether a message is a dropped one, as the caller had it or as the caller received it."""

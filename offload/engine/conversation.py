@@ -10,13 +10,15 @@ from typing import Any
 from offload.codec import SpooledContent
 from offload.engine.failures import Failures, name_of
 from offload.engine.following import Follower
-from offload.engine.history import History, Slot
+from offload.engine.history import History
+from offload.engine.items import Slot
 from offload.engine.judge import Judge, unweighed
+from offload.engine.leaving import fallback_text
 from offload.engine.moment import CacheWatch, HostCache
 from offload.engine.recognition import Recognition
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult
 from offload.engine.thinking import RemovedThinking
-from offload.engine.turn import Turn, fallback_text
+from offload.engine.turn import Turn
 from offload.engine.writer import ItemWriter, Skipped, WriteRequest
 from offload.errors import OffloadError, result_or_error, unexpected
 from offload.events import Observer, observed
@@ -195,17 +197,17 @@ class Conversation:
         cache: HostCache | None = None,
     ) -> Turn:
         return Turn(
-            history,
-            self._judge,
-            self._recognition,
-            self._writer,
-            self._options,
-            failures,
-            self.watch,
-            self._thinking,
-            readers,
-            cache,
-            self.model,
+            history=history,
+            judge=self._judge,
+            recognition=self._recognition,
+            writer=self._writer,
+            options=self._options,
+            failures=failures,
+            watch=self.watch,
+            thinking=self._thinking,
+            readers=readers,
+            cache=cache,
+            model=self.model,
         )
 
     @contextmanager

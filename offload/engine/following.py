@@ -34,7 +34,7 @@ class Follower:
                 self._add(state, again)
             seen.append(state)
         self._absent |= again
-        for item, ref in history.take_standing():
+        for item, ref in history.items.take_standing():
             key = item.tool_use_id if item.call is None else _key(item.tool_use_id, item.call)
             if key is not None:
                 self._sources.add_record(key, ref, is_result=item.item_type == "tool_result")

@@ -1,14 +1,25 @@
-"""Snapshots of messages that reveal edits in place; containers are copied, texts are shared."""
+"""The messages as the caller passed and received them, and the edits that were made in place since.
+
+A snapshot of each message reveals an edit; its containers are copies, its texts are shared. Lists of the same
+objects are compared in one pass over their pointers. Edits are looked for in the last messages, in those that
+a turn looks at anyway, and in some of the others each turn.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
+from itertools import chain, compress
+from operator import is_not
 from types import ModuleType
 from typing import Any
+
+from offload.messages._equal import are_equal, begins_with
+
+# Messages checked for edits: so many of the last in every turn, and so many of the older ones in rotation.
+LAST_WATCHED, OLDER_WATCHED = 64, 256
 
 # Deeper parts, and those after so many containers, are compared without being copied.
 _MAX_DEPTH, _MAX_CONTAINERS = 40, 20_000
@@ -29,6 +40,122 @@ class _Object:
         return isinstance(other, _Object) and self.kind is other.kind and self.fields == other.fields
 
     __hash__ = object.__hash__
+
+
+class WatchedMessages:
+    """The messages of the last turn.
+
+    Attributes:
+        passed: the messages, and `seen` how each of them looked.
+        sent: the messages as the caller received them, and `sent_seen` how these looked. One without
+            replaced items is the message itself.
+    """
+
+    def __init__(self) -> None:
+        self.passed: list[Any] = []
+        self.seen: list[Any] = []
+        self.sent: list[Any] = []
+        self.sent_seen: list[Any] = []
+        # How many messages this turn kept, and what the caller had received in place of the others.
+        self._kept = self._next = 0
+        self._dropped: list[Any] = []
+
+    def keep_common(self, messages: Sequence[Any], opened: Iterable[int]) -> int:
+        """Return how many of the messages are still the first of `messages`.
+
+        One that was edited in place counts as changed once the edit is noticed; those at the indices
+        `opened` are always checked.
+        """
+        known = self._common(messages)
+        self._kept = self._first_edited(messages, known, self._watched(known, opened))
+        self._dropped = self.sent[self._kept :]
+        return self._kept
+
+    def add(self, message: Any) -> None:
+        """Append a message. If it raises an exception, nothing has changed."""
+        seen = look(message)
+        for same in (self.passed, self.sent, self.sent_seen):
+            same.append(message)
+        self.seen.append(seen)
+
+    def truncate(self, length: int) -> None:
+        """Forget all messages but the first `length`."""
+        for same in (self.passed, self.seen, self.sent, self.sent_seen):
+            del same[length:]
+
+    def send(self, index: int, output: Any) -> None:
+        """Set the message that the caller receives in place of message `index`."""
+        self.sent[index] = output
+        self.sent_seen[index] = output if output is self.passed[index] else look(output)
+
+    def edited_outputs(self, opened: Iterable[int]) -> list[int]:
+        """Return the indexes of outputs that the caller edited, among the messages checked this turn."""
+        parts = self._watched(len(self.passed), opened)
+        return [i for part in parts for i in edited(self.sent_seen, self.sent, part)]
+
+    def unchanged(self) -> int:
+        """Return how many messages at the beginning are sent as in the last call."""
+        first = self._kept
+        while self.is_as_before(first):
+            first += 1
+        return first
+
+    def is_as_before(self, at: int) -> bool:
+        """Return whether a dropped message is sent as before, because the caller passes its output on."""
+        index = at - self._kept
+        return 0 <= index < min(len(self._dropped), len(self.sent) - self._kept) and are_equal(
+            self._dropped[index], self.sent[at]
+        )
+
+    def end_turn(self) -> None:
+        """Select the next of the older messages to check for edits."""
+        older = len(self.passed) - LAST_WATCHED
+        self._next = self._next + OLDER_WATCHED if older > 0 else 0
+        if self._next >= older:
+            self._next = 0
+
+    def _common(self, messages: Sequence[Any]) -> int:
+        """Return how many leading messages are the known objects or equal to them.
+
+        If the list did not only grow, comparisons of its halves find the first difference.
+        """
+        known, length = self.passed, len(self.passed)
+        if begins_with(messages, known):
+            return length
+        equal, end = 0, min(length, len(messages))
+        while equal < end:
+            middle = (equal + end + 1) // 2
+            if are_equal(messages[equal:middle], known[equal:middle]):
+                equal = middle
+            else:
+                end = middle - 1
+        return equal
+
+    def _watched(self, end: int, opened: Iterable[int]) -> list[slice[int, int]]:
+        """Return the messages before index `end` that are checked for edits in this turn."""
+        last = max(0, len(self.passed) - LAST_WATCHED)
+        older = range(self._next, min(last, self._next + OLDER_WATCHED))
+        single = (range(at, at + 1) for at in sorted({at for at in opened if at < last and at not in older}))
+        return [slice(part.start, min(part.stop, end)) for part in (*single, older, range(last, end))]
+
+    def _first_edited(self, messages: Sequence[Any], known: int, parts: Sequence[slice[int, int]]) -> int:
+        """Return the index of the first edited message among those checked this turn; `known` if none is."""
+        for index in chain.from_iterable(edited(self.seen, self.passed, part) for part in parts):
+            return index
+        if any(any(map(is_not, self.passed[part], messages[part])) for part in parts):
+            self._renew(messages[:known])
+        return known
+
+    def _renew(self, messages: Sequence[Any]) -> None:
+        """Replace known messages by equal ones that are new objects; the snapshots are theirs too."""
+        known = len(messages)
+        replaced = [*compress(range(known), map(is_not, self.sent, self.passed))]
+        for outputs in (self.sent, self.sent_seen):
+            kept = [outputs[i] for i in replaced]
+            outputs[:known] = messages
+            for i, output in zip(replaced, kept, strict=True):
+                outputs[i] = output
+        self.passed[:known] = messages
 
 
 def look(message: Any) -> Any:

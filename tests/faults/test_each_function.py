@@ -19,8 +19,8 @@ BAD, GOOD, OLD = (f"{word} line of a result\n" * 30 for word in ("poisoned", "so
 Messages = list[dict[str, Any]]
 # Functions that read a field of all items, or of a message before it is known what is in it.
 SHARED = (
-    "engine.history.Slot.",
-    "engine.turn.Turn._is_added",
+    "engine.items.Slot.",
+    "engine.reading.Reader._is_added",
     "engine.writer.ItemWriter.write.<locals>.<lambda>",
     "messages._access.get",
     "messages._base.Scan._call_of",
@@ -38,7 +38,7 @@ EDGES = (
     "options.",
     "engine.conversation.Conversation.",
     "engine.turn.Turn.run",
-    "engine.turn.Turn._part",
+    "engine.guard.Guard.part",
     "engine.restorer.Restorer.",
     "engine.restorer._Undoing.__init__",
     "engine.results.",

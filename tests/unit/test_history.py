@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from offload import Offloader, OffloadPolicy, OffloadResult, Rule, Sweep
-from offload.engine.history import LAST_WATCHED, OLDER_WATCHED
+from offload.engine.watching import LAST_WATCHED, OLDER_WATCHED
 from offload.messages import adapter_for
 
 LOG = "".join(f"line {n} of a result that is long\n" for n in range(400))

@@ -1,0 +1,248 @@
+"""The new messages of a turn: their items, with their facts, and what else they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from offload.engine.deciding import Decider
+from offload.engine.failures import malformed, name_of
+from offload.engine.guard import NOT_OFFLOADED, Guard
+from offload.engine.history import History, Kept, MessageState
+from offload.engine.items import Slot, State
+from offload.engine.judge import Judge, unweighed
+from offload.engine.recognition import Recognition
+from offload.engine.thinking import RemovedThinking
+from offload.errors import MessageError, OffloadError, unexpected
+from offload.messages import (
+    Item,
+    Scan,
+    Thinking,
+    adapter_for,
+    block_count,
+    role_of,
+    scan_of,
+    signed_thinking,
+)
+from offload.policy import Candidate, is_read_back
+
+# Beginning of a text that is kept as the query of later previews.
+_QUERY_CHARS = 4_000
+
+
+class _Read(NamedTuple):
+    """The parts of a message: its role, its items and texts, signed thinking, and number of blocks."""
+
+    role: str
+    scan: Scan
+    thinking: Sequence[Thinking]
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Adds messages to a history, and weighs their items."""
+
+    _history: History
+    _guard: Guard
+    _judge: Judge
+    _decider: Decider
+    _recognition: Recognition
+    _thinking: RemovedThinking
+
+    # Messages
+
+    def keep_common(self, messages: Sequence[Any]) -> int:
+        """Drop what the history has beyond the beginning of `messages`; return how many it keeps of them.
+
+        A message that could not be read, and now can, is dropped too.
+        """
+        history = self._history
+        known = history.keep_common(messages)
+        for index in sorted(index for index in history.unread if index < known):
+            message = history.messages.passed[index]
+            try:
+                is_whole = not self._parts(index, message).scan.failed
+            except Exception as error:  # noqa: BLE001 # a message object may raise anything
+                self._guard.failures.report(malformed(error, f"messages[{index}]"))
+            else:
+                if is_whole:
+                    history.forget(message)
+                    return len(history)
+        return known
+
+    def add(self, messages: Sequence[Any]) -> list[int]:
+        """Add the messages that the history does not have; return the indices of those that it cannot add."""
+        new = range(len(self._history), len(messages))
+        return [index for index in new if not self._is_added(index, messages[index])]
+
+    def _is_added(self, index: int, message: Any) -> bool:
+        """Add a message to the history; return whether it is there, and not just something in its place."""
+        history, failures = self._history, self._guard.failures
+        try:
+            self._add(index, message)
+        except Exception as error:  # noqa: BLE001 # one message's failure is one message's
+            failures.report(malformed(error, f"messages[{index}]"))
+            failures.is_incomplete = True
+        if len(history) > index:
+            return True
+        history.add(None, MessageState([], 0, {}, history.answers, "", {}))
+        return False
+
+    def _add(self, index: int, message: Any) -> None:
+        """Add a message to the history; a malformed one is reported and has no items."""
+        history = self._history
+        role, scan, thinking, blocks = self._parts_or_none(index, message)
+        self._judge.code_calls |= scan.code_calls
+        slots = self._slots(index, scan.offloadable)
+        kept = [Kept(part.where, part.kind, part.read(self._count), part.is_said) for part in scan.fixed]
+        fixed_tokens = sum(part.tokens for part in kept) + sum(part.data for part in scan.fixed)
+        last = history.states[-1] if history.states else None
+        # In some formats one reply consists of several messages in a row.
+        answers = history.answers + (role == "assistant" and (last is None or last.role != "assistant"))
+        texts = _latest_texts({} if last is None else last.texts, role, scan)
+        is_reply = answers > history.answers
+        state = MessageState(slots, fixed_tokens, scan.calls, answers, role, texts, thinking, kept)
+        history.add(message, state)
+        for slot in [slot for slot in slots if thinking and slot.state is State.OPEN]:
+            # The first thinking of a conversation changes what may leave.
+            history.items.note(slot, self._decider.by_policy(slot.decision.item))
+        if history.plan is not None:
+            self._guard.part(
+                history.plan.add,
+                None,
+                state.tokens,
+                self._candidates(slots),
+                reads=sum(is_read_back(call.name) for call in scan.calls.values()),
+                is_reply=is_reply,
+                blocks=blocks,
+                is_bound=self._decider.is_bound,
+            )
+
+    def _parts_or_none(self, index: int, message: Any) -> _Read:
+        """Return the parts of a message; what cannot be read is reported, and read again in the next turn."""
+        history, failures = self._history, self._guard.failures
+        try:
+            read = self._parts(index, message)
+        except Exception as error:  # noqa: BLE001 # a message object may raise anything
+            read = _Read("", _unread(message), (), 1)
+            failures.report(malformed(error, f"messages[{index}]"))
+            if not isinstance(error, MessageError):
+                history.unread.add(index)
+        for where, problem in read.scan.failed:
+            history.unread.add(index)
+            failures.report(malformed(problem, where or f"messages[{index}]"))
+        return read
+
+    def _parts(self, index: int, message: Any) -> _Read:
+        """Return the parts of a message. Raises any exception of the message or its adapter."""
+        where = f"messages[{index}]"
+        role = role_of(message, where)
+        scan = adapter_for(message).scan(message, where, self._history.calls)
+        thinking = signed_thinking(message) if role == "assistant" else ()
+        return _Read(role, scan, thinking, block_count(message))
+
+    def _count(self, text: str) -> int:
+        tokens, problem = self._judge.count(text)
+        if problem is not None:
+            self._guard.failures.report(problem)
+        return tokens
+
+    def _candidates(self, slots: Sequence[Slot]) -> list[Candidate[Slot]]:
+        found: dict[Slot, Candidate[Slot] | None] = {}
+
+        def find(slot: Slot) -> None:
+            found[slot] = self._decider.candidate(slot)
+
+        self._guard.each(slots, find)
+        # Only a new plan can get the others.
+        self._guard.failures.is_incomplete |= len(found) < len(slots)
+        return [candidate for candidate in found.values() if candidate is not None]
+
+    # Removed thinking
+
+    def leave_out(self, known: int) -> list[int]:
+        """Note the messages whose thinking was removed, and return their indices.
+
+        The messages from `known` on are new.
+        """
+        history, keys = self._history, self._thinking.keys
+        first = known if history.thinking.keys_checked == len(keys) else 0
+        history.thinking.keys_checked = len(keys)
+        gone = [
+            at
+            for at in (history.thinking.sent_from(first) if keys else [])
+            if any(one.key in keys for one in history.states[at].thinking)
+        ]
+        for at in gone:
+            message = history.messages.passed[at]
+            scans = scan_of(message), scan_of(self._thinking.left_out(message))
+            whole, bare = (scan.fixed_tokens(self._count) for scan in scans)
+            history.leave_out(at, whole - bare)
+        return gone
+
+    # Items
+
+    def slot(self, index: int, item: Item) -> Slot:
+        """Return an item of message `index`, weighed."""
+        slot = Slot(item, unweighed(item, index))
+        self._guard.each([slot], self._weigh)
+        return slot
+
+    def retry(self) -> None:
+        """Open the items that failed, and weigh those again for which a hook did."""
+        items = self._history.items
+        items.retry()
+        self._guard.each([s for s in items.opened() if s.state is State.UNWEIGHED], self._weigh_again)
+
+    def _slots(self, index: int, items: Sequence[Item]) -> list[Slot]:
+        slots = []
+        for item in items:
+            try:
+                slots.append(self.slot(index, item))
+            except Exception as error:  # noqa: BLE001 # one item's failure is one item's
+                self._guard.failures.report(unexpected(error), name_of(item, index))
+                self._guard.failures.is_incomplete = True
+        return slots
+
+    def _weigh(self, slot: Slot) -> None:
+        """Set the facts of an item, the policy's decision on it and what its text claims."""
+        facts, problem = self._judge.facts(slot.item, slot.at)
+        slot.decision = self._decider.by_policy(facts)
+        self._find_claim(slot, problem)
+
+    def _weigh_again(self, slot: Slot) -> None:
+        facts, problem = self._judge.facts(slot.item, slot.at)
+        self._history.recount(slot, facts.tokens)
+        self._find_claim(slot, problem)
+
+    def _find_claim(self, slot: Slot, problem: OffloadError | None) -> None:
+        """Look for a ref in the text of an item; if a renderer or the counter failed, the item is kept."""
+        try:
+            plain = self._recognition.is_plain(slot.item)
+            slot.claim = None if plain else self._recognition.claim(slot.item)
+        except Exception as error:  # noqa: BLE001 # a renderer may raise anything
+            problem = unexpected(error)
+        if problem is None:
+            self._history.items.move(slot, State.OPEN)
+            return
+        reason = f"{NOT_OFFLOADED}{problem}"
+        kept = replace(slot.decision, action="keep", reason=reason, is_below=False, is_exempt=True)
+        self._history.items.note(slot, kept)
+        self._guard.report(slot, problem)
+
+
+def _unread(message: Any) -> Scan:
+    """Return a scan without items of a message that could not be read; empty if nothing can be counted."""
+    try:
+        return Scan.unread(message)
+    except Exception:  # noqa: BLE001 # a message object may raise anything
+        return Scan()
+
+
+def _latest_texts(texts: Mapping[str, str], role: str, scan: Scan) -> Mapping[str, str]:
+    """Return `texts`, role → beginning of its latest text, after a message."""
+    parts = [*scan.texts, *(item.text for item in scan.items if item.item_type != "tool_result")]
+    text = "\n".join(part[:_QUERY_CHARS] for part in parts)[:_QUERY_CHARS]
+    return {**texts, role: text} if text else texts

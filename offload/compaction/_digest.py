@@ -122,12 +122,12 @@ def _is_said(mention: Mention | Outcome) -> bool:
 
 
 def _cut(task: str, most: float) -> str:
-    tokens = estimate_tokens(task)
-    if tokens <= most:
-        return task
-    first = task[: max(0, int(len(task) * most / tokens) - len(_CUT))]
-    first = first.rpartition("\n")[0] or first
-    return first + _CUT.format(len(task) - len(first)) if first else ""
+    shown = first = task
+    while (tokens := estimate_tokens(shown)) > most:
+        first = first[: max(0, int(len(first) * most / tokens) - len(_CUT))]
+        first = first.rpartition("\n")[0] or first
+        shown = first + _CUT.format(len(task) - len(first)) if first else ""
+    return shown
 
 
 def _told_apart(message: Any, is_notice: Callable[[Item], bool]) -> tuple[list[str], list[Any]]:

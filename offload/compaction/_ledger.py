@@ -161,7 +161,17 @@ class Ledger:
         self._clock += 1
 
     def render(self, tokens: float, shown: str) -> str:
-        """Return the ledger in at most about `tokens`, without what the text `shown` has; "" if empty."""
+        """Return the ledger in at most `tokens`, without what the text `shown` has; "" if empty."""
+        most = tokens
+        while True:
+            text = self._rendered(most, shown)
+            # Entries one by one have other tokens than all in one text.
+            above = estimate_tokens(text) - tokens
+            if above <= 0 or not text:
+                return text
+            most -= above
+
+    def _rendered(self, tokens: float, shown: str) -> str:
         chosen: dict[str, list[_Entry]] = {kind: [] for kind in _SECTIONS}
         remaining = float(tokens)
         for is_last in (False, True):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from offload.engine.history import History, MessageState
-from offload.messages import Call, CallId
+from offload.messages import Call, CallId, request_of
 from offload.record import escape_surrogates
 from offload.tools import CallKey, Sources
+
+Made = tuple[CallId, Call]
 
 
 class Follower:
@@ -16,8 +19,9 @@ class Follower:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._seen: list[MessageState] = []
-        # The calls of messages that were dropped earlier and not passed since.
-        self._absent: set[CallKey] = set()
+        # The keys of the calls without an id, by the calls' objects, which the messages seen hold.
+        self._keys: dict[int, int] = {}
+        self._last_key = 0
 
     def follow(self, history: History) -> None:
         """Note the messages of a history that were added, dropped or offloaded since the last call."""
@@ -25,17 +29,16 @@ class Follower:
         kept = min(len(seen), len(states))
         while kept and seen[kept - 1] is not states[kept - 1]:
             kept -= 1
-        dropped = [_key(*made) for state in seen[kept:] for made in state.calls.items()]
-        self._sources.drop(dropped, {_key(*made) for state in states[kept:] for made in state.calls.items()})
+        dropped, new = _calls(seen[kept:]), _calls(states[kept:])
+        again = self._renamed(dropped, new)
+        self._sources.drop(again, {self._key(*made) for made in new})
         del seen[kept:]
-        again = {*dropped}
         for state in states[kept:]:
             with suppress(Exception):  # A message object may raise anything; its calls are then unknown.
                 self._add(state, again)
             seen.append(state)
-        self._absent |= again
         for item, ref in history.items.take_standing():
-            key = item.tool_use_id if item.call is None else _key(item.tool_use_id, item.call)
+            key = item.tool_use_id if item.call is None else self._key(item.tool_use_id, item.call)
             if key is not None:
                 self._sources.add_record(key, ref, is_result=item.item_type == "tool_result")
 
@@ -44,17 +47,44 @@ class Follower:
         if state.answers > (self._seen[-1].answers if self._seen else 0):
             self._sources.end_calls()
         for made in state.calls.items():
-            key = _key(*made)
-            self._sources.add_call(key, made[1], is_again=key in again, was_absent=key in self._absent)
+            key = self._key(*made)
+            self._sources.add_call(key, made[1], is_again=key in again)
             again.discard(key)
-            self._absent.discard(key)
         for slot in state.slots:
             item = slot.item
             if item.item_type == "tool_result" and item.call is not None and item.media is None:
                 text = None if slot.proof == "ours" else item.text
-                self._sources.add_result(_key(item.tool_use_id, item.call), text, is_error=item.is_error)
+                key = self._key(item.tool_use_id, item.call)
+                self._sources.add_result(key, text, is_error=item.is_error)
+
+    def _renamed(self, dropped: Sequence[Made], new: Sequence[Made]) -> set[CallKey]:
+        """Give keys to the new calls without an id; return the keys of the dropped calls.
+
+        A host that drops its first messages passes the others again: from the last one on, a call gets the
+        key of a dropped one that asked for the same.
+        """
+        gone = {self._key(*made) for made in dropped}
+        nameless = [call for call_id, call in dropped if not isinstance(call_id, str)]
+        free: dict[str, list[int]] = {}
+        for call in nameless:
+            free.setdefault(_request(call), []).append(self._keys.pop(id(call)))
+        for call_id, call in reversed(new):
+            if not isinstance(call_id, str):
+                equal = free.get(_request(call)) if free else None
+                self._last_key += not equal
+                self._keys[id(call)] = equal.pop() if equal else self._last_key
+        return gone
+
+    def _key(self, call_id: CallId | None, call: Call) -> CallKey:
+        return escape_surrogates(call_id) if isinstance(call_id, str) else self._keys[id(call)]
 
 
-def _key(call_id: CallId | None, call: Call) -> CallKey:
-    """Return the key of a call; one without an id has its own object, which the history keeps."""
-    return escape_surrogates(call_id) if isinstance(call_id, str) else id(call)
+def _calls(states: Iterable[MessageState]) -> list[Made]:
+    return [made for state in states for made in state.calls.items()]
+
+
+def _request(call: Call) -> str:
+    try:
+        return request_of(call)
+    except Exception:  # noqa: BLE001 # an argument may raise anything
+        return ""

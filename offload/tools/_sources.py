@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from offload.locks import Lock
 from offload.messages import (
@@ -52,9 +52,13 @@ _DOUBTFUL = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
+# Calls of removed messages that are remembered: of a record that is older than them, a change is unknown.
+MOST_ABSENT = 10_000
+
 # The beginning of a line, by the verb.
 _FIRST = {"read": "read at call", "written": "written at call", "": "result of call"}
 
+K, V = TypeVar("K"), TypeVar("V")
 State = Literal["open", "done", "failed", "doubtful", "gone"]
 
 
@@ -70,6 +74,8 @@ class _Call:
             the conversation was rolled back, or if another call has the same id.
         ref: the ref of its result; None if it is not known to be stored.
         digest: the hash of its result's text; None if unknown.
+        refs: all its refs, those of its arguments too.
+        changes: names of the files that it changes or may change.
     """
 
     number: int
@@ -78,6 +84,8 @@ class _Call:
     state: State = "open"
     ref: str | None = None
     digest: int | None = None
+    refs: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
 
     @property
     def is_read(self) -> bool:
@@ -133,42 +141,67 @@ class Sources:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._count = 0
+        # The number of the last call, and of the last that was forgotten.
+        self._count = self._forgotten = 0
         self.has_versions = False
+        # In order of their numbers; those whose messages were removed are also absent.
         self._calls: dict[CallKey, _Call] = {}
+        self._absent: dict[CallKey, None] = {}
         self._of_ref: dict[str, _Call] = {}
-        # By file name, the calls that change a file, or may; by request, those that ask for the same; and the
-        # calls that may change any file.
+        # By file name, the calls that change a file, or may; by request, those that ask for the same; and by
+        # number, the calls that may change any file.
         self._writes: dict[str, list[tuple[str, _Call]]] = {}
         self._same: dict[bytes, list[_Call]] = {}
-        self._unclear: list[_Call] = []
+        self._unclear: dict[int, _Call] = {}
         self._open: list[_Call] = []
 
     # Calls that the host passes
 
     def drop(self, dropped: Collection[CallKey], new: Container[CallKey]) -> None:
-        """Forget the calls of dropped messages that were rolled back.
+        """Forget the calls of dropped messages that were rolled back, and the oldest of many others.
 
         Dropped calls that are older than one that is kept, or among the `new` messages, were removed by a
         compaction: they happened.
         """
         with self._lock:
-            gone = {key: self._calls[key] for key in dropped if key in self._calls and key not in new}
+            while len(self._absent) > MOST_ABSENT:
+                self._forget(next(iter(self._absent)))
+            gone = {key for key in dropped if key in self._calls and key not in new}
             if not gone:
                 return
-            self._count = max((c.number for key, c in self._calls.items() if key not in gone), default=0)
-            for key, call in gone.items():
-                if call.number > self._count:
-                    call.state = "gone"
-                    del self._calls[key]
+            while self._calls and next(reversed(self._calls)) in gone:
+                self._take(next(reversed(self._calls)))
+            self._count = max(self._forgotten, *(c.number for c in [*self._calls.values()][-1:]), 0)
+            self._absent |= dict.fromkeys(key for key in dropped if key in self._calls)
 
-    def add_call(self, key: CallKey, call: Call, *, is_again: bool = False, was_absent: bool = False) -> None:
+    def _forget(self, key: CallKey) -> None:
+        """Forget a call that happened: what it changed since an older one is not known any more."""
+        self._forgotten = max(self._forgotten, self._take(key).number)
+
+    def _take(self, key: CallKey) -> _Call:
+        """Remove a call from all that is known."""
+        call = self._calls.pop(key)
+        self._absent.pop(key, None)
+        self._unclear.pop(call.number, None)
+        for ref in call.refs:
+            if self._of_ref.get(ref) is call:
+                del self._of_ref[ref]
+        for name in dict.fromkeys(call.changes):
+            _cut(self._writes, name, [write for write in self._writes[name] if write[1] is not call])
+        if call.request in self._same:
+            _cut(self._same, call.request, [same for same in self._same[call.request] if same is not call])
+        call.state = "gone"
+        return call
+
+    def add_call(self, key: CallKey, call: Call, *, is_again: bool = False) -> None:
         """Note a call; a known one that is passed again, or is equal after an absence, keeps its number.
 
         Of two calls with one id neither is known, since results and records name only the id: any file may
         have been changed.
         """
         with self._lock:
+            was_absent = key in self._absent
+            self._absent.pop(key, None)
             known = self._calls.get(key)
             file = file_call(call)
             if known is not None and is_again and not _differ(known.file, file):
@@ -182,7 +215,7 @@ class Sources:
             self._count += 1
             if known is not None:
                 known.state = "gone"
-                self._unclear.append(_Call(self._count, None, None, "done"))
+                self._unclear[self._count] = _Call(self._count, None, None, "done")
                 return
             self._calls[key] = made
             self._open.append(made)
@@ -194,10 +227,11 @@ class Sources:
         """Note which files a call changes or may change."""
         file = made.file
         if may_write(call.name) if file is None else file.action == "write" and not file.paths:
-            self._unclear.append(made)
+            self._unclear[made.number] = made
             return
         if file is None or file.action == "write":
             for path in may_change(call) if file is None else file.paths:
+                made.changes.append(file_name(path))
                 self._writes.setdefault(file_name(path), []).append((path, made))
 
     def add_result(self, key: CallKey, text: str | None, *, is_error: bool) -> None:
@@ -228,6 +262,7 @@ class Sources:
             if call is None:
                 return
             self._of_ref[ref] = call
+            call.refs += [] if ref in call.refs else [ref]
             if is_result and call.state != "gone":
                 call.ref = ref
                 others = self._same.get(call.request or b"", ())
@@ -251,7 +286,8 @@ class Sources:
         edits = [made for (_, made), is_edit in zip(writes, is_sure, strict=True) if is_edit]
         others = [path for (path, _), is_edit in zip(writes, is_sure, strict=True) if not is_edit]
         is_unclear = any(path in paths or any(may_be_same(path, p) for p in paths) for path in others)
-        is_unclear |= any(c.is_after(number) for c in reversed(self._unclear))
+        is_unclear |= number < self._forgotten
+        is_unclear |= any(c.is_after(number) for c in reversed(self._unclear.values()))
         last = max(edits, key=lambda made: made.number, default=None)
         known = Freshness(
             number,
@@ -268,6 +304,14 @@ class Sources:
         newer = [c for c in same if c.number > call.number]
         older = [c for c in same if c.number < call.number and c.ref and not _are_equal(c, call)]
         return _version(newer, call), _version(older, call)
+
+
+def _cut(lists: dict[K, list[V]], key: K, left: list[V]) -> None:
+    """Set a list in a mapping, or remove an empty one."""
+    if left:
+        lists[key] = left
+    else:
+        del lists[key]
 
 
 def _version(calls: Sequence[_Call], call: _Call) -> Version | None:

@@ -334,7 +334,7 @@ def test_a_refusal_keeps_the_first_request_in_view(refusal):
         offloader(), lambda _: "s", RoundConfig(max_context_tokens=6_000), confirm=lambda _: refusal
     )
 
-    result = compactor.compact([user(TASK), said("I begin."), *padding(30)])
+    result = compactor.compact([user(TASK), said("I begin."), *padding(60)])
 
     assert result.is_compacted
     assert TASK in notice_of(result.new_messages)

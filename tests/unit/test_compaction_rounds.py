@@ -147,7 +147,7 @@ def test_above_the_window_a_failing_summarizer_leaves_a_notice_without_a_summary
         raise RuntimeError("overloaded")
 
     below = [{"role": "user", "content": f"Request {n}."} for n in range(3)] * 40
-    above = [*below, {"role": "user", "content": LONG * 20}]
+    above = [*below, {"role": "user", "content": LONG * 40}]
     compactor = RoundCompactor(Offloader("memory://", session="s"), overloaded, SMALL)
 
     kept = compactor.compact(below[:-1])

@@ -102,7 +102,7 @@ def test_a_strategy_that_raises_is_reported_and_loses_nothing() -> None:
     off = Offloader("memory://", session="s")
     strategy = OldestHalf(off)
     context = ContextManager(off, AgentConfig(window_tokens=1000), strategy=strategy)
-    messages = run(context, 3)
+    messages = run(context, 6)
     strategy.compact = _raise_after(strategy.compact)  # type: ignore[method-assign] # a bug of the strategy
     late = {"role": "user", "content": "late " * 600}
     context.add(late)

@@ -2,8 +2,8 @@
 
 `conversation` runs the turns of a session. A `turn` is a row of steps: `reading` adds the new messages to
 `history` and weighs their items, `finding` asks the store what it knows of them, `deciding` decides,
-`leaving` offloads. Each step does its work item by item in a `guard`. `items` says where each item stands,
-and what can follow; `watching` notices edits of messages.
+`leaving` offloads. Each step does its work item by item in a `guard`. `items` has the states of an item,
+and what can follow each; `watching` notices edits of messages.
 
 `judge` decides about one item, `recognition` finds placeholders and stored items, `writer` turns an item into
 a record, `restorer` turns placeholders back into items. `sink` is a text in parts, `results` are what calls

@@ -1,4 +1,4 @@
-"""What the store knows of the items of a turn: those that left before, and look-alikes of placeholders."""
+"""Finds what the store knows of the items of a turn: which left before, and which look-alikes are placeholders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The items of a conversation: where each stands, the decision on it, and the text that replaces it."""
+"""The items of a conversation: their states, the decisions on them, and the texts that replace them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from offload.record import RecordInfo
 
 
 class State(Enum):
-    """Where an item stands; `TRANSITIONS` says what can follow.
+    """The state of an item; `TRANSITIONS` says what can follow.
 
     Attributes:
         UNWEIGHED: in its message; its facts are not known, since it is new or a hook failed for it.
@@ -119,7 +119,7 @@ class Slot:
 
     @property
     def is_final(self) -> bool:
-        """Whether what is in its message stays."""
+        """Whether nothing opens it again."""
         return self.state in (State.SETTLED, State.OFFLOADED)
 
     @property
@@ -139,7 +139,7 @@ class Slot:
 
 
 class Items:
-    """The items of a conversation in order, found by where they stand. Only they change a slot's `state`.
+    """The items of a conversation in order, found by their states. Only they change a slot's `state`.
 
     Attributes:
         sweepable: the small items that a sweep may replace, by their numbers, and what they free.
@@ -198,13 +198,13 @@ class Items:
         return [s for s in self._opened.values() if s.state is State.LEAVING and not s.is_replaced]
 
     def due(self) -> list[Slot]:
-        """Return the items to store now, in order; a look-alike is stored also if it stays."""
+        """Return the items to store now, in order; a look-alike is stored also if it is kept."""
         opened = self._opened.values()
         due = [s for s in opened if s.state is State.LEAVING or (s.is_foreign and s.state is State.OPEN)]
         return sorted(due, key=attrgetter("number"))
 
     def move(self, slot: Slot, state: State) -> None:
-        """Change where an item stands. Raises `ValueError` if `TRANSITIONS` does not allow it."""
+        """Change the state of an item. Raises `ValueError` if `TRANSITIONS` does not allow it."""
         if state is slot.state:
             return
         if state not in TRANSITIONS[slot.state]:
@@ -245,13 +245,13 @@ class Items:
     # Decisions
 
     def note(self, slot: Slot, decision: Decision) -> None:
-        """Set the decision on an item, which stands where it stood."""
+        """Set the decision on an item, whose state does not change."""
         slot.decision = decision
         if slot.number >= 0:
             self._own_decisions(slot.number)[slot.number] = decision
 
     def decide(self, slot: Slot, decision: Decision) -> None:
-        """Set the decision on an item that is in its message, and where it stands after that."""
+        """Set the decision on an item that is in its message, and the state that follows from it."""
         self.move(slot, _state_after(slot, decision))
         self.note(slot, decision)
 

@@ -29,7 +29,7 @@ class Left:
 
     Attributes:
         before: how many messages the last turn had.
-        late: the items in these that were to leave; some may have stayed after all.
+        late: the items in these that were to leave; some may have been kept after all.
         placed: the items that have a record now.
         blocks: how many blocks of thinking were removed.
     """

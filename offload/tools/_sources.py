@@ -58,7 +58,8 @@ MOST_ABSENT = 10_000
 # The beginning of a line, by the verb.
 _FIRST = {"read": "read at call", "written": "written at call", "": "result of call"}
 
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 State = Literal["open", "done", "failed", "doubtful", "gone"]
 
 

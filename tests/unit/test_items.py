@@ -1,4 +1,4 @@
-"""Where an item stands, and what can follow."""
+"""The states of an item, and what can follow each."""
 
 from __future__ import annotations
 

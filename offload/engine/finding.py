@@ -1,4 +1,4 @@
-"""Finds what the store knows of the items of a turn: which left before, and which look-alikes are placeholders."""
+"""Finds what the store knows of the items of a turn: records of them, and which are placeholders."""
 
 from __future__ import annotations
 

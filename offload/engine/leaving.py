@@ -1,4 +1,4 @@
-"""How items leave their messages: the veto of the host, the thinking behind them, record and placeholder."""
+"""Offloads what is decided to leave: asks the host, removes thinking, stores, and sets placeholders."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ VETO = "kept by should_offload"
 
 @dataclass(slots=True, eq=False)
 class Left:
-    """What left the messages in a turn.
+    """The items that were to leave their messages in a turn, and the thinking that was removed.
 
     Attributes:
         before: how many messages the last turn had.

@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 from typing import Any, Unpack
 
 from offload.errors import ConfigError, needs_extra
-from offload.integrations._python import as_json
 from offload.integrations._sessions import OPEN, Sessions
 from offload.messages import signed_thinking
 from offload.offloader import Offloader
@@ -81,8 +80,6 @@ class RunConversation:
         self._answered: set[str] = set()
         # The model of the last request.
         self._model: str | None = None
-        # By the text of a result, its JSON if it is Python.
-        self._as_json: dict[str, str | None] = {}
 
     def run_config(self, base: RunConfig | None = None) -> RunConfig:
         """Return a configuration for runs of this conversation, which extends `base`.
@@ -136,22 +133,7 @@ class RunConversation:
         return await self._offloaded(items)
 
     async def _offloaded(self, items: list[Any]) -> list[Any]:
-        given = await in_thread(self._in_json, items)
-        sent = (await self.offloader.aoffload(given, pinned=self._answered, model=self._model)).messages
-        return [old if new is at else new for old, at, new in zip(items, given, sent, strict=True)]
-
-    def _in_json(self, items: list[Any]) -> list[Any]:
-        """Return the items with JSON for results that are Python."""
-        texts = {item["output"] for item in items if _has_text(item)}
-        known = self._as_json
-        # Concurrent runs may replace the attribute.
-        written = {text: known[text] if text in known else as_json(text) for text in texts}
-        self._as_json = written
-        found = [written[item["output"]] if _has_text(item) else None for item in items]
-        return [
-            item if text is None else {**item, "output": text}
-            for item, text in zip(items, found, strict=True)
-        ]
+        return (await self.offloader.aoffload(items, pinned=self._answered, model=self._model)).messages
 
     async def answer(self, name: str, arguments: str, call_id: str) -> str:
         """Return the answer to a model's call of a retrieval tool."""
@@ -238,10 +220,6 @@ def _model_name(model: Any) -> str | None:
 def _is_emptied(old: Any, new: Any) -> bool:
     """Return whether signed thinking was left out of an item."""
     return bool(signed_thinking(old)) and not signed_thinking(new)
-
-
-def _has_text(item: Any) -> bool:
-    return _result_id(item) is not None and isinstance(item.get("output"), str)
 
 
 def _calls_in(value: Any) -> Iterator[Mapping[str, Any]]:

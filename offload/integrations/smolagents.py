@@ -12,7 +12,6 @@ from typing import Any, Unpack
 from weakref import WeakKeyDictionary
 
 from offload.errors import needs_extra
-from offload.integrations._python import as_json
 from offload.integrations._sessions import Sessions
 from offload.messages.bedrock import call_block, fixed_block, result_block
 from offload.offloader import Offloader
@@ -184,10 +183,9 @@ def _parts(step: ActionStep) -> list[str]:
 
 
 def _texts(step: ActionStep) -> list[str]:
-    """Return the texts of its parts: values as JSON, and all of the last value if smolagents cut it."""
+    """Return the texts of its parts, with all of the last value if smolagents cut it."""
     [_, first, *rest] = _parts(step)
-    texts = [first, _complete(rest[1], step.action_output)] if rest else [first]
-    return [as_json(text) or text for text in texts]
+    return [first, _complete(rest[1], step.action_output)] if rest else [first]
 
 
 def _complete(text: str, value: Any) -> str:

@@ -19,6 +19,7 @@ from offload.record import encode_text
 from offload.registry import open_store
 from offload.session import check_name, new_name
 from offload.store import StoredObject
+from offload.tools import error_for_model
 
 with errors.needs_extra("deepagents"):
     from deepagents.backends import protocol, utils
@@ -63,7 +64,7 @@ def _reporting(result: Callable[..., Any]) -> Callable[[Callable[..., Any]], Cal
             except utils.InvalidGlobPatternError as error:
                 return result(error=str(error))
             except errors.OffloadError as error:
-                return result(error=f"Error: {error}")
+                return result(error=f"Error: {error_for_model(error)}")
 
         return call
 
@@ -254,7 +255,7 @@ def _code(result: bytes | errors.OffloadError | None) -> str | None:
         return str(protocol.FILE_NOT_FOUND)
     if isinstance(result, errors.StorePermissionError):
         return str(protocol.PERMISSION_DENIED)
-    return str(result) if isinstance(result, errors.OffloadError) else None
+    return error_for_model(result) if isinstance(result, errors.OffloadError) else None
 
 
 def _not_found(path: str) -> errors.NotFoundError:

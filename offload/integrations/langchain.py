@@ -18,6 +18,7 @@ from offload.offloader import Offloader
 from offload.options import SessionArguments
 from offload.session import new_name
 from offload.threads import in_thread
+from offload.tools import error_for_model
 
 # Names of runs without a thread that are known at once; a run beyond these would get a second one.
 _RUNS = 16_384
@@ -237,7 +238,7 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         try:
             arguments = offloader.resolve(call["args"], call["name"])
         except OffloadError as error:
-            text = f"Error: {error}"
+            text = f"Error: {error_for_model(error)}"
             return ToolMessage(text, tool_call_id=call["id"], name=call["name"], status="error")
         return request.override(tool_call={**call, "args": arguments})
 

@@ -20,6 +20,7 @@ from offload.messages.bedrock import call_block, fixed_block, result_block
 from offload.offloader import Offloader
 from offload.options import SessionArguments
 from offload.threads import in_thread
+from offload.tools import error_for_model
 
 with needs_extra("pydantic-ai"):
     from pydantic_ai import RunContext, Tool
@@ -279,7 +280,7 @@ class OffloadOverflowStore:
         try:
             data = await in_thread(self._objects.get, handle)
         except CorruptError as error:
-            raise OSError(str(error)) from error
+            raise OSError(error_for_model(error)) from error
         if data is None:
             raise FileNotFoundError(f"no data is stored under {handle!r:.80}")
         return data

@@ -17,6 +17,7 @@ from offload.offloader import Offloader
 from offload.options import SessionArguments
 from offload.session import check_name, new_name
 from offload.threads import in_thread
+from offload.tools import error_for_model
 
 with needs_extra("strands"):
     from strands import Agent
@@ -294,4 +295,4 @@ async def _run(function: Callable[..., _T], *arguments: Any) -> _T:
     try:
         return await in_thread(function, *arguments)
     except OffloadError as error:
-        raise StorageError(str(error)) from error
+        raise StorageError(error_for_model(error)) from error

@@ -1,7 +1,7 @@
 """The retrieval tools of a model: context_list, context_read, context_tail, context_grep, context_diff."""
 
 from offload.policy import RETRIEVAL_TOOLS, TOOL_NAMES
-from offload.tools._answers import MAX_ANSWER_CHARS
+from offload.tools._answers import MAX_ANSWER_CHARS, error_for_model
 from offload.tools._arguments import parse_arguments
 from offload.tools._budget import BUDGET, Budget, BudgetExceeded
 from offload.tools._pointer import CONTAINERS, PointerReader
@@ -30,6 +30,7 @@ __all__ = [
     "Sources",
     "Tools",
     "check_fields",
+    "error_for_model",
     "only_tool",
     "parse_arguments",
     "reference_prompt",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -15,12 +16,15 @@ from offload.errors import (
     StoreError,
     StorePermissionError,
     StoreUnavailableError,
+    unexpected,
 )
 from offload.messages import media_facts
 from offload.placeholder import safe_for_model
+from offload.record import escape_surrogates
 from offload.tools._pointer import JsonValue
 
-MAX_ANSWER_CHARS = 8192
+_log = logging.getLogger("offload.tools")
+MAX_ANSWER_CHARS, MAX_ERROR_CHARS = 8192, 1000
 MIN_ANSWER_CHARS = 2000
 # The room for the first and the last line of an answer.
 FRAME_CHARS = 320
@@ -74,6 +78,15 @@ def store_error(error: StoreError) -> str:
         return "the store did not respond. The same call may work later."
     reason = "refused access" if isinstance(error, StorePermissionError) else "failed"
     return f"the store {reason}, so nothing can be read from it now. Run the original tool again if needed."
+
+
+def error_for_model(error: Exception) -> str:
+    """Return the text of an error for the model, without the path or address of a store; that is logged."""
+    known = unexpected(error)
+    if isinstance(known, StoreError):
+        _log.warning("the model was told that the store failed: %s", known)
+        return store_error(known)
+    return escape_surrogates(str(known))[:MAX_ERROR_CHARS]
 
 
 def is_binary(text: str) -> bool:

@@ -15,7 +15,7 @@ from offload.events import Observer, observed
 from offload.locks import Recent
 from offload.placeholder import safe_for_model, tool_label
 from offload.policy import TOOL_NAMES
-from offload.record import Header, RecordInfo, escape_surrogates
+from offload.record import Header, RecordInfo
 from offload.session import FoundTitles, Session, find_titles, with_titles
 from offload.titles import words_of_query
 from offload.tools._answers import (
@@ -25,6 +25,7 @@ from offload.tools._answers import (
     REDACTED,
     REPEATED,
     Pages,
+    error_for_model,
     fitting_rows,
     read_error,
     store_error,
@@ -46,7 +47,6 @@ _LIST_LIMIT = 50
 _MAX_ROWS = 200
 # No row is longer.
 _ROW_CHARS = 320
-_ERROR_CHARS = 1000
 _REF_ARGUMENTS = ("id", "old", "new")
 _HELD_VALUES = 16
 _HELD_DIFFS = 4
@@ -147,7 +147,7 @@ class Tools:
         refs = [arguments[name] for name in _REF_ARGUMENTS if name in arguments] + arguments.get("ids", [])
         ref = next((ref for ref in refs if ref in str(error)), refs[0] if refs else None)
         if ref is None or not isinstance(error, CorruptError | NotFoundError):
-            return escape_surrogates(str(error))[:_ERROR_CHARS]
+            return error_for_model(error)
         is_unknown = isinstance(error, NotFoundError) and not isinstance(error, ExpiredError)
         hint = " Call context_list to see valid ids." if is_unknown and "context_list" in self._names else ""
         return read_error(error, ref, "" if is_unknown else self._lost_label(ref)) + hint

@@ -155,8 +155,8 @@ def test_a_store_that_fails_costs_no_result_and_ends_no_run(store, run):
     state = run(agent_on(OffloadBackend(faulty), script), thread())
 
     assert result(state).content == report()
-    assert "failed as requested" in script.seen[2][-1]
-    assert "failed as requested" in script.seen[3][-1]
+    assert "the store did not respond" in script.seen[2][-1]
+    assert "the store did not respond" in script.seen[3][-1]
     assert state["messages"][-1].text == ANSWER
 
 
@@ -510,7 +510,7 @@ def test_a_search_that_could_not_read_a_file_is_no_search_without_matches(store)
     OffloadBackend(store, session="s").write("/x", "1")
     found = OffloadBackend(FaultyStore(store, verb="get"), session="s").grep("1")
 
-    assert "failed as requested" in found.error
+    assert "the store did not respond" in found.error
     assert found.matches is None
 
 
@@ -531,8 +531,18 @@ def test_every_verb_reports_a_failing_store(store, faulty):
         *files.download_files(["/x"]),
     ]
 
-    assert all("failed as requested" in each.error for each in told)
+    assert all("the store did not respond" in each.error for each in told)
     assert OffloadBackend(store, session="s").read("/x").file_data["content"] == "1"
+
+
+def test_no_verb_names_the_folder_of_a_store_that_fails(tmp_path):
+    root = tmp_path / "host-folder"
+    root.write_text("no folder")
+    files = OffloadBackend(root, session="s")
+
+    told = [files.ls("/"), files.read("/x"), files.write("/x", "2"), files.delete("/x"), files.grep("1")]
+
+    assert all(each.error and "host-folder" not in each.error for each in told)
 
 
 def test_without_the_framework_the_error_names_the_command():

@@ -84,6 +84,23 @@ def test_the_four_tools_are_listed_as_harmless(mode: str) -> None:
 
 
 @MODES
+def test_no_answer_names_the_folder_of_a_store_that_fails(mode: str, tmp_path: Path) -> None:
+    root = tmp_path / "host-folder"
+    root.write_text("no folder")
+
+    async def talk(client: Client) -> list[str]:
+        said = [text_of(await client.call_tool("context_list"))]
+        for asking in (client.list_resources(), client.read_resource("ctx://aaaaaaaaaa")):
+            with pytest.raises(MCPError) as refused:
+                await asking
+            said.append(str(refused.value))
+        return said
+
+    said = asked(Offloader(root, session="s"), talk, mode=mode)
+    assert all("the store failed" in each and "host-folder" not in each for each in said)
+
+
+@MODES
 def test_a_record_is_listed_read_searched_and_given_whole(mode: str) -> None:
     store = MemoryStore()
     ref = stored(store)

@@ -16,6 +16,7 @@ from offload.layout import FILE
 from offload.record import decode_text, encode_text
 from offload.session import check_name
 from offload.threads import in_thread
+from offload.tools import error_for_model
 
 CacheControl = BetaCacheControlEphemeralParam | None
 
@@ -54,7 +55,7 @@ class OffloadMemory(sdk.BetaAbstractMemoryTool):
         try:
             return super().execute(command)
         except OffloadError as error:
-            raise sdk.ToolError(f"The memory could not be used: {error}") from error
+            raise sdk.ToolError(f"The memory could not be used: {error_for_model(error)}") from error
 
     def view(self, command: Any) -> str:
         """Show a file with line numbers, or a folder up to two levels deep without hidden names."""

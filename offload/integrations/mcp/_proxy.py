@@ -24,7 +24,7 @@ from offload.integrations.mcp._results import ResultOffloader, ToolCall
 from offload.integrations.mcp._server import FIRST_WITH_LINKS, error_code
 from offload.integrations.mcp._upstream import RequestHeaders, Streams, Upstream, command_upstream
 from offload.threads import in_thread
-from offload.tools import RETRIEVAL_TOOLS
+from offload.tools import RETRIEVAL_TOOLS, error_for_model
 
 _log = logging.getLogger("offload")
 
@@ -139,7 +139,7 @@ class Proxy:
         try:
             result = await in_thread(answer)
         except Exception as error:  # noqa: BLE001 # the client waits for a response
-            await self._fail(request, error_code(error), str(error))
+            await self._fail(request, error_code(error), error_for_model(error))
         else:
             await self._reply(request, _stamped(request, result))
 

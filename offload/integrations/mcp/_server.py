@@ -23,6 +23,7 @@ from offload import ConfigError, NotFoundError, Offloader, OffloadError, __versi
 from offload.integrations.mcp._context import TEMPLATE, ContextAnswers, Json
 from offload.origins import Refusal, refusal_of
 from offload.threads import in_thread
+from offload.tools import error_for_model
 
 # Returns an ASGI app, given the settings of its own checks of `Host` and `Origin`.
 AppWith = Callable[[TransportSecuritySettings], Any]
@@ -190,6 +191,6 @@ def _handler(result: Any, answer: Callable[[Any, Any], Json]) -> Callable[[Any, 
         try:
             return result.model_validate(await in_thread(answer, context, params))
         except OffloadError as error:
-            raise MCPError(error_code(error), str(error)) from error
+            raise MCPError(error_code(error), error_for_model(error)) from error
 
     return handle

@@ -24,7 +24,7 @@ from offload.errors import (
     StoreUnavailableError,
 )
 from offload.store import OffloadStore
-from offload_backends import _remote
+from offload_backends._bucket import client as bucket_client
 from offload_backends.cloud import AzureStore
 
 pytest.importorskip("gcsfs", reason="make test-clouds runs it")
@@ -168,7 +168,7 @@ def test_options_of_the_login_are_options_of_azure() -> None:
     store = open_store("az://container", storage_options=options)
     assert isinstance(store, AzureStore)
 
-    assert store._client().system.service_client.account_name == "one"
+    assert store._client.system.service_client.account_name == "one"
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_an_azure_url_is_served_by_the_cloud_that_it_names(domain: str, host: st
     store = open_store(url, storage_options={"account_key": "Y2FuYXJ5"})
     assert isinstance(store, AzureStore)
 
-    assert store._client().system.service_client.primary_hostname == host
+    assert store._client.system.service_client.primary_hostname == host
 
 
 def test_a_connection_string_for_another_account_than_the_url_is_refused(
@@ -266,11 +266,11 @@ def test_the_host_of_an_account_may_have_another_name(monkeypatch: pytest.Monkey
     store = open_store("az://container", storage_options=options)
     assert isinstance(store, AzureStore)
 
-    assert store._client().system.service_client.primary_hostname == host
+    assert store._client.system.service_client.primary_hostname == host
 
 
 def test_a_package_that_lacks_a_name_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "offload_backends._google", raising=False)
+    monkeypatch.delitem(sys.modules, "offload_backends.cloud._google", raising=False)
     monkeypatch.delattr("gcsfs.retry.NonRetryableError")
 
     with pytest.raises(MissingExtraError, match=r"NonRetryableError.*--upgrade 'offload\[gcs\]'"):
@@ -313,7 +313,7 @@ def test_a_limit_of_the_user_ends_an_attempt(
 ) -> None:
     name = {"gs": "requests_timeout", "az": "read_timeout"}[container.scheme]
     options = {**replace(container, endpoint=proxy.url).storage_options, name: "0.2"}
-    monkeypatch.setattr(_remote, "LAST_START", 0.0)
+    monkeypatch.setattr(bucket_client, "LAST_START", 0.0)
     proxy.faults, proxy.last_fault_stays = [hang], True
 
     with pytest.raises(StoreUnavailableError):
@@ -328,8 +328,8 @@ def test_a_longer_limit_of_the_user_extends_the_deadline(
     name = {"gs": "requests_timeout", "az": "read_timeout"}[container.scheme]
     options = {**replace(container, endpoint=proxy.url).storage_options, name: 60}
     container.write("here", b"late")
-    monkeypatch.setattr(_remote, "DEADLINE", 0.01)
-    monkeypatch.setattr(_remote, "_ASSUMED_SIZE", 0)
+    monkeypatch.setattr(bucket_client, "DEADLINE", 0.01)
+    monkeypatch.setattr(bucket_client, "_ASSUMED_SIZE", 0)
 
     def answer_late(relay: Relay) -> None:
         proxy.released.wait(0.5)

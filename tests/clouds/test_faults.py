@@ -38,7 +38,7 @@ from offload.errors import (
     StoreUnavailableError,
 )
 from offload.store import OffloadStore, delete_many, put_many
-from offload_backends import _remote
+from offload_backends._bucket import client as bucket_client
 
 pytest.importorskip("gcsfs", reason="make test-clouds runs it")
 
@@ -200,7 +200,7 @@ def test_a_fault_that_passes_is_never_noticed(bench: Bench, clock: Clock, verb: 
 
     # Each fault costs a retry; a create whose answer was lost also reads back what is there.
     assert len(bench.proxy.requests) <= 1 + 2 * 2
-    assert clock.passed < _remote.DEADLINE
+    assert clock.passed < bucket_client.DEADLINE
 
 
 @pytest.mark.parametrize("verb", ["get", "get a range", "keys"])
@@ -213,7 +213,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again(
     VERBS[verb](bench)
 
     assert len(bench.proxy.requests) == 3
-    assert clock.passed < _remote.DEADLINE
+    assert clock.passed < bucket_client.DEADLINE
 
 
 @on_every_verb
@@ -229,7 +229,7 @@ def test_a_fault_that_stays_ends_within_the_deadline(
         VERBS[verb](bench)
 
     assert 5 < len(bench.proxy.requests) < 60
-    assert clock.passed < _remote.DEADLINE
+    assert clock.passed < bucket_client.DEADLINE
 
 
 REFUSALS: list[tuple[Fault, type[StoreError]]] = [
@@ -296,7 +296,7 @@ def test_a_create_whose_answer_was_lost_is_a_success(bench: Bench, clock: Clock,
 
     put(bench, data)
 
-    assert clock.passed < _remote.DEADLINE
+    assert clock.passed < bucket_client.DEADLINE
 
 
 def is_the_last(bench: Bench, relay: Relay, data: bytes) -> bool:

@@ -48,7 +48,7 @@ from offload import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from offload_backends import _remote
+from offload_backends._bucket import client as bucket_client
 from offload_backends.s3 import S3Store
 
 POLICY = OffloadPolicy(types={"user_message": Rule(min_chars=1, preview_chars=40)}, min_saving=0)
@@ -221,7 +221,7 @@ def test_a_fault_that_passes_is_never_noticed(bench: Bench, clock: Clock, name: 
 
     # Each fault costs a retry; a create whose answer was lost also reads back what stands there.
     assert len(bench.proxy.requests) <= operation.requests + 2 * 2
-    assert clock.passed < _remote.DEADLINE
+    assert clock.passed < bucket_client.DEADLINE
 
 
 @pytest.mark.parametrize("name", ANSWERED_WITH_A_BODY)
@@ -234,7 +234,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again(
     operation.run(bench)
 
     assert len(bench.proxy.requests) == operation.requests + 2
-    assert clock.passed < _remote.DEADLINE
+    assert clock.passed < bucket_client.DEADLINE
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_fault_that_stays_ends_within_the_deadline(
 
     assert 5 < len(bench.proxy.requests) < 60 * operation.requests
     # One of several calls may begin after the clock has jumped for another.
-    assert clock.passed < _remote.DEADLINE * (1 if operation.requests == 1 else 2)
+    assert clock.passed < bucket_client.DEADLINE * (1 if operation.requests == 1 else 2)
 
 
 REFUSALS: list[tuple[Fault, type[StoreError]]] = [
@@ -313,7 +313,7 @@ def test_half_a_listing_is_asked_for_again(bench: Bench, clock: Clock, name: str
     operation.run(bench)
 
     assert len(bench.proxy.requests) == operation.requests + 1
-    assert clock.passed < _remote.DEADLINE
+    assert clock.passed < bucket_client.DEADLINE
 
 
 def mostly_slow(names: Iterable[str], *quick: str) -> list[Any]:

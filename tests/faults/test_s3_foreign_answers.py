@@ -191,7 +191,7 @@ ERROR = b'<?xml version="1.0"?>\n\n<Error><Code>InternalError</Code><Message>sai
 def test_an_upload_that_ends_in_a_200_without_proof_is_no_object(
     store: S3Store, bucket: Bucket, proxy: Proxy, said: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offload_backends._remote.LAST_START", 0.5)
+    monkeypatch.setattr("offload_backends._bucket.client.LAST_START", 0.5)
     proxy.faults = [partial(complete, act=answering(200, said, []))]
 
     with pytest.raises(StoreUnavailableError):

@@ -25,7 +25,7 @@ from offload.errors import (
     StoreUnavailableError,
 )
 from offload.wrappers import CachingStore
-from offload_backends import _remote, _s3_listing
+from offload_backends._bucket import client as bucket_client
 from offload_backends.s3 import S3Store
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def test_a_refused_create_is_one_request(store: S3Store, bucket: Bucket, proxy: 
 def test_pages_are_asked_for_when_they_are_needed(
     store: S3Store, bucket: Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_s3_listing, "PAGE", 10)
+    monkeypatch.setattr("offload_backends._bucket.listing.PAGE", 10)
     keys = [f"k{n:02}" for n in range(25)]
     for key in keys:
         bucket.write(key, b"x")
@@ -205,7 +205,7 @@ def test_a_server_without_ranges_gives_the_same_bytes(
 def test_a_fault_that_stays_ends_at_the_deadline(
     store: S3Store, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_remote, "LAST_START", 1.0)
+    monkeypatch.setattr(bucket_client, "LAST_START", 1.0)
     proxy.faults = [(503, "SlowDown")]
     proxy.last_fault_stays = True
 
@@ -221,8 +221,8 @@ def test_a_server_that_does_not_answer_ends_at_the_deadline(
     # The first request of a client takes its time, on a busy machine more than the deadline below.
     assert list(store.keys()) == []
     proxy.requests.clear()
-    monkeypatch.setattr(_remote, "DEADLINE", 1.0)
-    monkeypatch.setattr(_remote, "_ASSUMED_SIZE", 0)
+    monkeypatch.setattr(bucket_client, "DEADLINE", 1.0)
+    monkeypatch.setattr(bucket_client, "_ASSUMED_SIZE", 0)
 
     def say_nothing(relay: Relay) -> None:
         released.wait()
@@ -348,7 +348,7 @@ def test_a_call_on_the_thread_that_would_serve_it_is_refused(store: S3Store) -> 
         store.get("k")
 
     with pytest.raises(ConfigError, match="thread"):
-        store._client().run(wait_for_itself)
+        store._client.run(wait_for_itself)
 
 
 def in_child(code: str, bucket: Bucket, options: dict[str, Any], **environment: str) -> None:

@@ -30,8 +30,8 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from offload_backends import _folders, _system, local
-from offload_backends.local import LocalStore
+from offload_backends import local
+from offload_backends.local import LocalStore, _folders, _system
 
 BY_PATH = [name for name, system in systems.FORMS.items() if not system.has_folder_handles]
 NOTHING = replace(systems.BY_PATH, has_hard_links=False, rename=os.rename)
@@ -240,7 +240,7 @@ KILLED = """
 import dataclasses, os, signal, sys
 sys.path.append(sys.argv[2])
 import systems
-from offload_backends import _system
+from offload_backends.local import _system
 from offload_backends.local import LocalStore
 
 def die(old, new):

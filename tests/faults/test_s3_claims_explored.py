@@ -381,7 +381,8 @@ def test_without_failures_one_create_stores_and_the_others_are_told(writers: Wri
 @pytest.mark.parametrize(
     ("count", "faults"),
     [
-        (2, 2),
+        (2, 1),
+        pytest.param(2, 2, marks=pytest.mark.slow),
         pytest.param(2, 3, marks=pytest.mark.slow),
         pytest.param(3, 1, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
     ],

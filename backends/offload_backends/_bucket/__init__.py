@@ -1,1 +1,1 @@
-"""What the stores in a bucket or container of a remote service share."""
+"""Shared code of the stores in a bucket or container of a remote service."""

@@ -36,7 +36,7 @@ CONNECT_TIMEOUT, READ_TIMEOUT = 3, 10
 _ASSUMED_SIZE = 64 * 1024**2
 # A smaller body usually fits into the buffer of a socket.
 _LARGE_BODY = 256 * 1024
-# The same request may succeed later; a 501 is permanent.
+# A 501 is permanent.
 TRANSIENT_STATUSES = frozenset({408, 429, 500, *range(502, 600)})
 _LOCKED = "; a retention policy, a hold or a lock forbids deleting or replacing the object"
 

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Bucket:
-    """What the stores of one process at one URL share: the client, and what is known of the server."""
+    """The client and the known features of the server, shared by the stores of one process at one URL."""
 
     client: Client
     conditions: Conditions

@@ -1,13 +1,11 @@
-"""Answers of something other than the service, and options: what a store says, and what it never shows."""
+"""Options and particulars of Google and Azure: what a store says, and what it never shows."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from cloud_servers import Container
@@ -16,10 +14,7 @@ from relay import Proxy, Relay, hang
 from offload import open_store
 from offload.errors import (
     ConfigError,
-    ExistsError,
     MissingExtraError,
-    NotFoundError,
-    StoreError,
     StorePermissionError,
     StoreUnavailableError,
 )
@@ -28,129 +23,6 @@ from offload_backends._bucket import client as bucket_client
 from offload_backends.cloud import AzureStore
 
 pytest.importorskip("gcsfs", reason="make test-clouds runs it")
-
-PAGE = b"<html><body>Log in to this network</body></html>"
-HTML = [("Content-Type", "text/html; charset=UTF-8")]
-
-
-@pytest.fixture
-def store(container: Container, proxy: Proxy) -> OffloadStore:
-    options = replace(container, endpoint=proxy.url).storage_options
-    store = open_store(container.url, storage_options=options)
-    if "here" not in container.keys():
-        store.put("here", b"x" * 100)
-    store.get("here")
-    proxy.requests.clear()
-    return store
-
-
-VERBS: dict[str, Callable[[OffloadStore], object]] = {
-    "put": lambda store: store.put("new", b"x"),
-    "get": lambda store: store.get("here"),
-    "get a range": lambda store: store.get("here", start=1, end=3),
-    "keys": lambda store: list(store.keys("h")),
-    "delete": lambda store: store.delete("here"),
-}
-
-
-@pytest.mark.parametrize("status", [200, 404, 412, 302, 308, 499])
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_web_page_is_no_answer_of_the_service(
-    store: OffloadStore, container: Container, proxy: Proxy, verb: str, status: int
-) -> None:
-    headers = [*HTML, ("Location", f"{container.endpoint}/elsewhere")]
-    proxy.faults, proxy.last_fault_stays = [lambda relay: relay.answer(status, headers, PAGE)], True
-
-    with pytest.raises(StoreUnavailableError):
-        VERBS[verb](store)
-
-    assert len(proxy.requests) == 1
-    assert "new" not in container.keys()
-
-
-def test_google_says_in_plain_text_that_an_object_is_absent(
-    store: OffloadStore, container: Container, proxy: Proxy
-) -> None:
-    if container.scheme != "gs":
-        pytest.skip("Azure answers in XML")
-    headers = [*HTML, ("X-GUploader-UploadID", "ABC")]
-    proxy.faults = [lambda relay: relay.answer(404, headers, b"No such object: bucket/none")]
-
-    with pytest.raises(NotFoundError):
-        store.get("none")
-
-
-def test_a_page_that_says_try_later_is_asked_again(store: OffloadStore, proxy: Proxy) -> None:
-    proxy.faults = [lambda relay: relay.answer(503, HTML, PAGE)]
-
-    assert store.get("here") == b"x" * 100
-
-
-def refuse(
-    status: int,
-    relay: Relay,
-    *,
-    reason: str = "forbidden",
-    text: str = "no",
-    code: str = "AuthorizationFailure",
-) -> None:
-    """Answer as Azure does, with `code`, or as Google does, with `reason`."""
-    if "x-ms-version" in relay.headers:
-        kind, page = "application/xml", f"<Error><Code>{code}</Code><Message>{text}</Message></Error>"
-    else:
-        error = {"code": status, "message": text, "errors": [{"reason": reason}]}
-        kind, page = "application/json", json.dumps({"error": error})
-    told = [("Content-Type", kind), ("x-ms-error-code", code)]
-    relay.answer(status, told, b"" if relay.command == "HEAD" else page.encode())
-
-
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_refusal_names_the_permissions_and_no_credential(
-    store: OffloadStore, proxy: Proxy, status: int
-) -> None:
-    proxy.faults = [partial(refuse, status)]
-
-    with pytest.raises(StorePermissionError, match=r"storage\.objects\.create|Storage Blob Data") as caught:
-        store.put("new", b"x")
-
-    assert "Eby8vdM02xNO" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {
-            "reason": "retentionPolicyNotMet",
-            "text": "Subject to a policy.",
-            "code": "BlobImmutableDueToPolicy",
-        },
-        {"reason": "objectUnderActiveHold", "text": "Held.", "code": "BlobImmutableDueToLegalHold"},
-        {
-            "reason": "forbidden",
-            "text": "Object is under active Temporary hold.",
-            "code": "BlobImmutableDueToPolicy",
-        },
-    ],
-    ids=lambda answer: answer["reason"],
-)
-def test_what_a_retention_policy_forbids_is_no_matter_of_credentials(
-    store: OffloadStore, container: Container, proxy: Proxy, answer: dict[str, str]
-) -> None:
-    status = {"gs": 403, "az": 409}[container.scheme]
-    proxy.faults, proxy.last_fault_stays = [lambda relay: refuse(status, relay, **answer)], True
-
-    changes: list[Callable[[], object]] = [
-        lambda: store.delete("here"),
-        lambda: store.put("here", b"new", overwrite=True),
-    ]
-    for change in changes:
-        with pytest.raises(StoreError, match=r"[^.]; a retention policy, a hold or a lock forbids") as caught:
-            change()
-        assert type(caught.value) is StoreError
-    # What may not be replaced is there.
-    with pytest.raises(ExistsError):
-        store.put("here", b"new")
-    assert len(proxy.requests) == 3
 
 
 @pytest.mark.parametrize(
@@ -197,18 +69,6 @@ def test_an_option_that_cannot_work_is_an_error_without_its_value(
     assert "canary" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
-
-
-def test_a_redirect_is_no_object_even_with_the_marks_of_the_service(
-    store: OffloadStore, container: Container, proxy: Proxy
-) -> None:
-    marks = [("X-GUploader-UploadID", "ABC"), ("x-ms-request-id", "ABC"), ("Location", container.endpoint)]
-    proxy.faults, proxy.last_fault_stays = [lambda relay: relay.answer(308, marks, b"moved")], True
-
-    with pytest.raises(StoreUnavailableError):
-        store.get("here")
-    with pytest.raises(StoreUnavailableError):
-        store.delete("here")
 
 
 class RefusedLogin:

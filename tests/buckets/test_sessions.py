@@ -8,8 +8,8 @@ import sys
 from dataclasses import replace
 
 import pytest
+from buckets.racing import POLICY
 from cloud_servers import AzureContainer, Container, GoogleBucket, new_container
-from clouds.racing import POLICY
 from command import runner
 from relay import Proxy
 from servers import Server

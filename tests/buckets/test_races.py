@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
+from buckets.racing import conversation, create, in_step, offload
 from cloud_servers import Container
-from clouds.racing import conversation, create, in_step, offload
 
 from offload import ExistsError, Offloader, open_store
 

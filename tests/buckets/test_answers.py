@@ -61,6 +61,17 @@ def test_google_says_in_plain_text_that_an_object_is_absent(
         store.get("none")
 
 
+@pytest.mark.skipif("google_server" not in SERVERS, reason="make test-clouds runs it")
+def test_google_says_with_the_status_of_a_refusal_that_a_rate_is_exceeded(
+    store: OffloadStore, container: Container, proxy: Proxy
+) -> None:
+    if container.scheme != "gs":
+        pytest.skip("Azure says so with status 503")
+    proxy.faults = [partial(refuse, 403, "rateLimitExceeded")]
+
+    assert store.get("here") == b"x" * 100
+
+
 def test_a_page_that_says_try_later_is_asked_again(store: OffloadStore, proxy: Proxy) -> None:
     proxy.faults = [lambda relay: relay.answer(503, HTML, PAGE)]
 

@@ -1,4 +1,4 @@
-"""Buckets on a server of each service whose package is installed: S3, or Google and Azure."""
+"""Buckets on a server of each service: S3, or Google and Azure in the environment that has their servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from servers import Server
 from offload import open_store
 from offload.store import OffloadStore
 
-SERVERS = ["google_server", "azure_server"] if find_spec("gcsfs") else ["s3_endpoint"]
+SERVERS = ["google_server", "azure_server"] if find_spec("gcp_storage_emulator") else ["s3_endpoint"]
 KINDS: dict[str, Callable[[str, str], AzureContainer | GoogleBucket | S3Bucket]] = {
     "s3_endpoint": S3Bucket,
     "azure_server": AzureContainer,

@@ -22,7 +22,7 @@ from offload.store import OffloadStore
 from offload_backends._bucket import client as bucket_client
 from offload_backends.cloud import AzureStore
 
-pytest.importorskip("gcsfs", reason="make test-clouds runs it")
+pytest.importorskip("gcp_storage_emulator", reason="make test-clouds runs it")
 
 
 @pytest.mark.parametrize(

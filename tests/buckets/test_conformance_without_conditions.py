@@ -12,7 +12,7 @@ from relay import Proxy, Relay, serving
 
 from offload.store import OffloadStore
 
-pytest.importorskip("gcsfs", reason="make test-clouds runs it")
+pytest.importorskip("gcp_storage_emulator", reason="make test-clouds runs it")
 
 
 class WithoutConditions(Relay):

@@ -12,7 +12,7 @@ from cloud_servers import Container
 
 from offload import ExistsError, Offloader, open_store
 
-pytest.importorskip("gcsfs", reason="make test-clouds runs it")
+pytest.importorskip("gcp_storage_emulator", reason="make test-clouds runs it")
 
 KEYS = 200
 LARGE = 17 * 1024**2

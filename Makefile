@@ -49,7 +49,7 @@ test-integration-%: .venv-frameworks/%/.made
 
 # Azure's emulator is a program of Node: without npm its tests are skipped.
 test-clouds: .venv-frameworks/clouds/.azurite
-	.venv-frameworks/clouds/bin/python -m pytest -q -m "slow or not slow" tests/clouds tests/docs/test_framework_pages.py
+	.venv-frameworks/clouds/bin/python -m pytest -q -m "slow or not slow" tests/buckets tests/docs/test_framework_pages.py
 
 .venv-frameworks/clouds/.azurite: .venv-frameworks/clouds/.made
 	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(@D) azurite@3.37; fi

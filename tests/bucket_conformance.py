@@ -1,4 +1,4 @@
-"""The conformance suite past an S3 store: it looks into the bucket with a client of its own."""
+"""The conformance suite past a store in a bucket: it looks into the bucket with a client of its own."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from offload.store import OffloadStore
 from offload.testing import StoreConformance
 
 if TYPE_CHECKING:
-    from servers import Bucket
+    from cloud_servers import Container
 
 
 class BucketConformance(StoreConformance):
-    """The suite for a store whose medium is a bucket; a module gives the fixture `connected`."""
+    """The suite for a store in a bucket; it needs the fixtures `container` and `connected`."""
 
-    bucket: Bucket
+    medium: Container
 
     @pytest.fixture
-    def store(self, s3_bucket: Bucket, connected: OffloadStore) -> OffloadStore:
-        self.bucket = s3_bucket
-        s3_bucket.empty()
+    def store(self, container: Container, connected: OffloadStore) -> OffloadStore:
+        self.medium = container
+        container.empty()
         return connected
 
     def raw_get(self, store: OffloadStore, key: str) -> bytes:  # noqa: ARG002  # the bucket is the medium
-        return self.bucket.read(key)
+        return self.medium.read(key)
 
     def raw_put(self, store: OffloadStore, key: str, data: bytes) -> None:  # noqa: ARG002  # the bucket is the medium
-        self.bucket.write(key, data)
+        self.medium.write(key, data)

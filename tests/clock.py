@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import tenacity
 
-from offload_backends import _remote
+from offload_backends._bucket import client as bucket_client
 
 
 class Clock:
@@ -33,12 +33,12 @@ def virtual(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Let all retries of the test see a virtual clock, and return it."""
     clock = Clock()
     monkeypatch.setattr(tenacity, "time", clock)
-    monkeypatch.setattr(_remote, "AsyncRetrying", partial(tenacity.AsyncRetrying, sleep=clock.sleep))
+    monkeypatch.setattr(bucket_client, "AsyncRetrying", partial(tenacity.AsyncRetrying, sleep=clock.sleep))
     return clock
 
 
 def end_calls_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the deadline of every call, whatever it moves, a second."""
-    monkeypatch.setattr(_remote, "DEADLINE", 1.0)
-    monkeypatch.setattr(_remote, "SLOWEST", 1e12)
-    monkeypatch.setattr(_remote, "_ASSUMED_SIZE", 0)
+    monkeypatch.setattr(bucket_client, "DEADLINE", 1.0)
+    monkeypatch.setattr(bucket_client, "SLOWEST", 1e12)
+    monkeypatch.setattr(bucket_client, "_ASSUMED_SIZE", 0)

@@ -1,6 +1,6 @@
-"""Servers of Google Cloud Storage and Azure Blob Storage on the loopback interface, and containers on them.
+"""Servers of Google Cloud Storage and Azure Blob Storage on the loopback interface; containers there, on S3.
 
-A container is looked into past the store: on Google by plain requests, on Azure by the service's own client.
+A container is looked into past the store: on Google by plain requests, else by the service's own client.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote, urlsplit
 
 import pytest
-from servers import Server, free_ports, running
+from servers import ACCESS_KEY, SECRET_KEY, Server, free_ports, raw_client, running
 
 _HERE = Path(__file__).parent
 _AZURITE = Path(sys.prefix, "node_modules/azurite/dist/src/blob/main.js")
@@ -58,6 +58,9 @@ class Container:
         """The variables by which a program finds the server and its credentials."""
         raise NotImplementedError
 
+    def make(self) -> None:
+        raise NotImplementedError
+
     def read(self, key: str) -> bytes:
         raise NotImplementedError
 
@@ -77,6 +80,40 @@ class Container:
 
     def _delete(self, name: str) -> None:
         raise NotImplementedError
+
+
+class S3Bucket(Container):
+    """A bucket of S3."""
+
+    scheme = "s3"
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        return {"key": ACCESS_KEY, "secret": SECRET_KEY, "endpoint_url": self.endpoint}
+
+    def make(self) -> None:
+        self._client.create_bucket(Bucket=self.name)
+
+    def read(self, key: str) -> bytes:
+        data: bytes = self._client.get_object(Bucket=self.name, Key=f"{self.prefix}/{key}")["Body"].read()
+        return data
+
+    def write(self, key: str, data: bytes) -> None:
+        self._client.put_object(Bucket=self.name, Key=f"{self.prefix}/{key}", Body=data)
+
+    @property
+    def _client(self) -> Any:
+        return raw_client(self.endpoint)
+
+    def _names(self, prefix: str) -> list[str]:
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
+        return [item["Key"] for page in pages for item in page.get("Contents", ())]
+
+    def empty(self) -> None:
+        names = self._names(f"{self.prefix}/")
+        for first in range(0, len(names), 1000):
+            page = [{"Key": name} for name in names[first : first + 1000]]
+            self._client.delete_objects(Bucket=self.name, Delete={"Objects": page})
 
 
 class GoogleBucket(Container):
@@ -177,9 +214,11 @@ def _azure_client(connection_string: str, name: str) -> Any:
     return ContainerClient.from_connection_string(connection_string, name)
 
 
-def new_container(kind: Callable[[str, str], GoogleBucket | AzureContainer], endpoint: str) -> Container:
+def new_container(
+    kind: Callable[[str, str], GoogleBucket | AzureContainer | S3Bucket], endpoint: str
+) -> Container:
     """Make a container, past the store, on the server at `endpoint`."""
-    made = kind(endpoint, f"container-{next(_numbers)}")
+    made: Container = kind(endpoint, f"container-{next(_numbers)}")
     made.make()
     return made
 

@@ -69,14 +69,14 @@ class Bucket:
 def new_bucket(endpoint: str) -> Bucket:
     """Make a bucket, past the store, on the server at `endpoint`."""
     name = f"bucket-{next(_bucket_numbers)}"
-    client = _raw_client(endpoint)
+    client = raw_client(endpoint)
     client.create_bucket(Bucket=name)
     options = {"key": ACCESS_KEY, "secret": SECRET_KEY, "endpoint_url": endpoint}
     return Bucket(name, options, client)
 
 
 @cache
-def _raw_client(endpoint: str) -> Any:
+def raw_client(endpoint: str) -> Any:
     """Return a client that shares no code with the store."""
     return botocore.session.get_session().create_client(
         "s3",

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from offload_backends import _system
+from offload_backends.local import _system
 
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 _ACCESS_DENIED, _SHARING_VIOLATION = 5, 32

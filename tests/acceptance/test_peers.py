@@ -39,7 +39,7 @@ from retained import DAY, HOUR, clocked
 
 from offload import NotFoundError, Offloader, OffloadPolicy, Retention, Rule, StoreError
 from offload.retention import collect
-from offload_backends import _remote
+from offload_backends._bucket import client as bucket_client
 
 LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" for n in range(400))
 ALL = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=80)}, min_saving=0)
@@ -169,7 +169,7 @@ def test_03_every_ref_resolves_and_every_object_is_listed(tmp_path, capsys, monk
 def refusing(request, tmp_path, monkeypatch):
     """Return a function that opens an offloader whose store is unreachable or full."""
     if request.param == "no server":
-        monkeypatch.setattr(_remote, "UNREACHABLE_DEADLINE", 0.3)
+        monkeypatch.setattr(bucket_client, "UNREACHABLE_DEADLINE", 0.3)
         options = {"key": "k", "secret": "s", "endpoint_url": "http://127.0.0.1:9"}
         yield lambda **more: Offloader("s3://bucket", session="s", storage_options=options, **more)
         return

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 from bucket_conformance import BucketConformance
+from cloud_servers import Container, S3Bucket, new_container
 from relay import Proxy, flip_the_upload, serving
-from servers import Bucket, Server, WithoutConditions, new_bucket
+from servers import Server, WithoutConditions
 
 from offload.store import OffloadStore
 from offload_backends.s3 import S3Store
@@ -19,13 +20,13 @@ _numbers = itertools.count()
 
 # Every test has a prefix of its own: some servers remember the folders of objects that are gone.
 @pytest.fixture
-def s3_bucket(whole_bucket: Bucket) -> Bucket:
+def container(whole_bucket: Container) -> Container:
     return replace(whole_bucket, prefix=f"prefix-{next(_numbers)}")
 
 
 @pytest.fixture
-def connected(s3_bucket: Bucket) -> S3Store:
-    store = S3Store(s3_bucket.url, storage_options=s3_bucket.storage_options)
+def connected(container: Container) -> S3Store:
+    store = S3Store(container.url, storage_options=container.storage_options)
     # What the server does with conditions is known after the first put.
     store.put("first", b"")
     return store
@@ -37,21 +38,21 @@ class TestOnSeaweedFS(BucketConformance):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def whole_bucket(cls, seaweedfs_server: Server) -> Bucket:
-        return new_bucket(seaweedfs_server.endpoint)
+    def whole_bucket(cls, seaweedfs_server: Server) -> Container:
+        return new_container(S3Bucket, seaweedfs_server.endpoint)
 
-    def test_bytes_that_were_damaged_on_the_way_in_are_sent_again(self, s3_bucket: Bucket) -> None:
+    def test_bytes_that_were_damaged_on_the_way_in_are_sent_again(self, container: Container) -> None:
         data = bytes(range(256)) * 100
-        with serving(Proxy(s3_bucket.storage_options["endpoint_url"])) as proxy:
-            options = {**s3_bucket.storage_options, "endpoint_url": proxy.url}
-            store = S3Store(s3_bucket.url, storage_options=options)
+        with serving(Proxy(container.endpoint)) as proxy:
+            options = replace(container, endpoint=proxy.url).storage_options
+            store = S3Store(container.url, storage_options=options)
             store.put("first", b"")
             proxy.requests.clear()
             proxy.faults = [flip_the_upload]
 
             store.put("k", data)
 
-        assert s3_bucket.read("k") == data
+        assert container.read("k") == data
         assert proxy.methods == ["PUT", "PUT"]
 
 
@@ -61,8 +62,8 @@ class TestOnRclone(BucketConformance):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def whole_bucket(cls, rclone_server: Server) -> Bucket:
-        return new_bucket(rclone_server.endpoint)
+    def whole_bucket(cls, rclone_server: Server) -> Container:
+        return new_container(S3Bucket, rclone_server.endpoint)
 
     @pytest.mark.xfail(run=False, reason="rclone answers a delete of what is not there with status 500")
     def test_deleting_an_absent_key_is_success(self, store: OffloadStore) -> None:
@@ -79,6 +80,6 @@ class TestOnServerWithoutConditions(BucketConformance):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def whole_bucket(cls, s3_endpoint: str) -> Iterator[Bucket]:
+    def whole_bucket(cls, s3_endpoint: str) -> Iterator[Container]:
         with serving(Proxy(s3_endpoint), WithoutConditions) as proxy:
-            yield new_bucket(proxy.url)
+            yield new_container(S3Bucket, proxy.url)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -32,3 +34,25 @@ def test_every_file_on_the_page_exists() -> None:
 
 def test_the_page_fits_a_screen() -> None:
     assert len(PAGE.splitlines()) <= 60
+
+
+def imported(name: str, path: Path) -> set[str]:
+    """Return the modules of the backends that a module may import, for types too."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    names = {
+        each for node in found for each in (node.module, *(f"{node.module}.{a.name}" for a in node.names))
+    }
+    # What stands in a package loads it, and takes nothing of it.
+    return {each for each in names if each and not f"{name}.".startswith(f"{each}.")}
+
+
+def test_no_backend_imports_in_a_circle_even_for_types() -> None:
+    root = ROOT / "backends"
+    files = {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in root.rglob("*.py")
+    }
+    below = {name: imported(name, path) & files.keys() for name, path in files.items()}
+
+    assert set(TopologicalSorter(below).static_order()) == files.keys()

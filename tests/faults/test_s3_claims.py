@@ -15,8 +15,7 @@ from relay import Proxy, Relay, hang, lose_the_answer, serving
 from servers import new_bucket
 
 from offload.errors import ExistsError, StoreUnavailableError
-from offload_backends import _s3_claims
-from offload_backends.s3 import S3Store
+from offload_backends.s3 import S3Store, _claims
 
 if TYPE_CHECKING:
     from servers import Bucket
@@ -47,7 +46,7 @@ def line(bucket: Bucket) -> Iterator[Proxy]:
 
 @pytest.fixture(autouse=True)
 def _short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_s3_claims, "_SHOWN_WITHIN_SECONDS", 0.2)
+    monkeypatch.setattr(_claims, "_SHOWN_WITHIN_SECONDS", 0.2)
 
 
 def store(bucket: Bucket, proxy: Proxy | None = None) -> S3Store:

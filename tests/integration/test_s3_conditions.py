@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from offload.errors import ExistsError, OffloadError, StorePermissionError, StoreUnavailableError
-from offload_backends import _bucket, _remote
+from offload_backends._bucket import client as bucket_client
+from offload_backends._bucket import store as bucket_store
 from offload_backends._descriptor import FORMAT, Creates, Descriptor, decode
 from offload_backends._shared import Shared
 from offload_backends.s3 import S3Store
@@ -67,7 +68,7 @@ def opened(bucket: Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Any
     options = {**bucket.storage_options, "endpoint_url": proxy.url}
 
     def open_elsewhere() -> S3Store:
-        monkeypatch.setattr(_bucket, "_CLIENTS", Shared())
+        monkeypatch.setattr(bucket_store, "_BUCKETS", Shared())
         return S3Store(bucket.url, storage_options=options)
 
     return open_elsewhere
@@ -178,7 +179,7 @@ def pass_on(relay: Relay) -> None:
 
 @pytest.fixture
 def _no_second_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_remote, "LAST_START", 0.0)
+    monkeypatch.setattr(bucket_client, "LAST_START", 0.0)
 
 
 @pytest.mark.usefixtures("_no_second_try")

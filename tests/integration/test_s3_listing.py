@@ -14,7 +14,8 @@ from servers import Bucket, new_bucket
 
 from offload.errors import StoreError, StoreUnavailableError
 from offload.index import sessions
-from offload_backends import _remote, _s3_listing
+from offload_backends._bucket import client as bucket_client
+from offload_backends._bucket import listing
 from offload_backends.s3 import S3Store
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def test_every_session_is_found_where_the_server_sorts_by_folders(seaweedfs: Buc
 def test_listings_are_what_sorting_and_comparing_text_gives(
     seaweedfs: Bucket, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(_s3_listing, "PAGE", 3)
+    monkeypatch.setattr(listing, "PAGE", 3)
     drawn = random.Random(seed)  # noqa: S311  # no secret
     bucket = replace(seaweedfs, prefix=f"random-{seed}")
     names = ["".join(drawn.choices("a-.0", k=drawn.randint(1, 3))).lstrip(".") or "b" for _ in range(12)]
@@ -140,7 +141,7 @@ def test_a_server_that_lists_one_page_for_ever_is_told_of(
         status, headers, data = relay.passed_on()
         relay.answer(status, headers, re.sub(b"(?<=<NextContinuationToken>)[^<]+", b"again", data))
 
-    monkeypatch.setattr(_s3_listing, "PAGE", 2)
+    monkeypatch.setattr(listing, "PAGE", 2)
     seen.faults, seen.last_fault_stays = [turn_back], True
 
     with pytest.raises(StoreError, match="repeats the same page"):
@@ -166,7 +167,7 @@ def test_a_listing_inside_one_folder_is_a_request_for_each_page_on_every_server(
     monkeypatch: pytest.MonkeyPatch,
     server: str,
 ) -> None:
-    monkeypatch.setattr(_s3_listing, "PAGE", 2)
+    monkeypatch.setattr(listing, "PAGE", 2)
 
     assert keys_of(reader(request.getfixturevalue(server)), "r/a/") == KEYS[10:15]
     assert asked(seen) == ["LIST"] * 3
@@ -175,7 +176,7 @@ def test_a_listing_inside_one_folder_is_a_request_for_each_page_on_every_server(
 def test_a_server_that_is_known_to_sort_by_keys_is_asked_for_pages_and_for_the_descriptor_once(
     bucket: Bucket, reader: Reader, seen: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_s3_listing, "PAGE", 5)
+    monkeypatch.setattr(listing, "PAGE", 5)
     bucket.write("offload.json", SORTED)
     store = reader(bucket)
 
@@ -216,7 +217,7 @@ def test_the_next_session_is_two_requests_away(seaweedfs: Bucket, reader: Reader
 def test_a_descriptor_that_cannot_be_reached_fails_the_listing_and_is_asked_for_again(
     bucket: Bucket, reader: Reader, seen: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_remote, "LAST_START", 0.0)
+    monkeypatch.setattr(bucket_client, "LAST_START", 0.0)
     seen.aim, seen.faults = "offload.json", [(503, "SlowDown")]
     store = reader(bucket)
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 from conftest import Bucket
-from relay import Proxy, Relay
 
 from offload import Offloader
-from offload.errors import ExistsError, NotFoundError, StoreError
+from offload.errors import NotFoundError
 from offload.policy import Retention
 from offload.retention import collect, delete
 from offload_backends.s3 import S3Store
@@ -59,33 +58,3 @@ def test_gc_deletes_from_a_bucket_that_keeps_versions_and_their_bytes_stay_there
         for each in kept
     ]
     assert body.read() == stored
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "text"),
-    [
-        (403, "AccessDenied", "Access Denied because object protected by object lock."),
-        (409, "ObjectLockedByBucketPolicy", "The object is locked by the bucket policy."),
-        (400, "InvalidRequest", "Object is WORM protected and cannot be overwritten"),
-    ],
-)
-def test_what_a_lock_forbids_is_told_at_once_and_is_no_matter_of_credentials(
-    s3_bucket: Bucket, proxy: Proxy, status: int, code: str, text: str
-) -> None:
-    store = S3Store(s3_bucket.url, storage_options={**s3_bucket.storage_options, "endpoint_url": proxy.url})
-    store.put("k", b"old")
-    proxy.requests.clear()
-
-    def refuse(relay: Relay) -> None:
-        page = f"<Error><Code>{code}</Code><Message>{text}</Message></Error>"
-        relay.answer(status, [], page.encode())
-
-    proxy.faults, proxy.last_fault_stays = [refuse], True
-    for change in (lambda: store.delete("k"), lambda: store.put("k", b"new", overwrite=True)):
-        with pytest.raises(StoreError, match=r"[^.]; a retention policy, a hold or a lock forbids") as caught:
-            change()
-        assert type(caught.value) is StoreError
-    # What may not be replaced is there.
-    with pytest.raises(ExistsError):
-        store.put("k", b"new")
-    assert len(proxy.requests) == 3

@@ -24,8 +24,8 @@ from offload.errors import (
     StoreUnavailableError,
 )
 from offload.store import blocks_of
-from offload_backends import _remote
-from offload_backends._s3_multipart import part_size
+from offload_backends._bucket import client as bucket_client
+from offload_backends._bucket.uploads import part_size
 from offload_backends.s3 import S3Store
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def test_a_refused_completion_leaves_a_dead_claim_until_the_next_create(
 def test_an_upload_with_a_completion_of_unknown_end_is_left_to_the_next_create(
     store: S3Store, bucket: Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_remote, "LAST_START", 0.0)
+    monkeypatch.setattr(bucket_client, "LAST_START", 0.0)
     happen_to_completions(proxy, lambda relay: relay.refuse(500, "InternalError"))
 
     with pytest.raises(StoreUnavailableError):
@@ -393,7 +393,7 @@ def test_a_store_that_fails_for_good_is_left_soon_after_the_deadline(
         else:
             relay.answer(*relay.passed_on())
 
-    monkeypatch.setattr(_remote, "LAST_START", 0.5)
+    monkeypatch.setattr(bucket_client, "LAST_START", 0.5)
     proxy.faults, proxy.last_fault_stays = [fail_on_parts], True
 
     with pytest.raises(OffloadError, match="SlowDown"):

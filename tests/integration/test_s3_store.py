@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from relay import lose_the_answer, lose_the_request
 
 from offload.errors import (
     ConfigError,
@@ -25,18 +24,13 @@ from offload.errors import (
     StoreUnavailableError,
 )
 from offload.wrappers import CachingStore
-from offload_backends import _remote, _s3_listing
 from offload_backends.s3 import S3Store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import Bucket
-    from relay import Fault, Proxy, Relay
-
-
-def cut_the_body(relay: Relay) -> None:
-    relay.answer(*relay.passed_on(), cut=5)
+    from relay import Proxy, Relay
 
 
 def ignore_the_range(relay: Relay) -> None:
@@ -112,84 +106,7 @@ def test_a_refused_create_is_one_request(store: S3Store, bucket: Bucket, proxy: 
     assert proxy.methods == ["PUT"]
 
 
-def test_pages_are_asked_for_when_they_are_needed(
-    store: S3Store, bucket: Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_s3_listing, "PAGE", 10)
-    keys = [f"k{n:02}" for n in range(25)]
-    for key in keys:
-        bucket.write(key, b"x")
-
-    listing = store.keys(after="k02")
-    assert proxy.requests == []
-    assert next(listing).key == "k03"
-    assert len(proxy.requests) == 1
-    assert [found.key for found in listing] == keys[4:]
-    assert len(proxy.requests) == 3
-
-
 # Faults
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        (503, "SlowDown"),
-        (500, "InternalError"),
-        (409, "ConditionalRequestConflict"),
-        (429, "TooManyRequests"),
-        (400, "RequestTimeout"),
-        lose_the_request,
-    ],
-    ids=lambda fault: fault[1] if isinstance(fault, tuple) else fault.__name__,
-)
-def test_a_passing_fault_costs_a_retry_and_nothing_else(
-    store: S3Store, bucket: Bucket, proxy: Proxy, fault: Fault
-) -> None:
-    proxy.faults = [fault, fault]
-    store.put("k", b"x")
-    assert bucket.read("k") == b"x"
-    assert proxy.methods == ["PUT"] * 3
-
-    proxy.faults = [fault]
-    assert store.get("k") == b"x"
-    proxy.faults = [fault]
-    assert [found.key for found in store.keys()] == ["k"]
-    proxy.faults = [fault]
-    store.delete("k")
-    assert proxy.methods[3:] == ["GET"] * 4 + ["DELETE"] * 2
-
-
-def test_a_create_whose_answer_was_lost_is_success(store: S3Store, bucket: Bucket, proxy: Proxy) -> None:
-    proxy.faults = [lose_the_answer]
-
-    store.put("k", b"mine")
-
-    assert bucket.read("k") == b"mine"
-    assert proxy.methods == ["PUT", "PUT", "GET"]
-
-
-def test_a_retried_create_that_meets_another_object_is_refused_and_reads_no_more_than_it_wrote(
-    store: S3Store, bucket: Bucket, proxy: Proxy
-) -> None:
-    def let_another_writer_win(relay: Relay) -> None:
-        bucket.write("k", b"mine, and more")
-        lose_the_request(relay)
-
-    proxy.faults = [let_another_writer_win]
-
-    with pytest.raises(ExistsError):
-        store.put("k", b"mine")
-    assert bucket.read("k") == b"mine, and more"
-    assert proxy.requests[-1][2]["Range"] == "bytes=0-4"
-
-
-def test_a_body_cut_short_is_read_again(store: S3Store, bucket: Bucket, proxy: Proxy) -> None:
-    bucket.write("k", b"0123456789" * 100)
-    proxy.faults = [cut_the_body]
-
-    assert store.get("k") == b"0123456789" * 100
-    assert proxy.methods == ["GET", "GET"]
 
 
 @pytest.mark.parametrize(("start", "end"), [(2, 5), (3, None), (-4, None), (20, None)])
@@ -202,40 +119,6 @@ def test_a_server_without_ranges_gives_the_same_bytes(
     assert store.get("k", start=start, end=end) == b"0123456789"[start:end]
 
 
-def test_a_fault_that_stays_ends_at_the_deadline(
-    store: S3Store, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_remote, "LAST_START", 1.0)
-    proxy.faults = [(503, "SlowDown")]
-    proxy.last_fault_stays = True
-
-    with pytest.raises(StoreUnavailableError, match="SlowDown"):
-        store.put("k", b"x")
-    assert 1 < len(proxy.requests) < 100
-
-
-def test_a_server_that_does_not_answer_ends_at_the_deadline(
-    store: S3Store, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    released = threading.Event()
-    # The first request of a client takes its time, on a busy machine more than the deadline below.
-    assert list(store.keys()) == []
-    proxy.requests.clear()
-    monkeypatch.setattr(_remote, "DEADLINE", 1.0)
-    monkeypatch.setattr(_remote, "_ASSUMED_SIZE", 0)
-
-    def say_nothing(relay: Relay) -> None:
-        released.wait()
-        relay.close_connection = True
-
-    proxy.faults = [say_nothing]
-
-    with pytest.raises(StoreUnavailableError, match="no answer in time"):
-        store.get("k")
-    released.set()
-    assert proxy.methods == ["GET"]
-
-
 @pytest.mark.timeout(20)
 def test_an_endpoint_that_nobody_serves_is_given_up_soon(bucket: Bucket) -> None:
     with socket.socket() as taken:
@@ -245,26 +128,6 @@ def test_an_endpoint_that_nobody_serves_is_given_up_soon(bucket: Bucket) -> None
 
         with pytest.raises(StoreUnavailableError, match="endpoint_url"):
             store.put("k", b"x")
-
-
-def test_a_missing_bucket_is_named(s3_endpoint: str) -> None:
-    options = {"key": "key", "secret": "secret", "endpoint_url": s3_endpoint}
-    store = S3Store("s3://not-there/prefix", storage_options=options)
-
-    for verb in (lambda: store.put("k", b"x"), lambda: store.get("k"), lambda: list(store.keys())):
-        with pytest.raises(StoreMissingError, match=r"not-there.*must exist"):
-            verb()
-
-
-@pytest.mark.parametrize(
-    "answer", [(403, "AccessDenied"), (403, "SignatureDoesNotMatch"), (400, "ExpiredToken")]
-)
-def test_refused_credentials_are_told_at_once(store: S3Store, proxy: Proxy, answer: Fault) -> None:
-    proxy.faults = [answer]
-
-    with pytest.raises(StorePermissionError, match="credentials"):
-        store.put("k", b"x")
-    assert proxy.methods == ["PUT"]
 
 
 def test_missing_credentials_are_told_with_where_they_go(s3_endpoint: str) -> None:
@@ -348,7 +211,7 @@ def test_a_call_on_the_thread_that_would_serve_it_is_refused(store: S3Store) -> 
         store.get("k")
 
     with pytest.raises(ConfigError, match="thread"):
-        store._client().run(wait_for_itself)
+        store._client.run(wait_for_itself)
 
 
 def in_child(code: str, bucket: Bucket, options: dict[str, Any], **environment: str) -> None:
@@ -362,21 +225,6 @@ def in_child(code: str, bucket: Bucket, options: dict[str, Any], **environment: 
         env={**os.environ, **environment},
         timeout=60,
     )
-
-
-def test_a_forked_child_uses_the_store_and_so_does_its_parent(bucket: Bucket) -> None:
-    forking = """
-store.put("before", b"1")
-child = os.fork()
-if child == 0:
-    store.put("child", store.get("before"))
-    os._exit(0)
-assert os.waitpid(child, 0)[1] == 0
-store.put("parent", store.get("child"))
-"""
-    in_child(forking, bucket, bucket.storage_options)
-
-    assert [bucket.read(key) for key in ("child", "parent")] == [b"1", b"1"]
 
 
 def test_a_child_forked_while_a_put_is_under_way_uses_the_store(bucket: Bucket) -> None:

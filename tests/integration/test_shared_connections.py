@@ -51,7 +51,7 @@ def test_sessions_in_many_threads_share_one_connection_pool(s3_bucket: Bucket, p
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda numbered: numbered[1].put(f"k{numbered[0]}", b"x"), enumerate(stores)))
 
-    assert len({id(store._client().system) for store in stores}) == 1
+    assert len({id(store._client.system) for store in stores}) == 1
     assert sum(path.endswith("offload.json") for _, path, _ in proxy.requests) <= 2
 
 

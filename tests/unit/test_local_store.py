@@ -19,7 +19,6 @@ from offload.errors import (
     ExistsError,
     NotFoundError,
     StoreError,
-    StoreMissingError,
     StorePermissionError,
 )
 from offload_backends.local import LocalStore
@@ -269,44 +268,6 @@ def test_a_listing_by_prefix_looks_at_no_other_file_of_the_folder(
     assert len(stats) == shown
 
 
-def test_no_link_below_the_root_is_followed(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "secret").write_bytes(b"secret")
-    root = tmp_path / "root"
-    root.mkdir()
-    (root / "folder").symlink_to(outside)
-    (root / "file").symlink_to(outside / "secret")
-    store = LocalStore(str(root))
-
-    for key in ("folder/secret", "file"):
-        with pytest.raises(NotFoundError):
-            store.get(key)
-        store.delete(key)
-    for key in ("folder/new", "file"):
-        with pytest.raises(StoreError):
-            store.put(key, b"x")
-    with pytest.raises(StoreError):
-        store.put("folder/secret", b"x", overwrite=True)
-
-    assert list(store.keys()) == []
-    assert everything_below(outside) == ["secret"]
-    assert (outside / "secret").read_bytes() == b"secret"
-
-
-def test_overwriting_a_planted_link_replaces_the_link(tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    target.write_bytes(b"kept")
-    root = tmp_path / "root"
-    root.mkdir()
-    (root / "k").symlink_to(target)
-
-    LocalStore(str(root)).put("k", b"new", overwrite=True)
-
-    assert target.read_bytes() == b"kept"
-    assert not (root / "k").is_symlink()
-
-
 def test_the_root_itself_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -314,15 +275,6 @@ def test_the_root_itself_may_be_a_link(tmp_path: Path) -> None:
     LocalStore(str(tmp_path / "link")).put("k", b"x")
 
     assert (tmp_path / "real" / "k").read_bytes() == b"x"
-
-
-def test_a_planted_pipe_is_no_object_and_stops_nobody(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    store = LocalStore(str(tmp_path))
-
-    assert list(store.keys()) == []
-    with pytest.raises(NotFoundError):
-        store.get("pipe")
 
 
 def test_foreign_files_are_not_listed(tmp_path: Path) -> None:
@@ -368,47 +320,49 @@ def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-@pytest.mark.usefixtures("road")
-def test_every_road_creates_once_and_leaves_no_litter(tmp_path: Path) -> None:
-    store = LocalStore(str(tmp_path))
-    store.put("a/k", b"first")
-    with pytest.raises(ExistsError):
-        store.put("a/k", b"second")
-
-    assert everything_below(tmp_path) == ["a", "a/k"]
-    assert (tmp_path / "a/k").read_bytes() == b"first"
-    assert mode(tmp_path / "a/k") == 0o600
+def put_stream(store: LocalStore, key: str, data: bytes) -> None:
+    store.put_stream(key, [data[:3], b"", data[3:]], len(data))
 
 
-@pytest.mark.usefixtures("road")
-@pytest.mark.parametrize("nth", [0, 1])
-def test_a_failed_fsync_drops_the_file_and_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+on_every_road = pytest.mark.usefixtures("road")
+by_either_verb = pytest.mark.parametrize("create", [LocalStore.put, put_stream])
+
+
+@on_every_road
+@by_either_verb
+def test_every_road_creates_once_and_leaves_no_litter(
+    tmp_path: Path, create: Callable[[LocalStore, str, bytes], None]
 ) -> None:
     store = LocalStore(str(tmp_path))
-    calls = iter(range(100))
-    monkeypatch.setattr(os, "fsync", failing(os.fsync, errno.EIO, lambda _: next(calls) == nth))
-
-    with pytest.raises(StoreError):
-        store.put("k", b"x")
-
-    assert everything_below(tmp_path) == []
-
-
-@pytest.mark.usefixtures("road")
-def test_every_road_streams_once_and_leaves_no_litter(tmp_path: Path) -> None:
-    store = LocalStore(str(tmp_path))
-    pieces = [b"first", b"", bytes(100_000)]
-    store.put_stream("a/k", pieces, 100_005)
+    create(store, "a/k", b"first" + bytes(100_000))
     with pytest.raises(ExistsError):
-        store.put_stream("a/k", [b"second"], 6)
+        create(store, "a/k", b"second")
 
     assert everything_below(tmp_path) == ["a", "a/k"]
     assert (tmp_path / "a/k").read_bytes() == b"first" + bytes(100_000)
     assert mode(tmp_path / "a/k") == 0o600
 
 
-@pytest.mark.usefixtures("road")
+@on_every_road
+@by_either_verb
+@pytest.mark.parametrize("nth", [0, 1])
+def test_a_failed_fsync_drops_the_file_and_is_an_error(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    nth: int,
+    create: Callable[[LocalStore, str, bytes], None],
+) -> None:
+    store = LocalStore(str(tmp_path))
+    calls = iter(range(100))
+    monkeypatch.setattr(os, "fsync", failing(os.fsync, errno.EIO, lambda _: next(calls) == nth))
+
+    with pytest.raises(StoreError):
+        create(store, "k", b"x and y")
+
+    assert everything_below(tmp_path) == []
+
+
+@on_every_road
 @pytest.mark.parametrize("number", [None, errno.EOPNOTSUPP, errno.ENOENT, errno.EEXIST, errno.EPERM])
 def test_a_stream_whose_pieces_raise_leaves_nothing_on_any_road_and_is_not_tried_again(
     tmp_path: Path, number: int | None
@@ -433,7 +387,7 @@ def test_a_stream_whose_pieces_raise_leaves_nothing_on_any_road_and_is_not_tried
     assert everything_below(tmp_path) == []
 
 
-@pytest.mark.usefixtures("road")
+@on_every_road
 @pytest.mark.parametrize("size", [0, 9, 11])
 def test_a_stream_of_another_size_leaves_nothing_on_any_road(tmp_path: Path, size: int) -> None:
     with pytest.raises(ConfigError, match=f"{size} bytes"):
@@ -471,20 +425,6 @@ def test_an_object_that_is_there_costs_a_stream_no_piece(tmp_path: Path) -> None
         store.put_stream("k", pieces, 2)
 
     assert list(pieces) == [b"0", b"1"]
-
-
-@pytest.mark.usefixtures("road")
-@pytest.mark.parametrize("nth", [0, 1])
-def test_a_failed_fsync_drops_a_streamed_file_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
-) -> None:
-    calls = iter(range(100))
-    monkeypatch.setattr(os, "fsync", failing(os.fsync, errno.EIO, lambda _: next(calls) == nth))
-
-    with pytest.raises(StoreError):
-        LocalStore(str(tmp_path)).put_stream("k", [b"x", b"y"], 2)
-
-    assert everything_below(tmp_path) == []
 
 
 def test_a_failed_fsync_of_new_bytes_keeps_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -564,13 +504,6 @@ def test_a_killed_writer_leaves_no_part(tmp_path: Path) -> None:
     assert everything_below(tmp_path) == ["before"]
 
 
-def test_a_finished_put_survives_the_death_of_its_process(tmp_path: Path) -> None:
-    died = child("import os, signal; store.put('a/k', b'x'); os.kill(os.getpid(), 9)", tmp_path)
-
-    assert died.returncode == -signal.SIGKILL
-    assert LocalStore(str(tmp_path)).get("a/k") == b"x"
-
-
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
 def test_a_medium_that_refuses_is_a_permission_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -602,50 +535,9 @@ def test_a_root_where_nothing_can_be_made_is_refused():
         LocalStore("/proc/none/below").put("a", b"x")
 
 
-def test_a_root_that_is_a_file_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"x")
-    store = LocalStore(str(tmp_path / "file"))
-
-    with pytest.raises(StoreMissingError, match="not a folder"):
-        store.put("k", b"x")
-    with pytest.raises(StoreMissingError, match="not a folder"):
-        list(store.keys())
-
-
 def test_a_root_that_cannot_be_made_is_told_without_a_file_to_remove(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to(tmp_path / "absent")
     for root in ("/proc/absent/store", str(tmp_path / "dangling")):
         with pytest.raises(StoreError, match="is missing and cannot be made") as caught:
             LocalStore(root).put("k", b"x")
         assert "remove" not in str(caught.value)
-
-
-def test_what_is_in_the_way_of_a_key_is_told(tmp_path: Path) -> None:
-    store = LocalStore(str(tmp_path))
-    store.put("a/k", b"x")
-
-    for key in ("a", "a/k/deeper"):
-        for overwrite in (False, True):
-            with pytest.raises(StoreError, match="in its place"):
-                store.put(key, b"y", overwrite=overwrite)
-    assert everything_below(tmp_path) == ["a", "a/k"]
-
-
-def test_no_handle_stays_open(tmp_path: Path) -> None:
-    store = LocalStore(str(tmp_path))
-    before = os.listdir("/proc/self/fd")  # noqa: PTH208  # counted, not used
-    store.put("a/b/c", b"x")
-    store.put("a/b/c", b"y", overwrite=True)
-    for key in ("a/b", "a/b/c/d"):
-        with pytest.raises(StoreError):
-            store.put(key, b"x")
-        with pytest.raises(NotFoundError):
-            store.get(key)
-    next(store.keys())
-    with pytest.raises(ConfigError):
-        store.put_stream("a/b/s", [b"x"], 2)
-    tmp_path.chmod(0o777)
-    with pytest.raises(StorePermissionError):
-        store.get("a/b/c")
-
-    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208  # counted, not used

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PureWindowsPath
 from types import SimpleNamespace
@@ -30,8 +30,8 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from offload_backends import _folders, _system, local
-from offload_backends.local import LocalStore
+from offload_backends import local
+from offload_backends.local import LocalStore, _folders, _system
 
 BY_PATH = [name for name, system in systems.FORMS.items() if not system.has_folder_handles]
 NOTHING = replace(systems.BY_PATH, has_hard_links=False, rename=os.rename)
@@ -94,14 +94,17 @@ def test_no_link_is_followed_on_any_system(tmp_path: Path) -> None:
         store.delete(key)
         with pytest.raises(StoreError):
             store.put(key, b"x")
-    with pytest.raises(StoreError):
-        store.put("folder/new", b"x", overwrite=True)
+    for key, overwrite in (("folder/new", False), ("folder/new", True), ("folder/secret", True)):
+        with pytest.raises(StoreError):
+            store.put(key, b"x", overwrite=overwrite)
 
     assert list(store.keys()) == []
     assert everything_below(outside) == ["secret"]
     assert (outside / "secret").read_bytes() == b"secret"
     store.put("file", b"new", overwrite=True)
     assert (outside / "secret").read_bytes() == b"secret"
+    assert not (root / "file").is_symlink()
+    assert store.get("file") == b"new"
 
 
 @pytest.mark.usefixtures("system")
@@ -112,8 +115,10 @@ def test_what_is_in_the_way_of_a_key_is_told_on_any_system(tmp_path: Path) -> No
     for key, overwrite in itertools.product(("a", "a/k/deeper"), (False, True)):
         with pytest.raises(StoreError, match="in its place"):
             store.put(key, b"y", overwrite=overwrite)
-    with pytest.raises(StoreMissingError, match="not a folder"):
-        LocalStore(str(tmp_path / "a/k")).get("k")
+    no_folder = LocalStore(str(tmp_path / "a/k"))
+    for verb in (lambda: no_folder.get("k"), lambda: no_folder.put("k", b"x"), lambda: [*no_folder.keys()]):
+        with pytest.raises(StoreMissingError, match="not a folder"):
+            verb()
 
     assert everything_below(tmp_path) == ["a", "a/k"]
 
@@ -149,6 +154,11 @@ def test_no_handle_stays_open_on_any_system(tmp_path: Path) -> None:
             store.get(key)
     assert store.get("a/b/c") == b"y"
     next(store.keys())
+    with pytest.raises(ConfigError):
+        store.put_stream("a/b/s", [b"x"], 2)
+    tmp_path.chmod(0o777)
+    with suppress(StorePermissionError):
+        store.get("a/b/c")
 
     assert os.listdir("/proc/self/fd") == before  # noqa: PTH208  # counted, not used
 
@@ -240,7 +250,7 @@ KILLED = """
 import dataclasses, os, signal, sys
 sys.path.append(sys.argv[2])
 import systems
-from offload_backends import _system
+from offload_backends.local import _system
 from offload_backends.local import LocalStore
 
 def die(old, new):

@@ -198,14 +198,14 @@ def test_a_file_system_that_lacks_its_package_names_it() -> None:
 def test_a_cloud_without_its_packages_names_the_command(
     scheme: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offload_backends._bucket.find_spec", lambda _: None)
+    monkeypatch.setattr("offload_backends._bucket.store.find_spec", lambda _: None)
 
     with pytest.raises(MissingExtraError, match=rf"pip install 'offload\[{extra}\]'"):
         open_store(f"{scheme}://place")
 
 
 def test_the_account_in_an_azure_url_is_an_option_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offload_backends._bucket.find_spec", lambda _: True)
+    monkeypatch.setattr("offload_backends._bucket.store.find_spec", lambda _: True)
     url = "abfss://place@account.dfs.core.windows.net/folder/a"
 
     assert open_store(url).url == "abfss://place/folder/a"
@@ -215,7 +215,7 @@ def test_the_account_in_an_azure_url_is_an_option_of_the_store(monkeypatch: pyte
 
 
 def test_an_azure_url_may_name_the_container_after_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offload_backends._bucket.find_spec", lambda _: True)
+    monkeypatch.setattr("offload_backends._bucket.store.find_spec", lambda _: True)
 
     assert open_store("abfs://account.dfs.core.windows.net/place/folder").url == "abfs://place/folder"
     with pytest.raises(ConfigError, match="container"):
@@ -232,7 +232,7 @@ def test_a_url_of_a_cloud_names_place_and_prefix_and_nothing_else(scheme: str, r
 
 
 def test_s3_without_its_packages_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offload_backends._bucket.find_spec", lambda _: None)
+    monkeypatch.setattr("offload_backends._bucket.store.find_spec", lambda _: None)
 
     with pytest.raises(MissingExtraError, match=r"pip install 'offload\[s3\]'"):
         open_store("s3://bucket")

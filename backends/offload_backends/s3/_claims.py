@@ -35,7 +35,7 @@ from offload.errors import (
 )
 
 if TYPE_CHECKING:
-    from offload_backends._remote import Client
+    from offload_backends._bucket.client import Client
 
 # Some servers forget an upload a moment before they show its object.
 _SHOWN_WITHIN_SECONDS = 1.0
@@ -164,7 +164,7 @@ class Claims:
 
     async def _is_ended(self, error: StoreUnavailableError) -> bool:
         """Return whether an upload has ended; if so, its object is visible afterwards, or will never be."""
-        if self._client.is_ended(error):
+        if error.__cause__ and self._client.is_ended(error.__cause__):
             await asyncio.sleep(_SHOWN_WITHIN_SECONDS)
             return True
         return False

@@ -16,7 +16,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-import fsspec.config
 from adlfs import AzureBlobFileSystem
 from azure.core import MatchConditions
 from azure.core.exceptions import (
@@ -29,15 +28,10 @@ from azure.storage.blob import BlobBlock
 from azure.storage.blob.aio import BlobPrefix
 
 from offload import errors
+from offload_backends._bucket import systems
+from offload_backends._bucket.client import CONNECT_TIMEOUT, READ_TIMEOUT, TRANSIENT_STATUSES, sendable
 from offload_backends._checks import check_options, options_of
-from offload_backends._cloud_client import (
-    CloudClient,
-    ForeignAnswerError,
-    check_no_page,
-    opened,
-)
-from offload_backends._remote import CONNECT_TIMEOUT, READ_TIMEOUT, sendable
-from offload_backends._shared import Shared, key_of
+from offload_backends.cloud._client import CloudClient, check_no_page, opened
 
 _SCHEMES = ("az", "abfs", "abfss")
 _LIMITS = {"connection_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT}
@@ -65,7 +59,7 @@ _OF_LOGIN = {
 }
 _EXCLUSION = re.compile(r"exclude_\w+_credential")
 _FIXES: dict[type[errors.OffloadError], str] = {
-    errors.ExistsError: "; the key is taken",
+    **CloudClient.fixes,
     errors.StoreMissingError: "; the container must exist before the store is used",
     errors.StorePermissionError: (
         "; the credentials need to read, write, delete and list blobs of the container (role Storage Blob "
@@ -75,7 +69,6 @@ _FIXES: dict[type[errors.OffloadError], str] = {
     errors.StoreUnavailableError: "; check account_name, account_host and the network, or try later",
 }
 
-_SYSTEMS: Shared[Any] = Shared()
 # The responses to the requests of one attempt.
 _received: ContextVar[list[Any]] = ContextVar("received")
 
@@ -87,14 +80,18 @@ class AzureClient(CloudClient):
     """
 
     fixes = _FIXES
+    # A conflict is the answer to a lease, a lock or a container that is being deleted.
+    transient_statuses = TRANSIENT_STATUSES
+    transient_errors = (*CloudClient.transient_errors, AzureError)
+    login_errors = (ClientAuthenticationError,)
 
     def __init__(self, url: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
         exclusions = {name for name in options if _EXCLUSION.fullmatch(name)}
         check_options(options, options_of(AzureBlobFileSystem) | _OF_LOGIN | exclusions, url)
-        merged = _merged(options)
+        merged = {**_LIMITS, **systems.merged(_SCHEMES, options)}
         limits = opened(url, "adlfs", merged, lambda: {name: float(merged[name]) for name in _LIMITS})
-        connect = partial(_SYSTEMS.get, _sharing_key(merged), partial(_connected, merged))
-        system = opened(url, "adlfs", merged, connect)
+        connect = partial(AzureBlobFileSystem, **{**merged, **systems.FIXED_OPTIONS})
+        system = opened(url, "adlfs", merged, partial(systems.shared, merged, ("AZURE_",), connect))
         _check_account(url, merged.get("account_name"), system.connection_string or "")
         super().__init__(url, bucket, prefix, system, limits["read_timeout"])
         # The options of each request.
@@ -235,9 +232,8 @@ class AzureClient(CloudClient):
         return getattr(error, "status_code", None) or 0, str(getattr(code, "value", code)), text
 
     def is_transient(self, error: BaseException) -> bool:
-        if isinstance(error, AzureError) and not self.answer(error)[0]:
-            return not isinstance(error, ClientAuthenticationError)
-        return super().is_transient(error)
+        is_login = isinstance(error, ClientAuthenticationError) and not self.answer(error)[0]
+        return not is_login and super().is_transient(error)
 
     def is_unreachable(self, error: BaseException | None) -> bool:
         return super().is_unreachable(getattr(error, "inner_exception", error))
@@ -245,26 +241,17 @@ class AzureClient(CloudClient):
     def is_locked(self, error: BaseException) -> bool:
         return self.answer(error)[1].startswith(_LOCK)
 
-    def meaning(self, error: Exception) -> type[errors.OffloadError]:
+    def is_taken(self, error: BaseException) -> bool:
         status, code, _ = self.answer(error)
-        if code in _TAKEN or status == HTTPStatus.PRECONDITION_FAILED or self._is_bare_conflict(error):
-            return errors.ExistsError
-        if code in _NO_CONTAINER:
-            return errors.StoreMissingError
-        if status == HTTPStatus.NOT_FOUND:
-            return errors.NotFoundError
+        is_bare_conflict = status == HTTPStatus.CONFLICT and not getattr(error, "error_code", None)
+        return code in _TAKEN or is_bare_conflict or super().is_taken(error)
+
+    def is_bucket_missing(self, error: BaseException) -> bool:
+        return self.answer(error)[1] in _NO_CONTAINER
+
+    def is_ended(self, error: BaseException) -> bool:
         # Another writer's completion dropped the blocks.
-        if self.is_transient(error) or isinstance(error, ForeignAnswerError) or code == "InvalidBlockList":
-            return errors.StoreUnavailableError
-        is_refused = status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
-        is_refused = is_refused or isinstance(error, ClientAuthenticationError)
-        return errors.StorePermissionError if is_refused else errors.StoreError
-
-    def forget(self) -> None:
-        _SYSTEMS.forget(self.system)
-
-    def _is_bare_conflict(self, error: Exception) -> bool:
-        return self.answer(error)[0] == HTTPStatus.CONFLICT and not getattr(error, "error_code", None)
+        return self.answer(error)[1] == "InvalidBlockList"
 
     async def _service(self) -> Any:
         service = self.system.service_client
@@ -297,14 +284,6 @@ def _check(answer: Any) -> None:
     check_no_page(answer.http_response.headers, answer.http_response.status_code, ("x-ms-",))
 
 
-def _merged(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the limits of one attempt, fsspec's configuration and `options`; the later ones win."""
-    merged: dict[str, Any] = dict(_LIMITS)
-    for scheme in reversed(_SCHEMES):
-        merged.update(fsspec.config.conf.get(scheme, {}))
-    return {**merged, **options}
-
-
 def _check_account(url: str, named: str | None, connection_string: str) -> None:
     # adlfs prefers a connection string, also one of the environment. One with a SAS may name no account.
     found = re.search(r"(?:^|;)AccountName=([^;]+)", connection_string)
@@ -312,18 +291,6 @@ def _check_account(url: str, named: str | None, connection_string: str) -> None:
         raise errors.ConfigError(
             f"{url}: the connection string names account {found[1]!r}, the URL or account_name= {named!r}"
         )
-
-
-def _sharing_key(options: Mapping[str, Any]) -> Any:
-    """Return a key that is equal where the same connections serve: options, configuration, environment."""
-    environment = {name: value for name, value in os.environ.items() if name.startswith("AZURE_")}
-    return key_of((options, environment))
-
-
-def _connected(options: Mapping[str, Any]) -> Any:
-    # A listing cache would hide writes of other machines.
-    fixed = {"use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False}
-    return AzureBlobFileSystem(**{**options, **fixed})
 
 
 def _close_nothing_in_child() -> None:

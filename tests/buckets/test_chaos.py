@@ -6,7 +6,7 @@ import pytest
 from cloud_servers import Container
 from faults.chaos import losses, run
 
-pytest.importorskip("gcsfs", reason="make test-clouds runs it")
+pytest.importorskip("gcp_storage_emulator", reason="make test-clouds runs it")
 
 
 @pytest.mark.slow

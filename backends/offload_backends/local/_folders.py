@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from offload.system import patiently
-from offload_backends import _system
+from offload_backends.local import _system
 
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700

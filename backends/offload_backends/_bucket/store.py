@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
@@ -21,12 +22,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from offload import errors
 from offload.layout import check_key
 from offload.store import Durability, StoredObject, check_range, sized
-from offload_backends._s3_listing import S3Listing
-from offload_backends._s3_multipart import MAX_SIZE, md5
+from offload_backends._bucket.conditions import Conditions
+from offload_backends._bucket.listing import Listing
+from offload_backends._bucket.uploads import MAX_SIZE, Upload, md5
 from offload_backends._shared import Shared
 
 if TYPE_CHECKING:
-    from offload_backends._remote import Client
+    from offload_backends._bucket.client import Client
 
 _CONCURRENT = 64
 # A larger object is uploaded in parts.
@@ -34,8 +36,17 @@ _ONE_PUT = 16 * 1024**2
 
 T = TypeVar("T")
 
+
+@dataclass(frozen=True)
+class _Bucket:
+    """The client and the known features of the server, shared by the stores of one process at one URL."""
+
+    client: Client
+    conditions: Conditions
+
+
 # By URL and connections.
-_CLIENTS: Shared[Client] = Shared()
+_BUCKETS: Shared[_Bucket] = Shared()
 
 
 class BucketStore(ABC):
@@ -46,6 +57,8 @@ class BucketStore(ABC):
 
     is_shared = True
     durability: Durability = "power"  # The service answers once the object is durable.
+    # How the features of the server are found out.
+    _probing: type[Conditions] = Conditions
 
     def __init__(
         self, place: tuple[str, str, str], options: Mapping[str, Any] | None, *, extra: str, package: str
@@ -60,15 +73,15 @@ class BucketStore(ABC):
             command = f"pip install 'offload[{extra}]'"
             raise errors.MissingExtraError(f"{self.url} needs {' and '.join(missing)}: {command}")
         self._options = dict(options or {})
-        self._used: tuple[int, Client] | None = None
+        self._used: tuple[int, _Bucket] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
     def identity(self) -> str:
         """Return the address, and a digest of endpoint and account; this connects but sends no request."""
-        client = self._client()
-        return f"{self.url} {sha256(client.run(client.account).encode()).hexdigest()}"
+        account = self._client.run(self._client.account)
+        return f"{self.url} {sha256(account.encode()).hexdigest()}"
 
     @property
     def has_atomic_create(self) -> bool:
@@ -85,7 +98,7 @@ class BucketStore(ABC):
         if len(data) > _ONE_PUT:
             self._upload(key, [data], len(data), overwrite=overwrite)
         else:
-            self._client().run(self._put, key, data, overwrite)
+            self._client.run(self._put, key, data, overwrite)
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
         check_key(key)
@@ -97,23 +110,23 @@ class BucketStore(ABC):
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         check_key(key)
         check_range(start, end)
-        return self._client().run(self._get, key, start, end)
+        return self._client.run(self._get, key, start, end)
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
         """Yield objects in key order, a request per 1,000; see `OffloadStore.keys`.
 
         On servers that sort by folders, a listing that crosses folders also takes a request for each.
         """
-        yield from S3Listing(self._client()).keys(prefix, after)
+        yield from Listing(self._client, self._conditions).keys(prefix, after)
 
     def delete(self, key: str) -> None:
         check_key(key)
-        self._client().run(self._delete, key)
+        self._client.run(self._delete, key)
 
     def put_many(
         self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[errors.OffloadError | None]:
-        client, calls = self._client(), _Calls()
+        client, calls = self._client, _Calls()
         started: list[Future[errors.OffloadError | None] | errors.OffloadError | None] = []
         try:
             for key, data in items:
@@ -129,37 +142,48 @@ class BucketStore(ABC):
             raise
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | errors.OffloadError]:
-        return self._client().run(_Calls().all, [partial(self._get, key) for key in keys])
+        return self._client.run(_Calls().all, [partial(self._get, key) for key in keys])
 
     def delete_many(self, keys: Iterable[str]) -> None:
         checked = [check_key(key) for key in keys]
-        results = self._client().run(_Calls().all, [partial(self._delete, key) for key in checked])
+        results = self._client.run(_Calls().all, [partial(self._delete, key) for key in checked])
         for error in filter(None, results):
             raise error
 
+    @property
     def _client(self) -> Client:
+        return self._bucket_of_process().client
+
+    @property
+    def _conditions(self) -> Conditions:
+        return self._bucket_of_process().conditions
+
+    def _bucket_of_process(self) -> _Bucket:
         # Connections do not survive a fork, and a forked child cannot await a question of its parent.
         if self._used is None or self._used[0] != os.getpid():
             self._used = os.getpid(), self._connect()
         return self._used[1]
 
-    def _connect(self) -> Client:
+    def _connect(self) -> _Bucket:
         try:
             opened = self._client_class()(self.url, self._bucket, self._prefix, self._options)
         except (ImportError, AttributeError) as error:
             # A release of the package that lacks a name that the client uses.
             command = f"pip install --upgrade 'offload[{self._extra}]'"
             raise errors.MissingExtraError(f"{self.url}: {error}: {command}") from error
-        return _CLIENTS.get((self.url, id(opened.system)), lambda: opened)
+        return _BUCKETS.get((self.url, id(opened.system)), lambda: _Bucket(opened, self._probing(opened)))
 
     @abstractmethod
     def _client_class(self) -> Callable[[str, str, str, Mapping[str, Any]], Client]:
         """Return the class of the service's clients; this loads its package."""
 
+    def _upload_of(self, key: str, size: int, *, is_create: bool) -> Upload:  # noqa: ARG002  # the server checks each create
+        return Upload(self._client, key, size)
+
     async def _put(self, key: str, data: bytes, overwrite: bool = False) -> None:  # noqa: FBT002  # the loop passes by position
         check_key(key)
         condition = {} if overwrite else await self._create_only(key)
-        client = self._client()
+        client = self._client
         retrying = client.retrying()
         arguments: dict[str, Any] = {"Body": data, "ContentMD5": md5(data), **condition}
         try:
@@ -179,28 +203,29 @@ class BucketStore(ABC):
         async def condition() -> dict[str, str]:
             return {} if overwrite else await self._create_only(key, in_parts=True)
 
-        self._client().upload(key, size).store(pieces, condition)
+        is_create = not overwrite and self._client.run(self._conditions.creates) == "enforced"
+        self._upload_of(key, size, is_create=is_create).store(pieces, condition)
 
     async def _create_only(self, key: str, *, in_parts: bool = False) -> dict[str, str]:
         """Return the arguments of a create-only put; raise `ExistsError` if the key is known to be taken."""
-        is_enforced = await self._client().conditions.creates() == "enforced"
+        is_enforced = await self._conditions.creates() == "enforced"
         # Some servers check the condition of a put and ignore it on a completion.
-        if not is_enforced or (in_parts and not await self._client().is_known()):
+        if not is_enforced or (in_parts and not await self._client.is_known()):
             await self._check_free(key)
         return {"IfNoneMatch": "*"} if is_enforced else {}
 
     async def _check_free(self, key: str) -> None:
         with suppress(errors.NotFoundError):
-            await self._client().call("head_object", key)
+            await self._client.call("head_object", key)
             raise errors.ExistsError(f"{self.url}: {key!r} is taken")
 
     async def _get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
-        return await self._client().get(check_key(key), start, end)
+        return await self._client.get(check_key(key), start, end)
 
     async def _delete(self, key: str) -> None:
         check_key(key)
         with suppress(errors.NotFoundError):
-            await self._client().call("delete_object", key)
+            await self._client.call("delete_object", key)
 
 
 class _Calls:

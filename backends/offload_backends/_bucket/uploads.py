@@ -12,17 +12,16 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from offload.errors import ExistsError, NotFoundError, OffloadError, StoreError, StoreUnavailableError
+from offload.errors import ExistsError, NotFoundError, OffloadError, StoreUnavailableError
 from offload.store import blocks_of, sized
-from offload_backends._s3_claims import Claims
 
 if TYPE_CHECKING:
     from tenacity import AsyncRetrying
 
-    from offload_backends._remote import Client
+    from offload_backends._bucket.client import Client
 
 _MIB = 1024**2
 # S3's own limits.
@@ -57,29 +56,26 @@ class Upload:
         self._key = key
         self._size = size
         self._digest = hashlib.sha256()
-        self._claims: Claims | None = None
 
     def store(self, pieces: Iterable[bytes], condition: Condition) -> None:
         """Upload `pieces`, then create the object with the arguments that `condition` returns.
 
         `condition` is called before anything is sent and again at the end; it raises `ExistsError` for a
-        taken key. After any exception the upload is aborted if the server can be reached, unless other
-        writers may be completing it.
+        taken key. After any exception the upload is aborted if the server can be reached.
         """
-        is_create = bool(self._client.run(condition))
-        if is_create and not self._client.run(self._client.has_atomic_completion):
-            self._claims = Claims(self._client, self._key)
-        upload = self._client.run(self._begin)
+        upload = self._client.run(self._begin, condition)
         try:
-            parts = self._send(upload, pieces)
-            self._client.run(self._complete, upload, parts, condition)
+            self._send(upload, pieces, condition)
         except BaseException:
             # Parts of an unfinished upload cost money, and no listing shows them.
-            if not (self._claims and self._claims.is_shown):
-                self._client.run(self._abort, upload)
+            self._client.run(self._abort, upload)
             raise
 
-    def _send(self, upload: str, pieces: Iterable[bytes]) -> list[dict[str, Any]]:
+    def _send(self, upload: str, pieces: Iterable[bytes], condition: Condition) -> None:
+        completion = {"UploadId": upload, "MultipartUpload": {"Parts": self._parts(upload, pieces)}}
+        self._client.run(self._complete, completion, condition)
+
+    def _parts(self, upload: str, pieces: Iterable[bytes]) -> list[dict[str, Any]]:
         """Send the parts, a few at a time, and return the list for the completion."""
         sending: deque[Future[dict[str, Any]]] = deque()
         parts: list[dict[str, Any]] = []
@@ -98,7 +94,8 @@ class Upload:
                 future.cancel()
         return parts
 
-    async def _begin(self) -> str:
+    async def _begin(self, condition: Condition) -> str:
+        await condition()
         answer = await self._client.call("create_multipart_upload", self._key)
         upload: str = answer["UploadId"]
         return upload
@@ -117,26 +114,24 @@ class Upload:
         checksums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
         return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
 
-    async def _complete(self, upload: str, parts: list[dict[str, Any]], condition: Condition) -> None:
-        completion = {"UploadId": upload, "MultipartUpload": {"Parts": parts}}
-        async with self._claims.won(completion) if self._claims else nullcontext():
-            retrying = self._client.retrying()
-            try:
-                await self._request_completion({**completion, **await condition()}, retrying)
-            except (ExistsError, StoreUnavailableError) as error:
-                # The answer of a successful attempt may have been lost, or another writer has completed this
-                # upload: then the object exists, or the upload is unknown to the server.
-                is_first = retrying.statistics.get("attempt_number", 1) == 1 and not self._claims
-                if (isinstance(error, ExistsError) and is_first) or not await self._is_stored():
-                    raise
-
-    async def _request_completion(self, arguments: dict[str, Any], retrying: AsyncRetrying) -> None:
+    async def _complete(self, completion: dict[str, Any], condition: Condition) -> None:
+        """Create the object by the arguments `completion` and those of `condition`."""
+        retrying = self._client.retrying()
         try:
-            await self._client.call("complete_multipart_upload", self._key, retrying=retrying, **arguments)
-        except StoreError as error:
-            if self._claims:
-                await self._claims.take_note(error)
-            raise
+            await self._create({**completion, **await condition()}, retrying)
+        except (ExistsError, StoreUnavailableError) as error:
+            # If this upload was completed, the object exists, or the upload is unknown to the server.
+            is_of_another = isinstance(error, ExistsError) and not self._may_be_completed(retrying)
+            if is_of_another or not await self._is_stored():
+                raise
+
+    async def _create(self, arguments: dict[str, Any], retrying: AsyncRetrying) -> None:
+        await self._client.call("complete_multipart_upload", self._key, retrying=retrying, **arguments)
+
+    def _may_be_completed(self, retrying: AsyncRetrying) -> bool:
+        """Return whether this upload may be completed: the answer of an attempt may have been lost."""
+        attempts: int = retrying.statistics.get("attempt_number", 1)
+        return attempts > 1
 
     async def _is_stored(self) -> bool:
         """Return whether the object has the bytes that were sent; it is read one part at a time."""

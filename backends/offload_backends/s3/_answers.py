@@ -15,15 +15,13 @@ from urllib.parse import urlsplit
 
 from aiobotocore.httpsession import AIOHTTPSession
 
+from offload_backends._bucket.client import ForeignAnswerError
+
 # Transient for any server: the request is retried, and the response is not used.
 _TRANSIENT = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 _PAGE_BYTES = 4096
 _QUOTED_CHARS = 80
 _TAG = re.compile(r"<[^<>]*>")
-
-
-class ForeignAnswerError(Exception):
-    """The response did not come from an S3 service, or lacks the proof; the message describes it."""
 
 
 class S3Session(AIOHTTPSession):  # type: ignore[misc]  # its base has no types

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import re
-from collections.abc import Hashable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import aiohttp
 import botocore
-import fsspec.config
 import s3fs
 from aiobotocore.session import AioSession
 from botocore import exceptions as boto
@@ -28,12 +26,12 @@ from botocore.loaders import Loader, create_loader
 
 import offload
 from offload import errors
-from offload_backends import _remote
+from offload_backends._bucket import client as limits
+from offload_backends._bucket import systems
+from offload_backends._bucket.client import CONNECT_TIMEOUT, CONNECTIONS, READ_TIMEOUT, Client, sendable
+from offload_backends._bucket.uploads import md5
 from offload_backends._checks import check_options, options_of
-from offload_backends._remote import CONNECT_TIMEOUT, CONNECTIONS, READ_TIMEOUT, Client, sendable
-from offload_backends._s3_answers import ForeignAnswerError, S3Session
-from offload_backends._s3_multipart import md5
-from offload_backends._shared import Shared, key_of
+from offload_backends.s3._answers import S3Session
 
 # Servers other than AWS reject or ignore the checksums of newer botocore; puts carry an MD5.
 _OLD_CHECKSUMS = {
@@ -51,42 +49,13 @@ _TIMEOUTS = {"connect_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT}
 _USER_AGENT = f"offload/{offload.__version__} Botocore/{botocore.__version__}"
 _AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
-# AWS says to retry a 409 (a concurrent write to the key); a 501 is permanent.
-_TRANSIENT_STATUSES = {408, 409, 429, 500, *range(502, 600)}
-_TRANSIENT_CODES = {"RequestTimeout", "XAmzContentSHA256Mismatch", "BadDigest", "SlowDown"}
 # Of AWS and others, for a version; of a bucket of R2; of MinIO and others.
 _LOCK = re.compile(r"protected by object lock|ObjectLockedByBucketPolicy|WORM protected")
-# Somebody ended this upload; a new one may succeed.
-_LOST_UPLOAD = "NoSuchUpload"
-_REFUSED_CODES = {"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
 _UNREACHABLE = (boto.ConnectTimeoutError, boto.SSLError, aiohttp.ClientConnectorError)
-_TRANSIENT_ERRORS = (
-    boto.HTTPClientError,
-    boto.ConnectionError,
-    boto.FlexibleChecksumError,
-    boto.IncompleteReadError,
-    aiohttp.ClientError,
-    ConnectionError,
-    TimeoutError,
+_PERMISSION = (
+    "; check the permissions of the credentials in the bucket, and their source: key= and "
+    "secret= in storage_options, AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 )
-_NO_CREDENTIALS = (
-    boto.NoCredentialsError,
-    boto.PartialCredentialsError,
-    boto.CredentialRetrievalError,
-    boto.ProfileNotFound,
-    boto.TokenRetrievalError,
-)
-_FIXES: dict[type[errors.OffloadError], str] = {
-    errors.ExistsError: "; the key is taken",
-    errors.StoreMissingError: "; the bucket must exist before the store is used",
-    errors.StorePermissionError: (
-        "; check the permissions of the credentials in the bucket, and their source: key= and "
-        "secret= in storage_options, AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    ),
-    errors.StoreUnavailableError: "; check endpoint_url and the network, or try later",
-}
-
-_SYSTEMS: Shared[Any] = Shared()
 
 
 class S3Client(Client):
@@ -95,13 +64,33 @@ class S3Client(Client):
     Raises `ConfigError` if s3fs refuses the options, or those of encryption contradict each other.
     """
 
-    fixes = _FIXES
+    fixes: ClassVar = {**Client.fixes, errors.StorePermissionError: _PERMISSION}
+    # AWS says to retry a 409 too: a concurrent write to the key.
+    transient_codes = frozenset({"RequestTimeout", "XAmzContentSHA256Mismatch", "BadDigest", "SlowDown"})
+    transient_errors = (
+        boto.HTTPClientError,
+        boto.ConnectionError,
+        boto.FlexibleChecksumError,
+        boto.IncompleteReadError,
+        aiohttp.ClientError,
+        ConnectionError,
+        TimeoutError,
+    )
+    login_errors = (
+        boto.NoCredentialsError,
+        boto.PartialCredentialsError,
+        boto.CredentialRetrievalError,
+        boto.ProfileNotFound,
+        boto.TokenRetrievalError,
+    )
+    login_codes = frozenset({"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "SignatureDoesNotMatch"})
 
     def __init__(self, url: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
         check_options(options, _OPTIONS, url)
-        arguments = _arguments(options)
+        merged = systems.merged(("s3", "s3a"), options)
+        arguments = _arguments(merged)
         try:
-            system = _SYSTEMS.get(_sharing_key(options), partial(_connected, arguments))
+            system = systems.shared(merged, ("AWS_",), partial(_connected, arguments))
         except (TypeError, KeyError, ValueError) as error:
             raise errors.ConfigError(f"{url}: s3fs refuses the storage options: {error}") from error
         super().__init__(url, prefix, system)
@@ -111,34 +100,19 @@ class S3Client(Client):
 
     async def is_known(self) -> bool:
         """Return whether the configured endpoint belongs to AWS."""
-        with self.mapped_errors(""):
-            async with asyncio.timeout(_remote.DEADLINE):
-                return _is_aws(await self._connect())
+        async with self._connected() as connection:
+            return _is_aws(connection)
 
     async def account(self) -> str:
         """Return the configured endpoint and account, or the access key id."""
-        with self.mapped_errors(""):
-            async with asyncio.timeout(_remote.DEADLINE):
-                connection = await self._connect()
-                signer = connection._request_signer  # noqa: SLF001  # no public attribute has the credentials
-                keys = signer._credentials and await signer._credentials.get_frozen_credentials()  # noqa: SLF001
+        async with self._connected() as connection:
+            signer = connection._request_signer  # noqa: SLF001  # no public attribute has the credentials
+            keys = signer._credentials and await signer._credentials.get_frozen_credentials()  # noqa: SLF001
         who = "nobody" if keys is None else getattr(keys, "account_id", None) or keys.access_key
         return f"{connection.meta.endpoint_url} {who}"
 
-    def is_unsupported(self, error: errors.StoreError) -> bool:
-        cause = error.__cause__
-        return (
-            isinstance(cause, Exception)
-            and _meaning(cause) is errors.StoreError
-            and _answer(cause)[0] in {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED}
-        )
-
-    async def has_atomic_completion(self) -> bool:
-        # Others may check the condition and write the object so much later that several writers succeed.
-        return await self.is_known()
-
-    def is_ended(self, error: errors.StoreError) -> bool:
-        return isinstance(error.__cause__, Exception) and _answer(error.__cause__)[1] == _LOST_UPLOAD
+    def is_ended(self, error: BaseException) -> bool:
+        return self.answer(error)[1] == "NoSuchUpload"
 
     async def attempt(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
         await self._connect()
@@ -148,7 +122,7 @@ class S3Client(Client):
                 method, Bucket=self._bucket, **{**arguments, **_body(arguments)}
             )
         except OSError as error:
-            if _answer(error)[0] != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            if self.answer(error)[0] != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 raise
             # The range starts past the end, or the object is empty.
             return {"Body": b""}
@@ -157,25 +131,32 @@ class S3Client(Client):
                 answer["Body"] = await stream.read()
         return answer
 
-    def meaning(self, error: Exception) -> type[errors.OffloadError]:
-        return _meaning(error)
+    def answer(self, error: BaseException) -> tuple[int, str, str]:
+        # s3fs converts botocore's error to a built-in one, with the original as the cause.
+        for candidate in (error, error.__cause__):
+            response = getattr(candidate, "response", None)
+            if isinstance(response, dict):
+                fields = response.get("Error", {})
+                status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+                return status, fields.get("Code", ""), fields.get("Message", "")
+        return 0, type(error).__name__, str(error) or "no answer in time"
 
-    def description(self, error: Exception) -> str:
-        _, code, reason = _answer(error)
-        return f"{code}: {reason}"
-
-    def is_transient(self, error: BaseException) -> bool:
-        return _is_transient(error)
+    def is_bucket_missing(self, error: BaseException) -> bool:
+        return self.answer(error)[1] == "NoSuchBucket"
 
     def is_locked(self, error: BaseException) -> bool:
-        return _is_locked(error)
+        _, code, reason = self.answer(error)
+        return _LOCK.search(f"{code}: {reason}") is not None
 
     def is_unreachable(self, error: BaseException | None) -> bool:
         # aiobotocore reports "could not connect" for a reset in a request too; the context has the cause.
         return any(isinstance(e, _UNREACHABLE) for e in (error, getattr(error, "__context__", None)))
 
-    def forget(self) -> None:
-        _SYSTEMS.forget(self.system)
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Any]:
+        with self.mapped_errors(""):
+            async with asyncio.timeout(limits.DEADLINE):
+                yield await self._connect()
 
     async def _connect(self) -> Any:
         try:
@@ -203,12 +184,6 @@ def _body(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {"Body": sendable(arguments["Body"]), "ContentMD5": checksum}
 
 
-def _sharing_key(options: Mapping[str, Any]) -> Hashable:
-    """Return a key that is equal where the same connections serve: options, configuration, environment."""
-    environment = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-    return key_of((_merged(options), environment))
-
-
 def _connected(arguments: Mapping[str, Any]) -> Any:
     system = s3fs.S3FileSystem(**arguments)
     system.retries = 1
@@ -226,14 +201,8 @@ def _loader(path: str | None) -> Loader:
     return create_loader(path)
 
 
-def _merged(options: Mapping[str, Any]) -> dict[str, Any]:
-    configured = fsspec.config.conf
-    return {**configured.get("s3a", {}), **configured.get("s3", {}), **options}
-
-
-def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of s3fs: those of the configuration and the caller, then the fixed ones."""
-    merged = _merged(options)
+def _arguments(merged: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of s3fs: the `merged` options, then the fixed ones."""
     config = {
         "max_pool_connections": CONNECTIONS,
         **_TIMEOUTS,
@@ -242,12 +211,11 @@ def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
         "retries": {"mode": "standard", "total_max_attempts": 1},
         "http_session_cls": S3Session,
     }
-    # A listing cache would hide writes of other machines.
-    fixed = {"use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False}
     # s3fs passes each method the arguments that it accepts.
-    cipher = _encryption(*(merged.pop(name, None) for name in ENCRYPTION))
+    cipher = _encryption(*(merged.get(name) for name in ENCRYPTION))
     extra = {**(merged.get("s3_additional_kwargs") or {}), **cipher}
-    return {**merged, **fixed, "config_kwargs": config, "s3_additional_kwargs": extra}
+    known = {name: value for name, value in merged.items() if name not in ENCRYPTION}
+    return {**known, **systems.FIXED_OPTIONS, "config_kwargs": config, "s3_additional_kwargs": extra}
 
 
 def _encryption(cipher: object, key_id: object, customer_key: object) -> dict[str, Any]:
@@ -280,40 +248,3 @@ def _customer_key(option: object) -> bytes:
 def _is_aws(connection: Any) -> bool:
     host = urlsplit(connection.meta.endpoint_url).hostname or ""
     return host.endswith(_AWS_HOSTS)
-
-
-def _is_transient(error: BaseException) -> bool:
-    status, code, _ = _answer(error)
-    if status:
-        return (status in _TRANSIENT_STATUSES or code in _TRANSIENT_CODES) and not _is_locked(error)
-    return isinstance(error, _TRANSIENT_ERRORS)
-
-
-def _is_locked(error: BaseException) -> bool:
-    _, code, reason = _answer(error)
-    return _LOCK.search(f"{code}: {reason}") is not None
-
-
-def _answer(error: BaseException) -> tuple[int, str, str]:
-    """Return HTTP status, error code and text of the response; status 0 if there was none."""
-    # s3fs converts botocore's error to a built-in one, with the original as the cause.
-    for candidate in (error, error.__cause__):
-        response = getattr(candidate, "response", None)
-        if isinstance(response, dict):
-            fields = response.get("Error", {})
-            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            return status, fields.get("Code", ""), fields.get("Message", "")
-    return 0, type(error).__name__, str(error) or "no answer in time"
-
-
-def _meaning(error: Exception) -> type[errors.OffloadError]:
-    status, code, _ = _answer(error)
-    if status == HTTPStatus.PRECONDITION_FAILED:
-        return errors.ExistsError
-    if code == _LOST_UPLOAD or isinstance(error, ForeignAnswerError):
-        return errors.StoreUnavailableError
-    if status == HTTPStatus.NOT_FOUND:
-        return errors.StoreMissingError if code == "NoSuchBucket" else errors.NotFoundError
-    if status in {401, 403} or code in _REFUSED_CODES or isinstance(error, _NO_CREDENTIALS):
-        return errors.StorePermissionError
-    return errors.StoreUnavailableError if _is_transient(error) else errors.StoreError

@@ -8,8 +8,8 @@ import sys
 from dataclasses import replace
 
 import pytest
+from buckets.racing import POLICY
 from cloud_servers import AzureContainer, Container, GoogleBucket, new_container
-from clouds.racing import POLICY
 from command import runner
 from relay import Proxy
 from servers import Server
@@ -19,7 +19,7 @@ from offload.policy import Retention
 from offload.retention import collect
 from offload.transfer import copy
 
-pytest.importorskip("gcsfs", reason="make test-clouds runs it")
+pytest.importorskip("gcp_storage_emulator", reason="make test-clouds runs it")
 
 LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" for n in range(400))
 TEXTS = [LOG, LOG[::-1], LOG * 2]

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from offload.errors import ConfigError, ExistsError
 from offload.store import without_secrets
-from offload_backends._bucket import BucketStore
+from offload_backends._bucket.store import BucketStore
+from offload_backends._bucket.uploads import Upload
+from offload_backends.cloud._race import Race
+from offload_backends.cloud._resumable import ResumableUpload
 
 if TYPE_CHECKING:
-    from offload_backends._remote import Client
+    from offload_backends._bucket.client import Client
 
 # The address of an account, as Azure's tools write it: the container is before it, or starts the path.
 _IN_ACCOUNT = re.compile(r"(?:([^@:/]+)@)?([^@:/.]+)\.(?:dfs|blob)\.core\.([a-z.]+)")
@@ -24,7 +27,9 @@ _PUBLIC_CLOUD = "windows.net"
 
 
 class _CloudStore(BucketStore):
-    """A bucket of a service whose client has one package."""
+    """A bucket of a service, each prefix of which is probed by writers at the same time."""
+
+    _probing = Race
 
     async def _put(self, key: str, data: bytes, overwrite: bool = False) -> None:  # noqa: FBT002  # the loop passes by position
         await super()._put(key, data, overwrite)
@@ -60,9 +65,12 @@ class GoogleStore(_CloudStore):
         super().__init__(_parse(url, "bucket"), storage_options, extra="gcs", package="gcsfs")
 
     def _client_class(self) -> Callable[[str, str, str, Mapping[str, Any]], Client]:
-        from offload_backends._google import GoogleClient  # noqa: PLC0415  # loads gcsfs
+        from offload_backends.cloud._google import GoogleClient  # noqa: PLC0415  # loads gcsfs
 
         return GoogleClient
+
+    def _upload_of(self, key: str, size: int, *, is_create: bool) -> Upload:  # noqa: ARG002  # the server checks each create
+        return ResumableUpload(self._client, key, size)
 
 
 class AzureStore(_CloudStore):
@@ -107,7 +115,7 @@ class AzureStore(_CloudStore):
         super().__init__(_parse(url, "container"), options, extra="azure", package="adlfs")
 
     def _client_class(self) -> Callable[[str, str, str, Mapping[str, Any]], Client]:
-        from offload_backends._azure import AzureClient  # noqa: PLC0415  # loads adlfs
+        from offload_backends.cloud._azure import AzureClient  # noqa: PLC0415  # loads adlfs
 
         return AzureClient
 

@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import ConfigError
-from offload_backends._bucket import BucketStore
+from offload_backends._bucket.store import BucketStore
+from offload_backends._bucket.uploads import Upload
+from offload_backends.s3._uploads import ClaimedUpload
 
 if TYPE_CHECKING:
-    from offload_backends._remote import Client
+    from offload_backends._bucket.client import Client
 
 _SCHEME = "s3://"
 
@@ -50,9 +52,14 @@ class S3Store(BucketStore):
         super().__init__(_parse(url), storage_options, extra="s3", package="s3fs")
 
     def _client_class(self) -> Callable[[str, str, str, Mapping[str, Any]], Client]:
-        from offload_backends._s3_client import S3Client  # noqa: PLC0415  # loads s3fs
+        from offload_backends.s3._client import S3Client  # noqa: PLC0415  # loads s3fs
 
         return S3Client
+
+    def _upload_of(self, key: str, size: int, *, is_create: bool) -> Upload:
+        # Others may check the condition and write the object so much later that several writers succeed.
+        is_claimed = is_create and not self._client.run(self._client.is_known)
+        return (ClaimedUpload if is_claimed else Upload)(self._client, key, size)
 
 
 def _parse(url: str) -> tuple[str, str, str]:

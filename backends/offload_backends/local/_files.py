@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 
-from offload_backends import _system
-from offload_backends._folders import Folder
+from offload_backends.local import _system
+from offload_backends.local._folders import Folder
 
 Buffer = bytes | memoryview
 

@@ -8,63 +8,43 @@ object between two lines of a fixed text, which the object may contain. Importin
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import json
-import os
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote, urlsplit
 
 import aiohttp
-import fsspec.config
 from gcsfs.core import GCSFileSystem
 from gcsfs.retry import HttpError, NonRetryableError
 from google.auth.exceptions import GoogleAuthError, TransportError
 from requests import RequestException
 
 from offload import errors
-from offload.store import blocks_of, sized
+from offload_backends._bucket import systems
+from offload_backends._bucket.client import CONNECT_TIMEOUT, READ_TIMEOUT, ForeignAnswerError, sendable
+from offload_backends._bucket.uploads import md5
 from offload_backends._checks import check_options, options_of
-from offload_backends._cloud_client import (
-    CloudClient,
-    ForeignAnswerError,
-    check_no_page,
-    opened,
-)
-from offload_backends._remote import CONNECT_TIMEOUT, READ_TIMEOUT, sendable
-from offload_backends._s3_multipart import Upload, part_size
-from offload_backends._shared import Shared, key_of
+from offload_backends.cloud._client import CloudClient, check_no_page, opened
 
 _SCHEMES = ("gs", "gcs")
 _VARIABLES = ("GOOGLE_", "GCSFS_", "STORAGE_EMULATOR_HOST", "CLOUDSDK_")
 _FIELDS = "kind,nextPageToken,prefixes,items(name,size,updated)"
 _RESUME = 308
 _CANCELLED = 499
-_CONFLICT = HTTPStatus.CONFLICT
-_GONE = HTTPStatus.GONE
 _NO_BUCKET = "no bucket"
-_LIMITS = {"rateLimitExceeded", "userRateLimitExceeded"}
 _LOCKS = {"retentionPolicyNotMet", "objectUnderActiveHold"}
 # A hold may have the reason of a missing permission.
 _HOLD = re.compile(r"under active .* hold")
-_FIXES: dict[type[errors.OffloadError], str] = {
-    errors.ExistsError: "; the key is taken",
-    errors.StoreMissingError: "; the bucket must exist before the store is used",
-    errors.StorePermissionError: (
-        "; the credentials need storage.objects.create, get, list and delete in the bucket (role Storage "
-        "Object User); they come from token= in storage_options or Google's application default credentials"
-    ),
-    errors.StoreUnavailableError: "; check endpoint_url and the network, or try later",
-}
-
-_SYSTEMS: Shared[Any] = Shared()
+_PERMISSION = (
+    "; the credentials need storage.objects.create, get, list and delete in the bucket (role Storage "
+    "Object User); they come from token= in storage_options or Google's application default credentials"
+)
 
 
 class _RefusedError(Exception):
@@ -74,14 +54,18 @@ class _RefusedError(Exception):
 class GoogleClient(CloudClient):
     """Requests to the keys below `prefix` in a bucket. Raises `ConfigError` if gcsfs refuses the options."""
 
-    fixes = _FIXES
+    fixes: ClassVar = {**CloudClient.fixes, errors.StorePermissionError: _PERMISSION}
+    transient_codes = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
+    transient_errors = (*CloudClient.transient_errors, TransportError, RequestException)
+    # Those of gcsfs come from the refresh of a token.
+    login_errors = (GoogleAuthError, HttpError, NonRetryableError)
 
     def __init__(self, url: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
         check_options(options, options_of(GCSFileSystem), url)
-        merged = _merged(options)
+        merged = systems.merged(_SCHEMES, options)
         patience = opened(url, "gcsfs", merged, lambda: float(merged.get("requests_timeout") or 0))
-        connect = partial(_SYSTEMS.get, _sharing_key(merged), partial(_connected, merged))
-        system = opened(url, "gcsfs", merged, connect)
+        connect = partial(GCSFileSystem, **{**merged, **systems.FIXED_OPTIONS})
+        system = opened(url, "gcsfs", merged, partial(systems.shared, merged, _VARIABLES, connect))
         super().__init__(url, bucket, prefix, system, patience)
         self._limits = aiohttp.ClientTimeout(
             total=patience or None,
@@ -99,7 +83,7 @@ class GoogleClient(CloudClient):
         self, *, Key: str, Body: bytes, IfNoneMatch: str = "", ContentMD5: str = ""
     ) -> dict[str, Any]:
         boundary = secrets.token_hex(16)
-        digest = ContentMD5 or base64.b64encode(hashlib.md5(Body, usedforsecurity=False).digest()).decode()
+        digest = ContentMD5 or md5(Body)
         head = _part(boundary, "application/json", json.dumps({"name": Key, "md5Hash": digest}).encode())
         data = b"".join(
             (head, _part(boundary, "application/octet-stream", Body), f"--{boundary}--\r\n".encode())
@@ -162,9 +146,6 @@ class GoogleClient(CloudClient):
             "NextContinuationToken": token,
         }
 
-    def upload(self, key: str, size: int) -> Upload:
-        return _Resumable(self, key, size)
-
     async def create_multipart_upload(self, *, Key: str, IfNoneMatch: str = "") -> dict[str, Any]:
         headers, _ = await self._ask(
             "POST",
@@ -215,31 +196,17 @@ class GoogleClient(CloudClient):
             return status, code, reason
         return 0, type(error).__name__, str(error) or "no answer in time"
 
-    def is_transient(self, error: BaseException) -> bool:
-        status, code, _ = self.answer(error)
-        is_unanswered = isinstance(error, TransportError | RequestException)
-        return is_unanswered or status == _CONFLICT or code in _LIMITS or super().is_transient(error)
-
     def is_locked(self, error: BaseException) -> bool:
         status, code, reason = self.answer(error)
         return code in _LOCKS or (status == HTTPStatus.FORBIDDEN and _HOLD.search(reason) is not None)
 
-    def meaning(self, error: Exception) -> type[errors.OffloadError]:
+    def is_bucket_missing(self, error: BaseException) -> bool:
         status, code, reason = self.answer(error)
-        if status == HTTPStatus.PRECONDITION_FAILED:
-            return errors.ExistsError
-        if status == HTTPStatus.NOT_FOUND:
-            is_bucket = code == _NO_BUCKET or "bucket does not exist" in reason
-            return errors.StoreMissingError if is_bucket else errors.NotFoundError
-        if self.is_transient(error) or isinstance(error, ForeignAnswerError) or status == _GONE:
-            return errors.StoreUnavailableError
-        is_refused = status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
-        # Those of gcsfs come from the refresh of a token.
-        is_refused = is_refused or isinstance(error, GoogleAuthError | HttpError | NonRetryableError)
-        return errors.StorePermissionError if is_refused else errors.StoreError
+        says_so = code == _NO_BUCKET or "bucket does not exist" in reason
+        return status == HTTPStatus.NOT_FOUND and says_so
 
-    def forget(self) -> None:
-        _SYSTEMS.forget(self.system)
+    def is_ended(self, error: BaseException) -> bool:
+        return self.answer(error)[0] == HTTPStatus.GONE
 
     def _path(self, name: str) -> str:
         return f"{self._objects}/{quote(name, safe='')}"
@@ -287,85 +254,6 @@ class GoogleClient(CloudClient):
                 if answer.status >= HTTPStatus.BAD_REQUEST:
                     raise _RefusedError(answer.status, *_reason(body))
             return answer.headers, body
-
-
-class _Resumable(Upload):
-    """Upload of one object in parts, one after another, with the condition from the beginning to the end.
-
-    The object appears with the last part, which is sent when there are no more pieces.
-    """
-
-    def store(self, pieces: Iterable[bytes], condition: Callable[[], Awaitable[dict[str, Any]]]) -> None:
-        self._md5 = hashlib.md5(usedforsecurity=False)
-        upload = self._client.run(self._begin_if, condition)
-        start, held = 0, b""
-        try:
-            for part in blocks_of(sized(pieces, self._size), part_size(self._size)):
-                if held:
-                    self._client.run(self._send_all, upload, start, held, None)
-                    start += len(held)
-                held = part
-                self._digest.update(part)
-                self._md5.update(part)
-            self._client.run(self._end, upload, start, held)
-        except BaseException:
-            self._client.run(self._abort, upload)
-            raise
-
-    async def _begin_if(self, condition: Callable[[], Awaitable[dict[str, Any]]]) -> str:
-        answer = await self._client.call("create_multipart_upload", self._key, **await condition())
-        upload: str = answer["UploadId"]
-        return upload
-
-    async def _send_all(self, upload: str, start: int, part: bytes, total: int | None) -> int:
-        """Send a part, the rest of it again if the server kept less; return the number of attempts."""
-        view, attempts, end = memoryview(part), 0, start + len(part)
-        while start < end:
-            retrying = self._client.retrying()
-            rest = view[start - end :]
-            answer = await self._client.call(
-                "upload_part",
-                self._key,
-                size=len(rest),
-                retrying=retrying,
-                UploadId=upload,
-                Body=rest,
-                Start=start,
-                Total=total,
-                ContentMD5=base64.b64encode(self._md5.digest()).decode(),
-            )
-            if answer["End"] <= start:
-                raise errors.StoreUnavailableError(f"{self._key!r}: the server keeps no bytes of the upload")
-            start, attempts = answer["End"], attempts + retrying.statistics["attempt_number"]
-        return attempts
-
-    async def _end(self, upload: str, start: int, part: bytes) -> None:
-        try:
-            await self._send_all(upload, start, part, self._size)
-        except (errors.ExistsError, errors.NotFoundError, errors.StoreUnavailableError):
-            # The answer of an attempt that stored the object may have been lost.
-            if not await self._is_stored():
-                raise
-
-
-def _merged(options: Mapping[str, Any]) -> dict[str, Any]:
-    configured = (fsspec.config.conf.get(scheme, {}) for scheme in reversed(_SCHEMES))
-    merged: dict[str, Any] = {}
-    for each in (*configured, options):
-        merged.update(each)
-    return merged
-
-
-def _sharing_key(options: Mapping[str, Any]) -> Any:
-    """Return a key that is equal where the same connections serve: options, configuration, environment."""
-    environment = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
-    return key_of((options, environment))
-
-
-def _connected(options: Mapping[str, Any]) -> Any:
-    # A listing cache would hide writes of other machines.
-    fixed = {"use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False}
-    return GCSFileSystem(**{**options, **fixed})
 
 
 def _condition(if_none_match: str) -> dict[str, str]:

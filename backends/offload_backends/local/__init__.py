@@ -20,10 +20,10 @@ from urllib.parse import quote_from_bytes, unquote
 from offload import errors
 from offload.layout import check_key
 from offload.store import Durability, OneByOne, StoredObject, check_range, sized, without_secrets
-from offload_backends import _local_files as files
-from offload_backends import _system
 from offload_backends._checks import check_options, is_key, may_hold
-from offload_backends._folders import Folder, open_folder
+from offload_backends.local import _files as files
+from offload_backends.local import _system
+from offload_backends.local._folders import Folder, open_folder
 
 _SCHEME = "file://"
 _DURABILITIES = ("fsync", "none")

@@ -22,18 +22,20 @@ from offload.store import StoredObject
 from offload_backends._checks import is_key, may_hold
 
 if TYPE_CHECKING:
-    from offload_backends._remote import Client
+    from offload_backends._bucket.client import Client
+    from offload_backends._bucket.conditions import Conditions
 
 PAGE = 1000
 # Characters inside a name that sort before a slash.
 _BEFORE_SLASH = re.compile(r"(?<=.)[-.]")
 
 
-class S3Listing:
+class Listing:
     """One listing."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, conditions: Conditions) -> None:
         self._client = client
+        self._conditions = conditions
         self._root = client.prefix
 
     def keys(self, prefix: str, after: str) -> Iterator[StoredObject]:
@@ -57,7 +59,7 @@ class S3Listing:
 
     @cached
     def _is_sorted(self) -> bool:
-        return self._client.run(self._client.conditions.is_sorted)
+        return self._client.run(self._conditions.is_sorted)
 
     def _walk(self, prefix: str, after: str) -> Iterator[StoredObject]:
         """Yield matching objects in key order, for servers that list a folder "a" before or after "a-b"."""

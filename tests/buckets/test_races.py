@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
+from buckets.racing import conversation, create, in_step, offload
 from cloud_servers import Container
-from clouds.racing import conversation, create, in_step, offload
 
 from offload import ExistsError, Offloader, open_store
 
-pytest.importorskip("gcsfs", reason="make test-clouds runs it")
+pytest.importorskip("gcp_storage_emulator", reason="make test-clouds runs it")
 
 KEYS = 200
 LARGE = 17 * 1024**2

@@ -13,14 +13,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from http import HTTPStatus
+from typing import Any, ClassVar, TypeVar
 
 import fsspec.asyn
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
 from offload import errors
-from offload_backends._s3_conditions import Conditions
-from offload_backends._s3_multipart import Upload
+from offload_backends._bucket import systems
 
 # A call ends within DEADLINE seconds plus the time of its bytes at SLOWEST bytes a second. No attempt starts
 # after LAST_START, so that the last one can end with its error. An endpoint that refuses connections is
@@ -36,23 +36,39 @@ CONNECT_TIMEOUT, READ_TIMEOUT = 3, 10
 _ASSUMED_SIZE = 64 * 1024**2
 # A smaller body usually fits into the buffer of a socket.
 _LARGE_BODY = 256 * 1024
+# A 501 is permanent.
+TRANSIENT_STATUSES = frozenset({408, 429, 500, *range(502, 600)})
 _LOCKED = "; a retention policy, a hold or a lock forbids deleting or replacing the object"
 
 T = TypeVar("T")
+
+
+class ForeignAnswerError(Exception):
+    """The response did not come from the service, or lacks the proof; the message describes it."""
 
 
 class Client(ABC):
     """Requests to the keys below `prefix`, over the connections of `system`, a file system of fsspec."""
 
     # The advice for an error, by its type.
-    fixes: dict[type[errors.OffloadError], str]
+    fixes: ClassVar[dict[type[errors.OffloadError], str]] = {
+        errors.ExistsError: "; the key is taken",
+        errors.StoreMissingError: "; the bucket must exist before the store is used",
+        errors.StoreUnavailableError: "; check endpoint_url and the network, or try later",
+    }
+    # Answers, and errors without an answer, after which the same request may succeed.
+    transient_statuses: ClassVar[frozenset[int]] = TRANSIENT_STATUSES | {HTTPStatus.CONFLICT}
+    transient_codes: ClassVar[frozenset[str]] = frozenset()
+    transient_errors: ClassVar[tuple[type[Exception], ...]]
+    # What is raised, and answered, where the credentials are refused.
+    login_errors: ClassVar[tuple[type[Exception], ...]]
+    login_codes: ClassVar[frozenset[str]] = frozenset()
     # The time that the user allows for one attempt, in seconds; the deadline is not shorter.
     patience = 0.0
 
     def __init__(self, url: str, prefix: str, system: Any) -> None:
         self.prefix = prefix
         self.system = system
-        self.conditions = Conditions(self)
         self.url = url
 
     @abstractmethod
@@ -64,40 +80,47 @@ class Client(ABC):
         """Send one request; raise what the connection raises."""
 
     @abstractmethod
-    def meaning(self, error: Exception) -> type[errors.OffloadError]:
-        """Return the type of error that the library raises for an error of the connection."""
+    def answer(self, error: BaseException) -> tuple[int, str, str]:
+        """Return HTTP status, error code and text of the response; status 0 if there was none."""
 
     @abstractmethod
-    def description(self, error: Exception) -> str:
-        """Return the service's own words for an error."""
+    def is_bucket_missing(self, error: BaseException) -> bool:
+        """Return whether the response says that there is no such bucket."""
 
     @abstractmethod
-    def is_transient(self, error: BaseException) -> bool:
-        """Return whether the same request may succeed later."""
-
-    def is_locked(self, error: BaseException) -> bool:  # noqa: ARG002  # only a service that says so answers
+    def is_locked(self, error: BaseException) -> bool:
         """Return whether a retention policy, a hold or a lock keeps the object as it is."""
-        return False
 
     @abstractmethod
     def is_unreachable(self, error: BaseException | None) -> bool:
         """Return whether no connection was made."""
 
-    @abstractmethod
     def is_unsupported(self, error: errors.StoreError) -> bool:
         """Return whether the server does not support the request."""
+        # A refused login may have this status too.
+        if type(error) is not errors.StoreError or error.__cause__ is None:
+            return False
+        return self.answer(error.__cause__)[0] in {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED}
 
     async def is_known(self) -> bool:
         """Return whether the service is known to refuse taken keys and to sort, so that it needs no probe."""
         return False
 
-    async def has_atomic_completion(self) -> bool:
-        """Return whether of simultaneous completions under one condition one succeeds."""
-        return True
-
-    def is_ended(self, error: errors.StoreError) -> bool:  # noqa: ARG002  # only a client that needs claims answers
+    @abstractmethod
+    def is_ended(self, error: BaseException) -> bool:
         """Return whether the upload of the request is unknown to the server: completed or aborted."""
-        return False
+
+    def is_taken(self, error: BaseException) -> bool:
+        """Return whether the condition of a create was not met."""
+        return self.answer(error)[0] == HTTPStatus.PRECONDITION_FAILED
+
+    def is_transient(self, error: BaseException) -> bool:
+        """Return whether the same request may succeed later."""
+        status, code, _ = self.answer(error)
+        if not status:
+            return isinstance(error, self.transient_errors)
+        may_pass = status in self.transient_statuses or code in self.transient_codes
+        return may_pass and not self.is_locked(error)
 
     def run(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         """Return the result of `function(*args)`, run on fsspec's own loop.
@@ -163,13 +186,6 @@ class Client(ABC):
             return body[start:end]
         return body if end is None else body[: max(0, end - start)]
 
-    def upload(self, key: str, size: int) -> Upload:
-        """Return the upload of a large object of `size` bytes."""
-        return Upload(self, key, size)
-
-    def forget(self) -> None:  # noqa: B027  # connections that are not shared need nothing
-        """Have a store that is opened later connect again, with new credentials."""
-
     @contextmanager
     def mapped_errors(self, subject: str, *, is_create: bool = False) -> Iterator[None]:
         """Raise errors of the library for those of the connection; they name `subject`."""
@@ -180,16 +196,36 @@ class Client(ABC):
         except Exception as error:
             meaning, fix = self._meaning_and_fix(error, is_create=is_create)
             if meaning is errors.StorePermissionError:
-                self.forget()
+                # A store that is opened later connects again, with new credentials.
+                systems.forget(self.system)
             place = f"{self.url}: {subject!r}" if subject else self.url
-            raise meaning(f"{place}: {self.description(error).removesuffix('.')}{fix}") from error
+            _, code, reason = self.answer(error)
+            raise meaning(f"{place}: {f'{code}: {reason}'.removesuffix('.')}{fix}") from error
 
     def _meaning_and_fix(self, error: Exception, *, is_create: bool) -> tuple[type[errors.OffloadError], str]:
         if self.is_locked(error) and not is_create:
             return errors.StoreError, _LOCKED
         # Some services look for a lock before they compare the condition of a create: the key is taken.
-        meaning = errors.ExistsError if self.is_locked(error) else self.meaning(error)
+        meaning = errors.ExistsError if self.is_locked(error) else self._meaning(error)
         return meaning, self.fixes.get(meaning, "")
+
+    def _meaning(self, error: Exception) -> type[errors.OffloadError]:
+        tests: dict[type[errors.OffloadError], Callable[[Exception], bool]] = {
+            errors.ExistsError: self.is_taken,
+            errors.StoreMissingError: self.is_bucket_missing,
+            errors.StoreUnavailableError: self._may_pass,
+            errors.NotFoundError: lambda error: self.answer(error)[0] == HTTPStatus.NOT_FOUND,
+            errors.StorePermissionError: self._is_refused,
+        }
+        return next((kind for kind, applies in tests.items() if applies(error)), errors.StoreError)
+
+    def _may_pass(self, error: Exception) -> bool:
+        return self.is_transient(error) or isinstance(error, ForeignAnswerError) or self.is_ended(error)
+
+    def _is_refused(self, error: Exception) -> bool:
+        status, code, _ = self.answer(error)
+        is_refused = status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN} or code in self.login_codes
+        return is_refused or isinstance(error, self.login_errors)
 
     def _is_over(self, state: RetryCallState) -> bool:
         error = state.outcome.exception() if state.outcome else None

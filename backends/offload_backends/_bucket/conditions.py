@@ -14,7 +14,7 @@ from offload.layout import DESCRIPTOR
 from offload_backends._descriptor import FORMAT, MAX_BYTES, Creates, Descriptor, decode
 
 if TYPE_CHECKING:
-    from offload_backends._remote import Client
+    from offload_backends._bucket.client import Client
 
 _log = logging.getLogger("offload")
 _NOT_ATOMIC = (
@@ -91,9 +91,9 @@ class Conditions:
             creates = await self._create_taken(names[0])
             return Descriptor(FORMAT, creates, await self._lists(name, sorted(names)))
 
-    async def _create_taken(self, name: str) -> Creates:
+    async def _create_taken(self, name: str, body: bytes = b"") -> Creates:
         try:
-            await self._client.call("put_object", name, Body=b"", IfNoneMatch="*")
+            await self._client.call("put_object", name, Body=body, IfNoneMatch="*")
         except errors.ExistsError:
             return "enforced"
         except errors.StoreError as error:

@@ -1,0 +1,1 @@
+"""Shared code of the stores in a bucket or container of a remote service."""

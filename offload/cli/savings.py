@@ -121,7 +121,12 @@ def savings(
         typer.Option(metavar="NAME", help="Use the prices of this model [default: each file's own model]."),
     ] = None,
     prices: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Read prices of more models from this file.")
+        str | None,
+        typer.Option(
+            metavar="[FILE]",
+            help="List the prices with their sources; with a file, add its models.",
+            show_default=False,
+        ),
     ] = None,
     store: Annotated[
         str | None,
@@ -147,7 +152,7 @@ def savings(
     name = way or policy or "balanced"
     report = _Report(lists_items=is_verbose)
     chosen = reach_of(way).policy if way else _policy(name)
-    cards = Prices(prices, model)
+    cards = Prices(Path(prices) if prices else None, model)
     for file, transcript in _transcripts(report, files):
         with report.skipping(file, transcript.name):
             # A gateway sees the model in each request.
@@ -159,7 +164,8 @@ def savings(
     elif report.rows:
         _print_table(report, shows_all=shows_all)
         covered = sentences_on(way, report.tally) if way else ()
-        for sentence in chain(_sentences(report, name), covered):
+        listed = _priced(report.cards) if prices is not None else ()
+        for sentence in chain(_sentences(report, name), listed, covered):
             say(sentence)
         if is_verbose:
             _print_items(report)
@@ -298,7 +304,21 @@ def _sentences(report: _Report, policy: str) -> Iterator[str]:
     if report.unpriced:
         number = count(report.unpriced, "conversation")
         yield f"{number} named no model: {DEFAULT_MODEL} is assumed; see --model and --prices."
-    for name, card in report.cards.items():
+    yield _assumed(report.cards)
+
+
+def _assumed(cards: Mapping[str, PriceCard]) -> str:
+    """Return which prices were used, in one line."""
+    names = next(iter(cards)) if len(cards) == 1 else f"{len(cards)} models"
+    days = sorted({str(card.as_of) for card in cards.values()})
+    limited = sum(bool(card.limits) for card in cards.values())
+    some = f"; {count(limited, 'price')} for some requests only" if limited else ""
+    return f"Prices of {names}, as of {' to '.join({days[0]: 0, days[-1]: 0})}{some}: --prices lists them."
+
+
+def _priced(cards: Mapping[str, PriceCard]) -> Iterator[str]:
+    """Yield the prices of each model, and where they are from."""
+    for name, card in cards.items():
         read, written = (Dollars(card.input * price) for price in (card.cache.read, card.cache.write))
         yield (
             f"Prices of {name} on {card.as_of}: {Dollars(card.input)} for a million input tokens, {read} if "

@@ -571,7 +571,10 @@ def test_a_card_has_the_published_dollars(model: str, dollars: float, read: floa
 def test_a_price_that_holds_for_some_requests_only_says_for_which(run: Run, tmp_path: Path) -> None:
     write(tmp_path / "chats", "a", session(LONG))
 
-    said = [run("savings", tmp_path / "chats", "--model", m).stdout for m in ("gpt-5.5", "deepseek-flash")]
+    said = [
+        run("savings", tmp_path / "chats", "--model", m, "--prices").stdout
+        for m in ("gpt-5.5", "deepseek-flash")
+    ]
 
     assert "for prompts of up to 272,000 tokens; longer ones cost more" in " ".join(said[0].split())
     assert "outside the peak hours of the provider" in " ".join(said[1].split())
@@ -694,9 +697,27 @@ def test_the_table_ends_with_what_is_saved_and_what_is_assumed(run: Run, chats: 
     assert "1 because the retrieval tools" in shown
     assert "2 conversations recorded no usage" in shown
     assert "The usage that 1 conversation recorded comes to $0.007 of input" in shown
+    assert shown.endswith("Prices of claude-opus-4-5, as of 2026-10-24: --prices lists them.\n")
+
+
+def test_the_prices_take_one_line_and_are_listed_on_demand(run: Run, tmp_path: Path) -> None:
+    for model in ("claude-opus-4-5", "gpt-5.5", "gemini-2.5-flash"):
+        write(tmp_path / "chats", model, session("small"), model=model)
+
+    short, listed = (run("savings", tmp_path / "chats", *more).stdout for more in ([], ["--prices"]))
+
     assert (
-        "Prices of claude-opus-4-5 on 2026-10-24: $5.00 for a million input tokens, $0.500 if cached" in shown
-    )
+        "Prices of 3 models, as of 2026-03-28 to 2026-10-26; 1 price for some requests only: "
+        "--prices lists them."
+    ) in " ".join(short.split())
+    assert "https://" not in short
+    assert listed.count("https://") == listed.count(" for a million input tokens, ") == 3
+    assert "Prices of claude-opus-4-5 on 2026-10-24: $5.00 for a million input tokens, $0.500 if" in listed
+
+
+@pytest.mark.parametrize("options", [["--prices", "--all"], ["--all", "--prices"]])
+def test_prices_need_no_file_before_another_option(run: Run, chats: Path, options: list[str]) -> None:
+    assert "for a million input tokens" in run("savings", chats, *options).stdout
 
 
 def test_simulate_is_accepted_and_changes_nothing(run: Run, chats: Path) -> None:

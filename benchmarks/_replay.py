@@ -2,7 +2,7 @@
 
 Each request is sent at its recorded time, with the cache marks of Claude Code: on two blocks of the system
 prompt and on the last block of the last message. The system prompt has the recorded size. If the model needs
-an offloaded text again, by the rule of `offload.cli.simulation`, it calls a retrieval tool: one more request,
+an offloaded text again, by the rule of `offload.replay`, it calls a retrieval tool: one more request,
 and the call and its answer stay in the conversation.
 
 Where the provider signs thinking, each reply is sent back with the thinking that the provider signed for it,
@@ -23,8 +23,8 @@ from _measure import require
 from _provider import CHARS_PER_TOKEN, Charge, Provider
 
 from offload import Offloader
-from offload.cli.simulation import Bill, Recording, Request, View
 from offload.messages.anthropic import AnthropicAdapter
+from offload.replay import Bill, Recording, Request, View
 
 Json = dict[str, Any]
 _OFFLOADER = Offloader("memory://", session="definitions")

@@ -28,10 +28,9 @@ from peers._conversations import SHARED, folder
 from peers._tables import markdown
 
 from offload import CacheModel, OffloadPolicy
-from offload.cli.simulation import Bill, Offloading, Recording, Request, Sender, Untouched, measure
-from offload.cli.transcripts import load
 from offload.policy import PolicyName, words_of
 from offload.preview import preview_of
+from offload.replay import Bill, Offloading, Recording, Request, Sender, Untouched, load, measure
 
 CACHE = CacheModel()
 QUICK_MESSAGES = 150

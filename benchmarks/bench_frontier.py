@@ -22,9 +22,9 @@ from bench_cost import CACHE, QUICK_MESSAGES, Session, is_reader, is_result, ses
 from peers._tables import markdown
 
 from offload import OffloadPolicy
-from offload.cli.simulation import Bill, Offloading, Recording, Request, View, measure
 from offload.policy import _policy
 from offload.policy._defaults import DEFAULT_MIN_TOKENS
+from offload.replay import Bill, Offloading, Recording, Request, View, measure
 
 PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "frontier.svg"
 _WIDTH, _HEIGHT, _LEFT, _TOP, _PANEL = 720, 330, 60, 56, 250

@@ -26,9 +26,8 @@ from peers._conversations import folder
 from peers._tables import markdown
 
 from offload import CacheModel, Offloader
-from offload.cli.simulation import Bill, Recording
-from offload.cli.transcripts import Transcript, load
 from offload.gateway import gateway_app
+from offload.replay import Bill, Recording, Transcript, load
 
 QUICK_MESSAGES = 110
 # A session that costs up to this part of its cost without the gateway is not dearer.

@@ -17,8 +17,8 @@ from _measure import Figure, run
 from bench_cost import CACHE, QUICK_MESSAGES, sessions_with_usage
 
 from offload import OffloadPolicy, Rule
-from offload.cli.simulation import Offloading, Recording, Request, measure, tokens_of
 from offload.policy import Candidate
+from offload.replay import Offloading, Recording, Request, measure, tokens_of
 
 _AGES = (1, 4, 8, 16, 32)
 _HIDDEN = (0, 500, 1500, 4000, 10**9)

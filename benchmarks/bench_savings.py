@@ -14,7 +14,7 @@ from _measure import Figure, require, run, size
 from peers._conversations import conversations, folder
 
 from offload import Offloader, OffloadPolicy, Rule
-from offload.cli.transcripts import Transcript
+from offload.replay import Transcript
 
 _AT_REST_BUDGET = 0.5
 _QUICK_TRANSCRIPTS = 20

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from offload import Offloader, OffloadPolicy, OffloadStore, Rule, open_store
 from offload.agent import AgentConfig, ContextManager
-from offload.cli.sample import conversation
+from offload.replay.sample import conversation
 from offload.web import web_app
 
 _SESSIONS, _RECORDS, _TALKS = 200, 25, 50

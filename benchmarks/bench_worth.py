@@ -38,7 +38,7 @@ from peers._environments import CANDIDATES, Candidate, make_environments, versio
 from peers._tables import markdown
 
 from offload import OffloadPolicy
-from offload.cli.simulation import Bill, Offloading, Recording, Request, Sender, measure
+from offload.replay import Bill, Offloading, Recording, Request, Sender, measure
 
 _LEAST_CHARS, _RECALL_CHARS = 1_000, 5_000
 _CLEARED = "[cleared]"

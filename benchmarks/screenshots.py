@@ -6,6 +6,7 @@ It needs the dependency group `browser` and the system's Chromium. `python bench
 from __future__ import annotations
 
 import io
+import os
 import re
 import shutil
 import subprocess
@@ -16,11 +17,11 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 from rich.console import Console
+from rich.text import Text
 
 from offload import Offloader
 from offload.agent import AgentConfig, ContextManager
-from offload.cli import listing, terminal
-from offload.cli.sample import conversation
+from offload.replay.sample import conversation
 
 ASSETS = Path(__file__).parents[1] / "docs" / "assets"
 SESSION, MODEL = "research-42", "claude-opus-5-5"
@@ -63,9 +64,12 @@ def talk(off: Offloader) -> None:
 
 def draw_command(store: str) -> None:
     """Write the list of the session's records as a terminal shows it."""
-    terminal.out = Console(record=True, force_terminal=True, width=110, file=io.StringIO())
-    listing.list_(store=store, session=SESSION)
-    drawn = terminal.out.export_svg(title=f"offload ls --session {SESSION}")
+    command = [sys.executable, "-m", "offload", "ls", "--store", store, "--session", SESSION]
+    shown = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": "110"}
+    listed = subprocess.run(command, env=shown, stdout=subprocess.PIPE, text=True, check=True).stdout
+    terminal = Console(record=True, width=110, file=io.StringIO())
+    terminal.print(Text.from_ansi(listed.rstrip()))
+    drawn = terminal.export_svg(title=f"offload ls --session {SESSION}")
     (ASSETS / "terminal.svg").write_text(_FONTS.sub("", drawn), encoding="utf-8")
 
 

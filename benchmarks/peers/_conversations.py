@@ -10,8 +10,8 @@ from _content import output
 from peers._environments import REPOSITORY
 
 from offload import MessageError
-from offload.cli.transcripts import Transcript, find, load
 from offload.messages import adapter_for
+from offload.replay import Transcript, find, load
 
 SHARED = REPOSITORY.parent / "shared"
 LEAST_CHARS = 5_000

@@ -12,12 +12,12 @@ from rich.padding import Padding
 from rich.text import Text
 
 from offload import Decision, Offloader
-from offload.cli.sample import conversation
 from offload.cli.shell import quoted
 from offload.cli.stores import store_at
 from offload.cli.terminal import StoreOption, out, print_table
 from offload.controls import escape_controls
 from offload.layout import RECORD, encode_part
+from offload.replay.sample import conversation
 
 _PATTERN = "_split_lines"
 _LISTING_TOOL = "list_files"

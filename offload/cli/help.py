@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import typer
@@ -20,15 +21,28 @@ _REQUIRED = re.compile(r"\{(.+?)(?:\.\.\.)?\}")
 
 
 class HelpfulCommand(TyperCommand):
-    """A command whose help is written for people who do not know Python's types."""
+    """A command whose help is written for people who do not know Python's types.
+
+    An option whose metavar is in brackets, as in `--prices [FILE]`, may have no value; it is then "".
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments; the error of a value does not begin with the name of a Python error."""
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, list(self._with_values(args)))
         except typer.BadParameter as error:
             error.message = error.message.removeprefix(_PYTHON_ERROR)
             raise
+
+    def _with_values(self, args: list[str]) -> Iterator[str]:
+        """Yield the arguments, with an empty value behind each option that may have none and has none."""
+        optional = {
+            name for param in self.params if str(param.metavar).startswith("[") for name in param.opts
+        }
+        for arg, following in zip(args, [*args[1:], "-"], strict=False):
+            yield arg
+            if arg in optional and following.startswith("-"):
+                yield ""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the parts of the usage line; a required argument has no braces."""

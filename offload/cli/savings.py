@@ -15,7 +15,6 @@ import typer
 from offload import ConfigError, Decision, MessageError, OffloadPolicy
 from offload.cli.reach import Tally, Way, reach_of
 from offload.cli.reach import sentences as sentences_on
-from offload.cli.simulation import Simulation, simulate
 from offload.cli.terminal import (
     Dollars,
     JsonOption,
@@ -28,9 +27,8 @@ from offload.cli.terminal import (
     progress,
     say,
 )
-from offload.cli.transcripts import Transcript, find, load
-from offload.policy import DEFAULT_MIN_TOKENS, CacheModel, PolicyName
-from offload.policy._prices import DEFAULT_MODEL, PriceCard, Prices
+from offload.policy import DEFAULT_MIN_TOKENS, PolicyName
+from offload.replay import DEFAULT_MODEL, PriceCard, Prices, Replay, Transcript, find, load, replay
 
 _SHOWN_ROWS = 20
 # The columns of the table, and the figures in them. They fit in 80 characters.
@@ -44,11 +42,6 @@ _COLUMNS = {
     "share": "share_saved",
     "reads": "read_backs",
 }
-_TOOLS = "the retrieval tools, which are part of each request, cost more than offloading saves"
-_READS = "offloaded items are read back"
-_REWRITES = "cached text is written again when an item before it is offloaded"
-# Caches that a request can choose in place of the model's usual one, by their lifetime.
-_LONG = {cache.ttl: cache for cache in map(CacheModel.preset, ("anthropic-1h", "openai-12h"))}
 
 
 @dataclass(slots=True)
@@ -128,7 +121,12 @@ def savings(
         typer.Option(metavar="NAME", help="Use the prices of this model [default: each file's own model]."),
     ] = None,
     prices: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Read prices of more models from this file.")
+        str | None,
+        typer.Option(
+            metavar="[FILE]",
+            help="List the prices with their sources; with a file, add its models.",
+            show_default=False,
+        ),
     ] = None,
     store: Annotated[
         str | None,
@@ -153,14 +151,21 @@ def savings(
         raise ConfigError(f"--for {way} has a policy of its own: leave out --policy")
     name = way or policy or "balanced"
     report = _Report(lists_items=is_verbose)
-    # A gateway sees the model in each request.
     chosen = reach_of(way).policy if way else _policy(name)
-    _replay(report, files, chosen, Prices(prices, model), store, tells_model=way == "gateway")
+    cards = Prices(Path(prices) if prices else None, model)
+    for file, transcript in _transcripts(report, files):
+        with report.skipping(file, transcript.name):
+            # A gateway sees the model in each request.
+            told = transcript.model if way == "gateway" else None
+            _add(report, file, replay(transcript, chosen, prices=cards, store=store, model=told))
+            report.unpriced += not cards.knows(transcript.model)
     if as_json:
         print_json({"policy": None if way else name, "for": way, **report.document()})
     elif report.rows:
         _print_table(report, shows_all=shows_all)
-        for sentence in chain(_sentences(report, name), sentences_on(way, report.tally) if way else ()):
+        covered = sentences_on(way, report.tally) if way else ()
+        listed = _priced(report.cards) if prices is not None else ()
+        for sentence in chain(_sentences(report, name), listed, covered):
             say(sentence)
         if is_verbose:
             _print_items(report)
@@ -173,82 +178,44 @@ def _policy(name: str) -> OffloadPolicy:
     return OffloadPolicy.load(name) if Path(name).suffix else OffloadPolicy.model_validate({"preset": name})
 
 
-# Replay
-
-
-def _replay(
-    report: _Report,
-    files: list[Path],
-    policy: OffloadPolicy,
-    prices: Prices,
-    store: str | None,
-    *,
-    tells_model: bool,
-) -> None:
-    """Add the conversations of all files to the report."""
+def _transcripts(report: _Report, files: list[Path]) -> Iterator[tuple[Path, Transcript]]:
+    """Yield each conversation with its file."""
     for file in progress(list(find(files)), "replaying"):
         with report.skipping(file):
-            for transcript in load(file):
-                with report.skipping(file, transcript.name):
-                    name, card = prices.of(transcript.model)
-                    cache = _cache_of(transcript, card)
-                    model = transcript.model if tells_model else None
-                    simulation = simulate(transcript, _knowing(policy, cache), cache, store, model)
-                    report.cards[name] = card
-                    report.unpriced += not prices.knows(transcript.model)
-                    row: dict[str, Any] = {"transcript": transcript.name, "file": str(file)}
-                    row |= {"format": transcript.format, "model": transcript.model, "prices": name}
-                    row |= {"cache": cache.model_dump(), "dollars_recorded": _recorded(transcript, card)}
-                    _add(report, row, simulation, card)
+            yield from ((file, transcript) for transcript in load(file))
 
 
-def _cache_of(transcript: Transcript, card: PriceCard) -> CacheModel:
-    """Return the cache that most of the recorded prompt was written to."""
-    written: Counter[int | None] = Counter()
-    for answer in transcript.usage.values():
-        written[answer.usage.kept_for] += answer.usage.written
-    return _chosen(card, max(written, key=lambda kept_for: written[kept_for], default=None))
+# Figures
 
 
-def _chosen(card: PriceCard, kept_for: int | None) -> CacheModel:
-    """Return the cache of a model that keeps tokens for so many seconds."""
-    long = _LONG.get(kept_for)
-    return card.cache.model_copy(update={"write": long.write, "ttl": long.ttl}) if long else card.cache
-
-
-def _knowing(policy: OffloadPolicy, cache: CacheModel) -> OffloadPolicy:
-    """Return the policy with the cache of a conversation, unless it sets one."""
-    return policy if "cache" in policy.model_fields_set else policy.model_copy(update={"cache": cache})
-
-
-def _recorded(transcript: Transcript, card: PriceCard) -> float | None:
-    """Return the dollars of the input that the provider counted, None without usage."""
-    units = 0.0
-    for _, usage in transcript.usage.values():
-        read = usage.read or 0
-        written = usage.written * _chosen(card, usage.kept_for).write
-        units += usage.tokens - read - usage.written + read * card.cache.read + written
-    return round(card.dollars(units), 6) if transcript.usage else None
-
-
-def _add(report: _Report, row: dict[str, Any], simulation: Simulation, card: PriceCard) -> None:
+def _add(report: _Report, file: Path, found: Replay) -> None:
     """Add a conversation; its `units` are tokens at the price of uncached input."""
-    result, bill, plain = simulation.result, simulation.bill, simulation.plain
+    transcript, result, recorded = found.transcript, found.result, found.dollars_recorded
+    about = {
+        "transcript": transcript.name,
+        "file": str(file),
+        "format": transcript.format,
+        "model": transcript.model,
+        "prices": found.priced_as,
+        "cache": found.cache.model_dump(),
+        "dollars_recorded": recorded if recorded is None else round(recorded, 6),
+    }
     figures: dict[str, Any] = {
-        "requests": simulation.requests,
+        "requests": found.requests,
         "items": len(result.decisions),
         "offloaded": sum(decision.ref is not None for decision in result.decisions),
         "tokens_before": result.tokens_before,
         "tokens_after": result.tokens_after,
-        "read_backs": bill.reads,
-        "units_plain": plain.cost,
-        "units": bill.cost,
-        "units_tools": bill.tools,
-        "dollars_plain": card.dollars(plain.cost),
-        "dollars": card.dollars(bill.cost),
+        "read_backs": found.bill.reads,
+        "units_plain": found.plain.cost,
+        "units": found.bill.cost,
+        "units_tools": found.bill.tools,
+        "dollars_plain": found.dollars_plain,
+        "dollars": found.dollars,
     }
+    report.cards[found.priced_as] = found.card
     report.total.update(figures)
-    report.rows.append({**row, **_with_ratios(figures), "dearer_because": _why_dearer(simulation)})
+    report.rows.append({**about, **_with_ratios(figures), "dearer_because": found.dearer_because})
     if report.lists_items:
         titles = {info.ref: info.title for info in result.records}
         report.items.append([_item(d, titles.get(d.ref or "")) for d in result.decisions])
@@ -276,16 +243,6 @@ def _with_ratios(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ratio(part: float, whole: float) -> float:
     return round(part / whole, 4) if whole else 1.0
-
-
-def _why_dearer(simulation: Simulation) -> str | None:
-    """Return why offloading would cost more, None if it would not."""
-    bill, plain = simulation.bill, simulation.plain
-    if bill.cost <= plain.cost:
-        return None
-    if bill.decided <= plain.cost:
-        return _TOOLS
-    return _READS if bill.read_backs >= bill.rewritten else _REWRITES
 
 
 def _item(decision: Decision, title: str | None) -> dict[str, Any]:
@@ -347,7 +304,21 @@ def _sentences(report: _Report, policy: str) -> Iterator[str]:
     if report.unpriced:
         number = count(report.unpriced, "conversation")
         yield f"{number} named no model: {DEFAULT_MODEL} is assumed; see --model and --prices."
-    for name, card in report.cards.items():
+    yield _assumed(report.cards)
+
+
+def _assumed(cards: Mapping[str, PriceCard]) -> str:
+    """Return which prices were used, in one line."""
+    names = next(iter(cards)) if len(cards) == 1 else f"{len(cards)} models"
+    days = sorted({str(card.as_of) for card in cards.values()})
+    limited = sum(bool(card.limits) for card in cards.values())
+    some = f"; {count(limited, 'price')} for some requests only" if limited else ""
+    return f"Prices of {names}, as of {' to '.join({days[0]: 0, days[-1]: 0})}{some}: --prices lists them."
+
+
+def _priced(cards: Mapping[str, PriceCard]) -> Iterator[str]:
+    """Yield the prices of each model, and where they are from."""
+    for name, card in cards.items():
         read, written = (Dollars(card.input * price) for price in (card.cache.read, card.cache.write))
         yield (
             f"Prices of {name} on {card.as_of}: {Dollars(card.input)} for a million input tokens, {read} if "

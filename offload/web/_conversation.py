@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from offload.agent._journal import Journal
-from offload.engine.recognition import stands_for
-from offload.errors import ConfigError, NotFoundError, OffloadError
+from offload.errors import ConfigError, NotFoundError
 from offload.hooks import Hooks
 from offload.layout import JOURNAL
 from offload.messages import Item, role_or_none, scan_of
-from offload.placeholder import known_refs
-from offload.record import Header, RecordInfo
+from offload.record import RecordInfo
+from offload.replay._journal import Records, proven, records_of
 from offload.session import SessionReader
 from offload.tokens import estimate_tokens
 from offload.web._paging import list_page
@@ -20,10 +19,6 @@ from offload.web._paging import list_page
 # Of a journal, uncompressed: all of its entries are read to show any message.
 _MOST_BYTES = 64 * 1024 * 1024
 _PART_CHARS, _PARTS = 4000, 40
-
-
-# By ref and item type.
-Records = Mapping[tuple[str, str], tuple[RecordInfo, Header]]
 
 
 class Part(NamedTuple):
@@ -74,17 +69,6 @@ def _items(message: Any) -> list[Item]:
     return scan_of(message).offloadable[:_PARTS]
 
 
-def records_of(reader: SessionReader, items: Sequence[Item]) -> Records:
-    """Return the records that texts name, by ref and item type, from one listing and one bulk read."""
-    named = {(ref, item.item_type) for item in items for ref in known_refs(item.text)}
-    infos = [info for info in reader.catalog.recent() if (info.ref, info.item_type) in named] if named else []
-    return {
-        (info.ref, info.item_type): (info, record.header)
-        for info, record in reader.open_many(infos)
-        if not isinstance(record, OffloadError)
-    }
-
-
 def _message(line: Any, items: Sequence[Item], records: Records) -> dict[str, Any]:
     scan = scan_of(line.message)
     parts = [_part(item, records) for item in items]
@@ -103,14 +87,6 @@ def _part(item: Item, records: Records) -> Part:
     if item.media is not None:
         return Part("media", tool, item.text[:40] + "…", max(0, len(item.text) - 40))
     return Part(item.item_type, tool, *_cut(item.text), item.is_error, next(proven(item, records), None))
-
-
-def proven(item: Item, records: Records) -> Iterator[RecordInfo]:
-    """Yield the record whose header says that the text of an item is its placeholder."""
-    for ref in known_refs(item.text):
-        found = records.get((ref, item.item_type))
-        if found and stands_for(found[1], item):
-            yield found[0]
 
 
 def _cut(text: str) -> tuple[str, int]:

@@ -20,8 +20,8 @@ from gateways import HEADERS, LOG, TOOLS, Upstream, ask, providing, running
 from recorded import each, needed
 
 from offload import Offloader, OffloadPolicy, RecordInfo, StoreError, open_store
-from offload.cli.transcripts import Transcript, load
 from offload.gateway import _rewriter
+from offload.replay import Transcript, load
 from offload.store import OffloadStore
 from offload.testing import FaultyStore
 from offload.wrappers import WrapperStore

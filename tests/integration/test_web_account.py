@@ -13,13 +13,13 @@ from retained import opened
 from offload import Offloader, OffloadPolicy, Rule, StoreUnavailableError
 from offload.agent import AgentConfig, ContextManager
 from offload.layout import JOURNAL
-from offload.policy import _prices
+from offload.replay import Account, _prices, replay_journal
 from offload.session import SessionReader
 from offload.store import OneByOne
 from offload.tokens import estimate_tokens
 from offload.tools._definitions import definitions, system_prompt
 from offload.web import _account, _store_pages
-from offload.web._account import Account, Accounts, account
+from offload.web._account import Accounts
 from offload.web._render import compact
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
@@ -62,7 +62,7 @@ class Loop:
 
     @property
     def account(self) -> Account:
-        return account(SessionReader(self.off.store, self.off.session), self.off.session)
+        return replay_journal(SessionReader(self.off.store, self.off.session))
 
 
 def count(messages: list[Any]) -> int:
@@ -92,7 +92,7 @@ def test_the_cost_is_that_of_the_requests_that_were_sent(store: MemoryStore) -> 
     out = record.tokens - estimate_tokens(loop.sent[1][-1]["content"][0]["content"])
     plain = first * 1.25 + first * 0.1 + (second + out - first) * 1.25
     plain += (second + out) * 0.1 + (third - second) * 1.25
-    assert (found.requests, found.prices, found.is_assumed) == (3, "claude-sonnet-4-6", True)
+    assert (found.requests, found.priced_as, found.is_assumed) == (3, "claude-sonnet-4-6", True)
     assert found.dollars == pytest.approx(units * 3 / 1_000_000, rel=0.02)
     assert found.dollars_plain == pytest.approx(plain * 3 / 1_000_000, rel=0.02)
 
@@ -208,8 +208,8 @@ def test_a_model_of_known_price_and_its_count_of_tokens_make_the_price(store: Me
     loop.answer("So too.")
     found = loop.account
 
-    assert (assumed.prices, assumed.is_assumed) == ("claude-sonnet-4-6", True)
-    assert (found.prices, found.is_assumed) == (MODEL, False)
+    assert (assumed.priced_as, assumed.is_assumed) == ("claude-sonnet-4-6", True)
+    assert (found.priced_as, found.is_assumed) == (MODEL, False)
     assert found.dollars > 2 * 5 / 3 * assumed.dollars
     assert assumed.is_priced
     assert found.is_priced
@@ -223,7 +223,7 @@ def test_the_price_of_an_unknown_model_is_not_that_of_another(
     request = loop.context.before_model_call()
     loop.context.after_model_call({"role": "assistant", "content": "So."}, usage=request.tokens * 2)
     loop.answer("So too.")
-    monkeypatch.setattr("offload.policy._prices._PAGES", _prices_without(MODEL))
+    monkeypatch.setattr("offload.replay._prices._PAGES", _prices_without(MODEL))
     page = Html(visitor(store).get(path_of("s")).text).text
 
     assert not loop.account.is_priced

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from offload import Offloader
 from offload.__main__ import main
 from offload.cli.app import COMMANDS, app
-from offload.cli.sample import conversation
 from offload.controls import escape_controls
+from offload.replay.sample import conversation
 
 ESCAPES = "\x1b]52;c;aGk=\x07\x1b[2J"
 LONG = "".join(f"{n} {'needle' if n == 700 else 'hay'} [red]{ESCAPES}[/red]\n" for n in range(1000))

@@ -18,27 +18,28 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, Rule
-from offload.cli import savings, simulation
 from offload.cli.reach import reach_of
-from offload.cli.simulation import (
-    GREP_TOKENS,
-    PAGE_TOKENS,
-    Bill,
-    Offloading,
-    Recording,
-    Request,
-    Row,
-    Simulation,
-    Untouched,
-    measure,
-    simulate,
-)
-from offload.cli.transcripts import Answer, Transcript, load
 from offload.gateway._requests import APIS
 from offload.gateway._rewriter import policy_for
 from offload.integrations.claude_code import _shapes
 from offload.messages import Usage
-from offload.policy._prices import Prices
+from offload.replay import (
+    Answer,
+    Bill,
+    Offloading,
+    Prices,
+    Recording,
+    Replay,
+    Request,
+    Transcript,
+    Untouched,
+    _recording,
+    load,
+    measure,
+    replay,
+)
+from offload.replay._recording import Row
+from offload.replay._simulation import GREP_TOKENS, PAGE_TOKENS
 
 Messages = list[dict[str, Any]]
 
@@ -349,7 +350,7 @@ def test_the_offloader_is_billed_for_what_it_sends(turn: Any) -> None:
     expected, before = 0.0, list[str]()
     for request in record.requests:
         sent = off.offload(messages[: request.answer]).messages
-        texts = [row.text for message in sent for row in simulation.rows_of(message, {})]
+        texts = [row.text for message in sent for row in _recording.rows_of(message, {})]
         same = next((i for i, (a, b) in enumerate(zip(texts, before, strict=False)) if a != b), len(before))
         read, written = (sum(map(len, part)) / 3.6 for part in (texts[:same], texts[same:]))
         expected, before = expected + read * 0.1 + written, texts
@@ -389,10 +390,10 @@ def test_the_offloader_s_clock_shows_the_time_of_the_request() -> None:
         assert sender.offloader.last_request == request.time
 
 
-def test_a_simulation_has_both_bills_and_the_decisions_in_the_end() -> None:
+def test_a_replay_has_both_bills_and_the_decisions_in_the_end() -> None:
     transcript = Transcript("t", "openai-chat", None, session(LONG, "small"))
 
-    found = simulate(transcript, LATE, CACHE)
+    found = replay(transcript, LATE, cache=CACHE)
 
     assert found.requests == 3
     assert found.plain.cost == cost(recording(transcript.messages)).cost
@@ -435,7 +436,7 @@ def test_on_the_same_texts_the_cost_is_that_of_the_measure(
         events = recorded_cost.events({"format": "anthropic", "messages": [message]})
         return [Row(kind, None, text) for _, _, kind, text in events]
 
-    monkeypatch.setattr(simulation, "rows_of", rows_of)
+    monkeypatch.setattr(_recording, "rows_of", rows_of)
     compared = 0
     for path in sorted(FOLDER.glob("trajectories/*/*.json")):
         doc = json.loads(path.read_text())
@@ -466,7 +467,7 @@ def test_a_recorded_session_costs_about_what_the_measure_says(recorded_cost: Any
     plain = recorded_cost.cost(recorded, recorded_cost.Plain())["cost"]
     expected = recorded_cost.cost(recorded, recorded_cost.Library("s"))["cost"] / plain
 
-    found = simulate(load(path)[0], OffloadPolicy(), CacheModel())
+    found = replay(load(path)[0], cache=CacheModel(), prices=Prices(model="claude-opus-4-5"))
 
     assert found.bill.cost / found.plain.cost == pytest.approx(expected, abs=0.003)
 
@@ -570,7 +571,10 @@ def test_a_card_has_the_published_dollars(model: str, dollars: float, read: floa
 def test_a_price_that_holds_for_some_requests_only_says_for_which(run: Run, tmp_path: Path) -> None:
     write(tmp_path / "chats", "a", session(LONG))
 
-    said = [run("savings", tmp_path / "chats", "--model", m).stdout for m in ("gpt-5.5", "deepseek-flash")]
+    said = [
+        run("savings", tmp_path / "chats", "--model", m, "--prices").stdout
+        for m in ("gpt-5.5", "deepseek-flash")
+    ]
 
     assert "for prompts of up to 272,000 tokens; longer ones cost more" in " ".join(said[0].split())
     assert "outside the peak hours of the provider" in " ".join(said[1].split())
@@ -669,7 +673,7 @@ def test_the_report_has_the_dollars_of_each_conversation_and_of_all(run: Run, ch
     rows = {row["transcript"]: row for row in report["transcripts"]}
     for name, row in rows.items():
         [transcript] = load(chats / f"{name}.json")
-        found = simulate(transcript, OffloadPolicy(), CacheModel())
+        found = replay(transcript, cache=CacheModel())
         assert row["dollars_plain"] == pytest.approx(found.plain.cost * 5 / 10**6, abs=1e-6)
         assert row["dollars"] == pytest.approx(found.bill.cost * 5 / 10**6, abs=1e-6)
         assert row["cost"] == pytest.approx(found.bill.cost / found.plain.cost, abs=1e-4)
@@ -693,9 +697,27 @@ def test_the_table_ends_with_what_is_saved_and_what_is_assumed(run: Run, chats: 
     assert "1 because the retrieval tools" in shown
     assert "2 conversations recorded no usage" in shown
     assert "The usage that 1 conversation recorded comes to $0.007 of input" in shown
+    assert shown.endswith("Prices of claude-opus-4-5, as of 2026-10-24: --prices lists them.\n")
+
+
+def test_the_prices_take_one_line_and_are_listed_on_demand(run: Run, tmp_path: Path) -> None:
+    for model in ("claude-opus-4-5", "gpt-5.5", "gemini-2.5-flash"):
+        write(tmp_path / "chats", model, session("small"), model=model)
+
+    short, listed = (run("savings", tmp_path / "chats", *more).stdout for more in ([], ["--prices"]))
+
     assert (
-        "Prices of claude-opus-4-5 on 2026-10-24: $5.00 for a million input tokens, $0.500 if cached" in shown
-    )
+        "Prices of 3 models, as of 2026-03-28 to 2026-10-26; 1 price for some requests only: "
+        "--prices lists them."
+    ) in " ".join(short.split())
+    assert "https://" not in short
+    assert listed.count("https://") == listed.count(" for a million input tokens, ") == 3
+    assert "Prices of claude-opus-4-5 on 2026-10-24: $5.00 for a million input tokens, $0.500 if" in listed
+
+
+@pytest.mark.parametrize("options", [["--prices", "--all"], ["--all", "--prices"]])
+def test_prices_need_no_file_before_another_option(run: Run, chats: Path, options: list[str]) -> None:
+    assert "for a million input tokens" in run("savings", chats, *options).stdout
 
 
 def test_simulate_is_accepted_and_changes_nothing(run: Run, chats: Path) -> None:
@@ -724,7 +746,7 @@ def test_a_model_and_a_price_file_are_applied_to_every_conversation(
     assert {row["prices"] for row in report["transcripts"]} == {"house-model"}
     assert report["transcripts"][0]["cache"] == {"read": 0.5, "write": 1.0, "ttl": 600} | ENDS
     [transcript] = load(chats / "large.json")
-    plain = simulate(transcript, OffloadPolicy(), CacheModel(read=0.5, write=1.0, ttl=600)).plain
+    plain = replay(transcript, cache=CacheModel(read=0.5, write=1.0, ttl=600)).plain
     assert report["transcripts"][0]["dollars_plain"] == pytest.approx(plain.cost * 2 / 10**6, abs=1e-6)
 
 
@@ -799,16 +821,28 @@ def test_what_was_written_to_a_cache_of_an_hour_has_its_price_and_lifetime(run: 
 def test_the_largest_cost_is_the_reason_why_a_conversation_would_cost_more(
     bill: Bill, reason: str | None
 ) -> None:
-    found = savings._why_dearer(Simulation(1, Bill(texts=100), bill, Offloader("memory://").offload([])))
+    name, card = Prices().of(None)
+    transcript = Transcript("t", "anthropic", None, [])
+    result = Offloader("memory://").offload([])
+    found = Replay(transcript, 1, name, card, card.cache, Bill(texts=100), bill, result).dearer_because
 
     assert (found is None) if reason is None else (reason in str(found))
 
 
-def test_the_policy_knows_the_cache_of_the_model_unless_it_sets_one() -> None:
-    openai = CacheModel.preset("openai")
+def test_the_policy_knows_the_cache_of_the_replay_unless_it_sets_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[CacheModel] = []
 
-    assert savings._knowing(OffloadPolicy(), openai).cache == openai
-    assert savings._knowing(OffloadPolicy(cache=CACHE), openai).cache == CACHE
+    class Noting(Offloading):
+        def __init__(self, recording: Recording, policy: OffloadPolicy, *more: Any) -> None:
+            used.append(policy.cache)
+            super().__init__(recording, policy, *more)
+
+    monkeypatch.setattr("offload.replay._replay.Offloading", Noting)
+    transcript = Transcript("t", "anthropic", None, talk("a", "b"), model="gpt-5.5")
+    for policy in (OffloadPolicy(), OffloadPolicy(cache=CACHE)):
+        replay(transcript, policy)
+
+    assert used == [CacheModel.preset("openai-gpt-5"), CACHE]
 
 
 def test_the_policy_is_a_preset_or_a_file(run: Run, chats: Path, tmp_path: Path) -> None:

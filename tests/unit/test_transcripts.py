@@ -12,9 +12,9 @@ import pytest
 import recorded
 import zstandard
 
-from offload.cli.transcripts import Answer, Transcript, find, load
 from offload.errors import MessageError
 from offload.messages import Usage
+from offload.replay import Answer, Transcript, find, load
 
 
 def text(words: str) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from offload.settings import SettingsModel, read_file
 
 # For transcripts that name no model with a price.
 DEFAULT_MODEL = "claude-sonnet-4-6"
+# Caches that a request can choose in place of the model's usual one, by their lifetime.
+_LONG = {cache.ttl: cache for cache in map(CacheModel.preset, ("anthropic-1h", "openai-12h"))}
 
 # Only these words of a provider may stand around a model's name: with any other it may be another model.
 _ROUTER = r"(?:openrouter/)?"
@@ -48,6 +50,11 @@ class PriceCard(SettingsModel):
     def dollars(self, units: float) -> float:
         """Return the dollars for so many uncached tokens."""
         return units * self.input / 1_000_000
+
+    def cache_for(self, kept_for: int | None) -> CacheModel:
+        """Return the cache that keeps tokens for so many seconds, by default the usual one."""
+        long = _LONG.get(kept_for)
+        return self.cache.model_copy(update={"write": long.write, "ttl": long.ttl}) if long else self.cache
 
 
 class PriceFile(SettingsModel):

@@ -21,130 +21,19 @@ their key, images and their placeholders do not count, and a request that reads 
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import compress, count, islice
+from itertools import compress, count
 from operator import is_not
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from offload import Offloader, OffloadPolicy, OffloadResult
-from offload.cli.transcripts import Transcript
-from offload.messages import Call, CallId, Usage, adapter_for, role_of
-from offload.policy import CacheModel
+from offload import CacheModel, Offloader, OffloadPolicy, OffloadResult
+from offload.replay._names import hidden_names, names_in
+from offload.replay._recording import Recording, Request, tokens_of
 
+# The size of a search's answer, and of a page's.
 GREP_TOKENS, PAGE_TOKENS = 300, 2048
-# A shorter text is not read back: its placeholder shows most of it.
-_LEAST_CHARS = 1000
-_CHARS_PER_TOKEN = 3.6
-# A request that reads less than this part of the previous prompt from the cache has missed it.
-_MISSED = 0.5
-
-_NAME = re.compile(r"\w[\w./:-]{5,80}", re.ASCII)
-_MARKED = re.compile(r"[\d_/.]|[a-z][A-Z]")
-_WORD = re.compile(r"\w{3,}")
-_AROUND = 60
-_MAX_OCCURRENCES = 50
-_SHORTEST = 6
-
-
-class Row(NamedTuple):
-    """One text of a conversation.
-
-    Attributes:
-        kind: its item type; empty for a text that is no item, such as reasoning.
-        tool: the tool that was called, or None.
-        text: the text.
-    """
-
-    kind: str
-    tool: str | None
-    text: str
-
-
-class Request(NamedTuple):
-    """One request of a conversation.
-
-    Attributes:
-        answer: index of its answer; the messages before it are sent.
-        rows: number of texts in these messages.
-        time: when the answer was logged, in seconds; 0 without usage.
-        is_cold: whether the pause before it is longer than the cache lives; the first is always cold.
-        is_missed: whether the provider has nothing of it in its cache: it is cold, or a miss was recorded.
-        written: the names in the answer.
-    """
-
-    answer: int
-    rows: int
-    time: float
-    is_cold: bool
-    is_missed: bool
-    written: frozenset[str]
-
-
-class Recording:
-    """A conversation as texts and requests.
-
-    Args:
-        transcript: the conversation.
-        ttl: the cache's lifetime in seconds; None is unlimited.
-
-    Attributes:
-        transcript: the conversation.
-        rows: its texts in order, without the system prompt.
-        names: the names in each text.
-        new: row → the names in it that no earlier text contains; only texts that may be read back.
-        system: tokens of the system prompt.
-        requests: its requests; consecutive assistant messages answer one.
-
-    Raises:
-        MessageError: a message is malformed.
-    """
-
-    def __init__(self, transcript: Transcript, ttl: float | None) -> None:
-        self.transcript = transcript
-        self.rows: list[Row] = []
-        self.names: list[frozenset[str]] = []
-        self.new: dict[int, frozenset[str]] = {}
-        # The number of texts before each message, and of all.
-        self._starts = [0]
-        system = {"role": "system", "content": transcript.system or ""}
-        prompt = [row.text for row in rows_of(system, {}, "system")]
-        self.system = sum(map(tokens_of, prompt))
-        self._read(names_in(*prompt))
-        self.requests = list(self._find_requests(ttl))
-
-    def replaced_rows(self, index: int, message: Any) -> Iterator[tuple[int, str]]:
-        """Yield row and text of each text of `message`, the replaced message at `index`."""
-        return enumerate((row.text for row in rows_of(message, {})), self._starts[index])
-
-    def _read(self, known: frozenset[str]) -> None:
-        seen, calls = set(known), dict[CallId, Call]()
-        for index, message in enumerate(self.transcript.messages):
-            for row in rows_of(message, calls, f"messages[{index}]"):
-                names = names_in(row.text)
-                if len(row.text) >= _LEAST_CHARS:
-                    self.new[len(self.rows)] = names - seen
-                seen |= names
-                self.rows.append(row)
-                self.names.append(names)
-            self._starts.append(len(self.rows))
-
-    def _find_requests(self, ttl: float | None) -> Iterator[Request]:
-        messages, recorded = self.transcript.messages, self.transcript.usage
-        is_answer = [role_of(m, f"messages[{i}]") == "assistant" for i, m in enumerate(messages)]
-        last, is_cold = None, True
-        for index, end in _runs(is_answer):
-            answer = recorded.get(index)
-            if answer is not None:
-                is_cold = last is None or (ttl is not None and answer.time - last.time > ttl)
-            is_short = answer is not None and last is not None and _has_missed(answer.usage, last.usage)
-            last = answer or last
-            start = self._starts[index]
-            written = frozenset().union(*self.names[start : self._starts[end]])
-            yield Request(index, start, last.time if last else 0.0, is_cold, is_cold or is_short, written)
-            is_cold = False
 
 
 class Sender(Protocol):
@@ -358,111 +247,7 @@ class View:
         self._texts[row], self._sizes[row] = text, tokens_of(text)
         new = self._recording.new.get(row)
         if new is not None:
-            hidden = _hidden(self._recording.rows[row].text, new, text)
+            hidden = hidden_names(self._recording.rows[row].text, new, text)
             self._hidden[row] = hidden, shown
             for name in hidden:
                 self._hiding[name].append(row)
-
-
-def rows_of(message: Any, calls: dict[CallId, Call], where: str = "message") -> Iterator[Row]:
-    """Yield the texts of a message, those that are no items first; its tool calls are added to `calls`.
-
-    Raises `MessageError` with its place `where` if it is malformed.
-    """
-    scan = adapter_for(message).scan(message, where, calls)
-    calls.update(scan.calls)
-    for part in scan.fixed:
-        yield Row("", None, part.text)
-    for item in (*scan.documents, *scan.items):
-        yield Row(item.item_type, item.tool_name, item.text)
-
-
-def tokens_of(text: str) -> float:
-    """Return the tokens of a text, by its characters."""
-    return len(text) / _CHARS_PER_TOKEN
-
-
-def names_in(*texts: str) -> frozenset[str]:
-    """Return the names in texts: paths, identifiers, numbers."""
-    tokens = (token.strip("./:-") for text in texts for token in _NAME.findall(text))
-    return frozenset(name for name in tokens if len(name) >= _SHORTEST and _MARKED.search(name))
-
-
-def _hidden(text: str, names: frozenset[str], placeholder: str) -> set[str]:
-    """Return which of the `names` in `text` are hidden when `placeholder` replaces it."""
-    views: dict[str, list[set[str]]] = {}
-    for line in placeholder.split("\n"):
-        for name in names & names_in(line):
-            views.setdefault(name, []).append(next(_words_around(line, name), set()))
-    visible = {name for name, words in views.items() if _is_shown(text, name, words)}
-    return set(names - visible)
-
-
-def _is_shown(text: str, name: str, views: list[set[str]]) -> bool:
-    places = islice(_words_around(text, name), _MAX_OCCURRENCES)
-    return any(words and 2 * len(words & view) >= len(words) for words in places for view in views)
-
-
-def _words_around(text: str, name: str) -> Iterator[set[str]]:
-    """Yield the words around each occurrence of `name` on its line, without the words of the name."""
-    own = set(_WORD.findall(name))
-    for match in re.finditer(re.escape(name), text):
-        before = text[max(0, match.start() - _AROUND) : match.start()].rpartition("\n")[2]
-        after = text[match.end() : match.end() + _AROUND].partition("\n")[0]
-        yield set(_WORD.findall(f"{before} {after}")) - own
-
-
-def _has_missed(usage: Usage, last: Usage) -> bool:
-    """Return whether a request did not find the previous prompt in the cache."""
-    return usage.read is not None and usage.read < _MISSED * last.tokens
-
-
-def _runs(flags: list[bool]) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each run of true flags."""
-    begins = (i for i, flag in enumerate(flags) if flag and not (i and flags[i - 1]))
-    for begin in begins:
-        yield begin, next((i for i in range(begin, len(flags)) if not flags[i]), len(flags))
-
-
-@dataclass(frozen=True, slots=True)
-class Simulation:
-    """A conversation with and without offloading.
-
-    Attributes:
-        requests: number of requests, read-backs not counted.
-        plain: the price without offloading.
-        bill: the price with it.
-        result: the result of offloading the whole conversation in the end.
-    """
-
-    requests: int
-    plain: Bill
-    bill: Bill
-    result: OffloadResult
-
-
-def simulate(
-    transcript: Transcript,
-    policy: OffloadPolicy,
-    cache: CacheModel,
-    store: str | None = None,
-    model: str | None = None,
-) -> Simulation:
-    """Return the price of a conversation under a policy, at the prices of a provider's cache.
-
-    Args:
-        transcript: the conversation.
-        policy: which items are offloaded.
-        cache: prices and lifetime of the cache.
-        store: the store of the records, in a session of the transcript's name; the default keeps none.
-        model: the name of the model that the offloader gets; None for no name.
-
-    Raises:
-        MessageError: a message is malformed.
-        OffloadError: an item could not be stored.
-    """
-    recording = Recording(transcript, cache.ttl)
-    plain = measure(recording, Untouched(), cache)
-    offloading = Offloading(recording, policy, store, model)
-    bill = measure(recording, offloading, cache)
-    return Simulation(len(recording.requests), plain, bill, offloading.finish())

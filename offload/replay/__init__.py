@@ -1,0 +1,42 @@
+"""Recorded conversations under a policy, offline: tokens, read-backs, and cost of the input.
+
+    for file in find([Path("~/.claude/projects").expanduser()]):
+        for transcript in load(file):
+            found = replay(transcript, OffloadPolicy.preset("economy"))
+            print(found.transcript.name, found.dollars_plain, found.dollars, found.bill.reads)
+
+`measure` gives the price of any way to send a conversation, a `Sender`; `replay_journal` the price of a
+session that an agent had, from its journal.
+"""
+
+from offload.replay._files import find, load
+from offload.replay._journal import Account, replay_journal
+from offload.replay._prices import DEFAULT_MODEL, PriceCard, PriceFile, Prices
+from offload.replay._recording import Recording, Request, tokens_of
+from offload.replay._replay import Replay, replay
+from offload.replay._simulation import Bill, Offloading, Sender, Untouched, View, measure
+from offload.replay._transcripts import Answer, Transcript
+
+__all__ = [
+    "DEFAULT_MODEL",
+    "Account",
+    "Answer",
+    "Bill",
+    "Offloading",
+    "PriceCard",
+    "PriceFile",
+    "Prices",
+    "Recording",
+    "Replay",
+    "Request",
+    "Sender",
+    "Transcript",
+    "Untouched",
+    "View",
+    "find",
+    "load",
+    "measure",
+    "replay",
+    "replay_journal",
+    "tokens_of",
+]

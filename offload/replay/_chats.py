@@ -1,0 +1,75 @@
+"""Chat requests in Anthropic or OpenAI format: a list of messages, or an object that contains one.
+
+The object has `messages` and optionally `format`, `id`, `system`, `model` and `recorded_usage`. A row of
+`recorded_usage` is the index of an answer, tokens not cached, written to the cache and read from it, output
+tokens, and the ISO time.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from offload.errors import MessageError
+from offload.messages.anthropic import AnthropicAdapter
+from offload.messages.openai_chat import OpenAIChatAdapter
+from offload.replay._transcripts import Answer, Transcript, answer_of
+
+_USAGE_COLUMNS = (
+    *("message_index", "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
+    *("output_tokens", "timestamp"),
+)
+
+
+def read_chat(path: Path) -> list[Transcript]:
+    with path.open(encoding="utf-8-sig") as file:
+        try:
+            document = json.load(file)
+        except ValueError as error:
+            raise MessageError(f"not JSON: {error}") from error
+    envelope = document if isinstance(document, dict) else {"messages": document}
+    messages = envelope.get("messages")
+    if not _are_messages(messages):
+        raise MessageError("not a transcript: found no list of messages with roles")
+    name, kind = envelope.get("id"), envelope.get("format")
+    return [
+        Transcript(
+            name=name if isinstance(name, str) and name else path.stem,
+            format=kind if isinstance(kind, str) else _format_of(messages, envelope),
+            system=envelope.get("system"),
+            messages=messages,
+            usage=_recorded_usage(envelope.get("recorded_usage")),
+            model=_first_text(envelope.get("model")),
+        )
+    ]
+
+
+def _recorded_usage(rows: object) -> dict[int, Answer]:
+    """Return the usage in rows of a chat file; rows of another form are ignored."""
+    found: dict[int, Answer] = {}
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, list) and len(row) == len(_USAGE_COLUMNS) and isinstance(row[0], int):
+            answer = answer_of(row[-1], dict(zip(_USAGE_COLUMNS, row, strict=True)))
+            found |= {row[0]: answer} if answer else {}
+    return found
+
+
+def _first_text(value: object) -> str | None:
+    """Return a text, or the first of a list of texts."""
+    first = value[0] if isinstance(value, list) and value else value
+    return first if isinstance(first, str) else None
+
+
+def _are_messages(value: object) -> TypeGuard[list[dict[str, Any]]]:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in value)
+    )
+
+
+def _format_of(messages: list[dict[str, Any]], envelope: dict[str, Any]) -> str:
+    is_openai = any(map(OpenAIChatAdapter().claims, messages))
+    is_anthropic = "system" in envelope or any(map(AnthropicAdapter().claims, messages))
+    return AnthropicAdapter.name if is_anthropic and not is_openai else OpenAIChatAdapter.name

@@ -118,13 +118,13 @@ class Story:
         assert list(told.restored()) == [report()]
 
     def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(self, store):
-        scripts = [Script([scenario.ask(), scenario.end]) for _ in range(2)]
-        for script, into in zip(scripts, (store, MemoryStore()), strict=True):
+        scripts = [Script([scenario.ask(), scenario.end]) for _ in range(3)]
+        for script, into in zip(scripts, (store, store, MemoryStore()), strict=True):
             self.play(script, self.plugin(into, **self.named))
 
-        first, second = (script.seen[1] for script in scripts)
-        assert first == second
+        first, again, elsewhere = (script.seen[1] for script in scripts)
         assert scenario.refs(first)
+        assert first == again == elsewhere
 
     def test_two_sessions_with_one_call_id_read_their_own(self, store):
         plugin = self.plugin(store)

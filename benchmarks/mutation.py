@@ -1,8 +1,8 @@
 """How many small faults the tests find: draws mutants of core modules, and runs tests against each.
 
 Cosmic Ray makes the mutants. Each is written into a copy of the repository, where the tests of its module run
-until one fails. A mutant that changes annotations alone is not
-drawn. The same seed draws the same mutants.
+until one fails. A mutant that changes annotations or kinds of
+parameters alone is not drawn. The same seed draws the same mutants.
 
     python benchmarks/mutation.py [--sample 25] [--seed 1] [--jobs 2] [MODULE ...]
 """
@@ -130,7 +130,7 @@ def _source(path: Path) -> str:
 
 @cache
 def _meaning(code: str) -> str | None:
-    """Return what a module does, without its annotations; None if it is no Python."""
+    """Return what a module does, without annotations and kinds of parameters; None if it is no Python."""
     try:
         tree = ast.parse(code)
     except SyntaxError:
@@ -140,6 +140,10 @@ def _meaning(code: str) -> str | None:
             node.annotation = ast.Constant(None)
         elif isinstance(node, ast.arg):
             node.annotation = None
+        elif isinstance(node, ast.arguments):
+            node.args = [*node.posonlyargs, *node.args, *node.kwonlyargs]
+            node.defaults += [default for default in node.kw_defaults if default]
+            node.posonlyargs, node.kwonlyargs, node.kw_defaults = [], [], []
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.returns = None
     return ast.dump(tree)

@@ -61,7 +61,6 @@ class TestStory(Story):
     tool = staticmethod(tool)
     ways = (run, arun)
     own_arguments: ClassVar = {"self": 1, "config": {}, "run_manager": 2, "function": 3, "name": "x"}
-    test_an_invalid_argument_is_reported_before_an_agent_is_created = None
 
     def plugin(self, store, **options):
         return OffloadMiddleware(store, **options)

@@ -7,7 +7,7 @@ import json
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from frameworks import scenario
@@ -30,12 +30,13 @@ class TestStory(Story):
     extra, without, second_try = "openai-agents", "agents", 2
     tool = staticmethod(tool)
     ways = (sync, awaited, streamed)
-    test_an_invalid_argument_is_reported_before_an_agent_is_created = None
-    # A result of a run has the originals.
-    test_what_the_host_saves_has_the_placeholder_and_never_the_original = None
-    test_a_new_process_continues_from_what_was_saved_and_the_store = None
-    test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run = None
-    test_results_of_concurrent_calls_are_all_offloaded = None
+    left_out: ClassVar = (
+        # A result of a run has the originals.
+        "test_what_the_host_saves_has_the_placeholder_and_never_the_original",
+        "test_a_new_process_continues_from_what_was_saved_and_the_store",
+        "test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run",
+        "test_results_of_concurrent_calls_are_all_offloaded",
+    )
 
     def plugin(self, store, **options):
         return OffloadRuns(store, **options)

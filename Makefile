@@ -4,6 +4,7 @@
 #   make test-integrations   each framework's tests, at its current release, in an environment of its own
 #   make test-clouds the stores of Google and Azure, on servers of their kind on this machine
 #   make test-peers  public suites of other projects, run against the implementations of their protocols here
+#   make mutation    how many small faults the tests find, on a sample of mutants of the core modules (about two hours)
 #   make lint        format, lint, types, layers
 #   make docs        the documentation, into build/site; fails on a warning
 #   make bench       all benchmarks (bench-quick: the short ones)
@@ -14,7 +15,7 @@ comma := ,
 # Where bytecode may not be written, each of the many processes of the tests would compile every module anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-integrations test-clouds test-peers lint docs bench bench-quick clean
+.PHONY: demo test test-all test-integrations test-clouds test-peers mutation lint docs bench bench-quick clean
 
 demo: .venv/.demo
 	@$(BIN)/offload demo
@@ -61,6 +62,10 @@ test-clouds: .venv-frameworks/clouds/.azurite
 test-peers: $(patsubst %,.venv-frameworks/%/.made,anthropic deepagents google-adk langchain strands)
 	$(BIN)/python tests/peers/run.py
 
+# `make mutation MODULES="tables engine/turn.py"` tries these alone.
+mutation: .venv/.mutation
+	$(IN_MEMORY) $(BIN)/python benchmarks/mutation.py $(MODULES)
+
 lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -103,6 +108,10 @@ INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python $(1) || $(BIN)/py
 .venv/.dev: .venv/.made pyproject.toml
 	$(call INSTALL,-e ".[s3$(comma)cli$(comma)testing]" --group dev)
 	@touch $@ .venv/.demo
+
+.venv/.mutation: .venv/.dev
+	$(call INSTALL,-e ".[s3$(comma)cli]" --group mutation)
+	@touch $@
 
 .venv/.bench: .venv/.dev
 	$(call INSTALL,-e ".[s3$(comma)cli]" --group bench)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import servers
-from hypothesis import settings
+import strength
 from moto import backends
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
@@ -20,9 +20,9 @@ from servers import Bucket, Server, new_bucket
 
 __all__ = ["Bucket"]
 
-# A busy machine may take any time.
-settings.register_profile("offload", deadline=None)
-settings.load_profile("offload")
+
+def pytest_configure(config: pytest.Config) -> None:
+    strength.set_by(config.option.markexpr)
 
 
 def pytest_collection_finish() -> None:

@@ -41,8 +41,9 @@ from typing import Any
 
 import pytest
 import recorded
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload import ConfigError, ContextFullError, Offloader, RefusedError, StoreError, estimate_tokens
 from offload.agent import AgentConfig, ContextManager
@@ -612,7 +613,7 @@ def _result(call: str, text: str, is_anthropic: bool) -> Any:
 
 
 @given(conversations(), st.integers(1, 3))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(150, suppress_health_check=[HealthCheck.too_slow])
 def test_20_no_call_and_result_are_parted_in_any_conversation(messages, keep):
     config = RoundConfig(max_context_tokens=100_000, keep_recent_rounds=keep)
     compact = compactor("memory://", config, Scripted("s"))
@@ -772,7 +773,7 @@ answers = st.sampled_from([True, False, "drop_oldest", "new_session"])
     summaries,
     answers,
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(150, suppress_health_check=[HealthCheck.too_slow])
 def test_25_tokens_always_fall(messages, keep, window, summary, answer):
     config = RoundConfig(max_context_tokens=window, keep_recent_rounds=keep)
     off = Offloader("memory://", session="s")

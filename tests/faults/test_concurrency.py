@@ -102,8 +102,8 @@ def files(root: Path) -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize(
     ("names", "count", "system"),
     [
-        ("abcd", 30, "everything"),
-        ("ab", 20, "a refusing rename only"),
+        ("abcd", 12, "everything"),
+        ("ab", 12, "a refusing rename only"),
         *(pytest.param("abcdefgh", 250, system, marks=pytest.mark.slow) for system in systems.FORMS),
     ],
 )
@@ -176,7 +176,7 @@ def bucket(request: pytest.FixtureRequest) -> Bucket:
     return new_bucket(server.endpoint)
 
 
-@pytest.mark.parametrize(("names", "count"), [("aab", 6), pytest.param("abcd", 50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("names", "count"), [("aab", 3), pytest.param("abcd", 50, marks=pytest.mark.slow)])
 def test_processes_on_one_prefix_of_a_bucket_lose_nothing(bucket: Bucket, names: str, count: int) -> None:
     options = bucket.storage_options
     reader = Offloader(bucket.url, session="s", storage_options=options)

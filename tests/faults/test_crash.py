@@ -23,7 +23,7 @@ from offload_backends.local import LocalStore
         pytest.param("named", "none", "zstd", marks=pytest.mark.slow),
         pytest.param("named", "fsync", "zstd", marks=pytest.mark.slow),
         pytest.param("unnamed", "fsync", "raw", marks=pytest.mark.slow),
-        ("a refusing rename only", "none", "zstd"),
+        pytest.param("a refusing rename only", "none", "zstd", marks=pytest.mark.slow),
         pytest.param("a refusing rename only", "fsync", "zstd", marks=pytest.mark.slow),
         pytest.param("no folder handles", "none", "zstd", marks=pytest.mark.slow),
         pytest.param("no folder handles", "fsync", "zstd", marks=pytest.mark.slow),

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 from raising import arguments_of, name_of, raising, watched
+from strength import thinned
 
 from offload import Offloader, OffloadError, OffloadPolicy, Rule
 from offload.errors import StoreError
@@ -17,6 +18,8 @@ from offload_backends.memory import MemoryStore
 POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=60)}, min_saving=0)
 BAD, GOOD, OLD = (f"{word} line of a result\n" * 30 for word in ("poisoned", "sound", "ancient"))
 Messages = list[dict[str, Any]]
+PARTS = 3
+EACH_PART = pytest.mark.parametrize("part", thinned(range(PARTS), PARTS))
 # Functions that read a field of all items, or of a message before it is known what is in it.
 SHARED = (
     "engine.items.Slot.",
@@ -111,9 +114,10 @@ def functions_of(
     return found
 
 
-def check_each(functions: dict[str, CodeType], check: Callable[[str, CodeType], object]) -> None:
+def check_each(functions: dict[str, CodeType], part: int, check: Callable[[str, CodeType], object]) -> None:
+    """Check each third of the functions, from `part`."""
     wrong: dict[str, str] = {}
-    for name, code in functions.items():
+    for name, code in [*functions.items()][part::PARTS]:
         try:
             check(name, code)
         except Exception as error:  # noqa: BLE001 # all that are wrong are shown together
@@ -125,8 +129,9 @@ def is_placeholder(text: str) -> bool:
     return text.startswith("[Offloaded:")
 
 
+@EACH_PART
 @pytest.mark.parametrize("shape", CONVERSATIONS)
-def test_whatever_raises_for_one_item_costs_that_item_its_offload_alone(shape: str) -> None:
+def test_whatever_raises_for_one_item_costs_that_item_its_offload_alone(shape: str, part: int) -> None:
     messages = CONVERSATIONS[shape]
     is_bad = is_of("poisoned", "sound")
     whole = started().offload(messages).messages
@@ -147,10 +152,11 @@ def test_whatever_raises_for_one_item_costs_that_item_its_offload_alone(shape: s
         again = off.offload(messages)
         assert (again.messages, again.errors) == (whole, [])
 
-    check_each(functions, check)
+    check_each(functions, part, check)
 
 
-def test_whatever_raises_once_loses_nothing_and_brings_nothing_back() -> None:
+@EACH_PART
+def test_whatever_raises_once_loses_nothing_and_brings_nothing_back(part: int) -> None:
     messages = CONVERSATIONS["two messages"]
     whole = started().offload(messages).messages
     off = started()
@@ -169,7 +175,7 @@ def test_whatever_raises_once_loses_nothing_and_brings_nothing_back() -> None:
         assert all(map(is_placeholder, shown(again.messages).values()))
         assert again.errors == []
 
-    check_each(functions, check)
+    check_each(functions, part, check)
 
 
 def written(off: Offloader, text: str) -> str:
@@ -189,9 +195,10 @@ def answer_or_error(off: Offloader, hand_in: Callable[[Offloader, str], str]) ->
         return str(error)
 
 
+@EACH_PART
 @pytest.mark.parametrize("hand_in", [handed_in, written])
 def test_whatever_raises_for_a_single_text_leaves_it_and_the_next_one_whole(
-    hand_in: Callable[[Offloader, str], str],
+    hand_in: Callable[[Offloader, str], str], part: int
 ) -> None:
     placeholder = hand_in(opened(MemoryStore()), BAD)
     off = opened(MemoryStore())
@@ -207,13 +214,14 @@ def test_whatever_raises_for_a_single_text_leaves_it_and_the_next_one_whole(
         assert is_lost or answer in (BAD, placeholder)
         assert hand_in(off, BAD) == placeholder
 
-    check_each(functions, check)
+    check_each(functions, part, check)
 
 
+@EACH_PART
 @pytest.mark.parametrize("reaction", ["keep", "raise"])
 @pytest.mark.parametrize("shape", CONVERSATIONS)
 def test_whatever_raises_for_one_placeholder_leaves_that_one_in_place(
-    shape: str, reaction: Literal["keep", "raise"]
+    shape: str, reaction: Literal["keep", "raise"], part: int
 ) -> None:
     messages = CONVERSATIONS[shape]
     written = started()
@@ -235,7 +243,7 @@ def test_whatever_raises_for_one_placeholder_leaves_that_one_in_place(
         assert missing or back == messages
         assert off.restore(sent) == messages
 
-    check_each(functions, check)
+    check_each(functions, part, check)
 
 
 def restored(off: Offloader, sent: Messages, reaction: Literal["keep", "raise"]) -> tuple[Any, Any]:

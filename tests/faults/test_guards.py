@@ -6,8 +6,9 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule
 from offload.placeholder import DefaultRenderer
@@ -79,7 +80,7 @@ odd_texts = (
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(odd_texts)
 def test_no_text_keeps_the_item_beside_it_in_its_message(text: str) -> None:
     off = Offloader(MemoryStore(), session="s", policy=POLICY)

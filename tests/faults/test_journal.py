@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from strength import thinned
 
 from offload import Offloader
 from offload.agent import AgentConfig, ContextManager
@@ -29,7 +30,7 @@ for n in range(len(m.restore()), 10**6, 2):
 TURNS = (1, 4, 9, 2)
 
 
-@pytest.mark.parametrize("delay", [0, 1, 2])
+@pytest.mark.parametrize("delay", thinned([0, 1, 2], 3))
 def test_an_agent_that_is_killed_again_and_again_is_gone_on_with(tmp_path: Path, delay: int) -> None:
     last = -1
     for turns in TURNS:

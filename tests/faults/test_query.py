@@ -7,8 +7,9 @@ import re
 
 import pytest
 from answers import MAX_ANSWER, tools_for
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload.tables import schema_line
 from offload.tables._query import Record, query
@@ -150,7 +151,7 @@ def test_content_beyond_the_size_of_a_whole_load_is_read_by_the_columns_that_are
 cells = st.text(alphabet='a1.-,;|"\n\t \r0é\0', max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.lists(cells, max_size=5), max_size=8), st.sampled_from(",;\t|"))
 def test_any_text_is_a_table_or_is_not_and_is_always_lines(rows: list[list[str]], delimiter: str) -> None:
     text = "\n".join(delimiter.join(row) for row in rows)
@@ -174,7 +175,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(values, st.sampled_from([None, 2]))
 def test_any_json_is_answered(value: object, indent: int | None) -> None:
     tools, ref = tools_for(json.dumps(value, indent=indent))
@@ -188,7 +189,7 @@ tokens = ("select", "from", "t", "(", ")", "*", ",", "'", '"', ";", "id", "1", "
 words = st.lists(st.sampled_from(tokens), max_size=9)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.text(max_size=60) | words.map(" ".join) | words.map(lambda parts: "select " + " ".join(parts)))
 def test_any_statement_is_answered(sql: str) -> None:
     answer = TOOLS.call("context_query", {"id": REF, "sql": sql})

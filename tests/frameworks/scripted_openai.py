@@ -53,13 +53,13 @@ def sync(agent, asked=QUESTION, **options):
             asyncio.set_event_loop(None)
 
 
-def awaited(agent, **options):
-    return asyncio.run(Runner.run(agent, QUESTION, **options))
+def awaited(agent, asked=QUESTION, **options):
+    return asyncio.run(Runner.run(agent, asked, **options))
 
 
-def streamed(agent, **options):
+def streamed(agent, asked=QUESTION, **options):
     async def run():
-        result = Runner.run_streamed(agent, QUESTION, **options)
+        result = Runner.run_streamed(agent, asked, **options)
         async for _ in result.stream_events():
             pass
         return result

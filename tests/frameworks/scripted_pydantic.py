@@ -67,13 +67,13 @@ def sync(agent, asked=QUESTION, **options):
             asyncio.set_event_loop(None)
 
 
-def awaited(agent, **options):
-    return asyncio.run(agent.run(QUESTION, **options))
+def awaited(agent, asked=QUESTION, **options):
+    return asyncio.run(agent.run(asked, **options))
 
 
-def streamed(agent, **options):
+def streamed(agent, asked=QUESTION, **options):
     async def run():
-        async with agent.run_stream(QUESTION, **options) as result:
+        async with agent.run_stream(asked, **options) as result:
             await result.get_output()
             return result
 

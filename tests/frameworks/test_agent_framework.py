@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from frameworks import scenario
-from frameworks.scenario import ANSWER, NEEDLE_LINE, QUERY, QUESTION, READER, Call, Script, needle, report
+from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
+from frameworks.story import Story, Told
 
 pytest.importorskip("agent_framework", reason="in the environment of the group integration-agent-framework")
 
@@ -29,29 +30,8 @@ from agent_framework import (
 from frameworks.agent_framework_model import ScriptedClient, tool
 from pydantic import BaseModel
 
-from offload import ConfigError, Offloader, OffloadPolicy, StoreUnavailableError
 from offload.integrations.agent_framework import OffloadProvider
-from offload.testing import FaultyStore
 from offload.tools import TOOL_NAMES
-from offload_backends.memory import MemoryStore
-
-RESUMED = """
-import asyncio, json, sys
-from frameworks import scenario
-from frameworks.agent_framework_model import ScriptedClient, tool
-from agent_framework import Agent, AgentSession
-from offload.integrations.agent_framework import OffloadProvider
-
-given = json.load(sys.stdin)
-script = scenario.Script([scenario.search, scenario.read, scenario.end])
-agent = Agent(
-    ScriptedClient(script),
-    tools=[tool()],
-    context_providers=[OffloadProvider(given["url"], storage_options=given["options"])],
-)
-asyncio.run(agent.run("And then?", session=AgentSession.from_dict(given["session"])))
-print(json.dumps(script.seen))
-"""
 
 
 def agent(script, provider, *tools, **options):
@@ -89,31 +69,38 @@ def results(messages):
     return [c.result for m in messages for c in m.contents if c.type == "function_result"]
 
 
-@RUNS
+class TestStory(Story):
+    extra, without, failure = "agent-framework", "agent_framework", MiddlewareFailure
+    tool = staticmethod(tool)
+    ways = (awaited, streamed)
+    own_arguments: ClassVar = {"self": 1, "offloader": {}, "name": 2, "context": 3, "ctx": 4}
+
+    def plugin(self, store, **options):
+        return OffloadProvider(store, **options)
+
+    def play(self, script, plugin, *tools, way=awaited, owner="alice", asked=QUESTION, saved=None):
+        session = AgentSession.from_dict(saved) if saved else AgentSession(session_id=owner)
+        answer = way(agent(script, plugin, *tools), session, asked).text
+        messages = history(session)
+        restored = plugin.restore(messages, owner)
+        assert as_dicts(restored) == as_dicts(messages)
+        saved = json.loads(json.dumps(session.to_dict()))
+        off = plugin.offloader(owner)
+        return Told(answer, off, results(messages), lambda: results(restored), saved, messages[0].text)
+
+
+def as_dicts(messages):
+    return [message.to_dict() for message in messages if message.role != "tool"]
+
+
 @pytest.mark.parametrize("is_async", [True, False])
-def test_a_model_searches_and_reads_an_offloaded_result(store, run, is_async):
+@RUNS
+def test_a_tool_may_be_a_coroutine(store, run, is_async):
     script = scenario.whole_run()
 
-    response = run(agent(script, OffloadProvider(store), tool(is_async=is_async)))
+    run(agent(script, OffloadProvider(store), tool(is_async=is_async)))
 
     scenario.check_whole_run(script)
-    assert response.text == ANSWER
-
-
-@RUNS
-def test_the_agent_session_keeps_the_placeholder_and_never_the_original(store, run):
-    session, provider = alice(), OffloadProvider(store)
-
-    response = run(agent(Script([scenario.ask(), scenario.end]), provider), session)
-
-    kept = json.dumps(session.to_dict())
-    assert "[Offloaded:" in kept
-    assert "entry 01500" not in kept
-    assert results(response.messages) == results(history(session))
-    assert results(provider.restore(history(session), "alice")) == [report()]
-    assert [m.to_dict() for m in provider.restore(history(session), "alice") if m.role != "tool"] == [
-        m.to_dict() for m in history(session) if m.role != "tool"
-    ]
 
 
 @pytest.mark.filterwarnings("ignore:.FILE_HISTORY")
@@ -135,119 +122,6 @@ def test_a_history_of_files_never_holds_the_original(store, tmp_path, is_first, 
     assert "[Offloaded:" in kept
     assert "entry 01500" not in kept
     scenario.check_whole_run(script)
-
-
-def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
-    shown = []
-    for into in (store, MemoryStore()):
-        made = agent(Script([scenario.ask(), scenario.end]), OffloadProvider(into, session="s"))
-        shown += results(awaited(made).messages)
-
-    assert shown[0] == shown[1] != report()
-
-
-def test_two_sessions_with_one_call_id_and_one_provider_read_their_own(store):
-    provider, scripts = OffloadProvider(store), {}
-    for owner in ("alice", "bob"):
-        scripts[owner] = scenario.whole_run()
-        mine = agent(scripts[owner], provider, tool(returns=lambda owner=owner: report(owner)))
-        awaited(mine, AgentSession(session_id=owner))
-
-    for owner, other in (("alice", "bob"), ("bob", "alice")):
-        scenario.check_whole_run(scripts[owner], owner)
-        assert needle(other) not in scripts[owner].shown(4)
-        assert scenario.calls_of(provider.offloader(owner)) == ["call_0"]
-
-
-def test_an_agent_cannot_read_items_of_another_session(store):
-    provider = OffloadProvider(store)
-    awaited(agent(scenario.whole_run(), provider), alice())
-    [record] = Offloader(store, session="alice").records()
-    foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
-    unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
-
-    for script in (foreign, unknown):
-        awaited(agent(script, provider), AgentSession(session_id="mallory"))
-
-    assert foreign.seen[1][-1].replace(record.ref, "abcdefghij") == unknown.seen[1][-1]
-    assert foreign.seen[1][-1].startswith("Error: ")
-
-
-@RUNS
-def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, run, caplog):
-    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
-    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
-    owners = iter(["alice", "bob"])
-
-    response = run(agent(script, OffloadProvider(faulty), tool(returns=lambda: report(next(owners)))))
-
-    first, second = results(response.messages)
-    assert scenario.refs([first])
-    assert second == script.seen[2][-1] == report("bob")
-    assert "kept in the message" in caplog.text
-    assert response.text == ANSWER
-
-
-def test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can(store):
-    faulty = FaultyStore(store, verb="put", nth=1)
-    script, session, provider = Script([scenario.ask(), scenario.end]), alice(), OffloadProvider(faulty)
-
-    awaited(agent(script, provider), session)
-
-    assert faulty.failures == 1
-    assert scenario.refs(script.seen[1])
-    assert results(history(session)) == [report()]
-
-
-def test_the_caller_may_have_a_failure_end_the_run(store):
-    faulty = FaultyStore(store, verb="put", is_lasting=True)
-
-    with pytest.raises(MiddlewareFailure) as told:
-        awaited(agent(scenario.whole_run(), OffloadProvider(faulty, on_error="raise")))
-
-    assert isinstance(told.value.__cause__, StoreUnavailableError)
-
-
-def test_a_new_process_continues_from_the_store_alone(s3_bucket):
-    session = alice()
-    provider = OffloadProvider(s3_bucket.url, storage_options=s3_bucket.storage_options)
-    awaited(agent(Script([scenario.ask(), scenario.end]), provider), session)
-    given = {
-        "url": s3_bucket.url,
-        "options": s3_bucket.storage_options,
-        "session": json.loads(json.dumps(session.to_dict())),
-    }
-
-    seen = scenario.in_new_process(RESUMED, given)
-
-    assert seen[0][-3:-2] == results(history(session))
-    assert needle("alice") not in json.dumps(seen[0])
-    assert needle("alice") in seen[1][-1]
-    assert f"entry {NEEDLE_LINE + 1:05}" in seen[2][-1]
-
-
-@RUNS
-def test_a_file_reader_result_is_shown_once_in_full_and_kept_in_the_session(store, run):
-    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
-    owners, session, provider = iter(["alice", "bob"]), alice(), OffloadProvider(store)
-
-    run(agent(script, provider, tool(READER, returns=lambda: report(next(owners)))), session)
-
-    assert script.seen[1][-1] == report("alice")
-    assert scenario.refs(script.seen[2])
-    assert needle("alice") not in script.shown(3)
-    assert script.seen[2][-1] == report("bob")
-    assert results(history(session)) == [report("alice"), report("bob")]
-
-
-def test_a_long_user_message_is_offloaded_and_kept_in_the_session(store):
-    policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
-    script, session = Script([scenario.end]), alice()
-
-    awaited(agent(script, OffloadProvider(store, policy=policy)), session, asked=report())
-
-    assert scenario.refs(script.seen[0])
-    assert history(session)[0].text == report()
 
 
 def test_long_arguments_of_a_call_are_offloaded_in_later_requests(store):
@@ -398,17 +272,6 @@ def test_middleware_of_the_agent_stays_and_sees_the_placeholder(store):
 
 
 @RUNS
-def test_results_of_concurrent_calls_are_all_offloaded(store, run):
-    calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
-    session, provider = alice(), OffloadProvider(store)
-
-    run(agent(Script([lambda _: calls, scenario.end]), provider), session)
-
-    assert len({ref for text in results(history(session)) for ref in scenario.refs([text])}) == 8
-    assert results(provider.restore(history(session), "alice")) == [report()] * 8
-
-
-@RUNS
 def test_a_call_that_waits_for_approval_is_offloaded_when_it_runs(store, run):
     session, provider = alice(), OffloadProvider(store)
     script = Script([scenario.ask(), scenario.search, scenario.end])
@@ -499,27 +362,6 @@ def test_a_long_answer_of_an_agent_that_is_a_tool_is_offloaded(store):
     assert needle("alice") in outer.seen[2][-1]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {},
-        {"id": 7},
-        {"id": "abcdefghij", "self": 1, "offloader": {}, "name": 2, "context": 3, "ctx": 4},
-        {"id": "../../etc/passwd"},
-    ],
-)
-def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, arguments):
-    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
-
-    provider = OffloadProvider(store)
-
-    response = awaited(agent(script, provider), alice())
-
-    assert script.seen[1][-1] == provider.offloader("alice").tools.call("context_read", arguments)
-    assert script.seen[1][-1].startswith("Error: ")
-    assert response.text == ANSWER
-
-
 def test_a_summary_of_messages_with_placeholders_stays_in_the_conversation(store, caplog):
     summaries = Script([summary] * 9)
     script = Script([*(scenario.ask(READER, f"call_{n}") for n in range(4)), scenario.end])
@@ -559,23 +401,3 @@ def test_a_provider_works_behind_a_history_of_the_caller(store):
 
     scenario.check_whole_run(script)
     assert scenario.refs(results(session.state["mine"]["messages"]))
-
-
-def test_an_invalid_argument_is_reported_before_an_agent_is_created(store):
-    with pytest.raises(ConfigError, match="on_error"):
-        OffloadProvider(store, on_error="shrug")  # type: ignore[arg-type]
-
-
-def test_without_the_framework_the_error_names_the_command():
-    error = scenario.import_error("agent_framework", without="agent_framework")
-
-    assert "pip install 'offload[agent-framework]'" in error
-
-
-@RUNS
-def test_a_request_that_the_provider_s_cache_missed_is_noticed(store, run, monkeypatch):
-    missed = scenario.missed_tokens(monkeypatch)
-
-    run(agent(scenario.run_with_a_miss(), OffloadProvider(store)))
-
-    assert missed == [0, 0, 5301, 0]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 import pytest
 from frameworks import scenario
 from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
+from frameworks.story import Story, Told
 
 pytest.importorskip("agno", reason="in the environment of the group integration-agno")
 
@@ -24,25 +27,9 @@ from agno.tools.function import Function, ToolResult
 from frameworks.agno_model import ScriptedModel, tool
 from pydantic import BaseModel
 
-from offload import ConfigError
 from offload.integrations.agno import OffloadTools
 from offload.testing import FaultyStore
 from offload.tools import TOOL_NAMES
-from offload_backends.memory import MemoryStore
-
-RESUMED = """
-import json, sys
-from agno.db.json import JsonDb
-from frameworks import scenario, test_agno as ours
-from offload.integrations.agno import OffloadTools
-
-given = json.load(sys.stdin)
-script = scenario.Script([scenario.search, scenario.read, scenario.end])
-offloading = OffloadTools(given["url"], storage_options=given["options"])
-made = ours.agent(script, offloading, db=JsonDb(given["folder"]), add_history_to_context=True)
-made.run("And then?", session_id="alice")
-print(json.dumps(script.seen))
-"""
 
 
 def agent(script, offloading, *tools, db=None, **options):
@@ -56,16 +43,16 @@ def agent(script, offloading, *tools, db=None, **options):
     )
 
 
-def run(agent, session="alice"):
-    return agent.run(QUESTION, session_id=session)
+def run(agent, session="alice", asked=QUESTION):
+    return agent.run(asked, session_id=session)
 
 
-def arun(agent, session="alice"):
-    return asyncio.run(agent.arun(QUESTION, session_id=session))
+def arun(agent, session="alice", asked=QUESTION):
+    return asyncio.run(agent.arun(asked, session_id=session))
 
 
-def stream_run(agent, session="alice"):
-    [*_, last] = agent.run(QUESTION, session_id=session, stream=True, yield_run_output=True)
+def stream_run(agent, session="alice", asked=QUESTION):
+    [*_, last] = agent.run(asked, session_id=session, stream=True, yield_run_output=True)
     return last
 
 
@@ -80,126 +67,48 @@ def as_dicts(output):
     return [message.to_dict() for message in output.messages]
 
 
-@pytest.mark.parametrize(
-    ("run", "is_async"), [(run, False), (arun, False), (stream_run, False), (arun, True)]
-)
-def test_a_model_searches_and_reads_an_offloaded_result(store, run, is_async):
+class TestStory(Story):
+    extra, without = "agno", "agno.tools"
+    tool = staticmethod(tool)
+    ways = (run, arun, stream_run)
+    left_out: ClassVar = (
+        # Its hook sees no usage.
+        "test_a_request_that_the_provider_s_cache_missed_is_noticed",
+        # Its hook sees a result once, when the tool returns it.
+        "test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can",
+        "test_a_file_reader_result_is_shown_once_in_full",
+        "test_a_long_user_message_is_offloaded_and_kept_by_the_framework",
+        # It tells concurrent calls apart by their arguments: tested below.
+        "test_results_of_concurrent_calls_are_all_offloaded",
+        # The error becomes the tool's result: tested below.
+        "test_the_caller_may_have_a_failure_end_the_run",
+    )
+
+    def plugin(self, store, **options):
+        return OffloadTools(store, **options)
+
+    def play(self, script, plugin, *tools, way=run, owner="alice", asked=QUESTION, saved=None):
+        with TemporaryDirectory() as folder:
+            for name, text in (saved or {}).items():
+                Path(folder, name).write_text(text)
+            database = {"db": JsonDb(folder), "add_history_to_context": saved is not None}
+            output = way(agent(script, plugin, *tools, **database), owner, asked)
+            files = {path.name: path.read_text() for path in Path(folder).iterdir()}
+        off = plugin.offloader(owner)
+
+        def restored():
+            return [m["content"] for m in off.restore(as_dicts(output)) if m["role"] == "tool"]
+
+        return Told(output.content, off, results(output), restored, files)
+
+
+@pytest.mark.parametrize("run", [run, arun])
+def test_a_tool_may_be_a_coroutine(store, run):
     script = scenario.whole_run()
 
-    output = run(agent(script, OffloadTools(store), tool(is_async=is_async)))
+    run(agent(script, OffloadTools(store), tool(is_async=run is arun)))
 
     scenario.check_whole_run(script)
-    assert output.content == ANSWER
-
-
-def test_the_database_keeps_the_placeholder_and_never_the_original(store, tmp_path):
-    offloading = OffloadTools(store)
-    made = agent(Script([scenario.ask(), scenario.end]), offloading, db=JsonDb(str(tmp_path)))
-
-    output = run(made)
-
-    kept = "".join(path.read_text() for path in tmp_path.rglob("*.json"))
-    assert "[Offloaded:" in kept
-    assert "entry 01500" in report()
-    assert "entry 01500" not in kept
-    restored = offloading.offloader("alice").restore(as_dicts(output))
-    assert [message["content"] for message in restored if message["role"] == "tool"] == [report()]
-
-
-def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
-    shown = []
-    for into in (store, MemoryStore()):
-        shown += results(run(agent(Script([scenario.ask(), scenario.end]), OffloadTools(into))))
-
-    assert shown[0] == shown[1] != report()
-
-
-def test_two_sessions_of_one_agent_with_one_call_id_read_their_own(store):
-    offloading = OffloadTools(store)
-    scripts = {}
-    for owner in ("alice", "bob"):
-        scripts[owner] = scenario.whole_run()
-        mine = tool(returns=lambda owner=owner: report(owner))
-        run(agent(scripts[owner], offloading, mine), owner)
-
-    for owner, other in (("alice", "bob"), ("bob", "alice")):
-        scenario.check_whole_run(scripts[owner], owner)
-        assert needle(other) not in scripts[owner].shown(4)
-        assert scenario.calls_of(offloading.offloader(owner)) == ["call_0"]
-
-
-def test_a_session_cannot_read_items_of_another(store):
-    offloading = OffloadTools(store)
-    run(agent(scenario.whole_run(), offloading))
-    [record] = offloading.offloader("alice").records()
-    foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
-    unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
-
-    for script in (foreign, unknown):
-        run(agent(script, offloading), "mallory")
-
-    assert foreign.seen[1][-1].replace(record.ref, "abcdefghij") == unknown.seen[1][-1]
-    assert foreign.seen[1][-1].startswith("Error: ")
-
-
-def test_a_model_cannot_name_the_session_that_it_reads(store):
-    offloading = OffloadTools(store)
-    run(agent(scenario.whole_run(), offloading))
-    [record] = offloading.offloader("alice").records()
-    arguments = {"id": record.ref, "run_context": {"session_id": "alice"}}
-    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
-
-    run(agent(script, offloading), "mallory")
-
-    assert script.seen[1][-1].startswith("Error: unknown id")
-
-
-@RUNS
-def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, run, caplog):
-    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
-    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
-    owners = iter(["alice", "bob"])
-
-    output = run(agent(script, OffloadTools(faulty), tool(returns=lambda: report(next(owners)))))
-
-    first, second = results(output)
-    assert first.startswith("[Offloaded:")
-    assert second == script.seen[2][-1] == report("bob")
-    assert "kept in the message" in caplog.text
-    assert output.content == ANSWER
-
-
-def test_a_failure_can_replace_the_result_on_request(store):
-    """agno makes a hook's error the tool result: the run continues, and the model sees the error."""
-    faulty = FaultyStore(store, verb="put", is_lasting=True)
-    script = Script([scenario.ask(), scenario.end])
-
-    run(agent(script, OffloadTools(faulty, on_error="raise")))
-
-    assert "failed as requested" in script.seen[1][-1]
-    assert needle("alice") not in script.shown(2)
-
-
-def test_a_new_process_continues_from_the_database_and_the_store(s3_bucket, tmp_path):
-    offloading = OffloadTools(s3_bucket.url, storage_options=s3_bucket.storage_options)
-    made = agent(Script([scenario.ask(), scenario.end]), offloading, db=JsonDb(str(tmp_path)))
-    output = run(made)
-    given = {"url": s3_bucket.url, "options": s3_bucket.storage_options, "folder": str(tmp_path)}
-
-    seen = scenario.in_new_process(RESUMED, given)
-
-    assert results(output)[0] in seen[0]
-    assert needle("alice") not in json.dumps(seen[0])
-    assert needle("alice") in seen[1][-1]
-    assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
-
-
-def test_an_item_that_a_policy_shows_first_is_kept(store):
-    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
-
-    run(agent(script, OffloadTools(store), tool(READER)))
-
-    assert script.seen[2].count(report()) == 2
 
 
 @RUNS
@@ -216,6 +125,37 @@ def test_results_of_concurrent_calls_are_all_offloaded(store, run):
     restored = offloading.offloader("alice").restore(as_dicts(output))
     texts = [message["content"] for message in restored if message["role"] == "tool"]
     assert texts == [numbered(n) for n in range(8)]
+
+
+def test_a_model_cannot_name_the_session_that_it_reads(store):
+    offloading = OffloadTools(store)
+    run(agent(scenario.whole_run(), offloading))
+    [record] = offloading.offloader("alice").records()
+    arguments = {"id": record.ref, "run_context": {"session_id": "alice"}}
+    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
+
+    run(agent(script, offloading), "mallory")
+
+    assert script.seen[1][-1].startswith("Error: unknown id")
+
+
+def test_a_failure_can_replace_the_result_on_request(store):
+    """agno makes a hook's error the tool result: the run continues, and the model sees the error."""
+    faulty = FaultyStore(store, verb="put", is_lasting=True)
+    script = Script([scenario.ask(), scenario.end])
+
+    run(agent(script, OffloadTools(faulty, on_error="raise")))
+
+    assert "failed as requested" in script.seen[1][-1]
+    assert needle("alice") not in script.shown(2)
+
+
+def test_an_item_that_a_policy_shows_first_is_kept(store):
+    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
+
+    run(agent(script, OffloadTools(store), tool(READER)))
+
+    assert script.seen[2].count(report()) == 2
 
 
 def test_of_two_calls_alike_neither_result_is_taken_for_that_of_the_other(store):
@@ -446,28 +386,6 @@ def test_a_members_answer_is_offloaded_for_the_leader_and_kept_for_the_user(stor
         assert scenario.refs(script.seen[1])
 
 
-@pytest.mark.parametrize("run", [run, arun])
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {},
-        {"id": 7},
-        {"id": "abcdefghij", "self": 1, "name": 2, "agent": 3},
-        {"id": "../../etc/passwd"},
-    ],
-)
-def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, run, arguments):
-    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
-
-    offloading = OffloadTools(store)
-    output = run(agent(script, offloading))
-
-    said = offloading.offloader("alice").tools.call("context_read", arguments)
-    assert said.startswith("Error: ")
-    assert script.seen[1][-1] == said
-    assert output.content == ANSWER
-
-
 def test_the_model_gets_the_tools_and_instructions_next_to_the_callers_own(store):
     offloading = OffloadTools(store)
     made = agent(Script([scenario.end]), offloading, instructions="Be brief.")
@@ -543,12 +461,3 @@ def test_a_session_that_is_named_is_that_of_every_run(store):
 
     assert needle("alice") in script.seen[1][-1]
     assert offloading.offloader("alice").session == "team"
-
-
-def test_an_invalid_argument_is_reported_before_an_agent_is_created(store):
-    with pytest.raises(ConfigError, match="on_error"):
-        OffloadTools(store, on_error="shrug")  # type: ignore[arg-type]
-
-
-def test_without_the_framework_the_error_names_the_command():
-    assert "pip install 'offload[agno]'" in scenario.import_error("agno", without="agno.tools")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import pytest
 from binding import Binding
 from frameworks import scenario
-from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
+from frameworks.scenario import ANSWER, QUERY, QUESTION, Call, Script, needle, report
+from frameworks.story import Story, Told
 
 pytest.importorskip("anthropic.lib.tools", reason="in the environment of the group integration-anthropic")
 
@@ -18,7 +20,7 @@ from anthropic.lib.tools import ToolError
 from anthropic.tools.memory import BetaLocalFilesystemMemoryTool
 from frameworks.anthropic_server import CLEARED, serving
 
-from offload import ConfigError, Offloader, OffloadPolicy, StoreUnavailableError
+from offload import ConfigError, Offloader
 from offload.integrations.anthropic import (
     AsyncOffloadMemory,
     ClearedResults,
@@ -29,7 +31,6 @@ from offload.integrations.anthropic import (
     tools,
 )
 from offload.testing import FaultyStore
-from offload_backends.memory import MemoryStore
 
 ASKED: list[Any] = [{"role": "user", "content": QUESTION}]
 # Its reader returns a text that a preview would show in part only.
@@ -38,18 +39,6 @@ EDIT: dict[str, Any] = {
     "trigger": {"type": "tool_uses", "value": 1},
     "keep": {"type": "tool_uses", "value": 1},
 }
-
-RESUMED = """
-import json, sys
-from frameworks import scenario, test_anthropic_sdk as ours
-from offload import Offloader
-
-given = json.load(sys.stdin)
-script = scenario.Script([scenario.search, scenario.read, scenario.end])
-off = Offloader(given["url"], session="alice", storage_options=given["options"])
-ours.run(script, off, messages=[*given["messages"], {"role": "user", "content": "And then?"}])
-print(json.dumps(script.seen))
-"""
 
 
 def made(kind, name, returns):
@@ -109,14 +98,41 @@ def astream_run(script, off, **options):
 RUNS = pytest.mark.parametrize("run", [run, stream_run, arun, astream_run])
 
 
-@RUNS
-def test_a_model_searches_and_reads_an_offloaded_result(store, run):
-    script = scenario.whole_run()
+class TestStory(Story):
+    extra, without, keeps_late = "anthropic", "anthropic.lib.tools", False
+    ways = (run, stream_run, arun, astream_run)
+    left_out: ClassVar = (
+        # It is made for each run: tested below, or with the offloader.
+        "test_an_invalid_argument_is_reported_before_an_agent_is_created",
+        "test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can",
+        # The answer is an error too: tested below.
+        "test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run",
+    )
 
-    _, last = run(script, Offloader(store, session="alice"))
+    @staticmethod
+    def tool(name=QUERY, *, returns=report):
+        return {"name": name, "returns": returns}
 
-    scenario.check_whole_run(script)
-    assert last.content[0].text == ANSWER
+    def plugin(self, store, **options):
+        return partial(Offloader, store, **options)
+
+    def play(self, script, plugin, *tools, way=run, owner="alice", asked=QUESTION, saved=()):
+        off = plugin(session=owner)
+        question = {"role": "user", "content": asked}
+        options = tools[0] if tools else {}
+        requests, last = way(script, off, messages=[*(saved or ()), question], **options)
+        sent = requests[-1]["messages"]
+        restored = off.restore(sent)
+        answer = last.content[0].text
+        saved = [*sent, {"role": "assistant", "content": answer}]
+        return Told(answer, off, results(sent), lambda: results(restored), saved, restored[0]["content"])
+
+
+def results(messages):
+    blocks = [
+        block for message in messages if isinstance(message["content"], list) for block in message["content"]
+    ]
+    return [block["content"] for block in blocks if block["type"] == "tool_result"]
 
 
 @RUNS
@@ -126,96 +142,6 @@ def test_a_tool_runs_once_for_each_call(store, run):
     run(scenario.whole_run(), Offloader(store), returns=lambda: next(texts))
 
     assert list(texts) == []
-
-
-def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
-    shown = []
-    for into in (store, MemoryStore()):
-        script = Script([scenario.ask(), scenario.end])
-        run(script, Offloader(into, session="alice"))
-        shown.append(script.seen[1][-1])
-
-    assert shown[0] == shown[1] != report()
-
-
-def test_two_sessions_with_one_call_id_read_their_own(store):
-    scripts = {}
-    for owner in ("alice", "bob"):
-        scripts[owner] = scenario.whole_run()
-        off = Offloader(store, session=owner)
-        run(scripts[owner], off, returns=lambda owner=owner: report(owner))
-        assert len(off.records()) == 1
-
-    for owner, other in (("alice", "bob"), ("bob", "alice")):
-        scenario.check_whole_run(scripts[owner], owner)
-        assert needle(other) not in scripts[owner].shown(4)
-
-
-def test_sent_messages_are_restored_from_the_store(store):
-    requests, _ = run(Script([scenario.ask(), scenario.end]), Offloader(store, session="alice"))
-
-    sent = requests[-1]["messages"]
-    assert "[Offloaded:" in json.dumps(sent)
-    restored: list[Any] = Offloader(store, session="alice").restore(sent)
-    assert restored[2]["content"][0]["content"] == report()
-
-
-@RUNS
-def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, run, caplog):
-    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
-    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
-    owners = iter(["alice", "bob"])
-
-    _, last = run(script, Offloader(faulty), returns=lambda: report(next(owners)))
-
-    assert scenario.refs(script.seen[2][2:3])
-    assert script.seen[2][-1] == report("bob")
-    assert "kept in the message" in caplog.text
-    assert last.content[0].text == ANSWER
-
-
-@RUNS
-def test_the_caller_may_have_a_failure_end_the_run(store, run):
-    faulty = FaultyStore(store, verb="put", is_lasting=True)
-
-    with pytest.raises(StoreUnavailableError):
-        run(scenario.whole_run(), Offloader(faulty, on_error="raise"))
-
-
-def test_a_new_process_continues_from_the_store_alone(s3_bucket):
-    off = Offloader(s3_bucket.url, session="alice", storage_options=s3_bucket.storage_options)
-    requests, _ = run(Script([scenario.ask(), scenario.end]), off)
-    messages = [*requests[-1]["messages"], {"role": "assistant", "content": ANSWER}]
-    given = {"url": s3_bucket.url, "options": s3_bucket.storage_options, "messages": messages}
-
-    assert needle("alice") not in json.dumps(given)
-    seen = scenario.in_new_process(RESUMED, given)
-
-    assert scenario.refs(seen[0]) == [off.records()[0].ref]
-    assert needle("alice") in seen[1][-1]
-    assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
-
-
-@RUNS
-def test_a_file_reader_result_is_shown_once_in_full_and_then_offloaded(store, run):
-    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
-    owners = iter(["alice", "bob"])
-
-    run(script, Offloader(store), name=READER, returns=lambda: report(next(owners)))
-
-    assert script.seen[1][-1] == report("alice")
-    assert scenario.refs(script.seen[2])
-    assert needle("alice") not in script.shown(3)
-    assert script.seen[2][-1] == report("bob")
-
-
-def test_a_long_user_message_is_offloaded_before_the_first_request(store):
-    policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
-    script = Script([scenario.end])
-
-    run(script, Offloader(store, policy=policy), messages=[{"role": "user", "content": report()}])
-
-    assert scenario.refs(script.seen[0])
 
 
 @RUNS
@@ -228,16 +154,6 @@ def test_an_error_result_is_kept(store, run):
     run(script, Offloader(store), returns=fail)
 
     assert script.seen[1][-1] == report()
-
-
-@RUNS
-def test_results_of_concurrent_calls_are_all_offloaded(store, run):
-    calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
-    script = Script([lambda _: calls, scenario.end])
-
-    run(script, Offloader(store))
-
-    assert len(set(scenario.refs(script.seen[1]))) == 8
 
 
 @pytest.mark.parametrize("run", [run, arun])
@@ -791,18 +707,3 @@ def test_all_is_cleared_on_demand(store):
     files.clear_all_memory()
 
     assert list(store.keys()) == []
-
-
-def test_without_the_framework_the_error_names_the_command():
-    assert "pip install 'offload[anthropic]'" in scenario.import_error(
-        "anthropic", without="anthropic.lib.tools"
-    )
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_request_that_the_provider_s_cache_missed_is_noticed(store, monkeypatch, stream):
-    missed = scenario.missed_tokens(monkeypatch)
-
-    run(scenario.run_with_a_miss(), Offloader(store, session="s"), stream=stream)
-
-    assert missed == [0, 0, 5301, 0]

@@ -6,11 +6,12 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from frameworks import scenario
-from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
+from frameworks.scenario import QUERY, QUESTION, Call, Script, needle, report
+from frameworks.story import Story, Told
 
 pytest.importorskip("google.adk", reason="in the environment of the group integration-google-adk")
 
@@ -18,6 +19,7 @@ from frameworks.adk_model import scripted, tool
 from google.adk.agents import LlmAgent
 from google.adk.apps import App
 from google.adk.errors.input_validation_error import InputValidationError
+from google.adk.events.event import Event
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
@@ -25,25 +27,10 @@ from google.adk.tools.agent_tool import AgentTool
 from google.genai import types
 from pydantic import BaseModel
 
-from offload import ConfigError, OffloadPolicy, StoreUnavailableError
+from offload import StoreUnavailableError
 from offload.integrations.google_adk import AdkOffloadPlugin, OffloadArtifactService, _File
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
-
-RESUMED = """
-import asyncio, json, sys
-from frameworks import scenario, test_google_adk as ours
-from frameworks.adk_model import tool
-from google.adk.events.event import Event
-from offload.integrations.google_adk import AdkOffloadPlugin
-
-given = json.load(sys.stdin)
-script = scenario.Script([scenario.search, scenario.read, scenario.end])
-plugin = AdkOffloadPlugin(given["url"], storage_options=given["options"])
-app = ours.Running(script, plugin, events=[Event.model_validate_json(each) for each in given["events"]])
-app.arun("And then?")
-print(json.dumps(script.seen))
-"""
 
 
 class Running:
@@ -99,17 +86,27 @@ def responses(contents):
 
 
 def results(contents):
-    return [response.response["result"] for response in responses(contents)]
+    return [response.response.get("result") for response in responses(contents)]
 
 
-@RUNS
-def test_a_model_searches_and_reads_an_offloaded_result(store, run):
-    script = scenario.whole_run()
+class TestStory(Story):
+    extra, without, failure = "google-adk", "google.adk.artifacts", RuntimeError
+    tool = staticmethod(tool)
+    ways = (Running.run, Running.arun)
+    own_arguments: ClassVar = {"self": 1, "tool_context": {}}
 
-    events = run(Running(script, AdkOffloadPlugin(store)))
+    def plugin(self, store, **options):
+        return AdkOffloadPlugin(store, **options)
 
-    scenario.check_whole_run(script)
-    assert events[-1].content.parts[0].text == ANSWER
+    def play(self, script, plugin, *tools, way=Running.run, owner="alice", asked=QUESTION, saved=()):
+        events = [Event.model_validate_json(each) for each in saved or ()]
+        app = Running(script, plugin, *tools, user=owner, events=events)
+        answer = way(app, asked)[-1].content.parts[0].text
+        session, contents = app.session(), app.contents()
+        off = plugin.offloader(session)
+        saved = [event.model_dump_json() for event in session.events]
+        question = contents[0].parts[0].text
+        return Told(answer, off, results(contents), lambda: results(off.restore(contents)), saved, question)
 
 
 def test_a_call_without_an_id_has_one_record_and_one_placeholder(store):
@@ -126,145 +123,11 @@ def test_a_call_without_an_id_has_one_record_and_one_placeholder(store):
     assert results(offloader.restore(app.contents()))[0] == report()
 
 
-def test_the_session_keeps_the_placeholder_and_never_the_original(store):
-    plugin = AdkOffloadPlugin(store)
-    app = Running(Script([scenario.ask(), scenario.end]), plugin)
-
-    app.run()
-
-    kept = app.session().model_dump_json()
-    assert "[Offloaded:" in kept
-    assert "entry 01500" in report()
-    assert "entry 01500" not in kept
-    assert results(plugin.offloader(app.session()).restore(app.contents())) == [report()]
-
-
-def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
-    shown = []
-    for into in (store, MemoryStore()):
-        app = Running(Script([scenario.ask(), scenario.end]), AdkOffloadPlugin(into))
-        app.run()
-        shown += results(app.contents())
-
-    assert shown[0] == shown[1] != report()
-
-
-def test_two_users_with_one_session_id_and_one_call_id_read_their_own(store):
-    plugin = AdkOffloadPlugin(store)
-    scripts, apps = {}, {}
-    for owner in ("alice", "bob"):
-        scripts[owner] = scenario.whole_run()
-        mine = tool(returns=lambda owner=owner: report(owner))
-        apps[owner] = Running(scripts[owner], plugin, mine, user=owner)
-        apps[owner].run()
-
-    for owner, other in (("alice", "bob"), ("bob", "alice")):
-        scenario.check_whole_run(scripts[owner], owner)
-        assert needle(other) not in scripts[owner].shown(4)
-        assert scenario.calls_of(plugin.offloader(apps[owner].session())) == ["call_0"]
-
-
 def test_names_that_would_join_to_one_text_are_two_sessions(store):
     plugin = AdkOffloadPlugin(store)
     apps = [Running(Script([scenario.end]), plugin, user=user) for user in ("a/s", "a=2fs", "A/s")]
 
     assert len({plugin.offloader(app.session()).session for app in apps}) == 3
-
-
-def test_a_session_cannot_read_items_of_another(store):
-    plugin = AdkOffloadPlugin(store)
-    first = Running(scenario.whole_run(), plugin)
-    first.run()
-    [record] = plugin.offloader(first.session()).records()
-    foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
-    unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
-
-    for script in (foreign, unknown):
-        Running(script, plugin, user="mallory").run()
-
-    assert foreign.seen[1][-1].replace(record.ref, "abcdefghij") == unknown.seen[1][-1]
-    assert foreign.seen[1][-1].startswith("Error: ")
-
-
-@RUNS
-def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, run, caplog):
-    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
-    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
-    owners = iter(["alice", "bob"])
-    app = Running(script, AdkOffloadPlugin(faulty), tool(returns=lambda: report(next(owners))))
-
-    events = run(app)
-
-    first, second = results(app.contents())
-    assert first.startswith("[Offloaded:")
-    assert second == script.seen[2][-1] == report("bob")
-    assert "kept in the message" in caplog.text
-    assert events[-1].content.parts[0].text == ANSWER
-
-
-def test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can(store):
-    faulty = FaultyStore(store, verb="put", nth=1)
-    script = Script([scenario.ask(), scenario.end])
-    app = Running(script, AdkOffloadPlugin(faulty))
-
-    app.run()
-
-    assert faulty.failures == 1
-    assert scenario.refs(script.seen[1])
-    assert results(app.contents()) == [report()]
-
-
-def test_the_caller_may_have_a_failure_end_the_run(store):
-    faulty = FaultyStore(store, verb="put", is_lasting=True)
-
-    with pytest.raises(RuntimeError) as raised:
-        Running(scenario.whole_run(), AdkOffloadPlugin(faulty, on_error="raise")).arun()
-
-    assert isinstance(raised.value.__cause__, StoreUnavailableError)
-
-
-def test_a_new_process_continues_from_the_store_alone(s3_bucket):
-    plugin = AdkOffloadPlugin(s3_bucket.url, storage_options=s3_bucket.storage_options)
-    app = Running(Script([scenario.ask(), scenario.end]), plugin)
-    app.run()
-    given = {
-        "url": s3_bucket.url,
-        "options": s3_bucket.storage_options,
-        "events": [event.model_dump_json() for event in app.session().events],
-    }
-
-    assert needle("alice") not in json.dumps(given)
-    seen = scenario.in_new_process(RESUMED, given)
-
-    assert seen[0][2] == results(app.contents())[0]
-    assert needle("alice") in seen[1][-1]
-    assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
-
-
-@RUNS
-def test_a_file_reader_result_is_shown_once_in_full_and_kept_in_the_session(store, run):
-    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
-    owners = iter(["alice", "bob"])
-    app = Running(script, AdkOffloadPlugin(store), tool(READER, returns=lambda: report(next(owners))))
-
-    run(app)
-
-    assert script.seen[1][-1] == report("alice")
-    assert scenario.refs(script.seen[2])
-    assert needle("alice") not in script.shown(3)
-    assert script.seen[2][-1] == report("bob")
-    assert results(app.contents()) == [report("alice"), report("bob")]
-
-
-def test_a_long_user_message_is_offloaded_and_kept_in_the_session(store):
-    policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
-    script = Script([scenario.end])
-    app = Running(script, AdkOffloadPlugin(store, policy=policy))
-
-    app.run(report())
-
-    assert scenario.refs(script.seen[0])
-    assert app.contents()[0].parts[0].text == report()
 
 
 def test_a_result_of_many_fields_is_offloaded_as_json_and_restored_equal(store):
@@ -446,31 +309,6 @@ def test_an_error_result_is_kept(store):
     assert script.seen[1][-1] == report()
 
 
-@RUNS
-def test_results_of_concurrent_calls_are_all_offloaded(store, run):
-    calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
-    plugin = AdkOffloadPlugin(store)
-    app = Running(Script([lambda _: calls, scenario.end]), plugin)
-
-    run(app)
-
-    assert len({ref for text in results(app.contents()) for ref in scenario.refs([text])}) == 8
-    assert results(plugin.offloader(app.session()).restore(app.contents())) == [report()] * 8
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{}, {"id": 7}, {"id": "abcdefghij", "self": 1, "tool_context": {}}, {"id": "../../etc/passwd"}],
-)
-def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, arguments):
-    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
-
-    events = Running(script, AdkOffloadPlugin(store)).run()
-
-    assert script.seen[1][-1].startswith("Error: ")
-    assert events[-1].content.parts[0].text == ANSWER
-
-
 def test_the_model_gets_the_tools_and_instructions_after_the_agents_own(store):
     app = Running(Script([scenario.end]), plugin := AdkOffloadPlugin(store), instruction="Be brief.")
 
@@ -487,11 +325,6 @@ def test_the_model_gets_the_tools_and_instructions_after_the_agents_own(store):
     [system] = app.model.system
     assert system.startswith("Be brief.")
     assert system.endswith("\n\n" + plugin.offloader(app.session()).prompt())
-
-
-def test_an_invalid_argument_is_reported_before_an_app_is_created(store):
-    with pytest.raises(ConfigError, match="on_error"):
-        AdkOffloadPlugin(store, on_error="shrug")  # type: ignore[arg-type]
 
 
 # The artifact service
@@ -797,17 +630,3 @@ def test_a_tool_saves_and_loads_through_the_runner(s3_bucket):
     assert script.seen[1][-1] == "['picture']"
     again = OffloadArtifactService(s3_bucket.url, storage_options=s3_bucket.storage_options)
     assert loaded(again, "picture") == blob(b"x" * 100_000)
-
-
-def test_without_the_framework_the_error_names_the_command():
-    assert "pip install 'offload[google-adk]'" in scenario.import_error(
-        "google_adk", without="google.adk.artifacts"
-    )
-
-
-def test_a_request_that_the_provider_s_cache_missed_is_noticed(store, monkeypatch):
-    missed = scenario.missed_tokens(monkeypatch)
-
-    Running(scenario.run_with_a_miss(), AdkOffloadPlugin(store)).run()
-
-    assert missed == [0, 0, 5301, 0]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from typing import ClassVar
 
 import pytest
 from frameworks import scenario
-from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
+from frameworks.scenario import QUERY, QUESTION, Call, Script, needle, report
+from frameworks.story import Story, Told
 
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"
 pytest.importorskip("haystack", reason="in the environment of the group integration-haystack")
@@ -23,26 +25,12 @@ from haystack.hooks import hook
 from haystack.hooks.tool_result_offloading import AlwaysOffload, ToolResultOffloadHook
 from haystack.tools import AgentTool
 
-from offload import ConfigError, Offloader, OffloadPolicy, StoreUnavailableError
+from offload import ConfigError, Offloader, OffloadPolicy
 from offload.integrations.haystack import OffloadToolResultStore, OffloadToolset
 from offload.testing import FaultyStore
 from offload.tools import TOOL_NAMES
 from offload_backends.memory import MemoryStore
 
-RESUMED = """
-import json, sys
-from haystack.dataclasses import ChatMessage
-from frameworks import scenario, test_haystack as ours
-from offload.integrations.haystack import OffloadToolset
-
-given = json.load(sys.stdin)
-script = scenario.Script([scenario.search, scenario.read, scenario.end])
-offloading = OffloadToolset(given["url"], storage_options=given["options"])
-messages = [ChatMessage.from_dict(each) for each in given["messages"]]
-asked = [*messages, ChatMessage.from_user("And then?")]
-ours.agent(script, offloading).run(asked, hook_context=offloading.context("alice"))
-print(json.dumps(script.seen))
-"""
 DELEGATED = {"messages": [{"role": "user", "content": [{"text": "Look."}]}]}
 IMAGE = ImageContent("aGk=", mime_type="image/png")
 
@@ -56,12 +44,12 @@ def agent(script, offloading, *tools, hooks=None, **options):
     )
 
 
-def run(agent, context=None, asked=QUESTION):
-    return agent.run([ChatMessage.from_user(asked)], hook_context=context)
+def run(agent, context=None, asked=QUESTION, before=()):
+    return agent.run([*before, ChatMessage.from_user(asked)], hook_context=context)
 
 
-def arun(agent, context=None, asked=QUESTION):
-    return asyncio.run(agent.run_async([ChatMessage.from_user(asked)], hook_context=context))
+def arun(agent, context=None, asked=QUESTION, before=()):
+    return asyncio.run(agent.run_async([*before, ChatMessage.from_user(asked)], hook_context=context))
 
 
 RUNS = pytest.mark.parametrize("run", [run, arun])
@@ -71,51 +59,31 @@ def results(output):
     return [result.result for message in output["messages"] for result in message.tool_call_results]
 
 
-@RUNS
-def test_a_model_searches_and_reads_an_offloaded_result(store, run):
-    script = scenario.whole_run()
+class TestStory(Story):
+    extra, without, second_try, keeps_late = "haystack", "haystack.tools", 2, False
+    tool = staticmethod(tool)
+    ways = (run, arun)
+    left_out: ClassVar = (
+        # Each reply's usage is reported: tested below.
+        "test_a_request_that_the_provider_s_cache_missed_is_noticed",
+    )
 
-    output = run(agent(script, OffloadToolset(store)))
+    def plugin(self, store, **options):
+        return OffloadToolset(store, **options)
 
-    scenario.check_whole_run(script)
-    assert output["last_message"].text == ANSWER
-
-
-def test_a_run_ends_with_placeholders_in_its_messages_which_restore_replaces(store):
-    offloading = OffloadToolset(store)
-
-    output = run(agent(scenario.whole_run(), offloading), offloading.context("alice"))
-
-    kept = json.dumps([message.to_dict() for message in output["messages"]])
-    assert "[Offloaded:" in kept
-    assert "entry 01500" in report()
-    assert "entry 01500" not in kept
-    restored = offloading.restore(output["messages"], "alice")
-    assert results({"messages": restored})[0] == report()
-    assert restored[-1] is output["messages"][-1]
-
-
-def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
-    shown = []
-    for into in (store, MemoryStore()):
-        offloading = OffloadToolset(into, session="s")
-        shown += results(run(agent(Script([scenario.ask(), scenario.end]), offloading)))
-
-    assert shown[0] == shown[1] != report()
-
-
-def test_two_sessions_of_one_agent_with_one_call_id_read_their_own(store):
-    offloading = OffloadToolset(store)
-    scripts = {}
-    for owner in ("alice", "bob"):
-        scripts[owner] = scenario.whole_run()
-        mine = tool(returns=lambda owner=owner: report(owner))
-        run(agent(scripts[owner], offloading, mine), offloading.context(owner))
-
-    for owner, other in (("alice", "bob"), ("bob", "alice")):
-        scenario.check_whole_run(scripts[owner], owner)
-        assert needle(other) not in scripts[owner].shown(4)
-        assert scenario.calls_of(offloading.offloader(owner)) == ["call_0"]
+    def play(self, script, plugin, *tools, way=run, owner="alice", asked=QUESTION, saved=()):
+        messages = [ChatMessage.from_dict(each) for each in saved or ()]
+        output = way(agent(script, plugin, *tools), plugin.context(owner), asked, messages)
+        restored = plugin.restore(output["messages"], owner)
+        assert restored[-1] is output["messages"][-1]
+        return Told(
+            output["last_message"].text,
+            plugin.offloader(owner),
+            results(output),
+            lambda: results({"messages": restored}),
+            [message.to_dict() for message in output["messages"]],
+            next(message.text for message in restored if message.is_from("user")),
+        )
 
 
 def test_two_runs_at_once_with_one_toolset_read_their_own(store):
@@ -134,20 +102,6 @@ def test_two_runs_at_once_with_one_toolset_read_their_own(store):
 
     for owner, script in scripts.items():
         scenario.check_whole_run(script, owner)
-
-
-def test_a_session_cannot_read_items_of_another(store):
-    offloading = OffloadToolset(store)
-    run(agent(scenario.whole_run(), offloading), offloading.context("alice"))
-    [record] = offloading.offloader("alice").records()
-    foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
-    unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
-
-    for script in (foreign, unknown):
-        run(agent(script, offloading), offloading.context("mallory"))
-
-    assert foreign.seen[1][-1].replace(record.ref, "abcdefghij") == unknown.seen[1][-1]
-    assert foreign.seen[1][-1].startswith("Error: ")
 
 
 def test_runs_without_a_session_do_not_share_one_and_name_it_in_their_messages(store):
@@ -214,92 +168,6 @@ def test_a_sub_agent_shares_the_session_if_it_is_handed_on(store):
     run(agent(script, offloading, delegate), offloading.context("alice"))
 
     assert needle("alice") in script.seen[2][-1]
-
-
-@RUNS
-def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, run, caplog):
-    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
-    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
-    owners = iter(["alice", "bob"])
-
-    output = run(agent(script, OffloadToolset(faulty), tool(returns=lambda: report(next(owners)))))
-
-    first, second = results(output)
-    assert first.startswith("[Offloaded:")
-    assert second == script.seen[2][-1] == report("bob")
-    assert "kept in the message" in caplog.text
-    assert output["last_message"].text == ANSWER
-
-
-def test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can(store):
-    faulty = FaultyStore(store, verb="put", nth=1)
-    script = Script([scenario.ask(), scenario.ask("lookup", "call_1"), scenario.end])
-
-    run(agent(script, OffloadToolset(faulty), tool(), tool("lookup", returns=lambda: "42")))
-
-    assert faulty.failures == 1
-    assert script.seen[1][-1] == report()
-    assert scenario.refs(script.seen[2])
-
-
-@RUNS
-def test_the_caller_may_have_a_failure_end_the_run(store, run):
-    faulty = FaultyStore(store, verb="put", is_lasting=True)
-
-    with pytest.raises(StoreUnavailableError):
-        run(agent(scenario.whole_run(), OffloadToolset(faulty, on_error="raise")))
-
-
-def test_a_new_process_continues_from_the_messages_and_the_store(s3_bucket):
-    offloading = OffloadToolset(s3_bucket.url, storage_options=s3_bucket.storage_options)
-    made = agent(Script([scenario.ask(), scenario.end]), offloading)
-    output = run(made, offloading.context("alice"))
-    messages = [message.to_dict() for message in output["messages"]]
-    options = s3_bucket.storage_options
-
-    given = {"url": s3_bucket.url, "options": options, "messages": messages}
-    seen = scenario.in_new_process(RESUMED, given)
-
-    assert results(output)[0] in seen[0]
-    assert needle("alice") not in json.dumps(seen[0])
-    assert needle("alice") in seen[1][-1]
-    assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
-
-
-def test_a_file_reader_result_is_shown_once_in_full(store):
-    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
-    owners = iter(["alice", "bob"])
-
-    run(agent(script, OffloadToolset(store), tool(READER, returns=lambda: report(next(owners)))))
-
-    assert script.seen[1][-1] == report("alice")
-    assert scenario.refs(script.seen[2])
-    assert needle("alice") not in script.shown(3)
-    assert script.seen[2][-1] == report("bob")
-
-
-def test_a_long_prompt_is_offloaded_and_restored(store):
-    policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
-    offloading = OffloadToolset(store, policy=policy, session="s")
-    script = Script([scenario.end])
-
-    output = run(agent(script, offloading), asked=report())
-
-    assert scenario.refs(script.seen[0])
-    assert offloading.restore(output["messages"])[1].text == report()
-
-
-@RUNS
-def test_results_of_concurrent_calls_are_all_offloaded(store, run):
-    calls = [Call(QUERY, {"n": n}, f"call_{n}") for n in range(8)]
-    offloading = OffloadToolset(store, session="s")
-    numbered = tool(function=lambda n: f"{n}\n{report()}")
-
-    output = run(agent(Script([lambda _: calls, scenario.end]), offloading, numbered))
-
-    assert len({ref for text in results(output) for ref in scenario.refs([text])}) == 8
-    restored = results({"messages": offloading.restore(output["messages"])})
-    assert restored == [f"{n}\n{report()}" for n in range(8)]
 
 
 def test_calls_to_which_a_model_gives_no_id_are_offloaded_and_restored(store):
@@ -410,21 +278,6 @@ def test_the_messages_of_a_run_that_reaches_its_last_step_are_offloaded_by_the_n
     assert needle("alice") in script.seen[1][-1]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{}, {"id": 7}, {"id": "abcdefghij", "self": 1, "name": 2, "state": {}}, {"id": "../../etc/passwd"}],
-)
-@RUNS
-def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, run, arguments):
-    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
-    made = agent(script, OffloadToolset(store), raise_on_tool_invocation_failure=True)
-
-    output = run(made)
-
-    assert script.seen[1][-1].startswith("Error: ")
-    assert output["last_message"].text == ANSWER
-
-
 @pytest.mark.parametrize("given", [None, "Be brief."])
 def test_the_model_gets_the_tools_and_instructions_once_after_the_callers_own(store, given):
     offloading = OffloadToolset(store)
@@ -507,15 +360,6 @@ def test_a_snapshot_after_the_agent_has_the_placeholder_and_never_the_original(s
 def test_an_argument_that_a_file_cannot_have_is_named(name, arguments):
     with pytest.raises(ConfigError, match=f"{name} cannot be serialized"):
         OffloadToolset(**arguments).to_dict()
-
-
-def test_an_invalid_argument_is_reported_before_an_agent_is_created(store):
-    with pytest.raises(ConfigError, match="on_error"):
-        OffloadToolset(store, on_error="shrug")  # type: ignore[arg-type]
-
-
-def test_without_the_framework_the_error_names_the_command():
-    assert "pip install 'offload[haystack]'" in scenario.import_error("haystack", without="haystack.tools")
 
 
 # The store

@@ -3,54 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import json
+from typing import ClassVar
 
 import pytest
 from frameworks import scenario
 from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
+from frameworks.story import Story, Told
 
 pytest.importorskip("langchain", reason="in the environment of the group integration-langchain")
 
 from frameworks.scripted import scripted, tool
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.load import dumpd
+from langchain_core.load import dumpd, load
 from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command
 
-from offload import OffloadPolicy, StoreUnavailableError
 from offload.integrations.langchain import OffloadMiddleware
-from offload.testing import FaultyStore
 from offload.tools import TOOL_NAMES
-from offload_backends.memory import MemoryStore
 
 ASKED = {"messages": [HumanMessage(QUESTION)]}
-
-RESUMED = """
-import json, sys
-from frameworks import scenario
-from frameworks.scripted import scripted, tool
-from langchain.agents import create_agent
-from langchain_core.load import load
-from langgraph.checkpoint.memory import InMemorySaver
-from offload.integrations.langchain import OffloadMiddleware
-
-given = json.load(sys.stdin)
-script = scenario.Script([scenario.search, scenario.read, scenario.end])
-agent = create_agent(
-    scripted(script),
-    [tool()],
-    middleware=[OffloadMiddleware(given["url"], storage_options=given["options"])],
-    checkpointer=InMemorySaver(),
-)
-messages = [load(each, allowed_objects="all") for each in given["messages"]]
-asked = {"messages": [*messages, ("user", "And then?")]}
-agent.invoke(asked, {"configurable": {"thread_id": given["thread"]}})
-print(json.dumps(script.seen))
-"""
 
 
 def thread(name="alice"):
@@ -73,22 +48,36 @@ def results(state):
     return [message for message in state["messages"] if isinstance(message, ToolMessage)]
 
 
-def run(agent, config):
-    return agent.invoke(ASKED, config)
+def run(agent, config, messages=ASKED["messages"]):
+    return agent.invoke({"messages": messages}, config)
 
 
-def arun(agent, config):
-    return asyncio.run(agent.ainvoke(ASKED, config))
+def arun(agent, config, messages=ASKED["messages"]):
+    return asyncio.run(agent.ainvoke({"messages": messages}, config))
 
 
-@pytest.mark.parametrize("run", [run, arun])
-def test_a_model_searches_and_reads_an_offloaded_result(store, run):
-    script = scenario.whole_run()
+class TestStory(Story):
+    extra, without, keeps_late = "langchain", "langchain.agents.middleware", False
+    tool = staticmethod(tool)
+    ways = (run, arun)
+    own_arguments: ClassVar = {"self": 1, "config": {}, "run_manager": 2, "function": 3, "name": "x"}
 
-    state = run(agent(script, OffloadMiddleware(store)), thread())
+    def plugin(self, store, **options):
+        return OffloadMiddleware(store, **options)
 
-    scenario.check_whole_run(script)
-    assert state["messages"][-1].text == ANSWER
+    def play(self, script, plugin, *tools, way=run, owner="alice", asked=QUESTION, saved=()):
+        before = [load(each, allowed_objects="all") for each in saved or ()]
+        state = way(agent(script, plugin, *tools), thread(owner), [*before, HumanMessage(asked)])
+        messages, off = state["messages"], plugin.offloader(owner)
+        saved = [dumpd(message) for message in messages]
+        return Told(
+            messages[-1].text,
+            off,
+            [m.content for m in results(state)],
+            lambda: [m.content for m in results({"messages": off.restore(messages)})],
+            saved,
+            messages[0].content,
+        )
 
 
 @pytest.mark.parametrize("run", [run, arun])
@@ -102,129 +91,6 @@ def test_every_checkpoint_contains_the_placeholder_and_never_the_original(store,
     assert "entry 01500" in report()
     assert "entry 01500" not in saved(made)
     assert middleware.offloader("alice").restore(results(state))[0].content == report()
-
-
-def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
-    states = [
-        run(agent(Script([scenario.ask(), scenario.end]), OffloadMiddleware(into)), thread())
-        for into in (store, MemoryStore())
-    ]
-
-    first, second = (results(state)[0].content for state in states)
-    assert first == second != report()
-
-
-def test_two_threads_with_one_call_id_read_their_own(store):
-    middleware = OffloadMiddleware(store)
-
-    scripts = {}
-    for owner in ("alice", "bob"):
-        scripts[owner] = scenario.whole_run()
-        mine = tool(returns=lambda owner=owner: report(owner))
-        run(agent(scripts[owner], middleware, mine), thread(owner))
-
-    for owner, other in (("alice", "bob"), ("bob", "alice")):
-        scenario.check_whole_run(scripts[owner], owner)
-        assert needle(other) not in scripts[owner].shown(4)
-        assert scenario.calls_of(middleware.offloader(owner)) == ["call_0"]
-
-
-def test_a_thread_cannot_read_items_of_another(store):
-    middleware = OffloadMiddleware(store)
-    run(agent(scenario.whole_run(), middleware), thread("alice"))
-    [record] = middleware.offloader("alice").records()
-    foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
-    unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
-
-    for script in (foreign, unknown):
-        run(agent(script, middleware), thread("mallory"))
-
-    assert foreign.seen[1][-1].replace(record.ref, "abcdefghij") == unknown.seen[1][-1]
-    assert foreign.seen[1][-1].startswith("Error: ")
-
-
-@pytest.mark.parametrize("run", [run, arun])
-def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, run, caplog):
-    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
-    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
-    owners = iter(["alice", "bob"])
-
-    state = run(
-        agent(script, OffloadMiddleware(faulty), tool(returns=lambda: report(next(owners)))), thread()
-    )
-
-    first, second = results(state)
-    assert first.content.startswith("[Offloaded:")
-    assert second.content == script.seen[2][-1] == report("bob")
-    assert "kept in the message" in caplog.text
-    assert state["messages"][-1].text == ANSWER
-
-
-def test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can(store):
-    faulty = FaultyStore(store, verb="put", nth=1)
-    script = Script([scenario.ask(), scenario.end])
-
-    state = run(agent(script, OffloadMiddleware(faulty)), thread())
-
-    assert faulty.failures == 1
-    assert scenario.refs(script.seen[1])
-    assert results(state)[0].content == script.seen[1][-1]
-
-
-def test_the_caller_may_have_a_failure_end_the_run(store):
-    faulty = FaultyStore(store, verb="put", is_lasting=True)
-    middleware = OffloadMiddleware(faulty, on_error="raise")
-
-    with pytest.raises(StoreUnavailableError):
-        run(agent(scenario.whole_run(), middleware), thread())
-
-
-def test_a_new_process_continues_from_the_store_alone(s3_bucket):
-    middleware = OffloadMiddleware(s3_bucket.url, storage_options=s3_bucket.storage_options)
-    state = run(agent(Script([scenario.ask(), scenario.end]), middleware), thread())
-    given = {
-        "url": s3_bucket.url,
-        "options": s3_bucket.storage_options,
-        "thread": "alice",
-        "messages": [dumpd(message) for message in state["messages"]],
-    }
-
-    assert needle("alice") not in json.dumps(given)
-    seen = scenario.in_new_process(RESUMED, given)
-
-    assert seen[0][2] == results(state)[0].content
-    assert needle("alice") in seen[1][-1]
-    assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
-
-
-@pytest.mark.parametrize("run", [run, arun])
-def test_a_file_reader_result_is_shown_once_in_full_and_then_replaced_in_the_state_too(store, run):
-    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
-    middleware = OffloadMiddleware(store)
-    owners = iter(["alice", "bob"])
-    made = agent(script, middleware, tool(READER, returns=lambda: report(next(owners))))
-
-    state = run(made, thread())
-
-    assert script.seen[1][2] == report("alice")
-    assert scenario.refs(script.seen[2])
-    assert script.seen[2][-1] == report("bob")
-    first, second = results(state)
-    assert (first.content, second.content) == (script.seen[2][2], report("bob"))
-    assert [m.type for m in state["messages"]] == ["human", "ai", "tool", "ai", "tool", "ai"]
-    originals = middleware.offloader("alice").restore(state["messages"])
-    assert [m.content for m in results({"messages": originals})] == [report("alice"), report("bob")]
-
-
-def test_a_long_user_message_is_offloaded_and_kept_in_the_state(store):
-    policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
-    script = Script([scenario.ask(returns := "lookup"), scenario.end])
-    made = agent(script, OffloadMiddleware(store, policy=policy), tool(returns, returns=lambda: "42"))
-
-    state = made.invoke({"messages": [HumanMessage(report())]}, thread())
-
-    assert scenario.refs(script.seen[1][:1])
-    assert state["messages"][0].content == report()
 
 
 class Shortening(AgentMiddleware):
@@ -494,38 +360,6 @@ def test_a_tool_that_returns_several_commands_has_each_result_offloaded(store):
     assert state["structured_response"] == "kept"
 
 
-@pytest.mark.parametrize("run", [run, arun])
-def test_results_of_concurrent_calls_are_all_offloaded(store, run):
-    calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
-    middleware = OffloadMiddleware(store)
-    script = Script([lambda _: calls, scenario.end])
-
-    state = run(agent(script, middleware), thread())
-
-    assert len({ref for m in results(state) for ref in scenario.refs([m.content])}) == 8
-    originals = middleware.offloader("alice").restore(results(state))
-    assert [m.content for m in originals] == [report()] * 8
-
-
-@pytest.mark.parametrize("run", [run, arun])
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {},
-        {"id": 7},
-        {"id": "abcdefghij", "self": 1, "config": {}, "run_manager": 2, "function": 3, "name": "x"},
-        {"id": "../../etc/passwd"},
-    ],
-)
-def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, run, arguments):
-    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
-
-    state = run(agent(script, OffloadMiddleware(store)), thread())
-
-    assert script.seen[1][-1].startswith("Error: ")
-    assert state["messages"][-1].text == ANSWER
-
-
 @pytest.mark.parametrize(
     ("given", "between"),
     [
@@ -701,17 +535,3 @@ def test_a_session_that_is_named_is_that_of_every_thread(store):
 
     assert needle("alice") in script.seen[1][-1]
     assert middleware.offloader("alice").session == "team"
-
-
-def test_without_the_framework_the_error_names_the_command():
-    assert "pip install 'offload[langchain]'" in scenario.import_error(
-        "langchain", without="langchain.agents.middleware"
-    )
-
-
-def test_a_request_that_the_provider_s_cache_missed_is_noticed(store, monkeypatch):
-    missed = scenario.missed_tokens(monkeypatch)
-
-    run(agent(scenario.run_with_a_miss(), OffloadMiddleware(store)), thread())
-
-    assert missed == [0, 0, 5301, 0]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import pytest
 from frameworks import scenario
 from frameworks.scenario import ANSWER, NEEDLE_LINE, QUERY, QUESTION, READER, Call, Script, needle, report
+from frameworks.story import Story, Told
 
 pytest.importorskip("smolagents", reason="in the environment of the group integration-smolagents")
 
@@ -15,11 +17,10 @@ from frameworks.smolagents_model import ScriptedModel, tool
 from smolagents import ActionStep, ChatMessage, CodeAgent, TaskStep, Tool, ToolCallingAgent
 from smolagents.utils import AgentError
 
-from offload import ConfigError, Offloader, OffloadPolicy, StoreUnavailableError
+from offload import ConfigError, OffloadPolicy
 from offload.integrations.smolagents import OffloadSteps
 from offload.testing import FaultyStore
 from offload.tools import TOOL_NAMES
-from offload_backends.memory import MemoryStore
 
 # The definition of a run's agent and its memory, in another process.
 RESUMED = """
@@ -95,15 +96,35 @@ def streamed(agent):
     return list(agent.run(QUESTION, stream=True))[-1].output
 
 
-@AGENTS
-@pytest.mark.parametrize("run", [lambda agent: agent.run(QUESTION), streamed])
-def test_a_model_searches_and_reads_an_offloaded_result(store, agent, run):
-    script = scenario.whole_run()
+def run(agent, asked=QUESTION):
+    return agent.run(asked)
 
-    result = run(agent(script, OffloadSteps(store)))
 
-    scenario.check_whole_run(script)
-    assert result == ANSWER
+class TestStory(Story):
+    extra, without = "smolagents", "smolagents"
+    tool = staticmethod(tool)
+    ways = tuple((made, way) for made in (calling, coding) for way in (run, streamed))
+    refusal = "[Ee]rror"
+    left_out: ClassVar = (
+        # It is made for each run: tested below, or with the offloader.
+        "test_an_invalid_argument_is_reported_before_an_agent_is_created",
+        # The observation of a step has more than the result: its own tests are below.
+        "test_what_the_host_saves_has_the_placeholder_and_never_the_original",
+        "test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run",
+        "test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can",
+        "test_a_new_process_continues_from_what_was_saved_and_the_store",
+        "test_a_file_reader_result_is_shown_once_in_full",
+        "test_a_long_user_message_is_offloaded_and_kept_by_the_framework",
+        "test_results_of_concurrent_calls_are_all_offloaded",
+    )
+
+    def plugin(self, store, **options):
+        return partial(OffloadSteps, store, **options)
+
+    def play(self, script, plugin, *tools, way=(calling, run), owner="alice", **_):
+        made_by, go = way
+        offloading = plugin(session=owner)
+        return Told(go(made_by(script, offloading, *tools)), offloading.offloader)
 
 
 def test_an_agent_that_streams_its_outputs_offloads_as_well(store):
@@ -127,44 +148,6 @@ def test_the_memory_keeps_the_placeholder_and_never_the_original(store, agent):
     [_, restored, _] = offloading.restore(made.memory.steps)
     assert report().strip() in restored.observations
     assert "[Offloaded:" in made.memory.steps[1].observations
-
-
-@AGENTS
-def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store, agent):
-    shown = []
-    for into in (store, MemoryStore()):
-        made = agent(Script([scenario.ask(), scenario.end]), OffloadSteps(into, session="s"))
-        made.run(QUESTION)
-        shown.append(observations(made)[0])
-
-    assert shown[0] == shown[1]
-    assert scenario.refs(shown[:1])
-
-
-def test_two_agents_with_one_call_id_read_their_own(store):
-    scripts = {}
-    for owner in ("alice", "bob"):
-        scripts[owner] = scenario.whole_run()
-        offloading = OffloadSteps(store, session=owner)
-        calling(scripts[owner], offloading, tool(returns=lambda owner=owner: report(owner))).run(QUESTION)
-        assert scenario.calls_of(offloading.offloader) == ["call_0"]
-
-    for owner, other in (("alice", "bob"), ("bob", "alice")):
-        scenario.check_whole_run(scripts[owner], owner)
-        assert needle(other) not in scripts[owner].shown(4)
-
-
-def test_an_agent_cannot_read_items_of_another(store):
-    calling(scenario.whole_run(), OffloadSteps(store, session="alice")).run(QUESTION)
-    [record] = Offloader(store, session="alice").records()
-    foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
-    unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
-
-    for script in (foreign, unknown):
-        calling(script, OffloadSteps(store, session="mallory")).run(QUESTION)
-
-    assert foreign.seen[1][-1].replace(record.ref, "abcdefghij") == unknown.seen[1][-1]
-    assert "Error: " in foreign.seen[1][-1]
 
 
 @AGENTS
@@ -193,13 +176,6 @@ def test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can(store):
 
     assert faulty.failures == 1
     assert scenario.refs(observations(made)[:1])
-
-
-def test_the_caller_may_have_a_failure_end_the_run(store):
-    faulty = FaultyStore(store, verb="put", is_lasting=True)
-
-    with pytest.raises(StoreUnavailableError):
-        calling(scenario.whole_run(), OffloadSteps(faulty, on_error="raise")).run(QUESTION)
 
 
 def test_a_new_process_continues_from_the_store_alone(s3_bucket):
@@ -475,18 +451,6 @@ def test_an_interrupted_run_is_resumed(store):
     assert result == ANSWER
 
 
-@pytest.mark.parametrize(
-    "arguments", [{}, {"id": 7}, {"id": "abcdefghij", "self": 1}, {"id": "../../etc/passwd"}]
-)
-@AGENTS
-def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, agent, arguments):
-    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
-
-    assert agent(script, OffloadSteps(store)).run(QUESTION) == ANSWER
-
-    assert any(word in script.seen[1][-1] for word in ("Error", "error"))
-
-
 @AGENTS
 def test_the_model_gets_the_tools_and_the_prompt(store, agent):
     offloading = OffloadSteps(store)
@@ -503,16 +467,3 @@ def test_the_model_gets_the_tools_and_the_prompt(store, agent):
 def test_an_invalid_argument_is_reported_before_an_agent_is_created(store):
     with pytest.raises(ConfigError, match="on_error"):
         OffloadSteps(store, on_error="shrug")  # type: ignore[arg-type]
-
-
-def test_without_the_framework_the_error_names_the_command():
-    assert "pip install 'offload[smolagents]'" in scenario.import_error("smolagents", without="smolagents")
-
-
-@AGENTS
-def test_a_request_that_the_provider_s_cache_missed_is_noticed(store, agent, monkeypatch):
-    missed = scenario.missed_tokens(monkeypatch)
-
-    agent(scenario.run_with_a_miss(), OffloadSteps(store)).run(QUESTION)
-
-    assert missed == [0, 0, 5301, 0]

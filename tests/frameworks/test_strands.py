@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import weakref
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 import pytest
 from frameworks import scenario
-from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
+from frameworks.scenario import QUERY, QUESTION, Call, Script, needle, report
+from frameworks.story import Story, Told
 
 pytest.importorskip("strands", reason="in the environment of the group integration-strands")
 
@@ -23,31 +26,10 @@ from strands.storage import LocalFileStorage
 from strands.types.exceptions import EventLoopException, StorageError
 from strands.vended_plugins.context_offloader import ContextOffloader
 
-from offload import ConfigError, Offloader, OffloadPolicy, StoreUnavailableError
+from offload import ConfigError, Offloader, StoreUnavailableError
 from offload.integrations.strands import OffloadStorage, StrandsOffloadPlugin
 from offload.testing import FaultyStore
 from offload.tools import TOOL_NAMES
-from offload_backends.memory import MemoryStore
-
-RESUMED = """
-import json, sys
-from frameworks import scenario
-from frameworks.strands_model import ScriptedModel, tool
-from strands import Agent
-from strands.session.file_session_manager import FileSessionManager
-from offload.integrations.strands import StrandsOffloadPlugin
-
-given = json.load(sys.stdin)
-script = scenario.Script([scenario.search, scenario.read, scenario.end])
-Agent(
-    model=ScriptedModel(script),
-    tools=[tool()],
-    plugins=[StrandsOffloadPlugin(given["url"], storage_options=given["options"])],
-    session_manager=FileSessionManager("alice", storage_dir=given["folder"]),
-    callback_handler=None,
-)("And then?")
-print(json.dumps(script.seen))
-"""
 
 
 def agent(script, plugin, *tools, **options):
@@ -60,166 +42,55 @@ def agent(script, plugin, *tools, **options):
     )
 
 
-def run(agent):
-    return agent(QUESTION)
+def run(agent, asked=QUESTION):
+    return agent(asked)
 
 
-def arun(agent):
-    return asyncio.run(agent.invoke_async(QUESTION))
+def arun(agent, asked=QUESTION):
+    return asyncio.run(agent.invoke_async(asked))
 
 
 RUNS = pytest.mark.parametrize("run", [run, arun])
 
 
 def results(agent):
+    return texts(agent.messages)
+
+
+def texts(messages):
     return [
         "".join(block["text"] for block in part["toolResult"]["content"])
-        for message in agent.messages
+        for message in messages
         for part in message["content"]
         if "toolResult" in part
     ]
 
 
-@RUNS
-def test_a_model_searches_and_reads_an_offloaded_result(store, run):
-    script = scenario.whole_run()
+class TestStory(Story):
+    extra, without, failure = "strands", "strands.plugins", EventLoopException
+    tool = staticmethod(tool)
+    ways = (run, arun)
+    own_arguments: ClassVar = {"self": 1, "agent": {}, "tool_use": 2}
+    missed: ClassVar = [0, 0, 5301]
 
-    result = run(agent(script, StrandsOffloadPlugin(store)))
+    def plugin(self, store, **options):
+        return StrandsOffloadPlugin(store, **options)
 
-    scenario.check_whole_run(script)
-    assert str(result).strip() == ANSWER
-
-
-def test_a_session_manager_keeps_the_placeholder_and_never_the_original(store, tmp_path):
-    plugin = StrandsOffloadPlugin(store)
-    manager = FileSessionManager("alice", storage_dir=str(tmp_path))
-    made = agent(Script([scenario.ask(), scenario.end]), plugin, session_manager=manager)
-
-    run(made)
-
-    kept = "".join(path.read_text() for path in tmp_path.rglob("*.json"))
-    assert "[Offloaded:" in kept
-    assert "entry 01500" in report()
-    assert "entry 01500" not in kept
-    assert plugin.offloader(made).session == "alice"
-    [_, _, restored, _] = plugin.offloader(made).restore(made.messages)
-    assert restored["content"][0]["toolResult"]["content"] == [{"text": report()}]
-
-
-def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
-    shown = []
-    for into in (store, MemoryStore()):
-        made = agent(Script([scenario.ask(), scenario.end]), StrandsOffloadPlugin(into, session="s"))
-        run(made)
-        shown += results(made)
-
-    assert shown[0] == shown[1] != report()
-
-
-def test_two_agents_with_one_call_id_and_one_plugin_read_their_own(store):
-    plugin = StrandsOffloadPlugin(store)
-    scripts, agents = {}, {}
-    for owner in ("alice", "bob"):
-        scripts[owner] = scenario.whole_run()
-        agents[owner] = agent(scripts[owner], plugin, tool(returns=lambda owner=owner: report(owner)))
-        run(agents[owner])
-
-    for owner, other in (("alice", "bob"), ("bob", "alice")):
-        scenario.check_whole_run(scripts[owner], owner)
-        assert needle(other) not in scripts[owner].shown(4)
-        assert scenario.calls_of(plugin.offloader(agents[owner])) == ["call_0"]
-
-
-def test_an_agent_cannot_read_items_of_another(store):
-    plugin = StrandsOffloadPlugin(store, session="mallory")
-    run(agent(scenario.whole_run(), StrandsOffloadPlugin(store, session="alice")))
-    [record] = Offloader(store, session="alice").records()
-    foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
-    unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
-
-    for script in (foreign, unknown):
-        run(agent(script, plugin))
-
-    assert foreign.seen[1][-1].replace(record.ref, "abcdefghij") == unknown.seen[1][-1]
-    assert foreign.seen[1][-1].startswith("Error: ")
-
-
-@RUNS
-def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, run, caplog):
-    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
-    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
-    owners = iter(["alice", "bob"])
-    made = agent(script, StrandsOffloadPlugin(faulty), tool(returns=lambda: report(next(owners))))
-
-    result = run(made)
-
-    first, second = results(made)
-    assert first.startswith("[Offloaded:")
-    assert second == script.seen[2][-1] == report("bob")
-    assert "kept in the message" in caplog.text
-    assert str(result).strip() == ANSWER
-
-
-def test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can(store):
-    faulty = FaultyStore(store, verb="put", nth=1)
-    script = Script([scenario.ask(), scenario.end])
-    made = agent(script, StrandsOffloadPlugin(faulty))
-
-    run(made)
-
-    assert faulty.failures == 1
-    assert scenario.refs(script.seen[1])
-    assert results(made) == [report()]
-
-
-def test_the_caller_may_have_a_failure_end_the_run(store):
-    faulty = FaultyStore(store, verb="put", is_lasting=True)
-
-    with pytest.raises(EventLoopException) as told:
-        run(agent(scenario.whole_run(), StrandsOffloadPlugin(faulty, on_error="raise")))
-
-    assert isinstance(told.value.__cause__, StoreUnavailableError)
-
-
-def test_a_new_process_continues_from_the_store_alone(s3_bucket, tmp_path):
-    plugin = StrandsOffloadPlugin(s3_bucket.url, storage_options=s3_bucket.storage_options)
-    manager = FileSessionManager("alice", storage_dir=str(tmp_path))
-    made = agent(Script([scenario.ask(), scenario.end]), plugin, session_manager=manager)
-    run(made)
-    given = {"url": s3_bucket.url, "options": s3_bucket.storage_options, "folder": str(tmp_path)}
-
-    seen = scenario.in_new_process(RESUMED, given)
-
-    assert seen[0][-3] == results(made)[0]
-    assert needle("alice") not in json.dumps(seen[0])
-    assert needle("alice") in seen[1][-1]
-    assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
-
-
-@RUNS
-def test_a_file_reader_result_is_shown_once_in_full_and_kept_in_the_agents_messages(store, run):
-    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
-    owners = iter(["alice", "bob"])
-    made = agent(script, StrandsOffloadPlugin(store), tool(READER, returns=lambda: report(next(owners))))
-
-    run(made)
-
-    assert script.seen[1][-1] == report("alice")
-    assert scenario.refs(script.seen[2])
-    assert needle("alice") not in script.shown(3)
-    assert script.seen[2][-1] == report("bob")
-    assert results(made) == [report("alice"), report("bob")]
-
-
-def test_a_long_user_message_is_offloaded_and_kept_in_the_agents_messages(store):
-    policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
-    script = Script([scenario.end])
-    made = agent(script, StrandsOffloadPlugin(store, policy=policy))
-
-    made(report())
-
-    assert scenario.refs(script.seen[0])
-    assert made.messages[0]["content"] == [{"text": report()}]
+    def play(self, script, plugin, *tools, way=run, owner="alice", asked=QUESTION, saved=None):
+        """Save and load the session as Strands' own manager does, in a folder."""
+        with TemporaryDirectory() as folder:
+            for name, text in (saved or {}).items():
+                path = Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            manager = FileSessionManager(owner, storage_dir=folder)
+            made = agent(script, plugin, *tools, session_manager=manager)
+            answer = str(way(made, asked)).strip()
+            files = {str(p.relative_to(folder)): p.read_text() for p in Path(folder).rglob("*.json")}
+        off = plugin.offloader(made)
+        assert off.session == owner
+        question = made.messages[0]["content"][0]["text"]
+        return Told(answer, off, results(made), lambda: texts(off.restore(made.messages)), files, question)
 
 
 def test_a_result_keeps_its_status_and_its_other_blocks(store):
@@ -393,37 +264,6 @@ def test_an_error_result_is_kept(store):
     assert script.seen[1][-1] == report()
 
 
-@RUNS
-def test_results_of_concurrent_calls_are_all_offloaded(store, run):
-    calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
-    plugin = StrandsOffloadPlugin(store)
-    made = agent(Script([lambda _: calls, scenario.end]), plugin)
-
-    run(made)
-
-    assert len({ref for text in results(made) for ref in scenario.refs([text])}) == 8
-    restored = plugin.offloader(made).restore(made.messages)[2]["content"]
-    assert [part["toolResult"]["content"] for part in restored] == [[{"text": report()}]] * 8
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {},
-        {"id": 7},
-        {"id": "abcdefghij", "self": 1, "agent": {}, "tool_use": 2},
-        {"id": "../../etc/passwd"},
-    ],
-)
-def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, arguments):
-    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
-
-    result = run(agent(script, StrandsOffloadPlugin(store)))
-
-    assert script.seen[1][-1].startswith("Error: ")
-    assert str(result).strip() == ANSWER
-
-
 @pytest.mark.parametrize(
     "given",
     [None, "Be brief.", [{"text": "Be brief."}, {"cachePoint": {"type": "default"}}]],
@@ -444,11 +284,6 @@ def test_the_model_gets_the_tools_and_a_prompt_after_the_callers_own(store, give
 def test_an_agent_made_without_the_plugin_has_no_session(store):
     with pytest.raises(ConfigError, match="plugins="):
         StrandsOffloadPlugin(store).offloader(Agent(model=ScriptedModel(Script([])), callback_handler=None))
-
-
-def test_an_invalid_argument_is_reported_before_an_agent_is_created(store):
-    with pytest.raises(ConfigError, match="on_error"):
-        StrandsOffloadPlugin(store, on_error="shrug")  # type: ignore[arg-type]
 
 
 def test_an_agent_that_is_gone_is_not_held(store):
@@ -804,15 +639,3 @@ def test_records_of_a_session_and_keys_of_the_storage_do_not_meet(store):
 
     assert len(off.records()) == 1
     assert awaited(stored(store).list("")) == ["k"]
-
-
-def test_without_the_framework_the_error_names_the_command():
-    assert "pip install 'offload[strands]'" in scenario.import_error("strands", without="strands.plugins")
-
-
-def test_a_request_that_the_provider_s_cache_missed_is_noticed(store, monkeypatch):
-    missed = scenario.missed_tokens(monkeypatch)
-
-    run(agent(scenario.run_with_a_miss(), StrandsOffloadPlugin(store)))
-
-    assert missed == [0, 0, 5301]

@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from strength import examples
 
 from offload import Offloader, OffloadPolicy, OffloadResult, Rule
 from offload.placeholder import PlaceholderFacts
 from offload.record import OffloadableType
 
-some = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+some = examples(20, suppress_health_check=[HealthCheck.too_slow])
 
 
 class ShortRenderer:

@@ -82,7 +82,7 @@ def test_another_process_restores_from_the_url_and_the_session_alone(s3_bucket, 
 
 
 def test_what_several_processes_write_at_once_is_all_there_for_a_reader(s3_bucket, options):
-    writers = [run(WRITER, s3_bucket.url, "s", options, name, "12") for name in ("a", "b", "c")]
+    writers = [run(WRITER, s3_bucket.url, "s", options, name, "5") for name in ("a", "b", "c")]
     reader = Offloader(s3_bucket.url, session="s", storage_options=s3_bucket.storage_options)
 
     while any(w.poll() is None for w in writers):
@@ -92,7 +92,7 @@ def test_what_several_processes_write_at_once_is_all_there_for_a_reader(s3_bucke
 
     assert [w.communicate()[0] for w in writers] == ["done\n"] * 3
     listed = s3_bucket.client.list_objects_v2(Bucket=s3_bucket.name, Prefix="prefix/r/s/")["Contents"]
-    assert len(listed) == 36
+    assert len(listed) == 15
     assert {f"prefix/{r.key}" for r in reader.records()} == {item["Key"] for item in listed}
 
 

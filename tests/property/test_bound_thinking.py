@@ -6,8 +6,9 @@ import copy
 from typing import Any
 
 from binding import Binding
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload import Offloader, OffloadPolicy, Rule, Sweep
 
@@ -104,7 +105,7 @@ turns = st.tuples(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(policy=st.sampled_from(POLICIES), drawn=st.lists(turns, min_size=2, max_size=9))
 def test_no_request_is_refused_and_everything_is_restored(policy: OffloadPolicy, drawn: list[Any]) -> None:
     conversation = Conversation(policy)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from large import Clock, LargeStore, fill, info_of, key_of
+from strength import examples
 
 from offload.index import Catalog
 from offload.index._listing import MAX_AGE
@@ -126,8 +127,8 @@ class Machines(RuleBasedStateMachine):
             assert self.came.keys() <= self.store.objects.keys()
 
 
-Machines.TestCase.settings = settings(
-    max_examples=60,
+Machines.TestCase.settings = examples(
+    60,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],

@@ -8,15 +8,16 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload.codec import Encoded, Fetch, StoredRecord, TextContent, get_codec
 from offload.record import Counts, Header, draw_ref, encode_text
 
-many = settings(max_examples=100, deadline=None)
+many = examples(100)
 # Texts of several chunks are slow to make, so there are fewer of them.
-few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = examples(25, suppress_health_check=[HealthCheck.too_slow])
 
 CHUNK = 256 * 1024
 any_char = st.characters(exclude_categories=())
@@ -190,7 +191,7 @@ def test_the_seekable_reader_of_another_library_reads_the_content(text: str) -> 
 
 
 @pytest.mark.skipif(shutil.which("zstd") is None, reason="the program zstd is not installed")
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(text=long_texts | short_texts)
 def test_the_program_zstd_decompresses_a_record_to_its_content(text: str) -> None:
     body = encode(text)[2].body

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import recorded
 from anthropic.types import MessageParam
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import TypeAdapter
 from recorded import FILES
+from strength import examples
 
 from offload import ContextFullError, Offloader
 from offload.compaction import CompactionStrategy, RoundConfig, RoundStrategy, SelectiveCompaction
@@ -28,7 +29,7 @@ ACCEPTED = {
     "openai-chat": TypeAdapter[Any](ChatCompletionMessageParam),
 }
 
-some = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+some = examples(4, suppress_health_check=[HealthCheck.too_slow])
 
 
 def blocks_of(message: Any) -> list[Any]:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload import Offloader, OffloadPolicy
 
@@ -419,7 +420,7 @@ inner = st.recursive(
 unknown = st.dictionaries(st.text(min_size=1, max_size=9), inner, min_size=1, max_size=4)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(KINDS), unknown, st.data())
 def test_a_long_text_in_an_unknown_block_of_any_message_is_named(
     kind: tuple[str, str], fields: dict[str, Any], data: st.DataObject

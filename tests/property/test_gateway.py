@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload import Offloader, OffloadPolicy
 from offload.gateway._requests import APIS, read_request
@@ -39,7 +40,7 @@ def paths_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(found for step, part in inner for found in paths_in(part, (*path, step)))]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.data())
 def test_the_place_of_a_value_is_its_text_and_nothing_around_it(data):
     value = data.draw(values)
@@ -57,7 +58,7 @@ def test_the_place_of_a_value_is_its_text_and_nothing_around_it(data):
     assert (new[:start], new[start + 5 :]) == (text[:start], text[end:])
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.data())
 def test_a_request_in_any_spelling_differs_in_the_replaced_results_only(data):
     line = data.draw(st.text(min_size=1, max_size=20))
@@ -80,7 +81,7 @@ def test_a_request_in_any_spelling_differs_in_the_replaced_results_only(data):
     assert after == text[:start] + json.dumps(new) + text[end:]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_a_request_that_repeats_another_is_read_as_if_it_were_alone(data):
     words = st.sampled_from(["a", "b", "<system-reminder>x</system-reminder>"])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload.layout import MAX_KEY_BYTES, MAX_PART_BYTES, check_key, decode_part, encode_part
 
-many = settings(max_examples=300, deadline=None)
+many = examples(300)
 
 # `text()` generates lone surrogates only on request.
 any_char = st.characters(exclude_categories=())

@@ -7,8 +7,9 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload_backends.memory import MemoryStore
@@ -63,9 +64,7 @@ def planted(thing: Any, texts: list[str], draw: Any) -> Any:
     return thing
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@examples(150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
 def test_a_conversation_full_of_look_alikes_comes_back_equal_from_the_store_alone(
     data: st.DataObject,

@@ -7,13 +7,14 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
+from strength import examples
 
 from offload.messages import adapter_for
 
-many = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = examples(150, suppress_health_check=[HealthCheck.too_slow])
 
 words = st.text(st.characters(exclude_categories=()), max_size=30)
 values = st.recursive(
@@ -222,7 +223,7 @@ def test_every_message_is_restored_as_it_was(message: dict[str, Any], in_order: 
 
 
 @pytest.mark.parametrize("name", ["openai-responses", "langchain", "bedrock", "gemini"])
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(30, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_a_message_of_one_format_is_not_mistaken_for_another(name: str, data: st.DataObject) -> None:
     assert adapter_for(data.draw(formats[name])).name == name

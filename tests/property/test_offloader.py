@@ -6,8 +6,8 @@ import copy
 import json
 
 import hypothesis.strategies as st
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from strength import examples
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload_backends.memory import MemoryStore
@@ -116,4 +116,4 @@ class Conversation(RuleBasedStateMachine):
 
 
 TestConversation = Conversation.TestCase
-TestConversation.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestConversation.settings = examples(60, stateful_step_count=25)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload.preview import head_tail, preview_of
 from offload.preview._names import TROUBLE, error_parts, error_words
 
-many = settings(max_examples=400, deadline=None)
+many = examples(400)
 
 texts = (
     st.text(st.characters(exclude_categories=()), max_size=400)

@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 
 import pytest
 from binding import Binding
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from provider_rules import check_converse, check_gemini, check_responses
+from strength import examples
 
 from offload import Offloader
 from offload.compaction import RoundCompactor, RoundConfig
 
-some = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+some = examples(15, suppress_health_check=[HealthCheck.too_slow])
 
 LINES = (1, 60, 300, 2000)
 TOOLS = ("Read", "Bash", "Grep")

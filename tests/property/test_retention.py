@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from retained import clocked, got_back, message, opened, put, ref_of, text_of
+from strength import examples
 
 from offload import ExpiredError
 from offload.policy import Retention
@@ -152,5 +152,5 @@ class Session(RuleBasedStateMachine):
                     got_back(self.store, name, placeholder)
 
 
-Session.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Session.TestCase.settings = examples(60, stateful_step_count=40)
 TestSession = Session.TestCase

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload.tools import search
 from offload.tools.search import Pattern, Search, Span, compile_pattern
@@ -18,7 +19,7 @@ def find(chunks: Iterable[bytes], pattern: Pattern, offset: int = 0) -> Iterator
     return Search(pattern, offset).find(chunks, offset=offset)
 
 
-many = settings(max_examples=300, deadline=None)
+many = examples(300)
 
 texts = st.text("ab\né", max_size=120)
 patterns = st.text("abé", min_size=1, max_size=4)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload import ContextFullError, Offloader, OffloadError, OffloadPolicy, Rule
 from offload.compaction import MessageArchive, RoundCompactor, RoundConfig, SelectiveCompaction
@@ -150,7 +151,7 @@ STEPS = [by_archive, by_rounds, by_type, by_offload, by_offload]
 def test_one_restore_undoes_any_mix(tmp_path: Path, name: str) -> None:
     drawn = renderers(tmp_path)
 
-    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+    @examples(8, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         draw, store = data.draw, MemoryStore()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
+from strength import examples
 
 from offload.store import OffloadStore, StoredObject
 from offload.testing import FaultyBulkStore, StoreMachine
@@ -21,8 +22,8 @@ from offload_backends.s3 import S3Store
 if TYPE_CHECKING:
     from conftest import Bucket
 
-LOCAL = settings(max_examples=40, stateful_step_count=30, deadline=None)
-REMOTE = settings(LOCAL, max_examples=6, stateful_step_count=20)
+LOCAL = examples(40, stateful_step_count=30)
+REMOTE = examples(6, LOCAL, stateful_step_count=20)
 # To see that a fault is found its shortest example is not needed.
 BROKEN = settings(
     LOCAL, max_examples=500, phases=[Phase.generate], report_multiple_bugs=False, derandomize=True

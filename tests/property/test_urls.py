@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload import Offloader, OffloadError, open_store
 from offload.registry import folder_of
@@ -47,7 +48,7 @@ URLS = st.builds(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(1000)
 @given(URLS | st.text(max_size=12).map("memory://".__add__) | st.text(max_size=12))
 def test_any_address_opens_a_store_or_is_refused(url: str) -> None:
     with suppress(OffloadError):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload.wrappers import CachingStore, EncryptingStore
 from offload_backends.memory import MemoryStore
@@ -22,7 +23,7 @@ ranges = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(size=places, wanted=st.lists(ranges, min_size=1, max_size=4))
 def test_a_range_equals_a_slice(size, wanted):
     data = BYTES[:size]
@@ -32,7 +33,7 @@ def test_a_range_equals_a_slice(size, wanted):
     assert [store.get("a", start=s, end=e) for s, e in wanted] == [data[s:e] for s, e in wanted]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(sizes=st.lists(places, min_size=1, max_size=3), wanted=st.lists(ranges, min_size=1, max_size=4))
 def test_ranges_follow_an_object_that_changes_size(sizes, wanted):
     medium = MemoryStore()

@@ -6,8 +6,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
-from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
+from strength import examples
 
 from offload.store import OffloadStore
 from offload.testing import FaultyBulkStore, StoreMachine
@@ -30,6 +30,4 @@ def test_a_stack_of_wrappers_is_a_store(around, tmp_path):
             retrying = RetryingStore(self.medium, first_pause=0)
             return EncryptingStore(CachingStore(retrying, max_bytes=50_000, folder=self.folder), b"k" * 32)
 
-    run_state_machine_as_test(
-        Machine, settings=settings(max_examples=20, stateful_step_count=25, deadline=None)
-    )
+    run_state_machine_as_test(Machine, settings=examples(20, stateful_step_count=25))

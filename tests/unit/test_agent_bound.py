@@ -133,7 +133,7 @@ def manager(
 
 
 def drawn() -> Iterator[Any]:
-    """Yield each preset with each strategy; the other choices are drawn."""
+    """Yield each preset with each strategy, with and without a model for summaries; the rest is drawn."""
     rng = random.Random(29)  # noqa: S311 # reproducible
     for number, (preset, strategy) in enumerate(itertools.product(PRESETS, ("selective", "rounds"))):
         for repeat in range(2):
@@ -146,7 +146,8 @@ def drawn() -> Iterator[Any]:
                 ephemeral,
                 rng.choice((9_000, 16_000)),
             )
-            yield pytest.param(*values, 2 * number + repeat, id="-".join(map(str, values)))
+            marks = () if repeat == number % 2 else pytest.mark.slow
+            yield pytest.param(*values, 2 * number + repeat, id="-".join(map(str, values)), marks=marks)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from offload_backends.memory import MemoryStore
 
 ROOT = Path(offload.__file__).parent
 OURS = tuple(str(ROOT / name) for name in ("agent", "context", "compaction"))
-LENGTHS = (200, 3200)
+LENGTHS = (100, 1200)
 LARGE = "".join(f"row {n} of the output\n" for n in range(60))
 EARLY = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, preview_chars=0)}, tools={}, min_saving=1)
 

@@ -76,7 +76,7 @@ def test_a_tool_loop_is_cut_between_two_steps_in_every_format(
     step: Callable[[int], list[Any]], count: int
 ) -> None:
     """The last `count` messages begin a step whose results are still to come."""
-    messages = [REQUESTS[step], *(message for n in range(40) for message in step(n)), *step(40)[:count]]
+    messages = [REQUESTS[step], *(message for n in range(24) for message in step(n)), *step(24)[:count]]
     off = Offloader("memory://", session="s")
     compactor = RoundCompactor(off, lambda _: "<summary>Files were read.</summary>", SMALL)
     context = ContextIR()

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from anthropic.types import TextBlock
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload import Offloader
 from offload.compaction import MessageArchive
@@ -24,7 +25,7 @@ def without(archive: MessageArchive, messages: list[Any], leaving: list[int]) ->
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_several_compactions_of_one_conversation_are_undone_latest_first(data):
     archive = MessageArchive(Offloader("memory://", session="s"))
     messages: list[Any] = MESSAGES

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreError, open_store
 from offload.codec import SpooledContent
@@ -99,7 +100,7 @@ def text_of(*chunks: str | bytes) -> str:
     return sink.placeholder
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     data=st.binary(max_size=60) | st.text(max_size=30).map(str.encode),
     cuts=st.lists(st.integers(0, 60), max_size=6),

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from answers import MAX_ANSWER, body, put, session, tools_for
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload import Offloader
 from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError
@@ -299,7 +300,7 @@ sound = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(names, garbage | sound | st.text() | st.none() | json_values | garbage.map(json.dumps))
 def test_a_call_is_answered_whatever_a_model_makes_of_it(name: str, arguments: Any) -> None:
     answer = TOOLS.call(name, arguments)

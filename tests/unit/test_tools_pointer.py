@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from answers import MAX_ANSWER, body, tools_for
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from strength import examples
 
 from offload.tools import Tools
 from offload.tools import _budget as budget
@@ -52,7 +53,7 @@ def scanned(content: bytes, size: int, pointer: str) -> bytes:
     return content[start : scanner.skip()]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(values, st.sampled_from([None, 2]), st.booleans(), st.integers(1, 40))
 def test_every_value_is_found_wherever_chunks_end(
     document: Any, indent: int | None, is_ascii: bool, size: int
@@ -62,7 +63,7 @@ def test_every_value_is_found_wherever_chunks_end(
         assert json.loads(scanned(content, size, pointer)) == value
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(values)
 def test_a_pointer_reads_the_value_that_it_names(document: Any) -> None:
     tools, ref = tools_for(json.dumps(document, ensure_ascii=False))
@@ -102,7 +103,7 @@ def walked(value: Any, pointer: str) -> Any:
     return value
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.recursive(
         st.integers(0, 99).map(str),
@@ -134,7 +135,7 @@ def test_a_backslash_in_a_pointer_is_a_backslash() -> None:
         assert body(tools.read(ref, pointer=f"/{key}")) == json.dumps(value)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.text('{}[]",:\\ a1', max_size=30) | st.text(max_size=30), st.text("/a01~", max_size=6))
 def test_content_that_is_no_json_is_answered_too(text: str, pointer: str) -> None:
     tools, ref = tools_for(text)

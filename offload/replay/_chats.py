@@ -23,6 +23,7 @@ _USAGE_COLUMNS = (
 
 
 def read_chat(path: Path) -> list[Transcript]:
+    """Return the conversation of a JSON file of messages, or of a request to an API."""
     with path.open(encoding="utf-8-sig") as file:
         try:
             document = json.load(file)

@@ -40,6 +40,7 @@ class _Thread(Window):
 
 
 def read_claude_code(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcript]:
+    """Return the conversations of a log of Claude Code: the main thread, and those of its subagents."""
     threads: dict[str, list[_Thread]] = {}
     for root, row in _threaded(rows):
         parts = threads.setdefault(root, [_Thread()])

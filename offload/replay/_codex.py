@@ -17,6 +17,7 @@ ROW_TYPES = {"session_meta", "response_item", "turn_context", "event_msg"}
 
 
 def read_codex(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcript]:
+    """Return the conversation of a log of Codex."""
     session = _CodexSession()
     for row in rows:
         payload = row.get("payload")

@@ -84,7 +84,7 @@ def error_for_model(error: Exception) -> str:
     """Return the text of an error for the model, without the path or address of a store; that is logged."""
     known = unexpected(error)
     if isinstance(known, StoreError):
-        _log.warning("the model was told that the store failed: %s", known)
+        _log.warning("the model was not shown this error of the store: %s", known)
         return store_error(known)
     return escape_surrogates(str(known))[:MAX_ERROR_CHARS]
 

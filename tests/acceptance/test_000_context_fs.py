@@ -1279,7 +1279,7 @@ def test_41_the_items_of_an_agents_messages_are_listed(make, root):
 def test_42_what_redact_removes_is_in_no_file(make, root):
     fs = make(redact=lambda text: text.replace("secret", "***"), token_counter=None)
     agent = Agent(fs, 16)
-    agent.row = "row {} of step {} has the secret\n"
+    agent.row = "row {} of step {} has the secret 0xf3a9 of 10.0.0.7:8443\n"
 
     agent.run("question with a secret")
 

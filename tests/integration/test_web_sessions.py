@@ -94,7 +94,7 @@ def test_an_older_version_of_a_source_is_marked_and_leads_to_the_newest() -> Non
 
 
 def test_the_tokens_of_each_tool_are_summed_and_its_name_is_a_filter(store: MemoryStore) -> None:
-    for n in range(3):
+    for n in range(2):
         put(store, f"file {n}", tool="Web <Fetch>")
     for n in range(12):
         put(store, f"other {n}", tool=f"tool{n}")
@@ -108,7 +108,7 @@ def test_the_tokens_of_each_tool_are_summed_and_its_name_is_a_filter(store: Memo
     assert said.count("tool") == 7
     assert "other" in said
     [link] = [link for link in page.links if "Web" in link]
-    assert len(refs(visitor(store).get(link).text)) == 3
+    assert len(refs(visitor(store).get(link).text)) == 2
 
 
 def test_the_words_the_kind_and_the_tool_in_the_address_filter_together(store: MemoryStore) -> None:

@@ -37,7 +37,7 @@ def a_round(n: int) -> list[Any]:
     use = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"n": n}}
     result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"row {n}\n" * 100}
     return [
-        {"role": "user", "content": f"question {n} " + "please " * 60},
+        {"role": "user", "content": f"question {n} " + "please " * 110},
         {"role": "assistant", "content": [use]},
         {"role": "user", "content": [result]},
         {"role": "assistant", "content": f"answer {n} " + "word " * 50},
@@ -174,7 +174,7 @@ def test_the_user_is_asked_once_if_one_request_takes_two_attempts():
     nothing_goes = {name: TypeRule() for name in ItemType}
     m = manager(strategy="selective", confirm=user, summarizer=summarizer, fields={"rules": nothing_goes})
     started = heard(m, EventType.COMPACTION_STARTED)
-    for n in range(40):
+    for n in range(80):
         m.add(a_round(n)[0])
         m.before_model_call()
 

@@ -26,7 +26,7 @@ def summarizer(kind: str, url: str, retries: int = 0, **options: Any) -> Any:
 
 
 def compacted(tmp_path: Any, model: Any) -> Any:
-    messages = [{"role": "user", "content": f"question {n} " + "please " * 900} for n in range(6)]
+    messages = [{"role": "user", "content": f"question {n} " + "please " * 1600} for n in range(6)]
     talk = [m for q in messages for m in (q, {"role": "assistant", "content": "done"})]
     compactor = RoundCompactor(
         Offloader(tmp_path, session="s"), model, RoundConfig(max_context_tokens=8000, keep_recent_rounds=1)

@@ -390,7 +390,7 @@ def test_what_stays_counts_as_if_it_had_never_been_a_candidate(
 ) -> None:
     messages: Messages = [{"role": "user", "content": "go"}]
     for n in range(30):
-        messages += turn(n, 9000 if f"c{n}" in KEPT else 2900, "Kept" if f"c{n}" in KEPT else "Bash")
+        messages += turn(n, 9000 if f"c{n}" in KEPT else 4000, "Kept" if f"c{n}" in KEPT else "Bash")
     without = OffloadPolicy.model_validate({"preset": "balanced", "exclude_tools": ["Kept"]})
     expected = Offloader("memory://", session="s", policy=without, **NO_CLOCK)
     off = Offloader("memory://", session="s", **options, **NO_CLOCK)

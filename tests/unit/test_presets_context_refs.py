@@ -111,12 +111,12 @@ def test_an_id_is_found_wherever_a_file_is_read_in_pieces(place: int) -> None:
 def test_a_word_of_an_output_cites_nothing_but_a_line_does() -> None:
     store = MemoryStore()
     [inner] = records(store, "a" * 500)
-    infos = records(store, f"{'.' * 500} {inner.ref}", item_type="tool_result")
+    infos = records(store, f"{'a b ' * 500} {inner.ref}", item_type="tool_result")
     outer = next(info.ref for info in infos if info.ref != inner.ref)
 
     assert Citations(store, "s").closure({outer}, infos) == {outer}
     infos = records(
-        store, f"{'.' * 500} [Tool output in context: {inner.ref}] (1KB)", item_type="tool_result"
+        store, f"{'a b ' * 500} [Tool output in context: {inner.ref}] (1KB)", item_type="tool_result"
     )
     assert inner.ref in Citations(store, "s").closure({info.ref for info in infos} - {inner.ref}, infos)
 

@@ -74,7 +74,7 @@ def ran(text: str, call: str = "c1", name: str = "Bash") -> list[Any]:
 
 
 def talk(rounds: int) -> list[Any]:
-    return [m for n in range(rounds) for m in (user(f"question {n} " + "please " * 40), said(f"answer {n}"))]
+    return [m for n in range(rounds) for m in (user(f"question {n} " + "please " * 150), said(f"answer {n}"))]
 
 
 def shortened(off: Offloader, messages: list[Any], removed: list[int], **parts: Any) -> list[Any]:
@@ -381,7 +381,7 @@ def test_a_placeholder_in_a_row_is_not_redacted(tmp_path: Path) -> None:
 
     off = Offloader(tmp_path, session="s", redact=redact)
     [call, _] = ran(LOG)
-    messages = [user("the word electronic " + "please " * 40), call, ran(LOG)[1], *talk(2)]
+    messages = [user("the word electronic " + "please " * 150), call, ran(LOG)[1], *talk(2)]
     earlier = off.offload(messages).messages
 
     for listed in (messages, earlier):

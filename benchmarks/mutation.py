@@ -1,8 +1,8 @@
 """How many small faults the tests find: draws mutants of core modules, and runs tests against each.
 
 Cosmic Ray makes the mutants. Each is written into a copy of the repository, where the tests of its module run
-until one fails. A mutant that changes annotations or kinds of parameters alone is not drawn. The same seed draws
-the same mutants.
+until one fails. A mutant that changes annotations or kinds of parameters alone is not drawn. The same seed
+draws the same mutants.
 
     python benchmarks/mutation.py [--sample 25] [--seed 1] [--jobs 2] [MODULE ...]
 """

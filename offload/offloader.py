@@ -23,15 +23,24 @@ from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter
 from offload.errors import ConfigError, NotFoundError, ReferenceRefusedError, check_choice, check_messages
 from offload.events import EventBus, Observer, exclusive, observed
-from offload.hooks import ItemSummarizer, Redact, ShouldOffload
 from offload.messages import Item, Usage, signed_thinking
-from offload.options import Clock, OnError, OptionArguments, Options, SessionArguments, default_policy
 from offload.placeholder import Categorizes, DefaultRenderer, PlaceholderRenderer
 from offload.policy import Readers
 from offload.record import ITEM_TYPES, OffloadableType, RecordInfo, RefStyle
 from offload.registry import open_store
 from offload.retention import GcReport, collect, pin, touch, unpin
 from offload.session import Damage, Session, check_name, new_name
+from offload.settings import (
+    Clock,
+    ItemSummarizer,
+    OnError,
+    OptionArguments,
+    Options,
+    Redact,
+    SessionArguments,
+    ShouldOffload,
+    default_policy,
+)
 from offload.store import OffloadStore
 from offload.threads import Gate, as_async
 from offload.tokens import TokenCounter
@@ -189,7 +198,7 @@ class Offloader:
         store: str | os.PathLike[str] | OffloadStore | None = None,
         **arguments: Unpack[SessionArguments],
     ) -> Self:
-        """Open an offloader with settings from files and the environment; see `offload.config`.
+        """Open an offloader with settings from files and the environment; see `offload.settings`.
 
         Args:
             folder: the folder to search for settings files; the default is the working folder.
@@ -200,7 +209,7 @@ class Offloader:
         Raises:
             ConfigError: a source cannot be read or has an invalid value; the message names the source.
         """
-        from offload.config import Settings, load_config  # noqa: PLC0415 # loaded only when used
+        from offload.settings import Settings, load_config  # noqa: PLC0415 # loaded only when used
 
         overrides = {"store": store, **arguments}
         known = {name: overrides[name] for name in Settings.model_fields.keys() & overrides}

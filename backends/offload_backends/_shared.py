@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from offload.locks import Lock, Recent
+from offload.threads import Lock, Recent
 
 T = TypeVar("T")
 

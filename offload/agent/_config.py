@@ -11,7 +11,7 @@ from offload.compaction import Refusal, RoundConfig, TypeRule
 from offload.compaction._windows import window_for
 from offload.context import ItemType
 from offload.policy import OffloadPolicy, Rule
-from offload.settings import Count, Flag, Fraction, LoadableSettings, Size
+from offload.schema import Count, Flag, Fraction, LoadableSettings, Size
 
 # The settings that apply to one strategy only.
 _OF_STRATEGY = {"selective": {"rules"}, "rounds": {"keep_recent_rounds", "summary_max_length"}}

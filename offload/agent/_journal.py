@@ -18,11 +18,11 @@ from offload.codec._frames import SLOW_LEVEL, compress, decompress
 from offload.context import ContextItem, ItemType
 from offload.errors import CollisionError, CorruptError, MessageError, NotFoundError, OffloadError
 from offload.events import failure
-from offload.hooks import Hooks
 from offload.layout import JOURNAL, encode_part, random_letters
 from offload.messages import from_json, map_texts, to_json
 from offload.record import decode_text, encode_text
 from offload.session import SessionReader
+from offload.settings import Hooks
 from offload.store import OffloadStore, get_many
 
 # The maximum size of an entry, checked before memory is allocated.

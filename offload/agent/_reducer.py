@@ -14,9 +14,9 @@ from offload.context import EventBus
 from offload.engine.failures import AboveCeilingError
 from offload.errors import ConfigError, OffloadError
 from offload.offloader import Offloader
-from offload.options import OnError
 from offload.policy import HistoryRule, OffloadPolicy, Rule, Sweep
 from offload.record import OffloadableType
+from offload.settings import OnError
 
 # The tokens of an item that is worth a placeholder, if no milder step was enough.
 _WORTH_IT = 300

@@ -18,12 +18,12 @@ from offload import ConfigError, OffloadError
 from offload.cli.help import CONTEXT, HelpfulCommand
 from offload.cli.stores import place_of
 from offload.cli.terminal import PROBLEMS, JsonOption, count, err, one_line, print_json, print_table, say
-from offload.config import load_config
 from offload.errors import MissingExtraError
 from offload.integrations._sessions import folder_session, project_folder
 from offload.integrations.claude_code import _plugin as plugin
 from offload.integrations.claude_code._shapes import PLUGIN
 from offload.registry import default_path
+from offload.settings import load_config
 
 _PLUGIN_ID = f"{PLUGIN}@{plugin.MARKETPLACE}"
 _NO_EXTRA = "the plugin's server needs the extra `claude-code`: pip install 'offload[claude-code]'"

@@ -18,8 +18,8 @@ from offload import ConfigError
 from offload.cli.shell import quoted, words_of
 from offload.cli.stores import open_session, store_at
 from offload.cli.terminal import StoreOption
-from offload.config import load_config
 from offload.integrations._sessions import folder_session
+from offload.settings import load_config
 
 # Logs go to stderr: stdout carries the protocol.
 _LOG_FORMAT = "offload: %(message)s"

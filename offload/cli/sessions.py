@@ -29,7 +29,7 @@ from offload.cli.terminal import (
     progress,
     say,
 )
-from offload.controls import escape_controls
+from offload.record import escape_controls
 from offload.session import SessionReader
 from offload.tools import MAX_ANSWER_CHARS
 from offload.tools.search import NO_MATCHES, Mode, Pattern, compile_pattern

@@ -11,7 +11,6 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, open_store
-from offload.config import load_config
 from offload.errors import StoreError, StoreMissingError, did_you_mean
 from offload.index import list_sessions, session_name, sessions
 from offload.integrations._sessions import folder_session
@@ -19,6 +18,7 @@ from offload.layout import encode_part, is_link
 from offload.record import RecordInfo
 from offload.registry import folder_of, is_root, roots_near, with_layout
 from offload.session import SessionReader, check_known, is_ref, with_titles
+from offload.settings import load_config
 from offload.store import path_of
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from itertools import accumulate
 from offload.codec._content import CHUNK_BYTES, Borders, ChunkSize, StoredContent, end_of_chunk, split, total
 from offload.codec._frames import FAST_LEVEL, SLOW_BYTES, compress, decompress
 from offload.errors import StoreError
-from offload.locks import cached
 from offload.record import Counts, decode_text, encode_text
+from offload.threads import cached
 
 # Frames beyond this size go to a temporary file.
 SPOOL_BYTES = 8 * 1024 * 1024

@@ -24,7 +24,7 @@ from offload.errors import (
 )
 from offload.events import failure
 from offload.offloader import Offloader
-from offload.settings import Flag, Fraction, SettingsModel, Size, read_file
+from offload.schema import Flag, Fraction, SettingsModel, Size, read_file
 from offload.threads import as_async, call_hook
 from offload.tokens import TokenCounter
 

@@ -12,7 +12,7 @@ from pydantic import model_validator
 
 from offload.context import PRIORITIES, ItemType
 from offload.errors import ConfigError
-from offload.settings import Count, SettingsModel
+from offload.schema import Count, SettingsModel
 
 # Indices of messages.
 Group = Sequence[int]

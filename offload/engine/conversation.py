@@ -23,10 +23,10 @@ from offload.engine.writer import ItemWriter, Skipped, WriteRequest
 from offload.errors import OffloadError, result_or_error, unexpected
 from offload.events import Observer, observed
 from offload.messages import Item
-from offload.options import Options
 from offload.policy import CostPlan, Decision, Readers
 from offload.record import decode_text
 from offload.session import OffloadedItem, Session
+from offload.settings import Options
 from offload.store import update_index
 
 

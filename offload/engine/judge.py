@@ -8,8 +8,8 @@ from offload.engine.recognition import Claim, Proof
 from offload.errors import OffloadError
 from offload.events import failure
 from offload.messages import Item
-from offload.options import Options
 from offload.policy import Decision, ItemFacts
+from offload.settings import Options
 from offload.tokens import estimate_tokens
 
 LOOK_ALIKE = "looks like a placeholder but is not one"

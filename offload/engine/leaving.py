@@ -15,10 +15,10 @@ from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter, Skipped, WriteOutcome, WriteRequest
 from offload.errors import OffloadError, StoreError, unexpected
 from offload.messages import Item, media_ref
-from offload.options import Options
 from offload.policy import Decision
 from offload.preview import head_tail
 from offload.record import RecordInfo
+from offload.settings import Options
 
 VETO = "kept by should_offload"
 

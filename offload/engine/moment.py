@@ -9,9 +9,8 @@ from offload.engine.failures import Failures
 from offload.engine.results import CacheCause, CacheReport
 from offload.errors import ConfigError, OffloadError
 from offload.events import failure
-from offload.hooks import foreign
 from offload.messages import Usage, is_same_reply, usage_of
-from offload.options import Options
+from offload.settings import Options, foreign
 
 CacheState = Literal["cold", "warm", "missed"]
 # The states that a host can know.

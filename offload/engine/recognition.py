@@ -11,12 +11,11 @@ from hashlib import sha256
 from typing import Literal, NamedTuple
 
 from offload.errors import OffloadError, failure, result_or_error, unexpected
-from offload.hooks import foreign
 from offload.messages import Item
-from offload.options import Options
 from offload.placeholder import NOTICE_TYPE, MediaAwareRenderer, Notice, known_refs
 from offload.record import Header, RecordInfo, encode_text
 from offload.session import Session, SessionReader
+from offload.settings import Options, foreign
 
 # "ours": a record says that the text is its placeholder. "foreign": no record does, and all were read.
 # An error: the records could not be read.

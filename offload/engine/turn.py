@@ -22,8 +22,8 @@ from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter
 from offload.errors import unexpected
 from offload.messages import Item
-from offload.options import Options
 from offload.policy import Readers, excess
+from offload.settings import Options
 
 
 class Turn:

@@ -21,14 +21,13 @@ from offload.errors import (
     unexpected,
 )
 from offload.events import Observer
-from offload.hooks import foreign
 from offload.messages import Item
-from offload.options import Options
 from offload.placeholder import MediaAwareRenderer, PlaceholderFacts
 from offload.policy import Decision
 from offload.preview import END_CHARS, MIDDLE_CHARS, Preview, preview_of
 from offload.record import ItemIdentity, decode_text
 from offload.session import Draft, OffloadedItem, Session
+from offload.settings import Options, foreign
 from offload.store import in_groups
 
 # Contents that are encoded and in flight together.

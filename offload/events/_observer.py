@@ -33,8 +33,8 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from offload.errors import ConfigError, MessageError, OffloadError
 from offload.events._bus import ContextEvent, EventBus, EventType
-from offload.locks import Lock
 from offload.record import RecordInfo
+from offload.threads import Lock
 
 P = ParamSpec("P")
 T = TypeVar("T")

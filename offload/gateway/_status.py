@@ -6,8 +6,8 @@ import logging
 from collections import Counter
 from typing import Any
 
-from offload.locks import Lock
 from offload.messages import Usage
+from offload.threads import Lock
 
 logger = logging.getLogger("offload.gateway")
 

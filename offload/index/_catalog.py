@@ -13,10 +13,9 @@ from offload.index._listing import LARGE, MAX_AGE, Candidates, Page, SessionList
 from offload.index._objects import DeletedRecord, split_objects
 from offload.index._snapshots import delete_snapshots, read_snapshot, write_snapshot
 from offload.layout import RECORD, encode_part, generation_of, is_link, name_of, ref_of
-from offload.locks import Lock
-from offload.record import RecordInfo
+from offload.record import RecordInfo, checked_title
 from offload.store import OffloadStore, StoredObject
-from offload.titles import checked
+from offload.threads import Lock
 
 # More refs are looked up by one listing of the session.
 _MAX_LOOKUPS = 8
@@ -152,7 +151,7 @@ class Catalog:
     def learn_titles(self, titles: Mapping[str, str | None]) -> None:
         """Note the titles of records by key, None for a record without one."""
         with self._lock:
-            self._titles.update((name_of(key), checked(title or "")) for key, title in titles.items())
+            self._titles.update((name_of(key), checked_title(title or "")) for key, title in titles.items())
             for key in titles.keys() & self._entries.keys():
                 self._insert(self._completed(self._entries[key]))
 

@@ -17,8 +17,8 @@ import zstandard
 from offload.errors import OffloadError
 from offload.index._listing import SessionListing, is_fresh
 from offload.layout import RECORD, SNAPSHOT, encode_part, random_letters
+from offload.record import checked_title
 from offload.store import OffloadStore
-from offload.titles import checked
 
 _VERSION = 1
 # For fewer records a snapshot costs more than it saves.
@@ -44,7 +44,7 @@ class _Body(msgspec.Struct):
     def known_titles(self) -> Iterator[tuple[str, str]]:
         """Yield the name and the title of each record whose title is known."""
         pairs = zip(self.names, self.titles, strict=False)
-        return ((name, checked(title)) for name, title in pairs if title is not None)
+        return ((name, checked_title(title)) for name, title in pairs if title is not None)
 
 
 class _Snapshot(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Any, Unpack
 
 from offload.errors import ConfigError
 from offload.offloader import Offloader
-from offload.options import OptionArguments
 from offload.registry import open_store
+from offload.settings import OptionArguments
 
 # Offloaders, with their histories, kept open; a session beyond these is opened again from the store.
 OPEN = 256

@@ -12,11 +12,10 @@ from offload.errors import ExistsError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._sessions import Sessions, is_error, model_named
 from offload.layout import FILE, encode_part
-from offload.locks import Recent
 from offload.offloader import Offloader
-from offload.options import SessionArguments
 from offload.registry import open_store
-from offload.threads import in_thread
+from offload.settings import SessionArguments
+from offload.threads import Recent, in_thread
 
 with needs_extra("google-adk"):
     from google.adk.artifacts import BaseArtifactService, artifact_util

@@ -18,10 +18,10 @@ from offload.integrations._sessions import Sessions, model_named
 from offload.layout import FILE
 from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.offloader import Offloader
-from offload.options import SessionArguments
 from offload.policy import OffloadPolicy
 from offload.record import decode_text, encode_text
 from offload.session import check_name, new_name
+from offload.settings import SessionArguments
 from offload.threads import in_thread
 
 with needs_extra("haystack"):

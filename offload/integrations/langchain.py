@@ -13,11 +13,10 @@ from offload.errors import OffloadError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions, found
 from offload.integrations._sessions import OPEN, Sessions, is_error
 from offload.layout import VALUE
-from offload.locks import Lock
 from offload.offloader import Offloader
-from offload.options import SessionArguments
 from offload.session import new_name
-from offload.threads import in_thread
+from offload.settings import SessionArguments
+from offload.threads import Lock, in_thread
 from offload.tools import error_for_model
 
 # Names of runs without a thread that are known at once; a run beyond these would get a second one.

@@ -14,8 +14,8 @@ from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._sessions import Sessions, is_error
 from offload.layout import VALUE
 from offload.offloader import Offloader
-from offload.options import SessionArguments
 from offload.session import check_name, new_name
+from offload.settings import SessionArguments
 from offload.threads import in_thread
 from offload.tools import error_for_model
 

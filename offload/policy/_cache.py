@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from offload.policy._rules import PolicyPart
-from offload.settings import Duration, Seconds, merge
+from offload.schema import Duration, Seconds, merge
 
 _ANTHROPIC = "https://platform.claude.com/docs/en/about-claude/pricing"
 _OPENAI = "https://developers.openai.com/api/docs/guides/prompt-caching"

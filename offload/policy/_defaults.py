@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from offload.errors import PolicyError, did_you_mean
 from offload.policy._rules import Rule
 from offload.record import OffloadableType
-from offload.settings import merge
+from offload.schema import merge
 
 PolicyName = Literal["balanced", "aggressive", "economy", "archive"]
 

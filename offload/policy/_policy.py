@@ -17,7 +17,7 @@ from offload.policy._models import HistoryRule, binds_thinking
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy._tool_names import RETRIEVAL_TOOLS, is_reader
 from offload.record import OffloadableType, encode_text
-from offload.settings import Count, LoadableSettings, Size
+from offload.schema import Count, LoadableSettings, Size
 
 # A fifth of a window of 200,000 tokens. File readers limit themselves to 25,000, and the largest of 3,181
 # recorded turns had 32,000.

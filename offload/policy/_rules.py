@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from offload.errors import ConfigError, PolicyError
 from offload.policy._facts import ItemFacts
-from offload.settings import Count, Duration, Flag, Fraction, Seconds, SettingsModel, Size
+from offload.schema import Count, Duration, Flag, Fraction, Seconds, SettingsModel, Size
 
 _MIN_TOKENS = 2000
 

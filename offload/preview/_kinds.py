@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from offload.locks import cached
 from offload.preview._names import LETTERS, error_words
+from offload.threads import cached
 
 
 class _Pattern:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from offload.errors import ConfigError, did_you_mean
 from offload.policy._cache import CacheModel
-from offload.settings import SettingsModel, read_file
+from offload.schema import SettingsModel, read_file
 
 # For transcripts that name no model with a price.
 DEFAULT_MODEL = "claude-sonnet-4-6"

@@ -20,10 +20,10 @@ from offload.errors import (
 )
 from offload.index import Catalog, Tombstone, parse_key
 from offload.layout import Reason, is_link, sidecar_key
-from offload.locks import Recent
 from offload.record import Header, RecordInfo
 from offload.session._names import is_ref
 from offload.store import OffloadStore, StoredObject, get_many
+from offload.threads import Recent
 
 # The limits of one bulk read.
 _BULK_RECORDS, _BULK_RECORD_BYTES = 256, 256 * 1024

@@ -10,10 +10,9 @@ from offload.codec import find_codec, parse_sidecar
 from offload.errors import OffloadError, StoreError
 from offload.index import session_name
 from offload.layout import is_link, session_part, sidecar_key
-from offload.record import RecordInfo
+from offload.record import RecordInfo, checked_title, has_words
 from offload.session._reader import SessionReader, is_small
 from offload.store import OffloadStore, get_many
-from offload.titles import checked, has_words
 
 # The most headers that one search reads, and the most records of one bulk read.
 MAX_READS = 1_000
@@ -96,7 +95,7 @@ def _learn(reader: SessionReader, infos: Sequence[RecordInfo]) -> None:
 def _titles(store: OffloadStore, infos: Sequence[tuple[SessionReader, RecordInfo]]) -> dict[str, str | None]:
     keys = [_header_key(info) for _, info in infos if is_small(info)]
     bodies = dict(zip(keys, get_many(store, keys), strict=True))
-    return {info.key: checked(_title(reader, info, bodies) or "") or None for reader, info in infos}
+    return {info.key: checked_title(_title(reader, info, bodies) or "") or None for reader, info in infos}
 
 
 def _header_key(info: RecordInfo) -> str:

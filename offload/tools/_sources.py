@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal, NamedTuple, TypeVar
 
-from offload.locks import Lock
 from offload.messages import (
     Call,
     FileCall,
@@ -25,6 +24,7 @@ from offload.messages import (
 )
 from offload.placeholder import tool_label
 from offload.record import encode_text
+from offload.threads import Lock
 
 # The id of a call, or another key of a call without one.
 CallKey = str | int

@@ -12,12 +12,11 @@ from typing import Any
 from offload.codec import StoredRecord
 from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError, OffloadError, StoreError
 from offload.events import Observer, observed
-from offload.locks import Recent
 from offload.placeholder import safe_for_model, tool_label
 from offload.policy import TOOL_NAMES
-from offload.record import Header, RecordInfo
+from offload.record import Header, RecordInfo, words_of_query
 from offload.session import FoundTitles, Session, find_titles, with_titles
-from offload.titles import words_of_query
+from offload.threads import Recent
 from offload.tools._answers import (
     FRAME_CHARS,
     MAX_ANSWER_CHARS,

@@ -14,10 +14,10 @@ from offload.errors import ConfigError, InvalidKeyError, StoreError
 from offload.index import SessionObjects, list_sessions
 from offload.layout import decode_part, session_part
 from offload.policy import Retention
+from offload.record import words_of_query
 from offload.retention import collect, read_all_marks
 from offload.retention._marks import Marks
 from offload.store import OffloadStore, StoredObject
-from offload.titles import words_of_query
 from offload.web._paging import list_page
 from offload.web._plot import plot
 from offload.web._site import SHOWN, Site, Values, file_count

@@ -10,10 +10,9 @@ import msgspec
 
 from offload.errors import ConfigError
 from offload.index import SessionObjects, list_sessions
-from offload.record import RecordInfo
+from offload.record import RecordInfo, has_words
 from offload.session import read_titles
 from offload.store import OffloadStore
-from offload.titles import has_words
 
 _GROUP = 125
 # Each takes about 200 bytes.

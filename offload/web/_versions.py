@@ -7,9 +7,8 @@ from typing import Any
 
 from offload.codec import StoredContent
 from offload.errors import NotFoundError
-from offload.record import RecordInfo
+from offload.record import RecordInfo, words_of_query
 from offload.session import SessionReader, find_titles, with_titles
-from offload.titles import words_of_query
 from offload.tools._diff import Diff, row_text
 
 _SHOWN, _SHOWN_ROWS = 20, 400

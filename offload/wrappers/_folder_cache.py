@@ -18,8 +18,8 @@ from functools import cache
 from pathlib import Path
 
 from offload.errors import ConfigError, StorePermissionError
-from offload.locks import Lock
 from offload.system import HAS_USERS, is_own, patiently
+from offload.threads import Lock
 
 _DIGEST_BYTES = 32
 _FILE_MODE = 0o600

@@ -14,8 +14,8 @@ import pytest
 from command import runner
 
 from offload import Offloader, OffloadError, OffloadPolicy, Rule, open_store
-from offload.config import load_config
 from offload.doctor import diagnose
+from offload.settings import load_config
 from offload.store import without_secrets
 from offload.testing import FaultyStore
 from offload.transfer import export

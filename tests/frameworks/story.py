@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -200,7 +201,7 @@ class Story:
         script = Script([scenario.ask(), scenario.end])
         told = self.play(script, self.plugin(s3_bucket.url, storage_options=options))
         given = {"url": s3_bucket.url, "options": options, "saved": told.saved}
-        module = sys.modules[type(self).__module__].__file__.rsplit("/", 1)[-1].removesuffix(".py")
+        module = Path(str(sys.modules[type(self).__module__].__file__)).stem
 
         assert needle("alice") not in json.dumps(given)
         seen = scenario.in_new_process(RESUMED.format(module=module, story=type(self).__name__), given)

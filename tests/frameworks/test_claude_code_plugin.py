@@ -503,7 +503,11 @@ def test_the_hook_as_a_command_stores_in_the_session_that_the_server_reads(root:
     with serving(asking(tool("Bash", command=LARGE), reading(GREP, pattern="5987"))) as api:
         made = project(root, api)
         hooks = made.plugin / "hooks" / "hooks.json"
-        command = {"type": "command", "command": f"'{sys.executable}' -P -m offload.hook", "timeout": 20}
+        command = {
+            "type": "command",
+            "command": f"'{sys.executable}' -P -m offload.integrations.claude_code",
+            "timeout": 20,
+        }
         hook = [{"hooks": [command]}]
         hooks.write_text(
             json.dumps({"hooks": dict.fromkeys(("PostToolUse", "PreToolUse", "PreCompact"), hook)})

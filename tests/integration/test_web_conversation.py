@@ -13,9 +13,9 @@ from offload import Offloader
 from offload.agent import AgentConfig, ContextManager
 from offload.agent._journal import Journal, JournalMessage, JournalState
 from offload.context import ItemType
-from offload.hooks import Hooks
 from offload.layout import JOURNAL
 from offload.session import SessionReader
+from offload.settings import Hooks
 from offload.web import _conversation
 from offload_backends.memory import MemoryStore
 

@@ -43,7 +43,6 @@ from offload.compaction import (
     SelectiveResult,
     TypeRule,
 )
-from offload.config import load_config
 from offload.context import ContextIR, EventBus
 from offload.messages import Usage
 from offload.placeholder import DefaultRenderer
@@ -51,6 +50,7 @@ from offload.presets.context_fs import ContextFileSystem
 from offload.presets.context_refs import ContextRefs
 from offload.preview import preview_of
 from offload.retention import collect, delete
+from offload.settings import load_config
 from offload.tools import Tools
 
 

@@ -20,7 +20,6 @@ import pytest
 from command import Run, runner
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule
-from offload.config import Settings
 from offload.integrations._sessions import folder_session
 from offload.integrations.claude_code import _hook
 from offload.integrations.claude_code._environment import leave_out_project
@@ -32,6 +31,7 @@ from offload.integrations.claude_code._plugin import (
     write_plugin,
 )
 from offload.integrations.claude_code._shapes import chunks_of, event_of, result_of
+from offload.settings import Settings
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -553,7 +553,7 @@ def test_settings_of_a_project_of_any_form_are_no_failure(project: Callable[...,
     leave_out_project({"OFFLOAD_STORE": "mine"})
 
 
-@pytest.mark.parametrize("module", ["offload.hook", "offload"])
+@pytest.mark.parametrize("module", ["offload.integrations.claude_code", "offload"])
 def test_each_program_of_the_plugin_leaves_out_the_projects_variables(
     project: Callable[..., Path], tmp_path: Path, module: str
 ) -> None:

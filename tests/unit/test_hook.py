@@ -1,4 +1,4 @@
-"""`python -m offload.hook`: the hook of Claude Code as a command."""
+"""`python -m offload.integrations.claude_code`: the hook of Claude Code as a command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from offload import Offloader, hook
+from offload import Offloader
+from offload.integrations.claude_code import __main__ as hook
 from offload.policy import DEFAULT_MIN_TOKENS
 
 # Results just under and over the threshold, in tokens.
@@ -22,7 +23,8 @@ TOO_LARGE = (
     "Error: result (110,000 characters across 8,547 lines) exceeds maximum allowed tokens. "
     "Output has been saved to {}.\nFormat: Plain text\n- You MUST read all of it.\n"
 )
-HEAVY = {"pydantic", "msgspec", "fsspec", "zstandard", "offload.offloader", "offload.config"}
+HOOK = "from offload.integrations.claude_code import __main__ as hook"
+HEAVY = {"pydantic", "msgspec", "fsspec", "zstandard", "offload.offloader", "offload.settings"}
 
 
 def event(response: Any, tool: str = "Bash", **more: Any) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, **places, "HOME": str(tmp_path)}
 
 
-def run(environ: dict[str, str], stdin: str, program: str = "-m offload.hook") -> Any:
+def run(environ: dict[str, str], stdin: str, program: str = "-m offload.integrations.claude_code") -> Any:
     """Run the command in the project's folder."""
     return subprocess.run(
         [sys.executable, "-P", *program.split(" ", 1)],
@@ -123,7 +125,7 @@ def test_an_event_that_changes_nothing_has_no_answer(given: Any) -> None:
 
 @pytest.mark.parametrize("given", [event(bash(SMALL)), event(None, hook_event_name="Stop")])
 def test_a_result_under_the_threshold_loads_no_library(environ: dict[str, str], given: Any) -> None:
-    program = "-c import sys; from offload.hook import main; main(); print(*sys.modules)"
+    program = f"-c import sys; {HOOK}; hook.main(); print(*sys.modules)"
     done = run(environ, json.dumps(given), program)
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -167,7 +169,7 @@ def test_a_result_that_cannot_be_stored_is_kept_and_the_log_says_why(
 
 
 def test_a_store_that_does_not_answer_in_time_keeps_the_result(environ: dict[str, str]) -> None:
-    program = "-c from offload import hook; hook.SECONDS = 0.5; hook.main()"
+    program = f"-c {HOOK}; hook.SECONDS = 0.5; hook.main()"
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         broken = {"OFFLOAD_STORE": "s3://b/p", "OFFLOAD_STORAGE_OPTIONS__ENDPOINT_URL": url}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from offload import CacheModel, OffloadPolicy, PolicyError
-from offload.config import load_config
 from offload.policy import CACHES
+from offload.settings import load_config
 
 HOUR = CacheModel(read=0.1, write=2.0, ttl=3600)
 

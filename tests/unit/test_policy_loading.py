@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from offload import ConfigError, OffloadPolicy, PolicyError, Retention, Rule, Sweep
-from offload.config import load_config
 from offload.policy import ItemFacts
+from offload.settings import load_config
 
 TOML = """
 min_saving = 200

@@ -21,9 +21,9 @@ from offload.index import Catalog, reindex
 from offload.placeholder import escape_placeholders
 from offload.presets.context_fs import ContextFileSystem
 from offload.presets.context_refs import ContextRefs
+from offload.record import MAX_TITLE_CHARS, title_of
 from offload.session import SessionReader, find_titles
 from offload.store import OneByOne
-from offload.titles import MAX_CHARS, title_of
 from offload.transfer import copy, export, import_
 from offload.wrappers import EncryptingStore
 from offload_backends.memory import MemoryStore
@@ -162,7 +162,7 @@ def test_a_hostile_argument_gives_one_line_of_at_most_80_characters(path: str, t
     info = opened(store).offload(turn(0, {"file_path": path})).records[-1]
 
     assert info.title == title
-    assert len(title) <= MAX_CHARS
+    assert len(title) <= MAX_TITLE_CHARS
     assert title.isprintable()
     assert set(rows(opened(store).tools.list())) == {title}
 

@@ -17,8 +17,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import StoreError
-from offload.locks import cached
 from offload.store import StoredObject
+from offload.threads import cached
 from offload_backends._checks import is_key, may_hold
 
 if TYPE_CHECKING:

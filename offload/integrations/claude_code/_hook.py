@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from offload.config import Settings
 from offload.errors import ConfigError, StoreError
 from offload.integrations.claude_code import _shapes as shapes
 from offload.messages import main_argument
@@ -20,6 +19,7 @@ from offload.placeholder import DefaultRenderer, PlaceholderFacts, tool_label
 from offload.policy import ItemFacts, OffloadPolicy, Rule, with_rules
 from offload.preview import Preview
 from offload.registry import open_store
+from offload.settings import Settings
 from offload.store import OffloadStore
 
 _log = logging.getLogger("offload")

@@ -12,9 +12,9 @@ from offload.engine.sink import Sink
 from offload.integrations.mcp._context import Json, link
 from offload.messages import main_argument
 from offload.offloader import Offloader
-from offload.options import StoreArguments
 from offload.policy import ItemFacts, OffloadPolicy, Rule, with_rules
 from offload.record import encode_text
+from offload.settings import StoreArguments
 from offload.store import OffloadStore
 
 _log = logging.getLogger("offload")

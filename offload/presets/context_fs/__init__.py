@@ -23,7 +23,6 @@ from offload.errors import ConfigError, OffloadError
 from offload.layout import encode_part
 from offload.messages import Block, scan_of
 from offload.offloader import Offloader
-from offload.options import PresetOptions
 from offload.policy import Decision, OffloadPolicy, matches_any
 from offload.presets._files import local_path
 from offload.presets.context_fs._layout import JSON, ZST, Document, PathRenderer, folder_of
@@ -32,6 +31,7 @@ from offload.presets.context_fs._tree import TreeStore
 from offload.registry import open_backend
 from offload.retention import GcReport
 from offload.session import check_name, new_name
+from offload.settings import PresetOptions
 from offload.threads import as_async
 from offload.wrappers import ReadOnlyStore
 

@@ -16,10 +16,8 @@ from offload.engine.sink import Sink
 from offload.errors import ConfigError, MessageError, NotFoundError, OffloadError, StoreError
 from offload.events import error_text
 from offload.layout import encode_part
-from offload.locks import Lock
 from offload.messages import scan_of
 from offload.offloader import Offloader, OnMissing
-from offload.options import PresetOptions
 from offload.placeholder import tool_label
 from offload.policy import HistoryRule, ItemFacts, OffloadPolicy, Retention
 from offload.presets.context_refs._citations import Citations, InUse, ids_in
@@ -37,8 +35,9 @@ from offload.presets.context_refs._tree import ContextTree
 from offload.record import RecordInfo
 from offload.registry import default_path, open_backend
 from offload.retention import collect, delete, read_marks
+from offload.settings import PresetOptions
 from offload.store import OffloadStore
-from offload.threads import as_async
+from offload.threads import Lock, as_async
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, Tools
 
 __all__ = ["TRUNCATED", "ContextRefs", "size_of"]

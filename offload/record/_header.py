@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
+from offload.record._text import encode_text
+
 SCHEMA_VERSION = 1
 REF_LETTERS = 10
 # An id of the usual length, to measure a placeholder before its record has one.
@@ -189,21 +191,6 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
     def is_expired(self) -> bool:
         """Whether the next gc may delete it."""
         return self.expires_at is not None and self.expires_at <= time.time()
-
-
-def encode_text(text: str) -> bytes:
-    """Return the content bytes of `text`: UTF-8, with lone surrogates in three bytes."""
-    return text.encode("utf-8", "surrogatepass")
-
-
-def decode_text(content: bytes | memoryview) -> str:
-    """Return the text of content bytes, the inverse of `encode_text`."""
-    return str(content, "utf-8", "surrogatepass")
-
-
-def escape_surrogates(text: str) -> str:
-    """Return `text` with lone surrogates as escapes, which headers, APIs and terminals accept."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def draw_ref(

@@ -21,7 +21,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from offload.errors import ConfigError, HookTimeoutError
-from offload.locks import renew_in_child
+from offload.threads._locks import renew_in_child
 
 if TYPE_CHECKING:
     import asyncio

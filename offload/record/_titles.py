@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from offload.controls import escape_controls
+from offload.record._text import escape_controls
 
-MAX_CHARS = 80
+MAX_TITLE_CHARS = 80
 # A line is looked for in so many characters.
 _LOOKED_AT = 4_000
 _CUT = "…"
@@ -44,9 +44,9 @@ def first_line_of(content: str) -> str | None:
     return _shortened(first) if first else None
 
 
-def checked(title: str) -> str:
+def checked_title(title: str) -> str:
     """Return a title that comes from a store, in the form that `title_of` gives; "" for none."""
-    is_fine = len(title) <= MAX_CHARS and title.isprintable()
+    is_fine = len(title) <= MAX_TITLE_CHARS and title.isprintable()
     return title if is_fine else title_of(title) or ""
 
 
@@ -70,9 +70,9 @@ def _lines(text: str) -> Iterator[str]:
 
 def _shortened(line: str, kind: str = "text") -> str:
     line = escape_controls(line)
-    if len(line) > MAX_CHARS and kind == "command":
+    if len(line) > MAX_TITLE_CHARS and kind == "command":
         line = _FOLDER.sub("", line, count=1) if line.startswith("cd ") else line
-    if len(line) <= MAX_CHARS:
+    if len(line) <= MAX_TITLE_CHARS:
         return line
-    kept = MAX_CHARS - len(_CUT)
+    kept = MAX_TITLE_CHARS - len(_CUT)
     return _CUT + line[-kept:] if kind == "path" else line[:kept] + _CUT

@@ -1,8 +1,9 @@
-"""`python -m offload.hook`: the hook of Claude Code as a command, for versions whose hooks call no MCP tools.
+"""The hook of Claude Code as a command, for versions whose hooks call no MCP tools.
 
-It reads an event from stdin and prints the answer. Results under 1,500 tokens are kept under every policy:
-until the size is known, only the standard library is loaded. After any failure, and after 15 seconds, nothing
-is printed and the original result is kept; the exit code is always 0.
+`python -m offload.integrations.claude_code` reads an event from stdin and prints the answer. Results under
+1,500 tokens are kept under every policy: until the size is known, only the standard library is loaded.
+After any failure, and after 15 seconds, nothing is printed and the original result is kept; the exit code is
+always 0.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ def _answer(event: Mapping[str, Any]) -> str:
     late.daemon = True
     late.start()
     # They take long to load: a small result does not wait for them.
-    from offload.config import load_config  # noqa: PLC0415
     from offload.integrations._sessions import folder_session  # noqa: PLC0415
     from offload.integrations.claude_code._environment import leave_out_project  # noqa: PLC0415
     from offload.integrations.claude_code._hook import KEEP, Hook, offloader_for  # noqa: PLC0415
+    from offload.settings import load_config  # noqa: PLC0415
 
     logging.basicConfig(format="offload: %(message)s")
     leave_out_project()

@@ -1,0 +1,43 @@
+"""A text as the bytes of a record, and as a model or a terminal may be shown it."""
+
+from __future__ import annotations
+
+import re
+
+# Controls but tab and newline; zero-width and direction marks; lone surrogates; tags.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_CONTROL_PICTURES = 0x2400
+_DELETE = 0x7F
+
+
+def encode_text(text: str) -> bytes:
+    """Return the content bytes of `text`: UTF-8, with lone surrogates in three bytes."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def decode_text(content: bytes | memoryview) -> str:
+    """Return the text of content bytes, the inverse of `encode_text`."""
+    return str(content, "utf-8", "surrogatepass")
+
+
+def escape_surrogates(text: str) -> str:
+    """Return `text` with lone surrogates as escapes, which headers, APIs and terminals accept."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def escape_controls(text: str) -> str:
+    r"""Return `text` with characters escaped that act on a terminal or mislead a reader.
+
+    ESC becomes `␛`, a bidi override `\u{202e}`.
+    """
+    return _INVISIBLE.sub(_picture, text)
+
+
+def _picture(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < ord(" "):
+        return chr(_CONTROL_PICTURES + code)
+    return "␡" if code == _DELETE else f"\\u{{{code:x}}}"

@@ -1,4 +1,4 @@
-"""What is known of an item without its content: header, counts, entry in a listing, ref and title."""
+"""Header, counts, listing entry, ref and title: what is known of an item without its content."""
 
 from offload.record._header import (
     ITEM_TYPES,

@@ -1,4 +1,4 @@
-"""What a user sets: files, environment and arguments, read by one loader.
+"""Settings: one loader reads files, the environment and arguments; an offloader works with its options.
 
 `load_config` finds the values and their origins. `Options` is what an `Offloader` works with, and `Hooks`
 are the functions of the caller in it.

@@ -1,5 +1,5 @@
-"""The loader of `offload.settings`, under the name that programs import it by."""
+"""The loader of settings, under the name that programs import it by: see `offload.settings`."""
 
-from offload.settings import Config, Settings, load_config
+from offload.settings.loader import Config, Settings, SettingValue, Source, load_config
 
-__all__ = ["Config", "Settings", "load_config"]
+__all__ = ["Config", "SettingValue", "Settings", "Source", "load_config"]

@@ -30,15 +30,13 @@ from offload.record import ITEM_TYPES, OffloadableType, RecordInfo, RefStyle
 from offload.registry import open_store
 from offload.retention import GcReport, collect, pin, touch, unpin
 from offload.session import Damage, Session, check_name, new_name
-from offload.settings import (
+from offload.settings.hooks import ItemSummarizer, Redact, ShouldOffload
+from offload.settings.options import (
     Clock,
-    ItemSummarizer,
     OnError,
     OptionArguments,
     Options,
-    Redact,
     SessionArguments,
-    ShouldOffload,
     default_policy,
 )
 from offload.store import OffloadStore
@@ -209,7 +207,7 @@ class Offloader:
         Raises:
             ConfigError: a source cannot be read or has an invalid value; the message names the source.
         """
-        from offload.settings import Settings, load_config  # noqa: PLC0415 # loaded only when used
+        from offload.settings.loader import Settings, load_config  # noqa: PLC0415 # loaded only when used
 
         overrides = {"store": store, **arguments}
         known = {name: overrides[name] for name in Settings.model_fields.keys() & overrides}

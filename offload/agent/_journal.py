@@ -22,7 +22,7 @@ from offload.layout import JOURNAL, encode_part, random_letters
 from offload.messages import from_json, map_texts, to_json
 from offload.record import decode_text, encode_text
 from offload.session import SessionReader
-from offload.settings import Hooks
+from offload.settings.hooks import Hooks
 from offload.store import OffloadStore, get_many
 
 # The maximum size of an entry, checked before memory is allocated.

@@ -16,7 +16,7 @@ from offload.errors import ConfigError, OffloadError
 from offload.offloader import Offloader
 from offload.policy import HistoryRule, OffloadPolicy, Rule, Sweep
 from offload.record import OffloadableType
-from offload.settings import OnError
+from offload.settings.options import OnError
 
 # The tokens of an item that is worth a placeholder, if no milder step was enough.
 _WORTH_IT = 300

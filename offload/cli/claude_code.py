@@ -23,7 +23,7 @@ from offload.integrations._sessions import folder_session, project_folder
 from offload.integrations.claude_code import _plugin as plugin
 from offload.integrations.claude_code._shapes import PLUGIN
 from offload.registry import default_path
-from offload.settings import load_config
+from offload.settings.loader import load_config
 
 _PLUGIN_ID = f"{PLUGIN}@{plugin.MARKETPLACE}"
 _NO_EXTRA = "the plugin's server needs the extra `claude-code`: pip install 'offload[claude-code]'"

@@ -8,7 +8,7 @@ import typer
 
 from offload.cli.help import CONTEXT, HelpfulCommand
 from offload.cli.terminal import JsonOption, print_json, print_table
-from offload.settings import load_config
+from offload.settings.loader import load_config
 
 app = typer.Typer(
     help="Show the settings in effect.",

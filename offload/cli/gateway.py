@@ -11,7 +11,7 @@ import typer
 from offload.cli.stores import place_of, store_at
 from offload.cli.terminal import StoreOption, out, say
 from offload.errors import ConfigError
-from offload.settings import load_config
+from offload.settings.loader import load_config
 
 # One session for all conversations: clients fork and clear them, and cite the ids of those before.
 DEFAULT_SESSION = "gateway"

@@ -19,7 +19,7 @@ from offload.cli.shell import quoted, words_of
 from offload.cli.stores import open_session, store_at
 from offload.cli.terminal import StoreOption
 from offload.integrations._sessions import folder_session
-from offload.settings import load_config
+from offload.settings.loader import load_config
 
 # Logs go to stderr: stdout carries the protocol.
 _LOG_FORMAT = "offload: %(message)s"

@@ -18,7 +18,7 @@ from offload.layout import encode_part, is_link
 from offload.record import RecordInfo
 from offload.registry import folder_of, is_root, roots_near, with_layout
 from offload.session import SessionReader, check_known, is_ref, with_titles
-from offload.settings import load_config
+from offload.settings.loader import load_config
 from offload.store import path_of
 
 if TYPE_CHECKING:

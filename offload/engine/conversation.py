@@ -26,7 +26,7 @@ from offload.messages import Item
 from offload.policy import CostPlan, Decision, Readers
 from offload.record import decode_text
 from offload.session import OffloadedItem, Session
-from offload.settings import Options
+from offload.settings.options import Options
 from offload.store import update_index
 
 

@@ -9,7 +9,7 @@ from offload.errors import OffloadError
 from offload.events import failure
 from offload.messages import Item
 from offload.policy import Decision, ItemFacts
-from offload.settings import Options
+from offload.settings.options import Options
 from offload.tokens import estimate_tokens
 
 LOOK_ALIKE = "looks like a placeholder but is not one"

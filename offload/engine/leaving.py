@@ -18,7 +18,7 @@ from offload.messages import Item, media_ref
 from offload.policy import Decision
 from offload.preview import head_tail
 from offload.record import RecordInfo
-from offload.settings import Options
+from offload.settings.options import Options
 
 VETO = "kept by should_offload"
 

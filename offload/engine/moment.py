@@ -10,7 +10,8 @@ from offload.engine.results import CacheCause, CacheReport
 from offload.errors import ConfigError, OffloadError
 from offload.events import failure
 from offload.messages import Usage, is_same_reply, usage_of
-from offload.settings import Options, foreign
+from offload.settings.hooks import foreign
+from offload.settings.options import Options
 
 CacheState = Literal["cold", "warm", "missed"]
 # The states that a host can know.

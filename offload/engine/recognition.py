@@ -15,7 +15,8 @@ from offload.messages import Item
 from offload.placeholder import NOTICE_TYPE, MediaAwareRenderer, Notice, known_refs
 from offload.record import Header, RecordInfo, encode_text
 from offload.session import Session, SessionReader
-from offload.settings import Options, foreign
+from offload.settings.hooks import foreign
+from offload.settings.options import Options
 
 # "ours": a record says that the text is its placeholder. "foreign": no record does, and all were read.
 # An error: the records could not be read.

@@ -23,7 +23,7 @@ from offload.engine.writer import ItemWriter
 from offload.errors import unexpected
 from offload.messages import Item
 from offload.policy import Readers, excess
-from offload.settings import Options
+from offload.settings.options import Options
 
 
 class Turn:

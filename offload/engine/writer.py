@@ -27,7 +27,8 @@ from offload.policy import Decision
 from offload.preview import END_CHARS, MIDDLE_CHARS, Preview, preview_of
 from offload.record import ItemIdentity, decode_text
 from offload.session import Draft, OffloadedItem, Session
-from offload.settings import Options, foreign
+from offload.settings.hooks import foreign
+from offload.settings.options import Options
 from offload.store import in_groups
 
 # Contents that are encoded and in flight together.

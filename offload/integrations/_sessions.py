@@ -13,7 +13,7 @@ from typing import Any, Unpack
 from offload.errors import ConfigError
 from offload.offloader import Offloader
 from offload.registry import open_store
-from offload.settings import OptionArguments
+from offload.settings.options import OptionArguments
 
 # Offloaders, with their histories, kept open; a session beyond these is opened again from the store.
 OPEN = 256

@@ -13,7 +13,7 @@ from offload.errors import needs_extra
 from offload.integrations._sessions import Sessions
 from offload.messages import main_argument
 from offload.offloader import Offloader
-from offload.settings import SessionArguments
+from offload.settings.options import SessionArguments
 from offload.threads import in_thread
 from offload.tokens import estimate_tokens
 

@@ -10,7 +10,7 @@ from offload.errors import OffloadError, needs_extra
 from offload.integrations._sessions import refuse_references
 from offload.messages import main_argument
 from offload.offloader import Offloader
-from offload.settings import SessionArguments
+from offload.settings.options import SessionArguments
 
 with needs_extra("crewai"):
     from crewai.hooks import (

@@ -14,7 +14,7 @@ from offload.integrations._sessions import Sessions, is_error, model_named
 from offload.layout import FILE, encode_part
 from offload.offloader import Offloader
 from offload.registry import open_store
-from offload.settings import SessionArguments
+from offload.settings.options import SessionArguments
 from offload.threads import Recent, in_thread
 
 with needs_extra("google-adk"):

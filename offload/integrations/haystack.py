@@ -21,7 +21,7 @@ from offload.offloader import Offloader
 from offload.policy import OffloadPolicy
 from offload.record import decode_text, encode_text
 from offload.session import check_name, new_name
-from offload.settings import SessionArguments
+from offload.settings.options import SessionArguments
 from offload.threads import in_thread
 
 with needs_extra("haystack"):

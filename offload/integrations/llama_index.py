@@ -12,7 +12,7 @@ from offload.integrations._sessions import Sessions, model_named
 from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.offloader import Offloader
 from offload.session import new_name
-from offload.settings import SessionArguments
+from offload.settings.options import SessionArguments
 from offload.threads import in_thread
 
 with needs_extra("llama-index"):

@@ -13,7 +13,7 @@ from offload.errors import ConfigError, needs_extra
 from offload.integrations._sessions import OPEN, Sessions
 from offload.messages import signed_thinking
 from offload.offloader import Offloader
-from offload.settings import StoreArguments
+from offload.settings.options import StoreArguments
 from offload.threads import in_thread
 
 with needs_extra("openai-agents"):

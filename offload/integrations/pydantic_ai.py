@@ -18,7 +18,7 @@ from offload.integrations._sessions import Sessions
 from offload.layout import FILE
 from offload.messages.bedrock import call_block, fixed_block, result_block
 from offload.offloader import Offloader
-from offload.settings import SessionArguments
+from offload.settings.options import SessionArguments
 from offload.threads import in_thread
 from offload.tools import error_for_model
 

@@ -15,7 +15,7 @@ from offload.errors import needs_extra
 from offload.integrations._sessions import Sessions
 from offload.messages.bedrock import call_block, fixed_block, result_block
 from offload.offloader import Offloader
-from offload.settings import SessionArguments
+from offload.settings.options import SessionArguments
 from offload.tools import TOOL_NAMES
 
 with needs_extra("smolagents"):

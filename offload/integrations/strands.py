@@ -15,7 +15,7 @@ from offload.integrations._sessions import Sessions, is_error
 from offload.layout import VALUE
 from offload.offloader import Offloader
 from offload.session import check_name, new_name
-from offload.settings import SessionArguments
+from offload.settings.options import SessionArguments
 from offload.threads import in_thread
 from offload.tools import error_for_model
 

@@ -22,7 +22,7 @@ from offload.policy import CacheModel, is_read_back
 from offload.record import Header, RecordInfo
 from offload.replay._prices import Prices
 from offload.session import SessionReader
-from offload.settings import Hooks
+from offload.settings.hooks import Hooks
 from offload.tokens import estimate_tokens
 from offload.tools._definitions import definitions, system_prompt
 

@@ -1,50 +1,6 @@
 """Settings: one loader reads files, the environment and arguments; an offloader works with its options.
 
-`load_config` finds the values and their origins. `Options` is what an `Offloader` works with, and `Hooks`
-are the functions of the caller in it.
+`loader` finds the values and their origins (`offload.config` names it for programs). `options` has what an
+`Offloader` works with, and `hooks` the functions of the caller in it. The loader needs pydantic, which takes
+long to load, so nothing is imported here.
 """
-
-from offload.settings._hooks import (
-    HOOK_SECONDS,
-    MAX_SUMMARY_CHARS,
-    Hooks,
-    ItemSummarizer,
-    Redact,
-    ShouldOffload,
-    foreign,
-)
-from offload.settings._loader import FILE_VARIABLE, Config, Settings, SettingValue, Source, load_config
-from offload.settings._options import (
-    Clock,
-    OnError,
-    OptionArguments,
-    Options,
-    PresetOptions,
-    SessionArguments,
-    StoreArguments,
-    default_policy,
-)
-
-__all__ = [
-    "FILE_VARIABLE",
-    "HOOK_SECONDS",
-    "MAX_SUMMARY_CHARS",
-    "Clock",
-    "Config",
-    "Hooks",
-    "ItemSummarizer",
-    "OnError",
-    "OptionArguments",
-    "Options",
-    "PresetOptions",
-    "Redact",
-    "SessionArguments",
-    "SettingValue",
-    "Settings",
-    "ShouldOffload",
-    "Source",
-    "StoreArguments",
-    "default_policy",
-    "foreign",
-    "load_config",
-]

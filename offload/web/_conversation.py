@@ -12,7 +12,7 @@ from offload.messages import Item, role_or_none, scan_of
 from offload.record import RecordInfo
 from offload.replay._journal import Records, proven, records_of
 from offload.session import SessionReader
-from offload.settings import Hooks
+from offload.settings.hooks import Hooks
 from offload.tokens import estimate_tokens
 from offload.web._paging import list_page
 

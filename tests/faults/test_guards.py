@@ -147,7 +147,7 @@ class Renderer(DefaultRenderer):
 def test_code_of_the_caller_that_waits_for_another_call_goes_on(
     monkeypatch: pytest.MonkeyPatch, hook: str
 ) -> None:
-    monkeypatch.setattr("offload.settings._hooks.HOOK_SECONDS", 0.1)
+    monkeypatch.setattr("offload.settings.hooks.HOOK_SECONDS", 0.1)
     monkeypatch.setattr("offload.threads._calls._CHECK_SECONDS", 0.05)
     refused: list[BaseException] = []
 

@@ -15,7 +15,7 @@ from command import runner
 
 from offload import Offloader, OffloadError, OffloadPolicy, Rule, open_store
 from offload.doctor import diagnose
-from offload.settings import load_config
+from offload.settings.loader import load_config
 from offload.store import without_secrets
 from offload.testing import FaultyStore
 from offload.transfer import export

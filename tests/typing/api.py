@@ -50,7 +50,7 @@ from offload.presets.context_fs import ContextFileSystem
 from offload.presets.context_refs import ContextRefs
 from offload.preview import preview_of
 from offload.retention import collect, delete
-from offload.settings import load_config
+from offload.settings.loader import load_config
 from offload.tools import Tools
 
 

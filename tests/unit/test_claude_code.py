@@ -31,7 +31,7 @@ from offload.integrations.claude_code._plugin import (
     write_plugin,
 )
 from offload.integrations.claude_code._shapes import chunks_of, event_of, result_of
-from offload.settings import Settings
+from offload.settings.loader import Settings
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

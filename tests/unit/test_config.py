@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from offload import ConfigError, Offloader, OffloadPolicy, open_store
-from offload.settings import Config, load_config
+from offload.settings.loader import Config, load_config
 
 SECRET = "hunter2-canary"  # noqa: S105 # must not appear in any output
 
@@ -132,7 +132,7 @@ def test_a_file_of_the_working_folder_sets_the_policy_but_not_the_store(
 
 def test_without_log_handlers_refused_settings_are_reported_on_stderr(folder: Path) -> None:
     (folder / "pyproject.toml").write_text('[tool.offload]\nstore = "s3://elsewhere"\n')
-    code = "from offload.settings import load_config; print(load_config(environ={}).settings.store)"
+    code = "from offload.config import load_config; print(load_config(environ={}).settings.store)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
     )

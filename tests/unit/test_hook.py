@@ -24,7 +24,7 @@ TOO_LARGE = (
     "Output has been saved to {}.\nFormat: Plain text\n- You MUST read all of it.\n"
 )
 HOOK = "from offload.integrations.claude_code import __main__ as hook"
-HEAVY = {"pydantic", "msgspec", "fsspec", "zstandard", "offload.offloader", "offload.settings"}
+HEAVY = {"pydantic", "msgspec", "fsspec", "zstandard", "offload.offloader", "offload.settings.loader"}
 
 
 def event(response: Any, tool: str = "Bash", **more: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from offload import CacheModel, OffloadPolicy, PolicyError
 from offload.policy import CACHES
-from offload.settings import load_config
+from offload.settings.loader import load_config
 
 HOUR = CacheModel(read=0.1, write=2.0, ttl=3600)
 

@@ -11,7 +11,7 @@ import pytest
 
 from offload import ConfigError, OffloadPolicy, PolicyError, Retention, Rule, Sweep
 from offload.policy import ItemFacts
-from offload.settings import load_config
+from offload.settings.loader import load_config
 
 TOML = """
 min_saving = 200

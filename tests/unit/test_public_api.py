@@ -13,7 +13,7 @@ import pytest
 
 import offload
 from offload import errors
-from offload.settings import OptionArguments, Options
+from offload.settings.options import OptionArguments, Options
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [p for folder in ("offload", "backends") for p in sorted((ROOT / folder).rglob("*.py"))]
@@ -141,7 +141,6 @@ STABLE = {
     "offload.compaction:SelectiveCompaction.compact": "",
     "offload.compaction:SelectiveCompaction.restore": "",
     "offload.config:load_config": "",
-    "offload.settings:load_config": "",
     "offload.context:ContextIR": "",
     "offload.context:EventBus": "",
     "offload.placeholder:DefaultRenderer.render": "facts",

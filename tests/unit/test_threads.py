@@ -279,7 +279,7 @@ def test_a_hook_may_read_through_the_offloader_that_calls_it():
 
 
 def test_two_offloaders_whose_hooks_use_each_other_end(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("offload.settings._hooks.HOOK_SECONDS", 0.5)
+    monkeypatch.setattr("offload.settings.hooks.HOOK_SECONDS", 0.5)
     both_inside = threading.Barrier(2, timeout=30)
     offs: list[Offloader] = []
 
@@ -348,7 +348,7 @@ async def _stubborn(_: Any) -> Any:
 def test_a_hook_that_never_ends_leaves_its_item_with_an_error(
     monkeypatch: pytest.MonkeyPatch, hook: str, function: Any
 ):
-    monkeypatch.setattr("offload.settings._hooks.HOOK_SECONDS", 0.3)
+    monkeypatch.setattr("offload.settings.hooks.HOOK_SECONDS", 0.3)
     off = Offloader(MemoryStore(), **{hook: function})
 
     outs = [run(off.aoffload(result()))]
@@ -360,7 +360,7 @@ def test_a_hook_that_never_ends_leaves_its_item_with_an_error(
 
 
 def test_a_summary_that_never_comes_is_left_out(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("offload.settings._hooks.HOOK_SECONDS", 0.3)
+    monkeypatch.setattr("offload.settings.hooks.HOOK_SECONDS", 0.3)
 
     out = run(Offloader(MemoryStore(), summarizer=_never).aoffload(result()))
 
@@ -369,7 +369,7 @@ def test_a_summary_that_never_comes_is_left_out(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_thread_that_a_hook_waits_for_does_not_wait_for_the_hook(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("offload.settings._hooks.HOOK_SECONDS", 0.3)
+    monkeypatch.setattr("offload.settings.hooks.HOOK_SECONDS", 0.3)
     refused: list[Any] = []
 
     def use() -> None:

@@ -60,7 +60,7 @@ def _answer(event: Mapping[str, Any]) -> str:
     from offload.integrations._sessions import folder_session  # noqa: PLC0415
     from offload.integrations.claude_code._environment import leave_out_project  # noqa: PLC0415
     from offload.integrations.claude_code._hook import KEEP, Hook, offloader_for  # noqa: PLC0415
-    from offload.settings import load_config  # noqa: PLC0415
+    from offload.settings.loader import load_config  # noqa: PLC0415
 
     logging.basicConfig(format="offload: %(message)s")
     leave_out_project()

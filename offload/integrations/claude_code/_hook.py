@@ -19,7 +19,7 @@ from offload.placeholder import DefaultRenderer, PlaceholderFacts, tool_label
 from offload.policy import ItemFacts, OffloadPolicy, Rule, with_rules
 from offload.preview import Preview
 from offload.registry import open_store
-from offload.settings import Settings
+from offload.settings.loader import Settings
 from offload.store import OffloadStore
 
 _log = logging.getLogger("offload")

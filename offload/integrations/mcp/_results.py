@@ -14,7 +14,7 @@ from offload.messages import main_argument
 from offload.offloader import Offloader
 from offload.policy import ItemFacts, OffloadPolicy, Rule, with_rules
 from offload.record import encode_text
-from offload.settings import StoreArguments
+from offload.settings.options import StoreArguments
 from offload.store import OffloadStore
 
 _log = logging.getLogger("offload")

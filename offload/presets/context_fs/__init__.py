@@ -31,7 +31,7 @@ from offload.presets.context_fs._tree import TreeStore
 from offload.registry import open_backend
 from offload.retention import GcReport
 from offload.session import check_name, new_name
-from offload.settings import PresetOptions
+from offload.settings.options import PresetOptions
 from offload.threads import as_async
 from offload.wrappers import ReadOnlyStore
 

@@ -35,7 +35,7 @@ from offload.presets.context_refs._tree import ContextTree
 from offload.record import RecordInfo
 from offload.registry import default_path, open_backend
 from offload.retention import collect, delete, read_marks
-from offload.settings import PresetOptions
+from offload.settings.options import PresetOptions
 from offload.store import OffloadStore
 from offload.threads import Lock, as_async
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, Tools

@@ -13,7 +13,7 @@ from offload.errors import ConfigError, check_choice
 from offload.events import EventBus
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.record import REF_FORMS, RefStyle
-from offload.settings._hooks import Hooks, ItemSummarizer, Redact, ShouldOffload, foreign
+from offload.settings.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload, foreign
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, check_fields
 

@@ -34,7 +34,7 @@ from offload.policy import OffloadPolicy
 from offload.record import escape_controls
 from offload.registry import is_path
 from offload.schema import SettingsModel, expand_path, merge, parse_value, read_environment, read_file
-from offload.settings._options import OnError, Options, SessionArguments
+from offload.settings.options import OnError, Options, SessionArguments
 from offload.store import OffloadStore, without_secrets
 
 FILE_VARIABLE = "OFFLOAD_CONFIG"

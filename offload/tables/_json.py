@@ -29,6 +29,7 @@ _KEY = Again("key", 0)
 _NAMES = re.compile(r".*/(?:columns|fields|headers?|names)", re.DOTALL)
 _NAMED_ROWS = 50
 _SHOWN_ARRAYS, _SHOWN_NAMES = 3, 5
+_LONGEST_WORD = len("-Infinity")
 
 
 class _Array(NamedTuple):
@@ -215,6 +216,8 @@ def json_form(sample: Sample) -> Form | None:
         return None
     if _is_lines(sample):
         return Form("JSON lines", _line_rows, is_typed=True)
+    if not (sample.is_whole or _may_be_json(sample.text.lstrip())):
+        return None
     if first == "[":
         return _array_form(sample)
     if not (sample.is_whole and sample.text.lstrip(_SPACES).startswith("{")):
@@ -246,6 +249,21 @@ def _is_lines(sample: Sample) -> bool:
         return all(isinstance(json.loads(line), dict | list) for line in lines[:_LEAST_LINES])
     except (ValueError, RecursionError):
         return False
+
+
+def _may_be_json(beginning: str) -> bool:
+    """Return whether the first line of a longer text may begin JSON: that of a log is `[INFO] started`."""
+    try:
+        _scan(beginning, 0)
+    except json.JSONDecodeError as error:
+        failed = len(beginning) if error.msg.startswith("Unterminated") else error.pos
+    except StopIteration as error:
+        failed = error.value
+    except RecursionError:
+        return True
+    else:
+        return True
+    return "\n" in beginning[:failed] or failed > len(beginning) - _LONGEST_WORD
 
 
 def _array_form(sample: Sample) -> Form | None:

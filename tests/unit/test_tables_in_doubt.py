@@ -268,6 +268,29 @@ def test_lines_of_pairs_are_a_table_if_nine_of_ten_are(others: int, is_table: bo
         assert "its text is no table" in refusal("\n".join(lines))
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2026-01-01 00:00:01] INFO worker {n} started\n",
+        "[12:00:01.{n:03}] WARN worker {n} stopped\n",
+    ],
+)
+def test_a_log_of_lines_in_brackets_is_the_same_table_at_every_length(line: str) -> None:
+    short, long = ("".join(line.format(n=n % 999) for n in range(count)) for count in (50, 5000))
+
+    assert len(short) < HEAD_CHARS < len(long)
+    assert run(long).columns == run(short).columns
+    assert [*run(long, "select count(*) from t").rows] == [(5000,)]
+
+
+@pytest.mark.parametrize(
+    "whole", ['[{"a": "%s"}, {"a": 1}]', '{"rows": [{"a": "%s"}, {"a": 1}]}', '[["%s", true], [1, 2]]']
+)
+@pytest.mark.parametrize("chars", [10, HEAD_CHARS - 12, HEAD_CHARS - 9, HEAD_CHARS, 2 * HEAD_CHARS])
+def test_json_is_read_wherever_the_part_that_is_examined_ends(whole: str, chars: int) -> None:
+    assert [*run(whole % ("x" * chars), "select count(*) from t").rows] == [(2,)]
+
+
 def test_one_line_of_pairs_is_no_table() -> None:
     assert "its text is no table" in refusal("a=1 b=2\n\n")
     assert "its text is no table" in refusal("a=1 b=2\nand a sentence\n")

@@ -218,8 +218,10 @@ def json_form(sample: Sample) -> Form | None:
         return Form("JSON lines", _line_rows, is_typed=True)
     if not (sample.is_whole or _may_be_json(sample.text.lstrip())):
         return None
-    if first == "[":
-        return _array_form(sample)
+    return _array_form(sample) if first == "[" else _object_form(sample)
+
+
+def _object_form(sample: Sample) -> Form | None:
     if not (sample.is_whole and sample.text.lstrip(_SPACES).startswith("{")):
         # The largest array may be in the part that is not known yet. After other white space nothing is read.
         return Form("JSON", _object_rows, is_certain=False, is_typed=True)

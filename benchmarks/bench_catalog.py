@@ -17,8 +17,10 @@ from statistics import median
 from _measure import Figure, duration, repeat, require, run, seconds
 
 from offload import open_store
-from offload.index import Catalog, record_key
-from offload.record import Counts, Header
+from offload.index.catalog import Catalog
+from offload.index.entries import record_key
+from offload.record import Header
+from offload.record.header import Counts
 from offload.store import OffloadStore
 
 _RECORDS, _QUICK_RECORDS = 100_000, 10_000

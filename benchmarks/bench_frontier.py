@@ -23,7 +23,7 @@ from peers._tables import markdown
 
 from offload import OffloadPolicy
 from offload.policy import _policy
-from offload.policy._defaults import DEFAULT_MIN_TOKENS
+from offload.policy.defaults import DEFAULT_MIN_TOKENS
 from offload.replay import Bill, Offloading, Recording, Request, View, measure
 
 PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "frontier.svg"

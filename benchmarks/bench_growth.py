@@ -26,8 +26,10 @@ from offload import Offloader, OffloadPolicy, Rule, Sweep
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor, RoundConfig
 from offload.errors import NotFoundError
-from offload.index import Catalog, record_key
-from offload.record import Counts, Header
+from offload.index.catalog import Catalog
+from offload.index.entries import record_key
+from offload.record import Header
+from offload.record.header import Counts
 from offload.store import Durability, StoredObject
 
 _LENGTHS = (250, 1000, 4000, 16_000, 40_000)

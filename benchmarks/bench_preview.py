@@ -23,7 +23,8 @@ from _content import json_line, output
 from _measure import Figure, run, size
 
 from offload import estimate_tokens
-from offload.preview import head_tail, preview_of
+from offload.preview import preview_of
+from offload.preview.preview import head_tail
 from offload.tables import schema_line
 
 _SHARED = Path(__file__).resolve().parents[2] / "shared"

@@ -17,7 +17,7 @@ from _measure import Figure, run
 from bench_cost import CACHE, QUICK_MESSAGES, sessions_with_usage
 
 from offload import OffloadPolicy, Rule
-from offload.policy import Candidate
+from offload.policy.cost import Candidate
 from offload.replay import Offloading, Recording, Request, measure, tokens_of
 
 _AGES = (1, 4, 8, 16, 32)

@@ -78,20 +78,20 @@ MODULES: dict[str, Sequence[str]] = {
         "faults/test_guards.py",
         "faults/test_nth_operation.py",
     ),
-    "policy/_cost.py": (
+    "policy/cost.py": (
         "unit/test_policy_cost.py",
         "unit/test_policy_cost_runs.py",
         "unit/test_agent_cost.py",
     ),
-    "policy/_policy.py": ("unit/test_policy.py", "unit/test_policy_loading.py", "unit/test_policy_cache.py"),
+    "policy/policy.py": ("unit/test_policy.py", "unit/test_policy_loading.py", "unit/test_policy_cache.py"),
     "codec/_seekable.py": ("unit/test_codec.py", "unit/test_codec_spooled.py", "property/test_codec.py"),
-    "session/_create.py": (
+    "session/create.py": (
         "unit/test_refs.py",
         "unit/test_offloader.py",
         "unit/test_retention.py",
         "faults/test_nth_operation.py",
     ),
-    "index/_catalog.py": (
+    "index/catalog.py": (
         "unit/test_index.py",
         "unit/test_index_updates.py",
         "unit/test_index_large.py",
@@ -107,7 +107,7 @@ MODULES: dict[str, Sequence[str]] = {
         "property/test_messages.py",
         "property/test_every_text.py",
     ),
-    "compaction/_rounds.py": ("unit/test_compaction_rounds.py", "acceptance/test_004_rounds.py"),
+    "compaction/rounds.py": ("unit/test_compaction_rounds.py", "acceptance/test_004_rounds.py"),
     "tables": (
         "unit/test_tables.py",
         "unit/test_tables_in_doubt.py",

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any, Literal, Self, Unpack, get_args
 
 from offload import policy as policies
-from offload.codec import SpooledContent, get_codec
+from offload.codec import get_codec
+from offload.codec.spooled import SpooledContent
 from offload.engine.conversation import Conversation
 from offload.engine.following import Follower
 from offload.engine.moment import HostCache
@@ -22,14 +23,20 @@ from offload.engine.sink import Sink
 from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter
 from offload.errors import ConfigError, NotFoundError, ReferenceRefusedError, check_choice, check_messages
-from offload.events import EventBus, Observer, exclusive, observed
-from offload.messages import Item, Usage, signed_thinking
+from offload.events import EventBus, exclusive
+from offload.events.observer import Observer, observed
+from offload.messages import Usage
+from offload.messages.base import Item
+from offload.messages.thinking import signed_thinking
 from offload.placeholder import Categorizes, DefaultRenderer, PlaceholderRenderer
-from offload.policy import Readers
-from offload.record import ITEM_TYPES, OffloadableType, RecordInfo, RefStyle
+from offload.policy.facts import Readers
+from offload.policy.tool_names import TOOL_NAMES
+from offload.record import RecordInfo
+from offload.record.header import ITEM_TYPES, OffloadableType, RefStyle
 from offload.registry import open_store
 from offload.retention import GcReport, collect, pin, touch, unpin
-from offload.session import Damage, Session, check_name, new_name
+from offload.session import Damage, Session
+from offload.session.names import check_name, new_name
 from offload.settings.hooks import ItemSummarizer, Redact, ShouldOffload
 from offload.settings.options import (
     Clock,
@@ -40,20 +47,13 @@ from offload.settings.options import (
     default_policy,
 )
 from offload.store import OffloadStore
-from offload.threads import Gate, as_async
+from offload.threads.calls import Gate, as_async
 from offload.tokens import TokenCounter
-from offload.tools import (
-    MAX_ANSWER_CHARS,
-    MAX_REFERENCE_CHARS,
-    TOOL_NAMES,
-    References,
-    Sources,
-    Tools,
-    check_fields,
-    only_tool,
-    parse_arguments,
-    reference_prompt,
-)
+from offload.tools import References, Tools
+from offload.tools.answers import MAX_ANSWER_CHARS
+from offload.tools.arguments import parse_arguments
+from offload.tools.references import MAX_REFERENCE_CHARS, check_fields, only_tool, reference_prompt
+from offload.tools.sources import Sources
 
 OnMissing = Literal["raise", "keep"]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from offload.codec import TextContent, get_codec
-from offload.messages import Item
-from offload.session import Draft, OffloadedItem, Session
+from offload.codec import get_codec
+from offload.codec.content import TextContent
+from offload.messages.base import Item
+from offload.session import Draft, Session
+from offload.session.session import OffloadedItem
 from offload.store import OffloadStore
 from offload.tools import Tools
-from offload.tools._answers import REPEATED
+from offload.tools.answers import REPEATED
 from offload_backends.memory import MemoryStore
 
 MAX_ANSWER = 8192

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from functools import cache
 
 from offload.errors import ExistsError, NotFoundError
-from offload.index import record_key
+from offload.index.entries import record_key
 from offload.layout import check_key
-from offload.record import Counts, Header, RecordInfo, draw_ref
+from offload.record import Header, RecordInfo
+from offload.record.header import Counts, draw_ref
 from offload.store import Durability, StoredObject
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from offload import Offloader, OffloadPolicy, Rule, Sweep
 from offload.errors import OffloadError
-from offload.policy import CacheModel, PolicyName
+from offload.policy import CacheModel
+from offload.policy.defaults import PolicyName
 from offload_backends.memory import MemoryStore
 
 Json = dict[str, Any]

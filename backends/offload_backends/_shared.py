@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from offload.threads import Lock, Recent
+from offload.threads.locks import Lock, Recent
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from _content import output
 from peers._environments import REPOSITORY
 
 from offload import MessageError
-from offload.messages import adapter_for
+from offload.messages.formats import adapter_for
 from offload.replay import Transcript, find, load
 
 SHARED = REPOSITORY.parent / "shared"

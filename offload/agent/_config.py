@@ -7,8 +7,9 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from offload.compaction import Refusal, RoundConfig, TypeRule
+from offload.compaction import RoundConfig, TypeRule
 from offload.compaction._windows import window_for
+from offload.compaction.rounds import Refusal
 from offload.context import ItemType
 from offload.policy import OffloadPolicy, Rule
 from offload.schema import Count, Flag, Fraction, LoadableSettings, Size

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from offload.compaction import CompactionResult, CompactionStrategy, Confirm, Proposal, Refusal
-from offload.compaction._rounds import ask
+from offload.compaction import CompactionResult, CompactionStrategy, Proposal
+from offload.compaction.rounds import Confirm, Refusal, ask
 from offload.context import ContextIR
 
 

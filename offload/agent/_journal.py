@@ -19,9 +19,10 @@ from offload.context import ContextItem, ItemType
 from offload.errors import CollisionError, CorruptError, MessageError, NotFoundError, OffloadError
 from offload.events import failure
 from offload.layout import JOURNAL, encode_part, random_letters
-from offload.messages import from_json, map_texts, to_json
-from offload.record import decode_text, encode_text
-from offload.session import SessionReader
+from offload.messages import from_json, to_json
+from offload.messages.stored import map_texts
+from offload.record.text import decode_text, encode_text
+from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
 from offload.store import OffloadStore, get_many
 

@@ -18,15 +18,20 @@ from offload.agent._messages import AgentMessages
 from offload.agent._reducer import ContextReducer, Step
 from offload.agent._too_long import Refused, is_too_long, refused
 from offload.agent._usage import HIGHEST, LOWEST, Calibration
-from offload.compaction import CompactionResult, CompactionStrategy, Confirm, Summarizer
-from offload.context import ContextEvent, EventBus, EventType, ItemType, MessageCounter, waiting_from
+from offload.compaction import CompactionResult, CompactionStrategy, Summarizer
+from offload.compaction.rounds import Confirm
+from offload.context import ContextEvent, EventBus, EventType, ItemType
+from offload.context.pairs import waiting_from
+from offload.context.tokens import MessageCounter
 from offload.engine.refusals import BoundRefusal
 from offload.engine.results import CacheReport
 from offload.errors import ConfigError, ContextFullError, OffloadError, ThinkingRemovedError, check_callable
-from offload.events import deferred_events, error_text, exclusive, failure
-from offload.messages import is_result
+from offload.events import exclusive, failure
+from offload.events.bus import deferred_events
+from offload.events.observer import error_text
+from offload.messages.formats import is_result
 from offload.offloader import Offloader
-from offload.threads import Gate, as_async
+from offload.threads.calls import Gate, as_async
 from offload.tokens import TokenCounter, estimate_tokens
 from offload.tools import Tools
 

@@ -11,10 +11,10 @@ from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, Even
 from offload.engine.results import OffloadResult
 from offload.errors import ContextFullError, MessageError, OffloadError
 from offload.events import failure
-from offload.messages import bare_of, signed_thinking
 from offload.messages._equal import are_equal
+from offload.messages.thinking import bare_of, signed_thinking
 from offload.offloader import Offloader
-from offload.threads import Lock
+from offload.threads.locks import Lock
 from offload.tokens import TokenCounter
 
 # Each character of a notice counts, so it is never offloaded.

@@ -14,8 +14,9 @@ from offload.context import EventBus
 from offload.engine.failures import AboveCeilingError
 from offload.errors import ConfigError, OffloadError
 from offload.offloader import Offloader
-from offload.policy import HistoryRule, OffloadPolicy, Rule, Sweep
-from offload.record import OffloadableType
+from offload.policy import OffloadPolicy, Rule, Sweep
+from offload.policy.models import HistoryRule
+from offload.record.header import OffloadableType
 from offload.settings.options import OnError
 
 # The tokens of an item that is worth a placeholder, if no milder step was enough.

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from offload.errors import ConfigError
-from offload.messages._access import get
+from offload.messages.access import get
 
 
 class _ClientSummarizer(ABC):

@@ -16,7 +16,7 @@ from offload.cli.shell import quoted
 from offload.cli.stores import store_at
 from offload.cli.terminal import StoreOption, out, print_table
 from offload.layout import RECORD, encode_part
-from offload.record import escape_controls
+from offload.record.text import escape_controls
 from offload.replay.sample import conversation
 
 _PATTERN = "_split_lines"

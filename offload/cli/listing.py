@@ -20,7 +20,8 @@ from offload.cli.terminal import (
     progress,
 )
 from offload.layout import is_link
-from offload.session import MAX_READS, SessionReader, with_titles
+from offload.session.reader import SessionReader
+from offload.session.titles import MAX_READS, with_titles
 from offload.store import path_of
 
 _SUMS = ("chars", "tokens", "stored_bytes")

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from offload import Offloader
-from offload.codec import StoredContent
+from offload.codec.content import StoredContent
 from offload.errors import CorruptError, NotFoundError
-from offload.session import SessionReader
+from offload.session.reader import SessionReader
 from offload.tools._query import Queries
 from offload.tools.search import Pattern, Search
 

@@ -32,7 +32,7 @@ from offload.policy import Retention
 from offload.retention import GcReport, collect, delete, usage
 from offload.retention import pin as pin_record
 from offload.retention import unpin as unpin_record
-from offload.session import SessionReader
+from offload.session.reader import SessionReader
 from offload.store import path_of
 
 _OptionalId = Annotated[str | None, typer.Argument(metavar="ID", show_default=False)]

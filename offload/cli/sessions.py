@@ -29,9 +29,9 @@ from offload.cli.terminal import (
     progress,
     say,
 )
-from offload.record import escape_controls
-from offload.session import SessionReader
-from offload.tools import MAX_ANSWER_CHARS
+from offload.record.text import escape_controls
+from offload.session.reader import SessionReader
+from offload.tools.answers import MAX_ANSWER_CHARS
 from offload.tools.search import NO_MATCHES, Mode, Pattern, compile_pattern
 
 

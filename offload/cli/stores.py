@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING
 
 from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, open_store
 from offload.errors import StoreError, StoreMissingError, did_you_mean
-from offload.index import list_sessions, session_name, sessions
+from offload.index import sessions
+from offload.index.objects import list_sessions, session_name
 from offload.integrations._sessions import folder_session
 from offload.layout import encode_part, is_link
 from offload.record import RecordInfo
 from offload.registry import folder_of, is_root, roots_near, with_layout
-from offload.session import SessionReader, check_known, is_ref, with_titles
+from offload.session.names import check_known, is_ref
+from offload.session.reader import SessionReader
+from offload.session.titles import with_titles
 from offload.settings.loader import load_config
 from offload.store import path_of
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from offload.record import escape_controls
+from offload.record.text import escape_controls
 
 T = TypeVar("T")
 

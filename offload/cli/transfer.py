@@ -21,7 +21,7 @@ from offload.cli.terminal import (
     working,
 )
 from offload.layout import RECORD, encode_part
-from offload.session import SessionReader
+from offload.session.reader import SessionReader
 
 _As = Annotated[
     str | None,

@@ -1,10 +1,8 @@
 """Record ⇄ bytes. A writer chooses a codec by name; a reader finds it by the key's suffix."""
 
-from offload.codec._base import Codec, Encoded, Fetch, StoredRecord
-from offload.codec._content import StoredContent, TextContent
-from offload.codec._readable import DocumentCodec, PlainCodec, parse_sidecar
 from offload.codec._seekable import SeekableCodec
-from offload.codec._spooled import ContentWriter, SpooledContent
+from offload.codec.base import Codec, Fetch
+from offload.codec.readable import DocumentCodec, PlainCodec
 from offload.errors import CorruptError, check_choice
 
 CODECS: dict[str, Codec] = {c.name: c for c in (SeekableCodec(), DocumentCodec(), PlainCodec())}
@@ -13,16 +11,9 @@ _BY_SUFFIX = {c.suffix: c for c in CODECS.values()}
 __all__ = [
     "CODECS",
     "Codec",
-    "ContentWriter",
-    "Encoded",
     "Fetch",
-    "SpooledContent",
-    "StoredContent",
-    "StoredRecord",
-    "TextContent",
     "find_codec",
     "get_codec",
-    "parse_sidecar",
 ]
 
 

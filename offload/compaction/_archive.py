@@ -12,9 +12,10 @@ from typing import Any
 from offload.engine.results import OffloadResult
 from offload.engine.rows import Row
 from offload.errors import OffloadError, StoreError
-from offload.messages import adapter_for, scan_of
+from offload.messages.formats import adapter_for, scan_of
 from offload.offloader import Offloader
-from offload.placeholder import NOTICE_TOOL, NOTICE_TYPE, Notice, NoticeRenderer, notice_number
+from offload.placeholder import Notice, NoticeRenderer
+from offload.placeholder.notice import NOTICE_TOOL, NOTICE_TYPE, notice_number
 from offload.policy import ItemFacts, OffloadPolicy, Rule
 
 _ALL = OffloadPolicy(types={NOTICE_TYPE: Rule(min_chars=1, preview_chars=0)}, tools={}, min_saving=0)

@@ -10,9 +10,11 @@ from typing import Any
 
 from offload.compaction._archive import MessageArchive
 from offload.compaction._ledger import Ledger, Mention, Outcome, mentions_of, stored_item
-from offload.events import error_text
-from offload.messages import Item, adapter_for, is_result, role_or_none, scan_of
-from offload.placeholder import NOTICE_TYPE, Notice
+from offload.events.observer import error_text
+from offload.messages.base import Item
+from offload.messages.formats import adapter_for, is_result, role_or_none, scan_of
+from offload.placeholder import Notice
+from offload.placeholder.notice import NOTICE_TYPE
 from offload.record import RecordInfo
 from offload.tokens import estimate_tokens
 

@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from offload.messages import COMMAND_FIELDS, PATH_FIELDS, Item, scan_of
+from offload.messages.base import Item
+from offload.messages.calls import COMMAND_FIELDS, PATH_FIELDS
+from offload.messages.formats import scan_of
 from offload.tokens import estimate_tokens
 
 Redact = Callable[[str], str]

@@ -8,10 +8,10 @@ from itertools import chain
 from typing import Any
 
 from offload.compaction._strategy import Plan, View
-from offload.context import split_groups, split_rounds, waiting_from
-from offload.context._pairs import ranges_between
-from offload.messages import SYSTEM_ROLES, is_result, role_or_none, scan_of
-from offload.placeholder import notice_number
+from offload.context.pairs import ranges_between, split_groups, split_rounds, waiting_from
+from offload.messages.base import SYSTEM_ROLES
+from offload.messages.formats import is_result, role_or_none, scan_of
+from offload.placeholder.notice import notice_number
 
 # Indices of messages that are removed together.
 Unit = Sequence[int]

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, get_args
 
-from offload.compaction._rules import TypeRule, merge_rules, removed_by_rule
 from offload.compaction._strategy import CompactionResult, Plan, StoringCompactor, View
 from offload.compaction._summary import Summarizer, summarize
 from offload.compaction._windows import TRIGGER_RATIO, threshold_for
-from offload.context import ContextIR, ContextItem, ItemType, split_groups, waiting_from
+from offload.compaction.rules import TypeRule, merge_rules, removed_by_rule
+from offload.context import ContextIR, ContextItem, ItemType
+from offload.context.pairs import split_groups, waiting_from
 from offload.errors import ConfigError, ContextFullError, OffloadError, check_callable, check_choice
 from offload.events import EventBus
 from offload.offloader import Offloader
-from offload.threads import as_async
+from offload.threads.calls import as_async
 
 # A summary may have half as many characters as the threshold has tokens, within these bounds.
 MIN_SUMMARY_CHARS, MAX_SUMMARY_CHARS = 200, 8_000

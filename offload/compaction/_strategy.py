@@ -11,11 +11,14 @@ from typing import Any, Protocol, TypeVar
 
 from offload.compaction._archive import MessageArchive
 from offload.compaction._digest import Digest
-from offload.context import ContextCompactor, ContextEvent, ContextIR, EventBus, EventType, ItemType
-from offload.context._tokens import MESSAGE_TOKENS
+from offload.context import ContextEvent, ContextIR, EventBus, EventType, ItemType
+from offload.context.ir import ContextCompactor
+from offload.context.tokens import MESSAGE_TOKENS
 from offload.errors import ContextFullError, OffloadError
-from offload.events import error_text, failure
-from offload.messages import adapter_for, bare_of, signed_thinking
+from offload.events import failure
+from offload.events.observer import error_text
+from offload.messages.formats import adapter_for
+from offload.messages.thinking import bare_of, signed_thinking
 from offload.offloader import Offloader
 from offload.placeholder import Notice
 from offload.tokens import estimate_tokens

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Protocol
 
 from offload.errors import OffloadError
-from offload.messages import role_or_none, scan_of
-from offload.record import escape_surrogates
-from offload.threads import call_hook
+from offload.messages.formats import role_or_none, scan_of
+from offload.record.text import escape_surrogates
+from offload.threads.calls import call_hook
 
 _TAGGED = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
 _CUT = " […]"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from offload.engine.results import HistoryMode
 from offload.engine.watching import WatchedMessages, is_same, look
 from offload.errors import OffloadError
-from offload.messages import content_digest
-from offload.policy import HistoryRule, binds_thinking
+from offload.messages.thinking import content_digest
+from offload.policy.models import HistoryRule, binds_thinking
 
 if TYPE_CHECKING:
     from offload.engine.history import MessageState

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from offload.codec import SpooledContent
+from offload.codec.spooled import SpooledContent
 from offload.engine.failures import Failures, name_of
 from offload.engine.following import Follower
 from offload.engine.history import History
@@ -21,11 +21,14 @@ from offload.engine.thinking import RemovedThinking
 from offload.engine.turn import Turn
 from offload.engine.writer import ItemWriter, Skipped, WriteRequest
 from offload.errors import OffloadError, result_or_error, unexpected
-from offload.events import Observer, observed
-from offload.messages import Item
-from offload.policy import CostPlan, Decision, Readers
-from offload.record import decode_text
-from offload.session import OffloadedItem, Session
+from offload.events.observer import Observer, observed
+from offload.messages.base import Item
+from offload.policy import Decision
+from offload.policy.cost import CostPlan
+from offload.policy.facts import Readers
+from offload.record.text import decode_text
+from offload.session import Session
+from offload.session.session import OffloadedItem
 from offload.settings.options import Options
 from offload.store import update_index
 

@@ -10,16 +10,10 @@ from offload.engine.guard import Guard
 from offload.engine.history import History
 from offload.engine.items import Slot, State
 from offload.engine.judge import Judge
-from offload.policy import (
-    Candidate,
-    Decision,
-    ItemFacts,
-    Readers,
-    over_budget,
-    over_ceiling,
-    saving,
-    swept,
-)
+from offload.policy import Decision, ItemFacts
+from offload.policy.cost import Candidate
+from offload.policy.facts import Readers
+from offload.policy.groups import over_budget, over_ceiling, saving, swept
 
 if TYPE_CHECKING:
     from offload.policy import OffloadPolicy, Sweep

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from offload.errors import MessageError, OffloadError, StoreError, failure
-from offload.events import Observer
-from offload.messages import Item
+from offload.events.observer import Observer
+from offload.messages.base import Item
 
 # Number of items that an error names.
 _NAMED = 5

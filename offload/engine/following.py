@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from offload.engine.history import History, MessageState
-from offload.messages import Call, CallId, request_of
-from offload.record import escape_surrogates
-from offload.tools import CallKey, Sources
+from offload.messages import Call
+from offload.messages.calls import CallId
+from offload.messages.files import request_of
+from offload.record.text import escape_surrogates
+from offload.tools.sources import CallKey, Sources
 
 Made = tuple[CallId, Call]
 

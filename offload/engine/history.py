@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 from offload.engine.bound import BoundThinking
 from offload.engine.items import Items, Slot
 from offload.engine.watching import WatchedMessages
-from offload.messages import Call, CallId, Thinking
-from offload.policy import CostPlan, ItemFacts
+from offload.messages import Call, Thinking
+from offload.messages.calls import CallId
+from offload.policy import ItemFacts
+from offload.policy.cost import CostPlan
 
 
 class Kept(NamedTuple):

@@ -10,8 +10,9 @@ from enum import Enum
 from operator import attrgetter
 
 from offload.engine.recognition import Claim, Proof
-from offload.messages import Item
-from offload.policy import Decision, saving
+from offload.messages.base import Item
+from offload.policy import Decision
+from offload.policy.groups import saving
 from offload.record import RecordInfo
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from offload.engine.recognition import Claim, Proof
 from offload.errors import OffloadError
 from offload.events import failure
-from offload.messages import Item
+from offload.messages.base import Item
 from offload.policy import Decision, ItemFacts
 from offload.settings.options import Options
 from offload.tokens import estimate_tokens

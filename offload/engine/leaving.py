@@ -14,9 +14,10 @@ from offload.engine.judge import LOOK_ALIKE, Judge
 from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter, Skipped, WriteOutcome, WriteRequest
 from offload.errors import OffloadError, StoreError, unexpected
-from offload.messages import Item, media_ref
+from offload.messages.base import Item
+from offload.messages.media import media_ref
 from offload.policy import Decision
-from offload.preview import head_tail
+from offload.preview.preview import head_tail
 from offload.record import RecordInfo
 from offload.settings.options import Options
 

@@ -9,7 +9,8 @@ from offload.engine.failures import Failures
 from offload.engine.results import CacheCause, CacheReport
 from offload.errors import ConfigError, OffloadError
 from offload.events import failure
-from offload.messages import Usage, is_same_reply, usage_of
+from offload.messages import Usage
+from offload.messages.usage import is_same_reply, usage_of
 from offload.settings.hooks import foreign
 from offload.settings.options import Options
 

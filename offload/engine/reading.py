@@ -15,17 +15,13 @@ from offload.engine.judge import Judge, unweighed
 from offload.engine.recognition import Recognition
 from offload.engine.thinking import RemovedThinking
 from offload.errors import MessageError, OffloadError, unexpected
-from offload.messages import (
-    Item,
-    Scan,
-    Thinking,
-    adapter_for,
-    block_count,
-    role_of,
-    scan_of,
-    signed_thinking,
-)
-from offload.policy import Candidate, is_read_back
+from offload.messages import Thinking
+from offload.messages.access import block_count
+from offload.messages.base import Item, Scan
+from offload.messages.formats import adapter_for, role_of, scan_of
+from offload.messages.thinking import signed_thinking
+from offload.policy.cost import Candidate
+from offload.policy.tool_names import is_read_back
 
 # Beginning of a text that is kept as the query of later previews.
 _QUERY_CHARS = 4_000

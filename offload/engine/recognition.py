@@ -11,10 +11,15 @@ from hashlib import sha256
 from typing import Literal, NamedTuple
 
 from offload.errors import OffloadError, failure, result_or_error, unexpected
-from offload.messages import Item
-from offload.placeholder import NOTICE_TYPE, MediaAwareRenderer, Notice, known_refs
-from offload.record import Header, RecordInfo, encode_text
-from offload.session import Session, SessionReader
+from offload.messages.base import Item
+from offload.placeholder import Notice
+from offload.placeholder.default import MediaAwareRenderer
+from offload.placeholder.forms import known_refs
+from offload.placeholder.notice import NOTICE_TYPE
+from offload.record import Header, RecordInfo
+from offload.record.text import encode_text
+from offload.session import Session
+from offload.session.reader import SessionReader
 from offload.settings.hooks import foreign
 from offload.settings.options import Options
 

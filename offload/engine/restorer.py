@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from offload.codec import StoredRecord
+from offload.codec.base import StoredRecord
 from offload.engine.failures import malformed
 from offload.engine.recognition import Claim, Recognition, Standing, candidates, stands_for
 from offload.engine.results import Missing, Restored
@@ -21,9 +21,11 @@ from offload.errors import (
     StoreError,
     result_or_error,
 )
-from offload.messages import Block, Item, adapter_for, role_or_none, scan_of
-from offload.placeholder import NOTICE_TOOL, notice_number
-from offload.record import Header, RecordInfo, decode_text
+from offload.messages.base import Block, Item
+from offload.messages.formats import adapter_for, role_or_none, scan_of
+from offload.placeholder.notice import NOTICE_TOOL, notice_number
+from offload.record import Header, RecordInfo
+from offload.record.text import decode_text
 from offload.session import Session
 
 # Number of placeholders that an error names; `missing` lists all of them.

@@ -9,10 +9,10 @@ from math import ceil
 from typing import Any, Literal, NamedTuple
 
 from offload.errors import OffloadError
-from offload.messages import Block
+from offload.messages.base import Block
 from offload.policy import Decision, explain
 from offload.record import RecordInfo
-from offload.threads import Lock
+from offload.threads.locks import Lock
 
 CacheCause = Literal["ours", "pause", "host", "miss"]
 # Characters at each end of a text by which it is known.

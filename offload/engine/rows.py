@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from offload.errors import CorruptError, MessageError
-from offload.messages import as_data, from_json, map_texts, to_json
+from offload.messages import from_json, to_json
+from offload.messages.stored import as_data, map_texts
 
 _T = TypeVar("_T")
 

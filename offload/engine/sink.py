@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from offload.codec import ContentWriter, SpooledContent
+from offload.codec.spooled import ContentWriter, SpooledContent
 from offload.engine.results import OffloadOutcome
 from offload.errors import ConfigError, OffloadError, StoreError
 from offload.record import RecordInfo

@@ -14,21 +14,22 @@ from typing import Any, NamedTuple
 from offload.engine.rows import encode_row
 from offload.engine.writer import ItemWriter, Skipped, WriteRequest
 from offload.errors import CorruptError, OffloadError
-from offload.events import Observer
-from offload.messages import (
-    Item,
-    Removed,
+from offload.events.observer import Observer
+from offload.messages import Removed, from_json
+from offload.messages.base import Item
+from offload.messages.thinking import (
     bare_of,
     content_digest,
-    from_json,
     signed_thinking,
     thinking_key,
     with_thinking,
     without_thinking,
 )
 from offload.policy import Decision, ItemFacts
-from offload.record import OffloadableType, decode_text
-from offload.session import OffloadedItem, Session
+from offload.record.header import OffloadableType
+from offload.record.text import decode_text
+from offload.session import Session
+from offload.session.session import OffloadedItem
 
 # The tool name of the records of removed thinking, and their item type.
 THINKING_TOOL = "thinking"

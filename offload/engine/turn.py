@@ -21,8 +21,9 @@ from offload.engine.results import CacheReport, HistoryMode, OffloadResult
 from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter
 from offload.errors import unexpected
-from offload.messages import Item
-from offload.policy import Readers, excess
+from offload.messages.base import Item
+from offload.policy.facts import Readers
+from offload.policy.groups import excess
 from offload.settings.options import Options
 
 

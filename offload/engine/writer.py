@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from offload.codec import SpooledContent, TextContent
+from offload.codec.content import TextContent
+from offload.codec.spooled import SpooledContent
 from offload.engine.recognition import Recognition
 from offload.errors import (
     ConfigError,
@@ -20,13 +21,17 @@ from offload.errors import (
     result_or_error,
     unexpected,
 )
-from offload.events import Observer
-from offload.messages import Item
-from offload.placeholder import MediaAwareRenderer, PlaceholderFacts
+from offload.events.observer import Observer
+from offload.messages.base import Item
+from offload.placeholder import PlaceholderFacts
+from offload.placeholder.default import MediaAwareRenderer
 from offload.policy import Decision
-from offload.preview import END_CHARS, MIDDLE_CHARS, Preview, preview_of
-from offload.record import ItemIdentity, decode_text
-from offload.session import Draft, OffloadedItem, Session
+from offload.preview import Preview, preview_of
+from offload.preview.sample import END_CHARS, MIDDLE_CHARS
+from offload.record.header import ItemIdentity
+from offload.record.text import decode_text
+from offload.session import Draft, Session
+from offload.session.session import OffloadedItem
 from offload.settings.hooks import foreign
 from offload.settings.options import Options
 from offload.store import in_groups

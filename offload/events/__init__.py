@@ -4,18 +4,12 @@ The observer's module lists every event with its data.
 """
 
 from offload.errors import failure
-from offload.events._bus import ContextEvent, EventBus, EventType, Listener, deferred_events, exclusive
-from offload.events._observer import Observer, error_text, observed
+from offload.events.bus import ContextEvent, EventBus, EventType, exclusive
 
 __all__ = [
     "ContextEvent",
     "EventBus",
     "EventType",
-    "Listener",
-    "Observer",
-    "deferred_events",
-    "error_text",
     "exclusive",
     "failure",
-    "observed",
 ]

@@ -21,7 +21,7 @@ from offload.gateway._rewriter import Rewriter
 from offload.gateway._status import Status, logger
 from offload.offloader import Offloader
 from offload.origins import refusal_of
-from offload.threads import in_thread
+from offload.threads.calls import in_thread
 
 LOOPBACK = "127.0.0.1"
 STATUS_PATH = "/offload/status"

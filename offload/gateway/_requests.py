@@ -15,8 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from offload.gateway._spans import Edit, Path, Places, Reader, common, replaced
-from offload.messages import Block, reports_in, role_or_none, signed_thinking
-from offload.placeholder import known_refs
+from offload.messages.base import Block
+from offload.messages.formats import role_or_none
+from offload.messages.reports import reports_in
+from offload.messages.thinking import signed_thinking
+from offload.placeholder.forms import known_refs
 
 
 class Api(NamedTuple):

@@ -16,7 +16,7 @@ from offload.engine.failures import AboveCeilingError
 from offload.engine.refusals import BoundRefusal
 from offload.engine.results import OffloadResult
 from offload.errors import OffloadError, StoreError
-from offload.events import error_text
+from offload.events.observer import error_text
 from offload.gateway._requests import (
     READ_BACK,
     Api,
@@ -28,9 +28,13 @@ from offload.gateway._requests import (
     read_request,
 )
 from offload.gateway._status import Status
-from offload.messages import Block, Usage, bare_of, signed_thinking, usage_of
+from offload.messages import Usage
+from offload.messages.base import Block
+from offload.messages.thinking import bare_of, signed_thinking
+from offload.messages.usage import usage_of
 from offload.offloader import Offloader
-from offload.policy import CACHES, CacheModel, OffloadPolicy
+from offload.policy import CacheModel, OffloadPolicy
+from offload.policy.cache import CACHES
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from offload.messages import Usage
-from offload.threads import Lock
+from offload.threads.locks import Lock
 
 logger = logging.getLogger("offload.gateway")
 

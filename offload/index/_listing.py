@@ -10,9 +10,10 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from offload.errors import ConfigError, InvalidKeyError
-from offload.index._entries import parse_key
+from offload.index.entries import parse_key
 from offload.layout import decode_part, item_type_of, name_of, ref_of, tool_part
-from offload.record import RecordInfo, has_words
+from offload.record import RecordInfo
+from offload.record.titles import has_words
 from offload.store import StoredObject
 
 # The size of a listing page on S3; a session that fits is listed again each time.

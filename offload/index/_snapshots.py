@@ -17,7 +17,7 @@ import zstandard
 from offload.errors import OffloadError
 from offload.index._listing import SessionListing, is_fresh
 from offload.layout import RECORD, SNAPSHOT, encode_part, random_letters
-from offload.record import checked_title
+from offload.record.titles import checked_title
 from offload.store import OffloadStore
 
 _VERSION = 1

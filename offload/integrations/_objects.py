@@ -14,7 +14,7 @@ from typing import Any
 
 from offload.errors import CorruptError, NotFoundError, OffloadError
 from offload.layout import Family, decode_part, encode_part, is_hashed
-from offload.record import decode_text, encode_text
+from offload.record.text import decode_text, encode_text
 from offload.registry import open_store
 from offload.store import OffloadStore, StoredObject, get_many, put_many
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from offload.messages import signed_thinking
 from offload.messages.bedrock import PART
+from offload.messages.thinking import signed_thinking
 
 Block = dict[str, Any]
 

@@ -11,11 +11,12 @@ from typing import Any, Unpack
 from offload.errors import OffloadError, needs_extra
 from offload.integrations._parts import changed_parts
 from offload.integrations._sessions import Sessions, model_named
-from offload.messages import main_argument, signed_thinking
 from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
+from offload.messages.calls import main_argument
+from offload.messages.thinking import signed_thinking
 from offload.offloader import Offloader
 from offload.settings.options import SessionArguments
-from offload.threads import in_thread
+from offload.threads.calls import in_thread
 
 with needs_extra("agent-framework"):
     from agent_framework import (

@@ -11,10 +11,10 @@ from uuid import UUID
 
 from offload.errors import needs_extra
 from offload.integrations._sessions import Sessions
-from offload.messages import main_argument
+from offload.messages.calls import main_argument
 from offload.offloader import Offloader
 from offload.settings.options import SessionArguments
-from offload.threads import in_thread
+from offload.threads.calls import in_thread
 from offload.tokens import estimate_tokens
 
 with needs_extra("agno"):

@@ -11,7 +11,7 @@ from offload.errors import ConfigError, needs_extra
 from offload.integrations.claude_code._hook import Hook, at_append
 from offload.integrations.claude_code._plugin import TIMEOUT, matcher
 from offload.offloader import Offloader
-from offload.threads import in_thread
+from offload.threads.calls import in_thread
 
 with needs_extra("claude-agent-sdk"):
     from claude_agent_sdk import ClaudeAgentOptions, HookMatcher

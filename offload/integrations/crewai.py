@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from offload.errors import OffloadError, needs_extra
 from offload.integrations._sessions import refuse_references
-from offload.messages import main_argument
+from offload.messages.calls import main_argument
 from offload.offloader import Offloader
 from offload.settings.options import SessionArguments
 

@@ -15,11 +15,11 @@ from offload import errors
 from offload.integrations._objects import ObjectStore, StorageOptions, found
 from offload.integrations.langchain import thread_id
 from offload.layout import FILE
-from offload.record import encode_text
+from offload.record.text import encode_text
 from offload.registry import open_store
-from offload.session import check_name, new_name
+from offload.session.names import check_name, new_name
 from offload.store import StoredObject
-from offload.tools import error_for_model
+from offload.tools.answers import error_for_model
 
 with errors.needs_extra("deepagents"):
     from deepagents.backends import protocol, utils

@@ -15,7 +15,8 @@ from offload.layout import FILE, encode_part
 from offload.offloader import Offloader
 from offload.registry import open_store
 from offload.settings.options import SessionArguments
-from offload.threads import Recent, in_thread
+from offload.threads.calls import in_thread
+from offload.threads.locks import Recent
 
 with needs_extra("google-adk"):
     from google.adk.artifacts import BaseArtifactService, artifact_util

@@ -19,10 +19,10 @@ from offload.layout import FILE
 from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.offloader import Offloader
 from offload.policy import OffloadPolicy
-from offload.record import decode_text, encode_text
-from offload.session import check_name, new_name
+from offload.record.text import decode_text, encode_text
+from offload.session.names import check_name, new_name
 from offload.settings.options import SessionArguments
-from offload.threads import in_thread
+from offload.threads.calls import in_thread
 
 with needs_extra("haystack"):
     from haystack.components.agents import State

@@ -14,10 +14,11 @@ from offload.integrations._objects import ObjectStore, StorageOptions, found
 from offload.integrations._sessions import OPEN, Sessions, is_error
 from offload.layout import VALUE
 from offload.offloader import Offloader
-from offload.session import new_name
+from offload.session.names import new_name
 from offload.settings.options import SessionArguments
-from offload.threads import Lock, in_thread
-from offload.tools import error_for_model
+from offload.threads.calls import in_thread
+from offload.threads.locks import Lock
+from offload.tools.answers import error_for_model
 
 # Names of runs without a thread that are known at once; a run beyond these would get a second one.
 _RUNS = 16_384

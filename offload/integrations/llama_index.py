@@ -11,9 +11,9 @@ from offload.integrations._parts import changed_parts
 from offload.integrations._sessions import Sessions, model_named
 from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.offloader import Offloader
-from offload.session import new_name
+from offload.session.names import new_name
 from offload.settings.options import SessionArguments
-from offload.threads import in_thread
+from offload.threads.calls import in_thread
 
 with needs_extra("llama-index"):
     from llama_index.core.agent.workflow import FunctionAgent

@@ -11,10 +11,10 @@ from typing import Any, Unpack
 
 from offload.errors import ConfigError, needs_extra
 from offload.integrations._sessions import OPEN, Sessions
-from offload.messages import signed_thinking
+from offload.messages.thinking import signed_thinking
 from offload.offloader import Offloader
 from offload.settings.options import StoreArguments
-from offload.threads import in_thread
+from offload.threads.calls import in_thread
 
 with needs_extra("openai-agents"):
     from agents import FunctionTool, OpenAIConversationsSession, RunConfig, RunHooks

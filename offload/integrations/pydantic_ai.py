@@ -19,8 +19,8 @@ from offload.layout import FILE
 from offload.messages.bedrock import call_block, fixed_block, result_block
 from offload.offloader import Offloader
 from offload.settings.options import SessionArguments
-from offload.threads import in_thread
-from offload.tools import error_for_model
+from offload.threads.calls import in_thread
+from offload.tools.answers import error_for_model
 
 with needs_extra("pydantic-ai"):
     from pydantic_ai import RunContext, Tool

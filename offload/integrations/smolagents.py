@@ -15,8 +15,8 @@ from offload.errors import needs_extra
 from offload.integrations._sessions import Sessions
 from offload.messages.bedrock import call_block, fixed_block, result_block
 from offload.offloader import Offloader
+from offload.policy.tool_names import TOOL_NAMES
 from offload.settings.options import SessionArguments
-from offload.tools import TOOL_NAMES
 
 with needs_extra("smolagents"):
     from smolagents import ActionStep, MultiStepAgent, PlanningStep, TaskStep, Tool, ToolCall

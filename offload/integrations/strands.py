@@ -14,10 +14,10 @@ from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._sessions import Sessions, is_error
 from offload.layout import VALUE
 from offload.offloader import Offloader
-from offload.session import check_name, new_name
+from offload.session.names import check_name, new_name
 from offload.settings.options import SessionArguments
-from offload.threads import in_thread
-from offload.tools import error_for_model
+from offload.threads.calls import in_thread
+from offload.tools.answers import error_for_model
 
 with needs_extra("strands"):
     from strands import Agent

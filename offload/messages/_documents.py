@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from offload.messages._access import Path, at, edit_at
-from offload.messages._media import Place
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN, ItemText, Shape
+from offload.messages.access import Path, at, edit_at
+from offload.messages.media import Place
 
 _DATA_URL = re.compile(r"data:([\w.+/-]{0,100})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
 # `format/` precedes the formats of Bedrock, which are no media types. Without a type, the bytes decide.

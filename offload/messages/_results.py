@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from offload.messages._access import (
+from offload.messages._shapes import ItemText, Shape
+from offload.messages.access import (
     Path,
     blocks_of,
     built_like,
@@ -20,8 +21,7 @@ from offload.messages._access import (
     type_of,
     with_field,
 )
-from offload.messages._media import Media, media_ref
-from offload.messages._shapes import ItemText, Shape
+from offload.messages.media import Media, media_ref
 
 
 class ResultBlocks(Shape):

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import Path, block_list, get, role_of, string_field, text_of, type_of
-from offload.messages._base import MessageAdapter, Scan
-from offload.messages._calls import Call, CallId
 from offload.messages._documents import TYPED_FILES, documents
-from offload.messages._media import TYPED
 from offload.messages._results import ResultBlocks
+from offload.messages.access import Path, block_list, get, role_of, string_field, text_of, type_of
+from offload.messages.base import MessageAdapter, Scan
+from offload.messages.calls import Call, CallId
+from offload.messages.media import TYPED
 
 _OWN_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
 _RESULT = ResultBlocks(TYPED)

@@ -9,13 +9,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import Path, at, block_list, get, role_of, string_field, text_of
-from offload.messages._base import MessageAdapter, Scan
-from offload.messages._calls import Call, CallId
 from offload.messages._documents import Document, TextFile
-from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN, faithful_json
+from offload.messages.access import Path, at, block_list, get, role_of, string_field, text_of
+from offload.messages.base import MessageAdapter, Scan
+from offload.messages.calls import Call, CallId
+from offload.messages.media import Media, Place
 
 _OWN_KEYS = {
     *("text", "reasoningContent", "citationsContent", "guardContent", "searchResult", "cachePoint"),

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import Path, block_list, get, text_of
-from offload.messages._base import MessageAdapter, Scan
-from offload.messages._calls import Call, CallId
 from offload.messages._documents import Document, TextFile
-from offload.messages._media import Media, Place
 from offload.messages._shapes import JsonObject
+from offload.messages.access import Path, block_list, get, text_of
+from offload.messages.base import MessageAdapter, Scan
+from offload.messages.calls import Call, CallId
+from offload.messages.media import Media, Place
 
 _ROLES = {"model": "assistant", None: "user"}
 _CALL = ("functionCall", "function_call")

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import Path, block_list, get, is_by_code, role_of, string_or_none
-from offload.messages._base import MessageAdapter, Scan
-from offload.messages._calls import Call, CallId
 from offload.messages._documents import Document, documents
-from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN
+from offload.messages.access import Path, block_list, get, is_by_code, role_of, string_or_none
 from offload.messages.anthropic import result_ids
-from offload.record import escape_surrogates
+from offload.messages.base import MessageAdapter, Scan
+from offload.messages.calls import Call, CallId
+from offload.messages.media import Media, Place
+from offload.record.text import escape_surrogates
 
 _RESULT_ROLES = ("tool", "function")
 _TYPES = ("human", "ai", "system", "tool", "function", "chat", "remove")

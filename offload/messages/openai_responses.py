@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import Path, block_list, blocks_of, get, role_of, text_of
-from offload.messages._base import MessageAdapter, Scan
-from offload.messages._calls import Call, CallId
 from offload.messages._documents import TYPED_FILES, documents
-from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
+from offload.messages.access import Path, block_list, blocks_of, get, role_of, text_of
+from offload.messages.base import MessageAdapter, Scan
+from offload.messages.calls import Call, CallId
+from offload.messages.media import Media, Place
 
 _TEXT_BLOCKS = ("input_text", "output_text")
 _OWN_BLOCKS = (*_TEXT_BLOCKS, "input_image", "input_file")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from offload.messages import MediaFacts
+from offload.messages.media import MediaFacts
 from offload.preview import Preview
 
 

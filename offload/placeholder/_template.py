@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 from offload.errors import ConfigError
 from offload.layout import REF_PATTERN
-from offload.placeholder._default import safe_for_model
 from offload.placeholder._facts import PlaceholderFacts
-from offload.record import escape_surrogates
+from offload.placeholder.default import safe_for_model
+from offload.record.text import escape_surrogates
 
 _NOT_OF_A_WORD = re.compile(r"[^\w.:/-]+", re.ASCII)
 _WORD_CHARS = 40

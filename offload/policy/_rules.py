@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from offload.errors import ConfigError, PolicyError
-from offload.policy._facts import ItemFacts
+from offload.policy.facts import ItemFacts
 from offload.schema import Count, Duration, Flag, Fraction, Seconds, SettingsModel, Size
 
 _MIN_TOKENS = 2000

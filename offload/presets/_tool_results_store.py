@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from offload import layout
-from offload.codec import TextContent, get_codec
+from offload.codec import get_codec
+from offload.codec.content import TextContent
 from offload.errors import StorePermissionError
-from offload.index import record_key
+from offload.index.entries import record_key
 from offload.presets._files import mapped_errors, read_regular
 from offload.presets.tool_results import reference_to
-from offload.record import Header, decode_text, draw_ref, escape_surrogates
+from offload.record import Header
+from offload.record.header import draw_ref
+from offload.record.text import decode_text, escape_surrogates
 from offload.registry import folder_of
 from offload.store import OffloadStore, StoredObject, check_range, put_stream
 from offload.tokens import estimate_tokens

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
-from offload.preview._kinds import Kind
-from offload.preview._names import is_numeric, names_of
-from offload.preview._sample import Sample
-from offload.record import encode_text
+from offload.preview.kinds import Kind
+from offload.preview.names import is_numeric, names_of
+from offload.preview.sample import Sample
+from offload.record.text import encode_text
 
 # The share of the characters for names that no shown line holds.
 _NAMES_SHARE = 0.3

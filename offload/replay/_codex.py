@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from offload.errors import MessageError
-from offload.messages import adapter_for
+from offload.messages.formats import adapter_for
 from offload.messages.openai_responses import OpenAIResponsesAdapter
 from offload.replay._transcripts import Transcript, Window, answer_of, transcripts_of
 

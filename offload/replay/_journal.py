@@ -16,12 +16,16 @@ from typing import Any, NamedTuple
 from offload.agent._journal import Journal, JournalChange, apply_edits
 from offload.engine.recognition import stands_for
 from offload.errors import OffloadError
-from offload.messages import Call, CallId, Item, Scan, role_or_none, scan_of
-from offload.placeholder import known_refs
-from offload.policy import CacheModel, is_read_back
+from offload.messages import Call
+from offload.messages.base import Item, Scan
+from offload.messages.calls import CallId
+from offload.messages.formats import role_or_none, scan_of
+from offload.placeholder.forms import known_refs
+from offload.policy import CacheModel
+from offload.policy.tool_names import is_read_back
 from offload.record import Header, RecordInfo
 from offload.replay._prices import Prices
-from offload.session import SessionReader
+from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
 from offload.tokens import estimate_tokens
 from offload.tools._definitions import definitions, system_prompt

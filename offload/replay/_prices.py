@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from offload.errors import ConfigError, did_you_mean
-from offload.policy._cache import CacheModel
+from offload.policy.cache import CacheModel
 from offload.schema import SettingsModel, read_file
 
 # For transcripts that name no model with a price.

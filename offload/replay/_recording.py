@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from offload.messages import Call, CallId, Usage, adapter_for, role_of
+from offload.messages import Call, Usage
+from offload.messages.calls import CallId
+from offload.messages.formats import adapter_for, role_of
 from offload.replay._names import names_in
 from offload.replay._transcripts import Transcript
 

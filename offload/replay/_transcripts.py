@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from offload.messages import Usage, usage_of
+from offload.messages import Usage
+from offload.messages.usage import usage_of
 
 
 class Answer(NamedTuple):

@@ -12,8 +12,8 @@ state that a listing shows.
 """
 
 from offload.retention._collect import collect, delete
-from offload.retention._marks import pin, read_all_marks, read_marks, touch, unpin
 from offload.retention._report import GcReport, Usage, usage
+from offload.retention.marks import pin, touch, unpin
 
 __all__ = [
     "GcReport",
@@ -21,8 +21,6 @@ __all__ = [
     "collect",
     "delete",
     "pin",
-    "read_all_marks",
-    "read_marks",
     "touch",
     "unpin",
     "usage",

@@ -12,12 +12,16 @@ from offload import layout
 from offload import policy as policies
 from offload.codec import find_codec
 from offload.errors import ConfigError, ExistsError
-from offload.events import EventBus, Observer
-from offload.index import DeletedRecord, SessionObjects, Tombstone, list_session, list_sessions
+from offload.events import EventBus
+from offload.events.observer import Observer
+from offload.index.entries import Tombstone
+from offload.index.objects import DeletedRecord, SessionObjects, list_session, list_sessions
 from offload.record import RecordInfo
-from offload.retention._marks import UNMARKED, Marks, read_all_marks, read_marks
 from offload.retention._report import GcReport, Protection, size_of
-from offload.session import SessionReader, check_name, note_deletions
+from offload.retention.marks import UNMARKED, Marks, read_all_marks, read_marks
+from offload.session.names import check_name
+from offload.session.reader import SessionReader
+from offload.session.session import note_deletions
 from offload.store import OffloadStore, delete_many, put_many, update_index
 
 _ABANDONED_SECONDS = 3600

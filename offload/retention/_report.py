@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from offload.index import list_sessions
+from offload.index.objects import list_sessions
 from offload.layout import Reason
 from offload.record import RecordInfo
-from offload.retention._marks import read_marks
+from offload.retention.marks import read_marks
 from offload.store import OffloadStore
 
 Protection = Literal["pinned", "active", "shared"]

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from offload.errors import ConfigError, OffloadError, check_callable, failure
-from offload.messages import Item
+from offload.messages.base import Item
 from offload.policy import ItemFacts
-from offload.record import escape_surrogates, first_line_of, title_of
-from offload.threads import call_hook, foreign_code
+from offload.record.text import escape_surrogates
+from offload.record.titles import first_line_of, title_of
+from offload.threads.calls import call_hook, foreign_code
 
 MAX_SUMMARY_CHARS = 1000
 # Time limit of an async hook for one item; no other call waits longer for other code of the caller either.

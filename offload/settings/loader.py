@@ -31,7 +31,7 @@ from pydantic import Field, PlainValidator
 
 from offload.errors import ConfigError
 from offload.policy import OffloadPolicy
-from offload.record import escape_controls
+from offload.record.text import escape_controls
 from offload.registry import is_path
 from offload.schema import SettingsModel, expand_path, merge, parse_value, read_environment, read_file
 from offload.settings.options import OnError, Options, SessionArguments

@@ -12,10 +12,12 @@ from offload import policy as policies
 from offload.errors import ConfigError, check_choice
 from offload.events import EventBus
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
-from offload.record import REF_FORMS, RefStyle
+from offload.policy.tool_names import TOOL_NAMES
+from offload.record.header import REF_FORMS, RefStyle
 from offload.settings.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload, foreign
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
-from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, check_fields
+from offload.tools.answers import MAX_ANSWER_CHARS
+from offload.tools.references import check_fields
 
 OnError = Literal["keep", "raise", "truncate"]
 # Returns seconds; only differences count.

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from offload.errors import ConfigError
-from offload.record import escape_surrogates
+from offload.record.text import escape_surrogates
 
 MAX_COLUMNS = 1000
 # A longer cell or line is cut.

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from typing import Any, Generic, TypeVar
 
 from offload.errors import ConfigError
-from offload.threads import renew_in_child
+from offload.threads.locks import renew_in_child
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from offload.errors import ConfigError, check_choice
-from offload.policy import RETRIEVAL_TOOLS, TOOL_NAMES
-from offload.tools._answers import MAX_ANSWER_CHARS
+from offload.policy.tool_names import RETRIEVAL_TOOLS, TOOL_NAMES
+from offload.tools.answers import MAX_ANSWER_CHARS
 
 Format = Literal["anthropic", "openai", "openai-responses", "mcp"]
 

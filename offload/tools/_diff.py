@@ -17,10 +17,10 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from offload.codec import StoredContent
+from offload.codec.content import StoredContent
 from offload.errors import ConfigError
-from offload.tools._answers import line_excerpt
-from offload.tools._budget import BUDGET, Budget, BudgetExceeded
+from offload.tools.answers import line_excerpt
+from offload.tools.budget import BUDGET, Budget, BudgetExceeded
 
 CONTEXT_LINES = 3
 # The most lines of one record, and of those between the common beginning and the common end.

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from offload.codec import StoredContent, StoredRecord
+from offload.codec.base import StoredRecord
+from offload.codec.content import StoredContent
 from offload.errors import ConfigError, CorruptError, NotFoundError
 from offload.layout import REF_PATTERN
-from offload.placeholder import safe_for_model
-from offload.tools._answers import is_binary, read_error
-from offload.tools._budget import BUDGET, Budget, BudgetExceeded
+from offload.placeholder.default import safe_for_model
+from offload.tools.answers import is_binary, read_error
+from offload.tools.budget import BUDGET, Budget, BudgetExceeded
 from offload.tools.search import NO_MATCHES, Pattern, Search, Span
 
 # A longer line is cut to a window around the match.

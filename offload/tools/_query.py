@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from offload.codec import StoredRecord
+from offload.codec.base import StoredRecord
 from offload.errors import ConfigError
-from offload.placeholder import safe_for_model
-from offload.record import decode_text, escape_surrogates
-from offload.tools._answers import FRAME_CHARS, fitting_rows
-from offload.tools._budget import BUDGET, Budget, BudgetExceeded
+from offload.placeholder.default import safe_for_model
+from offload.record.text import decode_text, escape_surrogates
+from offload.tools.answers import FRAME_CHARS, fitting_rows
+from offload.tools.budget import BUDGET, Budget, BudgetExceeded
 
 if TYPE_CHECKING:
     from offload.tables._query import Result

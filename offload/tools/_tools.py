@@ -9,15 +9,21 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from offload.codec import StoredRecord
+from offload.codec.base import StoredRecord
 from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError, OffloadError, StoreError
-from offload.events import Observer, observed
-from offload.placeholder import safe_for_model, tool_label
-from offload.policy import TOOL_NAMES
-from offload.record import Header, RecordInfo, words_of_query
-from offload.session import FoundTitles, Session, find_titles, with_titles
-from offload.threads import Recent
-from offload.tools._answers import (
+from offload.events.observer import Observer, observed
+from offload.placeholder.default import safe_for_model, tool_label
+from offload.policy.tool_names import TOOL_NAMES
+from offload.record import Header, RecordInfo
+from offload.record.titles import words_of_query
+from offload.session import Session
+from offload.session.titles import FoundTitles, find_titles, with_titles
+from offload.threads.locks import Recent
+from offload.tools._definitions import DIFF, Format, check_names, definitions, system_prompt
+from offload.tools._diff import Diff, row_text
+from offload.tools._grep import MAX_HITS, Grep, Ranking, parse_cursor, ranking
+from offload.tools._query import MAX_IDS, MAX_SQL_CHARS, Queries
+from offload.tools.answers import (
     FRAME_CHARS,
     MAX_ANSWER_CHARS,
     MIN_ANSWER_CHARS,
@@ -30,15 +36,11 @@ from offload.tools._answers import (
     store_error,
     with_notes,
 )
-from offload.tools._arguments import check_arguments
-from offload.tools._budget import BUDGET, BudgetExceeded
-from offload.tools._definitions import DIFF, Format, check_names, definitions, system_prompt
-from offload.tools._diff import Diff, row_text
-from offload.tools._grep import MAX_HITS, Grep, Ranking, parse_cursor, ranking
-from offload.tools._pointer import CONTAINERS, JsonValue, PointerReader
-from offload.tools._query import MAX_IDS, MAX_SQL_CHARS, Queries
-from offload.tools._sources import Sources, source_line, source_note
+from offload.tools.arguments import check_arguments
+from offload.tools.budget import BUDGET, BudgetExceeded
+from offload.tools.pointer import CONTAINERS, JsonValue, PointerReader
 from offload.tools.search import NO_MATCHES, Mode, compile_pattern, looks_like_regex
+from offload.tools.sources import Sources, source_line, source_note
 
 _log = logging.getLogger("offload.tools")
 _LIST_LIMIT = 50

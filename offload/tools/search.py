@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 from offload.errors import ConfigError
-from offload.record import encode_text
+from offload.record.text import encode_text
 
 MAX_PATTERN_CHARS = 1000
 Mode = Literal["literal", "regex", "words"]

@@ -11,10 +11,17 @@ from typing import cast
 import msgspec
 
 from offload import errors, layout
-from offload.codec import ContentWriter, Encoded, SpooledContent, StoredRecord, TextContent, find_codec
-from offload.index import list_session, record_key
-from offload.record import Header, RecordInfo, decode_text
-from offload.session import NewRecord, SessionReader, check_known, check_name, create_records
+from offload.codec import find_codec
+from offload.codec.base import Encoded, StoredRecord
+from offload.codec.content import TextContent
+from offload.codec.spooled import ContentWriter, SpooledContent
+from offload.index.entries import record_key
+from offload.index.objects import list_session
+from offload.record import Header, RecordInfo
+from offload.record.text import decode_text
+from offload.session.create import NewRecord, create_records
+from offload.session.names import check_known, check_name
+from offload.session.reader import SessionReader
 from offload.store import OffloadStore, SupportsTimes, get_many, in_groups, update_index
 from offload.transfer._sharing import owner_of
 from offload.wrappers import WrapperStore

@@ -12,10 +12,11 @@ from contextlib import suppress
 import msgspec
 
 from offload.errors import CollisionError, CorruptError, ExistsError, NotFoundError
-from offload.index import Catalog
+from offload.index.catalog import Catalog
 from offload.layout import GRANT, LINK, RECORD, encode_part, is_link, name_of, ref_of
 from offload.record import RecordInfo
-from offload.session import Link, SessionReader, check_known, check_name, is_ref
+from offload.session.names import check_known, check_name, is_ref
+from offload.session.reader import Link, SessionReader
 from offload.store import OffloadStore
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from offload.errors import OffloadError, StoreError
 from offload.layout import JOURNAL
 from offload.replay import Account, replay_journal
-from offload.session import SessionReader
+from offload.session.reader import SessionReader
 from offload.web._conversation import check_size
 
 # A longer journal takes a second to read, so only the page of its session reads it.

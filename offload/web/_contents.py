@@ -7,10 +7,13 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from offload.codec import StoredContent
+from offload.codec.content import StoredContent
 from offload.errors import ConfigError
-from offload.preview import END_CHARS, TROUBLE, Kind, kind_of, sample_of
-from offload.tools import BUDGET, CONTAINERS, Budget, BudgetExceeded, PointerReader
+from offload.preview.kinds import Kind, kind_of
+from offload.preview.names import TROUBLE
+from offload.preview.sample import END_CHARS, sample_of
+from offload.tools.budget import BUDGET, Budget, BudgetExceeded
+from offload.tools.pointer import CONTAINERS, PointerReader
 from offload.tools.search import Pattern, Search, Span
 from offload.web._paging import page_at
 from offload.web._tree import MAX_CHARS, tree

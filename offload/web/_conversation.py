@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from offload.agent._journal import Journal
 from offload.errors import ConfigError, NotFoundError
 from offload.layout import JOURNAL
-from offload.messages import Item, role_or_none, scan_of
+from offload.messages.base import Item
+from offload.messages.formats import role_or_none, scan_of
 from offload.record import RecordInfo
 from offload.replay._journal import Records, proven, records_of
-from offload.session import SessionReader
+from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
 from offload.tokens import estimate_tokens
 from offload.web._paging import list_page

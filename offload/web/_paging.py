@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.codec import StoredContent
+from offload.codec.content import StoredContent
 
 PAGE_CHARS = 16 * 1024
 _PAGE_ROWS = 50

@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from offload.codec import StoredRecord
+from offload.codec.base import StoredRecord
 from offload.errors import ConfigError, CorruptError
 from offload.layout import is_link
-from offload.retention import read_marks
+from offload.retention.marks import read_marks
 from offload.tokens import estimate_tokens
 from offload.tools._query import MAX_SQL_CHARS, Queries
 from offload.tools.search import Mode, compile_pattern

@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from offload.record import escape_controls
+from offload.record.text import escape_controls
 
 FOLDER = Path(__file__).parent
 # The only script of the pages.

@@ -14,10 +14,12 @@ from starlette.responses import Response
 
 from offload.errors import CollisionError, ConfigError, CorruptError, NotFoundError, StoreError
 from offload.layout import is_link
-from offload.record import RecordInfo, words_of_query
+from offload.record import RecordInfo
+from offload.record.titles import words_of_query
 from offload.replay import Account
-from offload.retention import read_marks
-from offload.session import SessionReader, find_titles, with_titles
+from offload.retention.marks import read_marks
+from offload.session.reader import SessionReader
+from offload.session.titles import find_titles, with_titles
 from offload.web._conversation import conversation
 from offload.web._paging import list_page
 from offload.web._plot import bars

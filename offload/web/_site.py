@@ -12,12 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from offload.errors import InvalidKeyError, NotFoundError
-from offload.index import Tombstone, list_session, session_name
+from offload.index.entries import Tombstone
+from offload.index.objects import list_session, session_name
 from offload.layout import JOURNAL, encode_part, is_hashed, is_link, session_part
 from offload.presets.context_refs._tree import ContextTree
 from offload.record import RecordInfo
 from offload.registry import folder_of
-from offload.session import SessionReader, check_known, is_ref
+from offload.session.names import check_known, is_ref
+from offload.session.reader import SessionReader
 from offload.store import OffloadStore, StoredObject, path_of
 from offload.web._account import Accounts
 from offload.web._render import render

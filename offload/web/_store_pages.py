@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from offload.errors import ConfigError, InvalidKeyError, StoreError
-from offload.index import SessionObjects, list_sessions
+from offload.index.objects import SessionObjects, list_sessions
 from offload.layout import decode_part, session_part
 from offload.policy import Retention
-from offload.record import words_of_query
-from offload.retention import collect, read_all_marks
-from offload.retention._marks import Marks
+from offload.record.titles import words_of_query
+from offload.retention import collect
+from offload.retention.marks import Marks, read_all_marks
 from offload.store import OffloadStore, StoredObject
 from offload.web._paging import list_page
 from offload.web._plot import plot

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import msgspec
 
 from offload.errors import ConfigError
-from offload.index import SessionObjects, list_sessions
-from offload.record import RecordInfo, has_words
-from offload.session import read_titles
+from offload.index.objects import SessionObjects, list_sessions
+from offload.record import RecordInfo
+from offload.record.titles import has_words
+from offload.session.titles import read_titles
 from offload.store import OffloadStore
 
 _GROUP = 125

@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from offload.codec import StoredContent
+from offload.codec.content import StoredContent
 from offload.errors import NotFoundError
-from offload.record import RecordInfo, words_of_query
-from offload.session import SessionReader, find_titles, with_titles
+from offload.record import RecordInfo
+from offload.record.titles import words_of_query
+from offload.session.reader import SessionReader
+from offload.session.titles import find_titles, with_titles
 from offload.tools._diff import Diff, row_text
 
 _SHOWN, _SHOWN_ROWS = 20, 400

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 from offload.errors import ConfigError, OffloadError
 from offload.layout import check_key
 from offload.store import OffloadStore, check_range, delete_many, get_many, put_many, put_stream
-from offload.threads import Recent
+from offload.threads.locks import Recent
 from offload.wrappers._base import WrapperStore
 from offload.wrappers._encrypting import EncryptingStore
 from offload.wrappers._folder_cache import FolderCache

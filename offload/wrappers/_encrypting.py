@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from offload import errors, store
 from offload.layout import check_key
-from offload.threads import Recent
+from offload.threads.locks import Recent
 from offload.wrappers._base import WrapperStore
 from offload.wrappers._chunks import FOOTER, plain_size, suffix_size
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from offload.errors import ConfigError, StorePermissionError
 from offload.system import HAS_USERS, is_own, patiently
-from offload.threads import Lock
+from offload.threads.locks import Lock
 
 _DIGEST_BYTES = 32
 _FILE_MODE = 0o600

@@ -57,7 +57,7 @@ from offload import ConfigError, ExpiredError, OffloadPolicy, Rule, StoreError, 
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
 from offload.context import ContextIR, EventBus, ItemType
-from offload.policy._policy import MAX_VIEW_TOKENS
+from offload.policy.policy import MAX_VIEW_TOKENS
 from offload.presets.context_fs import ContextFileSystem
 from offload.presets.context_fs._tree import TreeStore
 

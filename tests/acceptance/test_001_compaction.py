@@ -45,7 +45,8 @@ from langchain_core.messages import AIMessage, HumanMessage
 
 from offload import ConfigError, ContextFullError, Offloader, OffloadError, StoreError, estimate_tokens
 from offload.agent import AgentConfig, ContextManager
-from offload.compaction import DEFAULT_RULES, SelectiveCompaction, SelectiveResult, TypeRule, threshold_for
+from offload.compaction import SelectiveCompaction, SelectiveResult, TypeRule, threshold_for
+from offload.compaction.rules import DEFAULT_RULES
 from offload.context import ContextEvent, ContextIR, EventBus, EventType, ItemType
 from offload.presets.context_fs import ContextFileSystem
 from offload.testing import FaultyStore

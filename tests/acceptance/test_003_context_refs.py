@@ -71,11 +71,11 @@ from offload.errors import ConfigError, MessageError, StoreError
 from offload.events import ContextEvent, EventBus, EventType
 from offload.index import sessions
 from offload.layout import encode_part
+from offload.policy.tool_names import TOOL_NAMES
 from offload.presets._files import IndexFiles
 from offload.presets.context_refs import TRUNCATED, ContextRefs, size_of
-from offload.record import draw_ref
+from offload.record.header import draw_ref
 from offload.testing.faults import FaultyStore
-from offload.tools import TOOL_NAMES
 from offload_backends.memory import MemoryStore
 
 LINE = re.compile(r"\[(Bash|Terminal|Tool) output in context: ([0-9A-Za-z]{5,6})\] \((\d+\.\d)(KB|MB)\)")

@@ -29,7 +29,7 @@ from recorded import FILES
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.agent import AgentConfig, ContextManager, Request
-from offload.record import OffloadableType
+from offload.record.header import OffloadableType
 
 # A fact is a stretch of plain words, which no JSON escapes.
 FACT = re.compile(r"(?<![\w\\])\w[\w .,:/-]{18,58}\w", re.ASCII)

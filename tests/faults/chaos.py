@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from offload import ExpiredError, Offloader, OffloadError, OffloadPolicy, Rule, open_store
-from offload.index import Catalog
+from offload.index.catalog import Catalog
 from offload.policy import Retention
 from offload.retention import collect
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from answers import MAX_ANSWER, put, session
 
-from offload.codec import StoredContent
+from offload.codec.content import StoredContent
 from offload.tools import Tools
 from offload.tools import _budget as budget
 from offload.tools import _diff as diff

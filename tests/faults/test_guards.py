@@ -12,7 +12,8 @@ from strength import examples
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule
 from offload.placeholder import DefaultRenderer
-from offload.policy import Decision, ItemFacts, over_ceiling
+from offload.policy import Decision, ItemFacts
+from offload.policy.groups import over_ceiling
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
@@ -148,7 +149,7 @@ def test_code_of_the_caller_that_waits_for_another_call_goes_on(
     monkeypatch: pytest.MonkeyPatch, hook: str
 ) -> None:
     monkeypatch.setattr("offload.settings.hooks.HOOK_SECONDS", 0.1)
-    monkeypatch.setattr("offload.threads._calls._CHECK_SECONDS", 0.05)
+    monkeypatch.setattr("offload.threads.calls._CHECK_SECONDS", 0.05)
     refused: list[BaseException] = []
 
     def use() -> None:

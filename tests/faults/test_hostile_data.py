@@ -24,7 +24,7 @@ import zstandard
 from offload import CorruptError, Offloader, OffloadPolicy, Rule
 from offload.codec import get_codec
 from offload.index._snapshots import read_snapshot
-from offload.record import draw_ref
+from offload.record.header import draw_ref
 from offload_backends.memory import MemoryStore
 
 MIB = 1024**2

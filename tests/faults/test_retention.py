@@ -18,7 +18,7 @@ from pairs import every_pair
 from retained import DAY, HOUR, ClockedStore, clocked, got_back, message, opened, put, ref_of, text_of
 
 from offload import ExpiredError, Offloader, OffloadError, OffloadStore, StoredObject, open_store
-from offload.index import list_session
+from offload.index.objects import list_session
 from offload.policy import Retention
 from offload.retention import GcReport, collect, delete, pin
 from offload.retention._collect import _Run

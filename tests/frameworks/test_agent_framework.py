@@ -31,7 +31,7 @@ from frameworks.agent_framework_model import ScriptedClient, tool
 from pydantic import BaseModel
 
 from offload.integrations.agent_framework import OffloadProvider
-from offload.tools import TOOL_NAMES
+from offload.policy.tool_names import TOOL_NAMES
 
 
 def agent(script, provider, *tools, **options):

@@ -15,7 +15,7 @@ from agent_framework.anthropic import AnthropicClient
 from frameworks import bound_server
 
 from offload.integrations.agent_framework import OffloadProvider, _blocks_of, _message_of
-from offload.messages import signed_thinking, with_thinking, without_thinking
+from offload.messages.thinking import signed_thinking, with_thinking, without_thinking
 
 RUNS = 3
 

@@ -28,8 +28,8 @@ from frameworks.agno_model import ScriptedModel, tool
 from pydantic import BaseModel
 
 from offload.integrations.agno import OffloadTools
+from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
-from offload.tools import TOOL_NAMES
 
 
 def agent(script, offloading, *tools, db=None, **options):

@@ -29,8 +29,8 @@ from frameworks.claude_code import ClaudeCode, serving, text
 
 from offload import ConfigError, Offloader, OffloadPolicy
 from offload.integrations.claude_agent_sdk import offloaded
+from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
-from offload.tools import TOOL_NAMES
 from offload_backends.memory import MemoryStore
 
 # An image of one pixel.

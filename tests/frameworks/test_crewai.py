@@ -28,8 +28,8 @@ from pydantic import BaseModel, TypeAdapter
 
 from offload import ConfigError, Offloader
 from offload.integrations.crewai import OffloadCrew
+from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
-from offload.tools import TOOL_NAMES
 
 # CrewAI uses names that it deprecates itself.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:crewai", "ignore:function_calling_llm")

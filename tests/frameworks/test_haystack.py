@@ -27,8 +27,8 @@ from haystack.tools import AgentTool
 
 from offload import ConfigError, Offloader, OffloadPolicy
 from offload.integrations.haystack import OffloadToolResultStore, OffloadToolset
+from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
-from offload.tools import TOOL_NAMES
 from offload_backends.memory import MemoryStore
 
 DELEGATED = {"messages": [{"role": "user", "content": [{"text": "Look."}]}]}

@@ -18,7 +18,7 @@ from haystack.utils import Secret
 from haystack_integrations.components.generators.anthropic import AnthropicChatGenerator
 
 from offload.integrations.haystack import OffloadToolset, _blocks_of, _message_of
-from offload.messages import signed_thinking, with_thinking, without_thinking
+from offload.messages.thinking import signed_thinking, with_thinking, without_thinking
 
 RUNS = 3
 

@@ -23,7 +23,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command
 
 from offload.integrations.langchain import OffloadMiddleware
-from offload.tools import TOOL_NAMES
+from offload.policy.tool_names import TOOL_NAMES
 
 ASKED = {"messages": [HumanMessage(QUESTION)]}
 

@@ -22,7 +22,7 @@ from llama_index.core.workflow import Context
 
 from offload import Offloader
 from offload.integrations.llama_index import OffloadContexts, OffloadFunctionAgent
-from offload.tools import TOOL_NAMES
+from offload.policy.tool_names import TOOL_NAMES
 
 # LlamaIndex uses names of pydantic that are deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")

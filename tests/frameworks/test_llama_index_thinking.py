@@ -16,7 +16,7 @@ from llama_index.core.workflow import Context
 from llama_index.llms.anthropic import Anthropic
 
 from offload.integrations.llama_index import OffloadContexts, OffloadFunctionAgent, _blocks_of, _message_of
-from offload.messages import signed_thinking, with_thinking, without_thinking
+from offload.messages.thinking import signed_thinking, with_thinking, without_thinking
 
 # LlamaIndex uses names of pydantic that are deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")

@@ -28,8 +28,8 @@ from offload import ConfigError, Offloader
 from offload.cli.mcp import TOKEN_VARIABLE
 from offload.index import sessions
 from offload.integrations.mcp import context_server, http_app, serve_http
+from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
-from offload.tools import TOOL_NAMES
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
 

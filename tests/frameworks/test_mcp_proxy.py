@@ -33,8 +33,8 @@ from mcp.types.jsonrpc import JSONRPCNotification, JSONRPCRequest, JSONRPCRespon
 from offload import Offloader, OffloadPolicy, Rule
 from offload.integrations.mcp import Proxy, ResultOffloader
 from offload.integrations.mcp._results import ToolCall
+from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
-from offload.tools import TOOL_NAMES
 from offload_backends.memory import MemoryStore
 
 WRAPPED = Path(__file__).with_name("mcp_wrapped.py")

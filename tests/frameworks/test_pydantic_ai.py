@@ -18,8 +18,8 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 from offload import ConfigError
 from offload.integrations.pydantic_ai import OffloadCapability, OffloadOverflowStore
+from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
-from offload.tools import TOOL_NAMES
 
 
 class TestStory(Story):

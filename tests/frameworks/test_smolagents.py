@@ -19,8 +19,8 @@ from smolagents.utils import AgentError
 
 from offload import ConfigError, OffloadPolicy
 from offload.integrations.smolagents import OffloadSteps
+from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
-from offload.tools import TOOL_NAMES
 
 # The definition of a run's agent and its memory, in another process.
 RESUMED = """

@@ -28,8 +28,8 @@ from strands.vended_plugins.context_offloader import ContextOffloader
 
 from offload import ConfigError, Offloader, StoreUnavailableError
 from offload.integrations.strands import OffloadStorage, StrandsOffloadPlugin
+from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
-from offload.tools import TOOL_NAMES
 
 
 def agent(script, plugin, *tools, **options):

@@ -18,9 +18,10 @@ import pytest
 import zstandard
 
 import offload
-from offload.codec import CODECS, StoredRecord, TextContent, find_codec
+from offload.codec import CODECS, find_codec
 from offload.codec import _seekable as seekable
-from offload.codec._content import CHUNK_BYTES
+from offload.codec.base import StoredRecord
+from offload.codec.content import CHUNK_BYTES, TextContent
 from offload.record import Header
 
 HERE = Path(__file__).parent

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from offload import Offloader, OffloadPolicy, Rule
-from offload.messages import media_ref
-from offload.placeholder import TEXT_VERSION, DefaultRenderer, escape_placeholders
+from offload.messages.media import media_ref
+from offload.placeholder import TEXT_VERSION, DefaultRenderer
+from offload.placeholder.default import escape_placeholders
 
 HERE = Path(__file__).parent
 FORMAT = Path(__file__).parents[2] / "offload" / "FORMAT.md"

@@ -13,7 +13,8 @@ from command import runner
 from large import key_of
 
 from offload import Offloader
-from offload.index import Catalog, reindex
+from offload.index import reindex
+from offload.index.catalog import Catalog
 
 MANY = 6000
 SESSION = "s"
@@ -21,7 +22,7 @@ SESSION = "s"
 LISTER = """
 import sys
 from offload import open_store
-from offload.index import Catalog
+from offload.index.catalog import Catalog
 store, count, rounds = open_store(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 for _ in range(rounds):
     catalog = Catalog(store, "s")

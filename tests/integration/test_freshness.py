@@ -13,7 +13,7 @@ from recorded import FILES, needed
 from offload import Offloader, OffloadPolicy, Rule
 from offload.agent import AgentConfig, ContextManager
 from offload.store import StoredObject
-from offload.tools._answers import REPEATED
+from offload.tools.answers import REPEATED
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 

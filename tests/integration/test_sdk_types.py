@@ -19,7 +19,7 @@ from strength import examples
 
 from offload import Offloader, OffloadPolicy, OffloadResult, Rule
 from offload.placeholder import PlaceholderFacts
-from offload.record import OffloadableType
+from offload.record.header import OffloadableType
 
 some = examples(20, suppress_health_check=[HealthCheck.too_slow])
 

@@ -14,7 +14,7 @@ from offload import Offloader, OffloadPolicy, Rule, StoreUnavailableError
 from offload.agent import AgentConfig, ContextManager
 from offload.layout import JOURNAL
 from offload.replay import Account, _prices, replay_journal
-from offload.session import SessionReader
+from offload.session.reader import SessionReader
 from offload.store import OneByOne
 from offload.tokens import estimate_tokens
 from offload.tools._definitions import definitions, system_prompt

@@ -14,7 +14,7 @@ from offload.agent import AgentConfig, ContextManager
 from offload.agent._journal import Journal, JournalMessage, JournalState
 from offload.context import ItemType
 from offload.layout import JOURNAL
-from offload.session import SessionReader
+from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
 from offload.web import _conversation
 from offload_backends.memory import MemoryStore

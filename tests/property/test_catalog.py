@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from large import Clock, LargeStore, fill, info_of, key_of
 from strength import examples
 
-from offload.index import Catalog
 from offload.index._listing import MAX_AGE
+from offload.index.catalog import Catalog
 from offload.layout import tombstone_key
 
 SMALL, MACHINES = 5, 3
@@ -27,8 +27,8 @@ class Machines(RuleBasedStateMachine):
     def begin(self, seconds: float) -> None:
         self.patched = pytest.MonkeyPatch()
         self.clock = Clock()
-        self.patched.setattr("offload.index._catalog.time", self.clock)
-        self.patched.setattr("offload.index._catalog.LARGE", SMALL)
+        self.patched.setattr("offload.index.catalog.time", self.clock)
+        self.patched.setattr("offload.index.catalog.LARGE", SMALL)
         self.patched.setattr("offload.index._snapshots._MIN_RECORDS", SMALL)
         self.store = LargeStore(self.clock, seconds)
         fill(self.store, SMALL + 3)

@@ -12,8 +12,12 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from strength import examples
 
-from offload.codec import Encoded, Fetch, StoredRecord, TextContent, get_codec
-from offload.record import Counts, Header, draw_ref, encode_text
+from offload.codec import Fetch, get_codec
+from offload.codec.base import Encoded, StoredRecord
+from offload.codec.content import TextContent
+from offload.record import Header
+from offload.record.header import Counts, draw_ref
+from offload.record.text import encode_text
 
 many = examples(100)
 # Texts of several chunks are slow to make, so there are fewer of them.

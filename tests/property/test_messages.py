@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 from strength import examples
 
-from offload.messages import adapter_for
+from offload.messages.formats import adapter_for
 
 many = examples(150, suppress_health_check=[HealthCheck.too_slow])
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strength import examples
 
-from offload.preview import head_tail, preview_of
-from offload.preview._names import TROUBLE, error_parts, error_words
+from offload.preview import preview_of
+from offload.preview.names import TROUBLE, error_parts, error_words
+from offload.preview.preview import head_tail
 
 many = examples(400)
 

@@ -16,7 +16,8 @@ from langchain_core.exceptions import ContextOverflowError
 
 from offload import ConfigError, ContextFullError, Offloader, OffloadPolicy
 from offload.agent import AgentConfig, ContextManager, is_too_long
-from offload.context import EventType, MessageCounter
+from offload.context import EventType
+from offload.context.tokens import MessageCounter
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

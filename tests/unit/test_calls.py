@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from offload.engine.history import History
-from offload.messages import Call, Item, Subject, adapter_for
+from offload.messages import Call
+from offload.messages.base import Item
+from offload.messages.calls import Subject
+from offload.messages.formats import adapter_for
 
 FIELDS = {"file_path": "src/app.py", "limit": 40}
 PATH = Subject("path", "src/app.py")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from offload import ItemFacts, Offloader, OffloadPolicy, OffloadResult, Rule
-from offload.policy import MAX_VIEW_TOKENS
+from offload.policy.policy import MAX_VIEW_TOKENS
 from offload.testing import FaultyStore
 from offload.tokens import estimate_tokens
 from offload_backends.memory import MemoryStore

@@ -15,9 +15,12 @@ import msgspec
 import pytest
 import zstandard
 
-from offload.codec import StoredRecord, TextContent, get_codec
+from offload.codec import get_codec
+from offload.codec.base import StoredRecord
+from offload.codec.content import TextContent
 from offload.errors import CorruptError
-from offload.record import Counts, Header
+from offload.record import Header
+from offload.record.header import Counts
 
 MIB = 1024 * 1024
 

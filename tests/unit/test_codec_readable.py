@@ -9,7 +9,9 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from offload.codec import CODECS, Fetch, TextContent, find_codec, get_codec, parse_sidecar
+from offload.codec import CODECS, Fetch, find_codec, get_codec
+from offload.codec.content import TextContent
+from offload.codec.readable import parse_sidecar
 from offload.errors import ConfigError, CorruptError
 from offload.record import Header
 

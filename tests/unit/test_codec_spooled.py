@@ -12,7 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from offload.codec import ContentWriter, Encoded, SpooledContent, TextContent, get_codec
+from offload.codec import get_codec
+from offload.codec.base import Encoded
+from offload.codec.content import TextContent
+from offload.codec.spooled import ContentWriter, SpooledContent
 from offload.errors import StoreError
 from offload.record import Header
 from offload.store import SupportsStreams, put_stream

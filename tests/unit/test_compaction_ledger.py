@@ -14,7 +14,7 @@ from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
 from offload.compaction._ledger import Ledger, Mention
 from offload.context import ContextIR
-from offload.messages import scan_of
+from offload.messages.formats import scan_of
 from offload.placeholder import Notice
 from offload.testing import FaultyStore
 from offload.tokens import estimate_tokens

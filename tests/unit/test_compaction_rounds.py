@@ -13,9 +13,10 @@ from provider_rules import check_converse
 from offload import ConfigError, ContextFullError, MessageError, Offloader
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor, RoundConfig, RoundStrategy, SelectiveCompaction, TypeRule
-from offload.context import ContextIR, MessageCounter
-from offload.messages import as_data
-from offload.record import SAMPLE_REF
+from offload.context import ContextIR
+from offload.context.tokens import MessageCounter
+from offload.messages.stored import as_data
+from offload.record.header import SAMPLE_REF
 from offload_backends.memory import MemoryStore
 
 SMALL = RoundConfig(max_context_tokens=3000)

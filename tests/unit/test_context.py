@@ -14,19 +14,10 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, messages_to_dict
 
 from offload import ConfigError, estimate_tokens
-from offload.context import (
-    ContextEvent,
-    ContextIR,
-    EventBus,
-    EventType,
-    ItemType,
-    MessageCounter,
-    partners,
-    split_groups,
-    split_rounds,
-    waiting_from,
-)
-from offload.messages import answered_calls, is_result
+from offload.context import ContextEvent, ContextIR, EventBus, EventType, ItemType
+from offload.context.pairs import partners, split_groups, split_rounds, waiting_from
+from offload.context.tokens import MessageCounter
+from offload.messages.formats import answered_calls, is_result
 
 
 def user(text: str) -> Any:

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import pytest
 
-import offload.codec._content
 import offload.codec._seekable
+import offload.codec.content
 import offload.engine.recognition
 from offload import Offloader
 
@@ -62,7 +62,7 @@ def result_message(number: int, text: str) -> dict[str, Any]:
 
 def test_a_long_text_is_encoded_hashed_and_compressed_once(count: Any) -> None:
     text = CountedText(long_text())
-    hashed = [count(offload.codec._content, "sha256"), count(offload.engine.recognition, "sha256")]
+    hashed = [count(offload.codec.content, "sha256"), count(offload.engine.recognition, "sha256")]
     compressed = count(offload.codec._seekable, "compress")
 
     assert Offloader("memory://", session="one").offload_text(text, tool_use_id="toolu_1") != text
@@ -78,7 +78,7 @@ def test_a_turn_with_nothing_new_neither_encodes_nor_hashes_nor_compresses(count
     off = Offloader("memory://", session="one")
     assert len(off.offload(messages).records) == 1
     encoded = text.encoded
-    hashed = [count(offload.codec._content, "sha256"), count(offload.engine.recognition, "sha256")]
+    hashed = [count(offload.codec.content, "sha256"), count(offload.engine.recognition, "sha256")]
     compressed = count(offload.codec._seekable, "compress")
 
     off.offload(messages)

@@ -11,8 +11,9 @@ import pytest
 
 from offload import Offloader, OffloadPolicy, OffloadResult
 from offload.gateway._requests import APIS, read_request
-from offload.messages import Scan, adapter_for
-from offload.policy import MAX_VIEW_TOKENS
+from offload.messages.base import Scan
+from offload.messages.formats import adapter_for
+from offload.policy.policy import MAX_VIEW_TOKENS
 from offload.tokens import estimate_tokens
 
 LINE = "another line of some words to read\n"

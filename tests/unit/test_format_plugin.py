@@ -10,18 +10,14 @@ import pytest
 from offload import Offloader, OffloadPolicy, Rule
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
-from offload.context import ContextIR, ItemType, MessageCounter, partners, split_rounds, waiting_from
+from offload.context import ContextIR, ItemType
+from offload.context.pairs import partners, split_rounds, waiting_from
+from offload.context.tokens import MessageCounter
 from offload.errors import MessageError
-from offload.messages import (
-    FORMATS,
-    Call,
-    CallId,
-    MessageAdapter,
-    Scan,
-    adapter_for,
-    answered_calls,
-    is_result,
-)
+from offload.messages import Call
+from offload.messages.base import MessageAdapter, Scan
+from offload.messages.calls import CallId
+from offload.messages.formats import FORMATS, adapter_for, answered_calls, is_result
 
 TEXT = "many words of a toy message\n"
 
@@ -57,7 +53,7 @@ class ToyAdapter(MessageAdapter):
 
 @pytest.fixture(autouse=True)
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offload.messages._formats.FORMATS", (ToyAdapter(), *FORMATS))
+    monkeypatch.setattr("offload.messages.formats.FORMATS", (ToyAdapter(), *FORMATS))
 
 
 def turn(n: int) -> list[Any]:

@@ -13,7 +13,7 @@ import pytest
 
 from offload import Offloader, OffloadPolicy, OffloadResult, Rule, Sweep
 from offload.engine.watching import LAST_WATCHED, OLDER_WATCHED
-from offload.messages import adapter_for
+from offload.messages.formats import adapter_for
 
 LOG = "".join(f"line {n} of a result that is long\n" for n in range(400))
 OTHER = LOG.replace("line", "row")

@@ -15,7 +15,7 @@ import pytest
 
 from offload import Offloader
 from offload.integrations.claude_code import __main__ as hook
-from offload.policy import DEFAULT_MIN_TOKENS
+from offload.policy.defaults import DEFAULT_MIN_TOKENS
 
 # Results just under and over the threshold, in tokens.
 SMALL, LARGE = "word " * 1000, "\n".join(map(str, range(6000)))

@@ -10,9 +10,12 @@ import pytest
 
 from offload import Offloader, open_store
 from offload.codec import CODECS
-from offload.index import Catalog, parse_key, record_key, sessions
+from offload.index import sessions
+from offload.index.catalog import Catalog
+from offload.index.entries import parse_key, record_key
 from offload.layout import RECORD, check_key, encode_part, sidecar_key
-from offload.record import Counts, Header, RecordInfo
+from offload.record import Header, RecordInfo
+from offload.record.header import Counts
 from offload.store import Durability, OffloadStore, StoredObject
 
 HOSTILE = [

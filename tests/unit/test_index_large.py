@@ -14,7 +14,8 @@ from large import Clock, LargeStore, fill, info_of, key_of
 
 from offload import open_store
 from offload.errors import ConfigError, NotFoundError, StoreUnavailableError
-from offload.index import Catalog, reindex
+from offload.index import reindex
+from offload.index.catalog import Catalog
 from offload.layout import tombstone_key
 from offload.store import StoredObject
 from offload.wrappers import ReadOnlyStore
@@ -27,7 +28,7 @@ PAGES = -(-MANY // 1000)
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("offload.index._catalog.time", clock)
+    monkeypatch.setattr("offload.index.catalog.time", clock)
     return clock
 
 

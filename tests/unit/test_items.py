@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from offload.engine.items import TRANSITIONS, Items, Slot, State
 from offload.engine.judge import unweighed
-from offload.messages import Item
+from offload.messages.base import Item
 
 FINAL = (State.SETTLED, State.OFFLOADED)
 

@@ -14,7 +14,7 @@ from offload.agent import AgentConfig, ContextManager
 from offload.codec import CODECS
 from offload.doctor import diagnose
 from offload.errors import InvalidKeyError
-from offload.index import Catalog
+from offload.index.catalog import Catalog
 from offload.integrations._objects import ObjectStore
 from offload.layout import DESCRIPTOR, FAMILIES, FILE, PIN, RECORD, VALUE, family_of
 from offload.presets.context_refs._tree import ContextTree
@@ -101,7 +101,7 @@ def test_any_other_key_belongs_to_no_family(key: str) -> None:
 def test_every_key_that_the_library_writes_belongs_to_exactly_one_family(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("offload.index._catalog.LARGE", 1)
+    monkeypatch.setattr("offload.index.catalog.LARGE", 1)
     monkeypatch.setattr("offload.index._snapshots._MIN_RECORDS", 1)
     store = RecordingStore(MemoryStore())
     write_records_and_marks(store)

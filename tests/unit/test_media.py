@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from offload import Offloader, OffloadPolicy, Rule
-from offload.messages import adapter_for, media_facts, media_ref
+from offload.messages.formats import adapter_for
+from offload.messages.media import media_facts, media_ref
 from offload.placeholder import TemplateRenderer
 from offload.policy import Sweep
 from offload.testing import FaultyStore

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from offload.errors import MessageError
-from offload.messages import Block, Call, CallId, Scan, adapter_for, role_of
+from offload.messages import Call
+from offload.messages.base import Block, Scan
+from offload.messages.calls import CallId
+from offload.messages.formats import adapter_for, role_of
 
 IMAGE = {"type": "image", "source": {"type": "base64", "data": "aGk="}}
 

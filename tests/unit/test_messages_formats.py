@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from offload.errors import MessageError
-from offload.messages import Call, CallId, Item, Scan, adapter_for, role_of
+from offload.messages import Call
+from offload.messages.base import Item, Scan
+from offload.messages.calls import CallId
+from offload.messages.formats import adapter_for, role_of
 
 LONG = "line one\nline two"
 

@@ -310,8 +310,8 @@ def calls_of(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> tupl
     """Return how many events `act` makes and how often it asks for a duration."""
     made, asked = Mock(wraps=ContextEvent), Mock(wraps=time.perf_counter)
     with monkeypatch.context() as patched:
-        patched.setattr("offload.events._observer.ContextEvent", made)
-        patched.setattr("offload.events._observer.time.perf_counter", asked)
+        patched.setattr("offload.events.observer.ContextEvent", made)
+        patched.setattr("offload.events.observer.time.perf_counter", asked)
         act()
     return made.call_count, asked.call_count
 

@@ -31,7 +31,8 @@ from offload import (
     StoreMissingError,
     explain,
 )
-from offload.codec import CODECS, TextContent
+from offload.codec import CODECS
+from offload.codec.content import TextContent
 from offload.placeholder import DefaultRenderer
 from offload.record import Header
 

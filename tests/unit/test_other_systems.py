@@ -11,7 +11,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import pytest
 
 from offload.cli import shell
-from offload.placeholder import PlaceholderFacts, known_refs
+from offload.placeholder import PlaceholderFacts
+from offload.placeholder.forms import known_refs
 from offload.presets.context_fs._layout import PathRenderer
 from offload.preview import Preview
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from offload.placeholder import DefaultRenderer, PlaceholderFacts, escape_placeholders
-from offload.preview import Preview, head_tail
+from offload.placeholder import DefaultRenderer, PlaceholderFacts
+from offload.placeholder.default import escape_placeholders
+from offload.preview import Preview
+from offload.preview.preview import head_tail
 from offload.tokens import estimate_tokens
 
 REF = "kqzmwpxhva"

@@ -10,18 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from offload.errors import PolicyError
-from offload.policy import (
-    MAX_VIEW_TOKENS,
-    TOOL_NAMES,
-    Decision,
-    ItemFacts,
-    OffloadPolicy,
-    Retention,
-    Rule,
-    excess,
-    explain,
-    over_ceiling,
-)
+from offload.policy import Decision, ItemFacts, OffloadPolicy, Retention, Rule, explain
+from offload.policy.groups import excess, over_ceiling
+from offload.policy.policy import MAX_VIEW_TOKENS
+from offload.policy.tool_names import TOOL_NAMES
 
 DEFAULT = OffloadPolicy()
 

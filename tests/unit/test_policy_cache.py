@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from offload import CacheModel, OffloadPolicy, PolicyError
-from offload.policy import CACHES
+from offload.policy.cache import CACHES
 from offload.settings.loader import load_config
 
 HOUR = CacheModel(read=0.1, write=2.0, ttl=3600)

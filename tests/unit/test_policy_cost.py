@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from offload import CacheModel, ItemFacts, Offloader, OffloadPolicy, Rule
-from offload.messages import block_count
-from offload.policy import Candidate, CostPlan
+from offload.messages.access import block_count
+from offload.policy.cost import Candidate, CostPlan
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from offload import ItemFacts, OffloadPolicy
-from offload.policy import binds_thinking
-from offload.policy._models import MODELS
+from offload.policy.models import MODELS, binds_thinking
 
 SIZES = (100, 3000, 5000, 12_000, 60_000)
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload import Offloader, OffloadStore, StoreError, StorePermissionError
-from offload.codec import TextContent, get_codec
+from offload.codec import get_codec
+from offload.codec.content import TextContent
 from offload.layout import encode_part
 from offload.placeholder import PlaceholderFacts
 from offload.presets.context_fs import ContextFileSystem

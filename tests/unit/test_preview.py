@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from offload.preview import head_tail
+from offload.preview.preview import head_tail
 
 
 def test_a_preview_shows_the_beginning_and_the_end_on_line_borders() -> None:

@@ -13,8 +13,11 @@ from typing import Any, Self
 import pytest
 
 from offload import Offloader
-from offload.preview import END_CHARS, TROUBLE, _choose, _names, head_tail, preview_of, sample_of
+from offload.preview import _choose, _names, preview_of
 from offload.preview._json import json_shape
+from offload.preview.names import TROUBLE
+from offload.preview.preview import head_tail
+from offload.preview.sample import END_CHARS, sample_of
 
 
 def lines_of(shown: str) -> dict[int, str]:

@@ -11,7 +11,7 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseOutputItem
 from pydantic import TypeAdapter
 
 from offload import Offloader, OffloadPolicy, Rule
-from offload.messages import adapter_for, role_of
+from offload.messages.formats import adapter_for, role_of
 
 ROWS = "".join(f"{n},{n * n},row of a table\n" for n in range(2000))
 CODE = {"type": "code_execution_20260120", "tool_id": "srvtoolu_1"}

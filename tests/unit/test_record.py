@@ -8,8 +8,10 @@ import itertools
 import msgspec
 import pytest
 
-from offload.codec import TextContent
-from offload.record import Header, decode_text, draw_ref, encode_text, escape_surrogates
+from offload.codec.content import TextContent
+from offload.record import Header
+from offload.record.header import draw_ref
+from offload.record.text import decode_text, encode_text, escape_surrogates
 
 DIGEST = hashlib.sha256(b"content").digest()
 

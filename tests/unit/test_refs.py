@@ -11,8 +11,9 @@ import pytest
 from offload import ConfigError, Offloader
 from offload.layout import REF_PATTERN
 from offload.placeholder import DefaultRenderer
-from offload.record import MAX_DRAWS, REF_FORMS, Header, RefStyle, draw_ref
-from offload.session import is_ref
+from offload.record import Header
+from offload.record.header import MAX_DRAWS, REF_FORMS, RefStyle, draw_ref
+from offload.session.names import is_ref
 from offload.tools._grep import parse_cursor
 from offload_backends.memory import MemoryStore
 
@@ -109,7 +110,7 @@ def test_an_item_whose_ref_another_process_uses_for_another_item_gets_a_longer_o
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "offload.session._session.draw_ref", lambda *_, draw=0, **__: "aaaaaaaaaa" + "b" * draw
+        "offload.session.session.draw_ref", lambda *_, draw=0, **__: "aaaaaaaaaa" + "b" * draw
     )
     store = MemoryStore()
     texts = ["a long text\n" * 4000, "another text of another length\n" * 4000]

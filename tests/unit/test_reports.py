@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload import Offloader, OffloadPolicy
-from offload.messages import FORMATS, answered_calls, scan_of
+from offload.messages.formats import FORMATS, answered_calls, scan_of
 
 REPORT = "".join(f"{n}. the module {n * n} has no test\n" for n in range(900))
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from strength import examples
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreError, open_store
-from offload.codec import SpooledContent
+from offload.codec.spooled import SpooledContent
 from offload.engine.results import OffloadOutcome
 from offload.engine.sink import Sink
 from offload.errors import StoreUnavailableError

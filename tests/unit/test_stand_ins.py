@@ -20,16 +20,17 @@ from offload import (
     Rule,
     StoredObject,
 )
-from offload.codec import TextContent
+from offload.codec.content import TextContent
 from offload.compaction import MessageArchive, Notice, SelectiveCompaction, TypeRule
 from offload.context import ContextIR, ItemType
 from offload.errors import MessageError
-from offload.messages import Item
+from offload.messages.base import Item
 from offload.placeholder import TemplateRenderer
 from offload.presets.context_fs import ContextFileSystem
 from offload.presets.context_refs import ContextRefs
 from offload.retention import delete
-from offload.session import Draft, OffloadedItem
+from offload.session import Draft
+from offload.session.session import OffloadedItem
 from offload_backends.memory import MemoryStore
 
 LOG = "".join(f"line {n} of a result that is long\n" for n in range(400))

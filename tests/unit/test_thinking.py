@@ -11,15 +11,9 @@ from anthropic.types import Message, RedactedThinkingBlock, TextBlock, ThinkingB
 from google.genai import types as genai
 from langchain_core.messages import AIMessage
 
-from offload.messages import (
-    as_data,
-    content_digest,
-    from_json,
-    signed_thinking,
-    to_json,
-    with_thinking,
-    without_thinking,
-)
+from offload.messages import from_json, to_json
+from offload.messages.stored import as_data
+from offload.messages.thinking import content_digest, signed_thinking, with_thinking, without_thinking
 
 THINKING = {"type": "thinking", "thinking": "so", "signature": "sig-a"}
 REDACTED = {"type": "redacted_thinking", "data": "data-b"}

@@ -17,12 +17,14 @@ from large import Clock, LargeStore, fill, info_of
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreUnavailableError
 from offload.compaction import RoundCompactor, RoundConfig
-from offload.index import Catalog, reindex
-from offload.placeholder import escape_placeholders
+from offload.index import reindex
+from offload.index.catalog import Catalog
+from offload.placeholder.default import escape_placeholders
 from offload.presets.context_fs import ContextFileSystem
 from offload.presets.context_refs import ContextRefs
-from offload.record import MAX_TITLE_CHARS, title_of
-from offload.session import SessionReader, find_titles
+from offload.record.titles import MAX_TITLE_CHARS, title_of
+from offload.session.reader import SessionReader
+from offload.session.titles import find_titles
 from offload.store import OneByOne
 from offload.transfer import copy, export, import_
 from offload.wrappers import EncryptingStore
@@ -465,7 +467,7 @@ def test_a_damaged_record_is_listed_without_a_title() -> None:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("offload.index._catalog.time", clock)
+    monkeypatch.setattr("offload.index.catalog.time", clock)
     return clock
 
 

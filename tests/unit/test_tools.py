@@ -14,11 +14,11 @@ from strength import examples
 
 from offload import Offloader
 from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError
-from offload.policy import RETRIEVAL_TOOLS
+from offload.policy.tool_names import RETRIEVAL_TOOLS
 from offload.tokens import estimate_tokens
 from offload.tools import Tools
-from offload.tools._answers import REPEATED
 from offload.tools._definitions import definitions, system_prompt
+from offload.tools.answers import REPEATED
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 

@@ -17,7 +17,7 @@ from strength import examples
 from offload.tools import Tools
 from offload.tools import _budget as budget
 from offload.tools._json import BrokenJsonError, JsonScanner
-from offload.tools._pointer import parse_pointer
+from offload.tools.pointer import parse_pointer
 
 MIB = 1024 * 1024
 keys = st.text(st.sampled_from('a01/~"\\é\n\U0001f600'), max_size=4)

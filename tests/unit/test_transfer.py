@@ -32,8 +32,9 @@ from offload import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from offload.codec import CODECS, TextContent
-from offload.index import record_key
+from offload.codec import CODECS
+from offload.codec.content import TextContent
+from offload.index.entries import record_key
 from offload.layout import sidecar_key
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload.transfer import copy, export, import_, share

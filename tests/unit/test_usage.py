@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from offload import ConfigError, Offloader
-from offload.messages import Usage, usage_of
+from offload.messages import Usage
+from offload.messages.usage import usage_of
 
 ANTHROPIC = {
     "input_tokens": 10,

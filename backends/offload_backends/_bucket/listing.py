@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from offload.errors import StoreError
 from offload.store import StoredObject
-from offload.threads import cached
+from offload.threads.locks import cached
 from offload_backends._checks import is_key, may_hold
 
 if TYPE_CHECKING:

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from offload.errors import ConfigError
-from offload.messages import Item, scan_of
+from offload.messages.base import Item
+from offload.messages.formats import scan_of
 from offload.offloader import Offloader
-from offload.policy import RETRIEVAL_TOOLS, OffloadPolicy, Rule
+from offload.policy import OffloadPolicy, Rule
+from offload.policy.tool_names import RETRIEVAL_TOOLS
 
 _EDIT = "clear_tool_uses_20250919"
 # The API's default for `keep`.

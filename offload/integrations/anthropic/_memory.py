@@ -13,10 +13,10 @@ from anthropic.types.beta import BetaCacheControlEphemeralParam
 from offload.errors import ExistsError, OffloadError
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.layout import FILE
-from offload.record import decode_text, encode_text
-from offload.session import check_name
-from offload.threads import in_thread
-from offload.tools import error_for_model
+from offload.record.text import decode_text, encode_text
+from offload.session.names import check_name
+from offload.threads.calls import in_thread
+from offload.tools.answers import error_for_model
 
 CacheControl = BetaCacheControlEphemeralParam | None
 

@@ -11,7 +11,7 @@ from anthropic.lib.streaming import BetaAsyncMessageStream, BetaMessageStream
 
 from offload.integrations._sessions import is_error
 from offload.offloader import Offloader
-from offload.threads import in_thread
+from offload.threads.calls import in_thread
 
 
 def tools(offloader: Offloader) -> list[sdk.BetaFunctionTool[Any]]:

@@ -13,10 +13,12 @@ from typing import Any
 
 from offload.errors import ConfigError, StoreError
 from offload.integrations.claude_code import _shapes as shapes
-from offload.messages import main_argument
+from offload.messages.calls import main_argument
 from offload.offloader import Offloader
-from offload.placeholder import DefaultRenderer, PlaceholderFacts, tool_label
-from offload.policy import ItemFacts, OffloadPolicy, Rule, with_rules
+from offload.placeholder import DefaultRenderer, PlaceholderFacts
+from offload.placeholder.default import tool_label
+from offload.policy import ItemFacts, OffloadPolicy, Rule
+from offload.policy.policy import with_rules
 from offload.preview import Preview
 from offload.registry import open_store
 from offload.settings.loader import Settings

@@ -11,8 +11,9 @@ from typing import Any
 from offload.errors import ConfigError, NotFoundError
 from offload.integrations._sessions import is_error
 from offload.offloader import Offloader
-from offload.placeholder import tool_label
-from offload.record import RecordInfo, decode_text, escape_surrogates
+from offload.placeholder.default import tool_label
+from offload.record import RecordInfo
+from offload.record.text import decode_text, escape_surrogates
 
 Json = dict[str, Any]
 

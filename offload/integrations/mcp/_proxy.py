@@ -23,8 +23,9 @@ from offload.integrations.mcp._context import SCHEME, TEMPLATE, ContextAnswers, 
 from offload.integrations.mcp._results import ResultOffloader, ToolCall
 from offload.integrations.mcp._server import FIRST_WITH_LINKS, error_code
 from offload.integrations.mcp._upstream import RequestHeaders, Streams, Upstream, command_upstream
-from offload.threads import in_thread
-from offload.tools import RETRIEVAL_TOOLS, error_for_model
+from offload.policy.tool_names import RETRIEVAL_TOOLS
+from offload.threads.calls import in_thread
+from offload.tools.answers import error_for_model
 
 _log = logging.getLogger("offload")
 

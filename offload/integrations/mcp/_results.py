@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, Unpack
 
 from offload.engine.sink import Sink
 from offload.integrations.mcp._context import Json, link
-from offload.messages import main_argument
+from offload.messages.calls import main_argument
 from offload.offloader import Offloader
-from offload.policy import ItemFacts, OffloadPolicy, Rule, with_rules
-from offload.record import encode_text
+from offload.policy import ItemFacts, OffloadPolicy, Rule
+from offload.policy.policy import with_rules
+from offload.record.text import encode_text
 from offload.settings.options import StoreArguments
 from offload.store import OffloadStore
 

@@ -22,8 +22,8 @@ from starlette.responses import PlainTextResponse
 from offload import ConfigError, NotFoundError, Offloader, OffloadError, __version__
 from offload.integrations.mcp._context import TEMPLATE, ContextAnswers, Json
 from offload.origins import Refusal, refusal_of
-from offload.threads import in_thread
-from offload.tools import error_for_model
+from offload.threads.calls import in_thread
+from offload.tools.answers import error_for_model
 
 # Returns an ASGI app, given the settings of its own checks of `Host` and `Origin`.
 AppWith = Callable[[TransportSecuritySettings], Any]

@@ -21,18 +21,20 @@ from offload.engine.moment import HostCache
 from offload.engine.results import OffloadResult
 from offload.errors import ConfigError, OffloadError
 from offload.layout import encode_part
-from offload.messages import Block, scan_of
+from offload.messages.base import Block
+from offload.messages.formats import scan_of
 from offload.offloader import Offloader
-from offload.policy import Decision, OffloadPolicy, matches_any
+from offload.policy import Decision, OffloadPolicy
+from offload.policy.policy import matches_any
 from offload.presets._files import local_path
 from offload.presets.context_fs._layout import JSON, ZST, Document, PathRenderer, folder_of
 from offload.presets.context_fs._rules import THRESHOLD, DocumentRules
 from offload.presets.context_fs._tree import TreeStore
 from offload.registry import open_backend
 from offload.retention import GcReport
-from offload.session import check_name, new_name
+from offload.session.names import check_name, new_name
 from offload.settings.options import PresetOptions
-from offload.threads import as_async
+from offload.threads.calls import as_async
 from offload.wrappers import ReadOnlyStore
 
 __all__ = ["ContextFileSystem", "Document", "ItemState"]

@@ -12,8 +12,8 @@ from functools import partial
 from io import StringIO
 from typing import Any
 
-from offload.codec import StoredRecord
-from offload.record import decode_text, escape_surrogates
+from offload.codec.base import StoredRecord
+from offload.record.text import decode_text, escape_surrogates
 
 SCHEMA = "1.0"
 # The most characters of a line of the document, in UTF-16, in which some programs count.

@@ -13,7 +13,8 @@ from typing import Self
 
 from offload.errors import InvalidKeyError
 from offload.layout import REF_PATTERN, decode_part, encode_part, tool_part
-from offload.placeholder import PATH_FORM, PlaceholderFacts, ref_of_path
+from offload.placeholder import PlaceholderFacts
+from offload.placeholder.forms import PATH_FORM, ref_of_path
 from offload.record import RecordInfo
 
 JSON, ZST = ".json", ".zst"

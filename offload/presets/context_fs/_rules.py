@@ -9,7 +9,7 @@ from typing import Any
 
 from offload.errors import ConfigError
 from offload.policy import OffloadPolicy
-from offload.record import ITEM_TYPES
+from offload.record.header import ITEM_TYPES
 
 THRESHOLD = 2000
 _OFFLOADED_TYPES = ("tool_result", "user_message", "skill_prompt")

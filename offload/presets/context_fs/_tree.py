@@ -14,12 +14,14 @@ from pathlib import Path
 
 from offload.codec import find_codec
 from offload.errors import CorruptError, ExistsError, NotFoundError, StorePermissionError
-from offload.index import list_session, list_sessions, parse_key
+from offload.index.entries import parse_key
+from offload.index.objects import list_session, list_sessions
 from offload.layout import RECORD, TOMBSTONE, check_key, is_link, sidecar_key
 from offload.presets import _files as disk
 from offload.presets.context_fs._document import document_of
 from offload.presets.context_fs._layout import DOCUMENT, INDEX, JSON, SUFFIXES, Document, stem_of, suffix_of
-from offload.record import ITEM_TYPES, RecordInfo
+from offload.record import RecordInfo
+from offload.record.header import ITEM_TYPES
 from offload.registry import folder_of, open_backend
 from offload.store import OffloadStore, StoredObject
 from offload.system import is_own, patiently

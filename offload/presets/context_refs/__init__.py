@@ -14,12 +14,14 @@ from offload.engine.moment import HostCache
 from offload.engine.results import OffloadResult, Restored
 from offload.engine.sink import Sink
 from offload.errors import ConfigError, MessageError, NotFoundError, OffloadError, StoreError
-from offload.events import error_text
+from offload.events.observer import error_text
 from offload.layout import encode_part
-from offload.messages import scan_of
+from offload.messages.formats import scan_of
 from offload.offloader import Offloader, OnMissing
-from offload.placeholder import tool_label
-from offload.policy import HistoryRule, ItemFacts, OffloadPolicy, Retention
+from offload.placeholder.default import tool_label
+from offload.policy import ItemFacts, OffloadPolicy, Retention
+from offload.policy.models import HistoryRule
+from offload.policy.tool_names import TOOL_NAMES
 from offload.presets.context_refs._citations import Citations, InUse, ids_in
 from offload.presets.context_refs._lines import (
     TRUNCATED,
@@ -34,11 +36,14 @@ from offload.presets.context_refs._tools import ToolGroups, full_name
 from offload.presets.context_refs._tree import ContextTree
 from offload.record import RecordInfo
 from offload.registry import default_path, open_backend
-from offload.retention import collect, delete, read_marks
+from offload.retention import collect, delete
+from offload.retention.marks import read_marks
 from offload.settings.options import PresetOptions
 from offload.store import OffloadStore
-from offload.threads import Lock, as_async
-from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, Tools
+from offload.threads.calls import as_async
+from offload.threads.locks import Lock
+from offload.tools import Tools
+from offload.tools.answers import MAX_ANSWER_CHARS
 
 __all__ = ["TRUNCATED", "ContextRefs", "size_of"]
 

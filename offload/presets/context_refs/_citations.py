@@ -9,11 +9,11 @@ from typing import Any
 
 from offload.errors import CorruptError, MessageError, NotFoundError
 from offload.layout import REF_PATTERN
-from offload.messages import scan_of
+from offload.messages.formats import scan_of
 from offload.record import RecordInfo
-from offload.session import SessionReader
+from offload.session.reader import SessionReader
 from offload.store import OffloadStore
-from offload.threads import Lock
+from offload.threads.locks import Lock
 
 _ID = re.compile(rf"(?<![0-9A-Za-z]){REF_PATTERN}(?![0-9A-Za-z])", re.ASCII)
 # An output may be large, and any word of it may look like an id.

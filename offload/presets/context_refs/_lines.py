@@ -6,9 +6,10 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from offload.placeholder import REF_LINE_CHARS, PlaceholderFacts, PlaceholderRenderer, ref_of_line
+from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
+from offload.placeholder.forms import REF_LINE_CHARS, ref_of_line
 from offload.presets.context_refs._tools import ToolGroups
-from offload.record import escape_surrogates
+from offload.record.text import escape_surrogates
 
 PREVIEW_CHARS = 800
 TRUNCATED = "[Output truncated due to offload error]"

@@ -7,10 +7,12 @@ from typing import ClassVar, Self
 
 from pydantic import InstanceOf
 
-from offload.policy import HistoryRule, ItemFacts, OffloadPolicy, Readers, Rule
+from offload.policy import ItemFacts, OffloadPolicy, Rule
+from offload.policy.facts import Readers
+from offload.policy.models import HistoryRule
 from offload.presets.context_refs._lines import PREVIEW_CHARS, exit_chars
 from offload.presets.context_refs._tools import RETRIEVAL_TOOLS, ToolGroups
-from offload.record import OffloadableType
+from offload.record.header import OffloadableType
 
 BASH_BYTES = 5 * 1024
 TOOL_BYTES = 1024

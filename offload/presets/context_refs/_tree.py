@@ -28,12 +28,14 @@ import msgspec
 from offload import layout
 from offload.codec import get_codec
 from offload.errors import CorruptError, InvalidKeyError, NotFoundError, OffloadError
-from offload.index import list_session, parse_key, record_key, session_name
-from offload.placeholder import tool_label
+from offload.index.entries import parse_key, record_key
+from offload.index.objects import list_session, session_name
+from offload.placeholder.default import tool_label
 from offload.presets._files import IndexFiles
 from offload.presets.context_refs._folders import part_of, readable_folder
 from offload.presets.context_refs._tools import ToolGroups
-from offload.record import Counts, Header, RecordInfo
+from offload.record import Header, RecordInfo
+from offload.record.header import Counts
 from offload.store import OffloadStore, StoredObject, put_stream
 from offload.wrappers import WrapperStore
 

@@ -1,0 +1,143 @@
+"""The sessions of a store, and the objects of each, sorted into records and deleted records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, islice
+
+from offload.codec import find_codec
+from offload.errors import InvalidKeyError, OffloadError
+from offload.index.entries import Tombstone, parse_key
+from offload.layout import RECORD, Reason, decode_part, is_hashed, session_part, sidecar_key
+from offload.record import RecordInfo
+from offload.store import OffloadStore, StoredObject
+
+# The maximum number of records that are opened to find a session's name.
+_MAX_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRecord:
+    """A record with tombstones, one per reason; its stored size is 0 once its bytes are deleted."""
+
+    info: RecordInfo
+    tombstones: tuple[Tombstone, ...]
+
+    @property
+    def reasons(self) -> set[Reason]:
+        """Why it was deleted, by each tombstone."""
+        return {tombstone.reason for tombstone in self.tombstones}
+
+    @property
+    def marked_at(self) -> float:
+        """When the first tombstone was written, in seconds since the epoch."""
+        return min(tombstone.at for tombstone in self.tombstones)
+
+    @property
+    def last_tombstone(self) -> Tombstone:
+        """The newest tombstone."""
+        return max(self.tombstones, key=lambda tombstone: tombstone.at)
+
+
+@dataclass(slots=True)
+class SessionObjects:
+    """The objects of the session with the key part `part`.
+
+    `records` are the readable records and links, oldest first, and `torn` are empty objects without a
+    tombstone; `newest` is the time of the object that was stored last, 0 without one.
+    """
+
+    part: str
+    records: list[RecordInfo]
+    torn: list[RecordInfo]
+    deleted: list[DeletedRecord]
+    newest: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The session's name; a name too long for a key ends in an ellipsis."""
+        return decode_part(self.part)
+
+
+def list_session(store: OffloadStore, part: str) -> SessionObjects:
+    """List the session with this key part."""
+    return _session_objects(part, store.keys(RECORD.prefix(part)))
+
+
+def list_sessions(store: OffloadStore) -> Iterator[SessionObjects]:
+    """Yield every session of `store` from one listing; one session at a time is in memory."""
+    listed = (stored for stored in store.keys(RECORD.prefix()) if stored.key.count("/") > 1)
+    for part, objects in groupby(listed, key=lambda stored: session_part(stored.key)):
+        try:
+            decode_part(part)
+        except InvalidKeyError:
+            continue
+        yield _session_objects(part, objects)
+
+
+def split_objects(objects: Iterable[StoredObject]) -> tuple[dict[str, RecordInfo], list[DeletedRecord]]:
+    """Return the records and links by key, and the records with a tombstone, of listed objects."""
+    infos: dict[str, RecordInfo] = {}
+    tombstones: dict[str, list[Tombstone]] = {}
+    for entry in map(parse_key, objects):
+        if isinstance(entry, RecordInfo):
+            infos[entry.key] = entry
+        elif entry is not None:
+            tombstones.setdefault(entry.key, []).append(entry)
+    deleted = []
+    for key, marks in tombstones.items():
+        # An object that is missing counts as emptied when it was marked.
+        info = infos.pop(key, None) or parse_key(StoredObject(key, 0, min(mark.at for mark in marks)))
+        if isinstance(info, RecordInfo):
+            deleted.append(DeletedRecord(info, tuple(marks)))
+    return infos, deleted
+
+
+def _session_objects(part: str, objects: Iterable[StoredObject]) -> SessionObjects:
+    times: dict[str, float] = {}
+    infos, deleted = split_objects(_noting_times(objects, times))
+    oldest_first = sorted(infos.values(), key=lambda info: (info.created_at, info.key))
+    records = [info for info in oldest_first if info.stored_bytes]
+    torn = [info for info in oldest_first if not info.stored_bytes]
+    newest = max((times[info.key] for info in records), default=0.0)
+    return SessionObjects(part, records, torn, deleted, newest)
+
+
+def _noting_times(objects: Iterable[StoredObject], times: dict[str, float]) -> Iterator[StoredObject]:
+    for stored in objects:
+        times[stored.key] = stored.modified
+        yield stored
+
+
+def sessions(store: OffloadStore) -> Iterator[str]:
+    """Yield the name of each session in `store`, with one short listing per session."""
+    after = ""
+    while True:
+        first = next(store.keys(RECORD.prefix(), after=after), None)
+        if first is None:
+            return
+        if first.key.count("/") == 1:
+            after = first.key  # Records are one level deeper.
+            continue
+        part = session_part(first.key)
+        with suppress(InvalidKeyError):
+            yield session_name(store, part)
+        # "0" follows "/": this is the next key after all keys of this session.
+        after = f"{RECORD.prefix()}{part}0"
+
+
+def session_name(store: OffloadStore, part: str) -> str:
+    """Return the name of the session with this key part.
+
+    The name behind a hashed part is read from the header of a record; without one it ends in an ellipsis.
+    Raises `InvalidKeyError` if `part` encodes no name.
+    """
+    for stored in islice(store.keys(RECORD.prefix(part)), _MAX_TRIES if is_hashed(part) else 0):
+        if stored.size:
+            with suppress(OffloadError):
+                sidecar = partial(store.get, sidecar_key(stored.key))
+                return find_codec(stored.key).open(partial(store.get, stored.key), sidecar).session
+    return decode_part(part)

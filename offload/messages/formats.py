@@ -1,0 +1,70 @@
+"""The table of message formats, and lookups that work for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from offload.errors import MessageError
+from offload.messages.anthropic import AnthropicAdapter
+from offload.messages.base import MessageAdapter, Scan
+from offload.messages.bedrock import BedrockAdapter
+from offload.messages.calls import Call, CallId
+from offload.messages.gemini import GeminiAdapter
+from offload.messages.langchain import LangChainAdapter
+from offload.messages.openai_chat import OpenAIChatAdapter
+from offload.messages.openai_responses import OpenAIResponsesAdapter
+
+# A message belongs to the first format that claims it. The last two share fields with the others; the last
+# also gets messages that no format claims.
+FORMATS: tuple[MessageAdapter, ...] = (
+    LangChainAdapter(),
+    OpenAIResponsesAdapter(),
+    GeminiAdapter(),
+    BedrockAdapter(),
+    OpenAIChatAdapter(),
+    AnthropicAdapter(),
+)
+
+
+def adapter_for(message: Any) -> MessageAdapter:
+    """Return the adapter for the format of `message`."""
+    return next((a for a in FORMATS if a.claims(message)), FORMATS[-1])
+
+
+def role_of(message: Any, where: str = "message") -> str:
+    """Return the role of `message`, see `MessageAdapter.role`."""
+    return adapter_for(message).role(message, where)
+
+
+def role_or_none(message: Any) -> str | None:
+    """Return the role of `message`, None if it has none."""
+    try:
+        return role_of(message)
+    except MessageError:
+        return None
+
+
+def scan_of(message: Any, calls: Mapping[CallId, Call] = MappingProxyType({})) -> Scan:
+    """Return the parts of `message` after messages with the tool calls `calls`.
+
+    A malformed one is counted, and has no items. Raises the exception of a block that could not be read.
+    """
+    try:
+        scan = adapter_for(message).scan(message, "message", calls)
+    except MessageError:
+        return Scan.unread(message)
+    for _, error in scan.failed:
+        raise error
+    return scan
+
+
+def is_result(message: Any) -> bool:
+    """Return whether `message` holds a tool result of the host; the assistant's are those of the API."""
+    return role_or_none(message) != "assistant" and bool(adapter_for(message).results(message))
+
+
+def answered_calls(message: Any) -> list[str]:
+    """Return the ids of earlier tool calls whose results `message` holds; formats without ids have none."""
+    return [call for call in adapter_for(message).results(message) if isinstance(call, str)]

@@ -1,0 +1,379 @@
+"""Policies: the choice of a rule for an item, and the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
+
+from pydantic import Field, model_validator
+
+from offload.errors import ConfigError, PolicyError
+from offload.policy._rules import Retention, Rule, Sweep
+from offload.policy.cache import CacheModel
+from offload.policy.defaults import MEDIA, NEVER, READERS, TYPES, PolicyName, named_policy
+from offload.policy.facts import WRITTEN_BY_MODEL, Action, ByCost, Decision, ItemFacts, Readers
+from offload.policy.models import HistoryRule, binds_thinking
+from offload.policy.tool_names import RETRIEVAL_TOOLS, is_reader
+from offload.record.header import OffloadableType
+from offload.record.text import encode_text
+from offload.schema import Count, LoadableSettings, Size
+
+# A fifth of a window of 200,000 tokens. File readers limit themselves to 25,000, and the largest of 3,181
+# recorded turns had 32,000.
+MAX_VIEW_TOKENS = 40_000
+# Up to this size, a preview of half of an item answers most later questions about it. Of a larger one any
+# preview hides most, so that the model reads it back anyway: the preview only costs, and is shorter.
+PREVIEW_SHARE, PREVIEWED_CHARS = 0.5, 10_000
+# A preview in place of the model's own look at a result is so much longer than a rule says.
+UNSEEN_PREVIEWS = 2
+# Where the model sees results in full once, less is enough for what it asks later.
+SEEN_PREVIEW_SHARE = 0.4
+# By how much shorter: its least characters, and the power of the part of the item that is within that size.
+_SHORTER: Mapping[ByCost, tuple[int, int]] = {"small": (1000, 1), "all": (400, 2)}
+# The model keeps in view a smaller result that a rule would show once, if it cannot leave later.
+KEPT_TOKENS = 750
+_AT_APPEND: Mapping[str, int] = {"after_turns": 0, "keep_recent": 0}
+SENT = "it was sent, and the thinking after it is bound to it"
+P = TypeVar("P", bound="OffloadPolicy")
+
+
+class OffloadPolicy(LoadableSettings):
+    """Rules that decide which items are offloaded.
+
+    No rule offloads placeholders, pinned items, unfinished items, results that code reads or answers of the
+    retrieval tools; errors are offloaded only above `max_view_tokens`.
+
+    Attributes:
+        types: rules by item type; other types keep their default rule.
+        tools: rules by tool name. The names are globs that ignore case; the first match wins, and a rule
+            for the tool wins over one for the type.
+        exclude_tools: globs of tools whose results are always kept.
+        readers: the rule for file readers and browsers that no glob of `tools` matches, recognized by a whole
+            word in the tool's name: `read` in `NotebookRead` and `mcp__fs__read_text`. The default offloads
+            their results after the model's next reply; a policy that sets `types` or `tools` has no default
+            here, and one that sets `types` none for images either.
+        max_view_tokens: maximum tokens of one text that the model reads, and of the new texts of one turn
+            together. Texts above it are offloaded before the model sees them, the largest first, including
+            errors and file reads. The system prompt and items that are excluded, pinned, disabled by a rule
+            or read by code are kept; the errors of the call name each that is larger. Images and documents
+            do not count, since their tokens are estimates. None is unlimited.
+        turn_budget_tokens: maximum tokens of the tool results in one turn that are below their threshold;
+            above it the largest are offloaded first. None is unlimited.
+        media: the rule for images and documents in tool results. No tool shows them again, so the model
+            should see them first; the turn budget and sweeps never offload them.
+        user_media: the rule for images and documents of the user, which are kept by default.
+        min_saving: keep an item if replacing it by its placeholder frees fewer tokens than this.
+        sweep: when to sweep a long conversation; None is never.
+        retention: quotas and grace period of `gc`.
+        cache: prices of the provider's prompt cache, or the name of a known one, see `CacheModel`.
+        history: whether messages that were sent may change later. "append_only": never, since the thinking of
+            some models is bound to what was sent before it; an item is offloaded before it is first sent, or
+            never. "editable": items may leave after the model saw them. "auto" is append-only as soon as a
+            signed block of thinking is in the conversation, unless its model is known to allow edits.
+            "rewrite" lets items leave later in any conversation; where "auto" would not, the thinking after
+            the first change is removed and stored.
+        by_cost: which items `Offloader.offload` offloads when that is expected to lower the input cost:
+            "small" ones, below the threshold of their rule; "all", so that thresholds do not count; or
+            "none". The preview then has at most two fifths of the item's characters, or half where results
+            leave before the model sees them, up to twice `preview_chars`; and becomes shorter above 10,000
+            characters. The default is "small"; for a policy that sets `types` or `tools` it is "none".
+    """
+
+    _error: ClassVar[type[ConfigError]] = PolicyError
+    _table: ClassVar = ("tool", "offload", "policy")
+    _variable: ClassVar = "OFFLOAD_POLICY"
+
+    types: dict[OffloadableType, Rule] = Field(default_factory=dict)
+    tools: dict[str, Rule] = Field(default_factory=dict)
+    exclude_tools: tuple[str, ...] = ()
+    readers: Rule | None = None
+    max_view_tokens: Size | None = MAX_VIEW_TOKENS
+    turn_budget_tokens: Size | None = None
+    media: Rule = NEVER
+    user_media: Rule = NEVER
+    min_saving: Count = 100
+    sweep: Sweep | None = None
+    retention: Retention = Retention()
+    cache: CacheModel = CacheModel()
+    history: HistoryRule = "auto"
+    by_cost: ByCost = "none"
+
+    if TYPE_CHECKING:
+        # Checkers would take the type of `cache` from the field, which accepts no name.
+        def __init__(
+            self,
+            *,
+            types: Mapping[OffloadableType, Rule] | Mapping[str, Rule] = ...,
+            tools: Mapping[str, Rule] = ...,
+            exclude_tools: Sequence[str] = (),
+            readers: Rule | None = None,
+            max_view_tokens: int | None = MAX_VIEW_TOKENS,
+            turn_budget_tokens: int | None = None,
+            media: Rule = ...,
+            user_media: Rule = ...,
+            min_saving: int = 100,
+            sweep: Sweep | None = None,
+            retention: Retention = ...,
+            cache: CacheModel | str = ...,
+            history: HistoryRule = "auto",
+            by_cost: ByCost = "none",
+        ) -> None: ...
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, data: Any) -> Any:
+        """Add the defaults, or the fields of the `preset` that `data` names."""
+        if not isinstance(data, dict):
+            return data
+        if "preset" in data:
+            changes = {name: value for name, value in data.items() if name != "preset"}
+            data = named_policy(data["preset"], changes)
+        is_default = "types" not in data and "tools" not in data
+        readers, by_cost = (READERS, "small") if is_default else (None, "none")
+        media = NEVER if "types" in data else MEDIA
+        types = data.get("types", {})
+        if not isinstance(types, dict):
+            return data
+        return {"readers": readers, "media": media, "by_cost": by_cost, **data, "types": {**TYPES, **types}}
+
+    @classmethod
+    def preset(cls, name: PolicyName) -> Self:
+        """Return a policy by name.
+
+        Args:
+            name: "balanced" is the default: the model sees files and pages in full once; "aggressive" has
+                lower thresholds, shorter previews and a ceiling of 10,000 tokens, and offloads tool-call
+                arguments at once; "economy" offloads every item if that is expected to lower the input cost,
+                file reads even before the model sees them; "archive" offloads everything large, the model's
+                replies too: the smallest context, but often not the lowest cost.
+
+        Raises:
+            PolicyError: there is no preset of this name.
+        """
+        return cls.model_validate({"preset": name})
+
+    @cached_property
+    def counts_bytes(self) -> bool:
+        """Whether a rule has a threshold in bytes; counting them takes a pass over the text."""
+        rules = (*self.types.values(), *self.tools.values(), self.readers)
+        return any(rule is not None and rule.min_bytes is not None for rule in rules)
+
+    def bytes_of(self, text: str) -> int:
+        """Return the size of a text for the rules with a threshold in bytes."""
+        return len(encode_text(text))
+
+    def may_bind(self, model: str | None) -> bool:
+        """Return whether signed thinking in a conversation with `model` is bound to what was sent before."""
+        if self.history in ("append_only", "editable"):
+            return self.history == "append_only"
+        return binds_thinking(model) is not False
+
+    @property
+    def never_replaced(self) -> tuple[str, ...]:
+        """Item types whose texts are never placeholders: system prompts, unless this policy offloads them."""
+        return () if self.types["system_prompt"].enabled else ("system_prompt",)
+
+    def at_once(self) -> Self:
+        """Return a policy that offloads at once what this one offloads at any time for its size.
+
+        Its result is stored and not sent, so every message may change.
+        """
+
+        def now(rule: Rule) -> Rule:
+            return rule.model_copy(update={"after_turns": 0, "keep_recent": 0})
+
+        changes = {
+            "readers": None if self.readers is None else now(self.readers),
+            "media": now(self.media),
+            "user_media": now(self.user_media),
+            "max_view_tokens": None,
+            "turn_budget_tokens": None,
+            "sweep": None,
+            "by_cost": "none",
+            "history": "editable",
+        }
+        return with_rules(self, now, changes)
+
+    def once_seen(self) -> Self:
+        """Return a policy that offloads tool results alone, none before the model's next reply.
+
+        Reports of background tasks are offloaded at once, and user messages only above the ceiling. The
+        retrieval tools are known under any prefix, since clients add one to the names of their tools.
+        """
+
+        def seen(rule: Rule) -> Rule:
+            return rule.model_copy(update={"after_turns": max(1, rule.after_turns)})
+
+        ceiling = self.max_view_tokens
+        changes = {
+            "types": {
+                **dict.fromkeys(self.types, NEVER),
+                "tool_result": seen(self.types["tool_result"]),
+                "user_message": NEVER if ceiling is None else Rule(min_tokens=ceiling + 1),
+            },
+            "readers": None if self.readers is None else seen(self.readers),
+            "media": NEVER,
+            "user_media": NEVER,
+            "turn_budget_tokens": None,
+            "exclude_tools": (*self.exclude_tools, *(f"*{name}" for name in RETRIEVAL_TOOLS)),
+        }
+        return with_rules(self, seen, changes)
+
+    def decide(self, item: ItemFacts, *, readers: Readers = "keep", is_bound: bool = False) -> Decision:
+        """Decide on one item. Pure: equal facts give equal decisions.
+
+        The turn budget and a sweep may still offload an item that is kept only for its size.
+
+        Args:
+            item: facts about the item.
+            readers: "offload" applies no rule for file readers, for callers that do not offload later.
+            is_bound: whether messages that were sent may not change.
+        """
+        rule = self.rule_for(item, readers)
+        kept = self._why_kept(rule, item)
+        is_exempt = kept is not None or item.media_type is not None
+        is_written = item.item_type in WRITTEN_BY_MODEL
+        shortfall = rule.shortfall(item)
+        is_by_cost = False
+        if kept is not None:
+            action, reason = "keep", kept
+        elif not is_exempt and self._is_above_ceiling(item) and not (is_bound and is_written):
+            action = "offload"
+            reason = f"{item.tokens} tokens, above max_view_tokens ({self.max_view_tokens})"
+        elif is_bound and not rule.keep_recent:
+            action, reason = _judge_bound(rule, item, shortfall)
+            is_by_cost = not is_exempt and action != "offload" and self._is_by_cost_when_bound(rule, item)
+        else:
+            action, reason = _judge(rule, item, shortfall)
+            is_by_cost = not is_exempt and self._is_by_cost(rule, item, shortfall)
+        return Decision(
+            item=item,
+            action=cast("Action", action),
+            reason=reason,
+            preview_chars=self._preview_chars(rule, item, is_bound=is_bound),
+            ref=None,
+            tokens_after=item.tokens,
+            ttl=rule.ttl,
+            is_below=reason is shortfall and item.media_type is None,
+            is_exempt=is_exempt,
+            is_by_cost=is_by_cost,
+        )
+
+    def _is_above_ceiling(self, item: ItemFacts) -> bool:
+        return self.max_view_tokens is not None and item.tokens > self.max_view_tokens
+
+    def _is_by_cost(self, rule: Rule, item: ItemFacts, shortfall: str | None) -> bool:
+        """Return whether the expected cost decides about an item that is neither kept nor too large."""
+        if item.is_error or item.was_stored or item.is_report or rule.keep_recent:
+            return False
+        if self.max_view_tokens is not None and (rule.min_tokens or 0) > self.max_view_tokens:
+            # Only the ceiling decides about items of such a rule.
+            return False
+        return self.by_cost == "all" or (self.by_cost == "small" and shortfall is not None)
+
+    def _is_by_cost_when_bound(self, rule: Rule, item: ItemFacts) -> bool:
+        """Return whether the expected cost decides, when it is first sent, about an item that is not kept."""
+        if item.answers or item.item_type in WRITTEN_BY_MODEL:
+            return False
+        shortfall = rule.shortfall(item)
+        if rule.after_turns == 0 or self.by_cost == "all":
+            return self._is_by_cost(rule, item, shortfall)
+        # A result that the rule would show once in full; a user's text may be the task.
+        is_large = shortfall is None if self.by_cost == "none" else item.tokens >= KEPT_TOKENS
+        return item.item_type == "tool_result" and is_large and not (item.is_error or item.was_stored)
+
+    def replaces_unseen(self, *, is_bound: bool) -> bool:
+        """Return whether results leave before the model sees them, so that previews must answer for them."""
+        return is_bound or self.by_cost == "all"
+
+    def _preview_chars(self, rule: Rule, item: ItemFacts, *, is_bound: bool) -> int:
+        if self.by_cost == "none":
+            return rule.preview_chars
+        is_unseen = self.replaces_unseen(is_bound=is_bound)
+        most = rule.preview_chars * (UNSEEN_PREVIEWS if is_unseen else 1)
+        if item.chars > PREVIEWED_CHARS:
+            least, power = _SHORTER[self.by_cost]
+            most = max(min(most, least), round(most * (PREVIEWED_CHARS / item.chars) ** power))
+        share = PREVIEW_SHARE if is_unseen else SEEN_PREVIEW_SHARE
+        return min(most, round(item.chars * share))
+
+    def _why_kept(self, rule: Rule, item: ItemFacts) -> str | None:
+        """Return the reason to keep an item at any size, or None."""
+        for is_kept, reason in (
+            (item.is_stored, "already a placeholder"),
+            (item.is_programmatic, "read by code"),
+            (item.is_pinned, "pinned"),
+            (item.is_pending, "not finished yet"),
+            (item.tool_name in RETRIEVAL_TOOLS, "answer of a retrieval tool"),
+            (matches_any(item.tool_name, self.exclude_tools), f"{item.tool_name} matches exclude_tools"),
+            (not rule.enabled, f"{item.media_type or item.item_type} is not offloaded by this policy"),
+        ):
+            if is_kept:
+                return reason
+        return None
+
+    def rule_for(self, item: ItemFacts, readers: Readers = "keep") -> Rule:
+        """Return the rule for an item; `readers` as in `decide`."""
+        rule = self._rule_for(item, readers)
+        return rule.model_copy(update=_AT_APPEND) if item.is_report else rule
+
+    def _rule_for(self, item: ItemFacts, readers: Readers) -> Rule:
+        if item.media_type is not None:
+            return self.media if item.item_type == "tool_result" else self.user_media
+        if item.tool_name is not None and item.item_type == "tool_result":
+            for glob, rule in self.tools.items():
+                if _matches(item.tool_name, glob):
+                    return rule
+            if self.readers is not None and readers == "keep" and is_reader(item.tool_name):
+                return self.readers
+        return self.types.get(cast("OffloadableType", item.item_type), NEVER)
+
+
+def _judge(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, str]:
+    if item.was_stored:
+        return "offload", "offloaded before"
+    if item.is_error:
+        return "keep", "errors are kept"
+    if shortfall is not None:
+        return "keep", shortfall
+    if item.answers < rule.after_turns:
+        replies = rule.after_turns - item.answers
+        after = "the model's next reply" if replies == 1 else f"{replies} more replies of the model"
+        return "wait", f"offloaded after {after}"
+    if item.newer < rule.keep_recent:
+        return "wait", f"one of the last {rule.keep_recent} results of its tool"
+    return "offload", f"{item.tokens} tokens"
+
+
+def _judge_bound(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, str]:
+    """Judge an item that may leave before it is first sent, and never later."""
+    if item.was_stored:
+        return "offload", "offloaded before"
+    for is_kept, reason in (
+        (item.item_type in WRITTEN_BY_MODEL, "what the model wrote is sent back unchanged"),
+        (item.is_error, "errors are kept"),
+        (shortfall is not None, shortfall or ""),
+        (item.answers, SENT),
+        (rule.after_turns, f"{item.tokens} tokens; the model should see it, and it cannot leave later"),
+    ):
+        if is_kept:
+            return "keep", reason
+    return "offload", f"{item.tokens} tokens"
+
+
+def with_rules(policy: P, change: Callable[[Rule], Rule], updates: Mapping[str, Any] | None = None) -> P:
+    """Return a policy with its rules for types and tools changed, and with `updates` of its fields."""
+    types = {name: change(rule) for name, rule in policy.types.items()}
+    tools = {glob: change(rule) for glob, rule in policy.tools.items()}
+    return policy.model_copy(update={"types": types, "tools": tools, **(updates or {})})
+
+
+def matches_any(name: str | None, globs: Iterable[str]) -> bool:
+    """Return whether a tool's name matches one of `globs`, ignoring case."""
+    return name is not None and any(_matches(name, glob) for glob in globs)
+
+
+def _matches(name: str, glob: str) -> bool:
+    return fnmatchcase(name.lower(), glob.lower())

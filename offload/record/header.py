@@ -1,0 +1,227 @@
+"""The header and counts of a record, its entry in a listing, and the ref of an item."""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import string
+import time
+from typing import Literal, NamedTuple, get_args
+
+import msgspec
+
+from offload.record.text import encode_text
+
+SCHEMA_VERSION = 1
+REF_LETTERS = 10
+# An id of the usual length, to measure a placeholder before its record has one.
+SAMPLE_REF = "x" * REF_LETTERS
+
+OffloadableType = Literal[
+    "tool_result",
+    "tool_call",
+    "user_message",
+    "assistant_message",
+    "system_prompt",
+    "skill_prompt",
+    "compaction_summary",
+]
+ITEM_TYPES: tuple[str, ...] = get_args(OffloadableType)
+
+RefStyle = Literal["letters", "short"]
+
+
+class RefForm(NamedTuple):
+    """The form of refs of one style; the length of a ref determines its style.
+
+    Attributes:
+        alphabet: the characters of a ref. Lower case only: some disks ignore case, and models copy it more
+            reliably.
+        shortest: characters of the first draw; each draw after a collision takes one more.
+        longest: characters of the last such draw, and of all later draws.
+    """
+
+    alphabet: str
+    shortest: int
+    longest: int
+
+
+REF_FORMS: dict[RefStyle, RefForm] = {
+    "letters": RefForm(string.ascii_lowercase, REF_LETTERS, 20),
+    "short": RefForm(string.digits + string.ascii_lowercase, 5, 6),
+}
+# The most draws of a ref for one item.
+MAX_DRAWS = 20
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """Measures of a record's content.
+
+    Attributes:
+        bytes: length of the stored content.
+        chars: Unicode code points of its text.
+        lines: lines of its text, including a last line without a newline.
+        tokens: tokens by the writer's counter, an estimate by default.
+        sha256: digest of the content bytes.
+    """
+
+    bytes: int
+    chars: int
+    lines: int
+    tokens: int
+    sha256: builtins.bytes  # `bytes` is a field here
+
+
+class ItemIdentity(NamedTuple):
+    """The identity of an item: two items with the same one share one ref and one record.
+
+    All but the `category` are fields of `Header`, and all but that and the `order` draw the ref. The category
+    is set if the session's placeholders name one; two items that differ in one of these alone get two refs,
+    as after a collision.
+    """
+
+    item_type: str
+    tool_use_id: str | None
+    sha256: bytes
+    form: str | None
+    order: str | None = None
+    category: str | None = None
+
+    def is_in(self, stored: ItemIdentity) -> bool:
+        """Return whether a record with the identity `stored` is this item's; early ones have no order."""
+        return self == stored or (stored.order is None and self._replace(order=None) == stored)
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The description of an item, kept inside its record.
+
+    Attributes:
+        schema_version: version of this structure; later versions only add fields.
+        ref: the id that the model sees, valid in `session`.
+        tool_use_id: the provider's id of the tool call.
+        created_at: creation time in seconds since the epoch, by the writer's clock.
+        media_type: type of the content; text is UTF-8, with lone surrogates in three bytes.
+        sha256: digest of the content, also in the counts, which ties the two ends of a record together.
+        placeholder: the text that replaces the item in its message.
+        form: JSON that `restore` needs in addition to the text; None if the item is one string.
+        order: the same with its fields in their order; empty if `form` restores that, None if not known.
+        ttl: time to live in seconds; None means that the record does not expire.
+        summary: a summarizer's text.
+        redacted: whether parts of the content were removed before storage.
+        origin: the session in which the ref was drawn, if the record is a copy.
+        title: one line of at most 80 characters, such as the path that was read or the command that ran;
+            None if there is none. It is not part of the item's identity.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    ref: str
+    session: str
+    item_type: str
+    tool_name: str | None = None
+    tool_use_id: str | None = None
+    created_at: float
+    media_type: str = "text/plain"
+    sha256: bytes
+    placeholder: str
+    form: str | None = None
+    ttl: int | None = None
+    summary: str | None = None
+    redacted: bool = False
+    origin: str | None = None
+    title: str | None = None
+    order: str | None = None
+
+    @property
+    def identity(self) -> ItemIdentity:
+        """The identity of the stored item in its session, without a category."""
+        return ItemIdentity(self.item_type, self.tool_use_id, self.sha256, self.form, self.order)
+
+    def is_same_item(self, other: Header) -> bool:
+        """Return whether both headers describe the same item with the same content."""
+        return self.session == other.session and self.identity == other.identity
+
+    def is_drawn(self) -> bool:
+        """Return whether the ref is a draw of the item; any other ref is forged."""
+        origin = self.session if self.origin is None else self.origin
+        return any(
+            self.ref == draw_ref(origin, *self.identity[:4], style=style, draw=draw)
+            for style, form in REF_FORMS.items()
+            if form.shortest <= len(self.ref) <= form.longest
+            for draw in range(MAX_DRAWS)
+        )
+
+
+class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of a session's catalog. Facts that only a read of the record gives are None.
+
+    Attributes:
+        ref: the id that the model sees.
+        session: the session in which it is valid.
+        item_type: the type of the item.
+        tool_name: the tool that produced it; a name too long for a key ends in an ellipsis.
+        tool_use_id: the provider's id of the tool call; None in a listing.
+        chars: characters of the content.
+        tokens: its tokens by the writer's counter.
+        lines: its lines; None in a listing.
+        bytes: its bytes; None in a listing.
+        stored_bytes: size of the stored object.
+        created_at: time of storage in seconds since the epoch, for a copy that of the original.
+        expires_at: expiry time in seconds since the epoch; None if it does not expire.
+        key: the key of the stored object.
+        title: the title, see `Header`; None also in a listing, if this process has not written or read the
+            record and no snapshot has the title.
+    """
+
+    ref: str
+    session: str
+    item_type: str
+    tool_name: str | None
+    tool_use_id: str | None = None
+    chars: int
+    tokens: int
+    lines: int | None = None
+    bytes: int | None = None
+    stored_bytes: int
+    created_at: float
+    expires_at: float | None = None
+    key: str
+    title: str | None = None
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether the next gc may delete it."""
+        return self.expires_at is not None and self.expires_at <= time.time()
+
+
+def draw_ref(
+    session: str,
+    item_type: str,
+    tool_use_id: str | None,
+    sha256: bytes,
+    form: str | None = None,
+    *,
+    style: RefStyle = "letters",
+    draw: int = 0,
+) -> str:
+    """Return the ref of an item, drawn from a SHA-256 of its identity.
+
+    The same item gives the same ref on every machine. A longer ref begins with the shorter one. The `form` is
+    hashed too, so one text in two shapes makes two records. The first arguments are fields of `Header`;
+    `draw` counts the draws for this item that collided with another item.
+    """
+    hashed = hashlib.sha256()
+    for field in (session, item_type, tool_use_id, form):
+        data = b"" if field is None else b"=" + encode_text(field)
+        hashed.update(len(data).to_bytes(8, "little") + data)
+    hashed.update(sha256)
+    alphabet, shortest, longest = REF_FORMS[style]
+    digest = hashed.digest()
+    redraw = draw - (longest - shortest)
+    if redraw > 0:
+        digest = hashlib.sha256(digest + redraw.to_bytes(8, "little")).digest()
+    number = int.from_bytes(digest, "little")
+    drawn = []
+    for _ in range(min(shortest + draw, longest)):
+        number, place = divmod(number, len(alphabet))
+        drawn.append(alphabet[place])
+    return "".join(drawn)

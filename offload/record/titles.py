@@ -1,0 +1,78 @@
+"""Titles: the line that says what a record is of, such as a path or a command; the search for its words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from offload.record.text import escape_controls
+
+MAX_TITLE_CHARS = 80
+# A line is looked for in so many characters.
+_LOOKED_AT = 4_000
+_CUT = "…"
+# A line of content with fewer letters and digits says nothing, such as a bracket; nor does a lone tag, or
+# the announcement of what follows.
+_LEAST_TELLING = 2
+_EMPTY = re.compile(r"</?[\w:-]+>|.*[:\uff1a]")
+# The beginnings of commands that say nothing of them, and those that say the least.
+_COMMENT = re.compile(r"#(?!!)|set -|export \w+=[^;&]*$")
+_FOLDER = re.compile(r"cd (?:[^\s'\"]+|'[^']*'|\"[^\"]*\") ?(?:&&|;) ?(?=\S)")
+
+
+def title_of(text: str, kind: str = "text") -> str | None:
+    """Return the first line of `text` that is not blank as a title, None if there is none.
+
+    It has at most 80 characters, and control characters are escaped. A "path" is shortened at its beginning,
+    and so is a "command" if it begins with a `cd`; comments before a command are skipped.
+    """
+    lines = list(_lines(text))
+    if kind == "command":
+        lines = [line for line in lines if not _COMMENT.match(line)] or lines
+    return _shortened(lines[0], kind) if lines else None
+
+
+def first_line_of(content: str) -> str | None:
+    """Return the first line of a record's content that has words as a title, None if there is none."""
+    first = None
+    for line in _lines(content):
+        if sum(map(str.isalnum, line)) < _LEAST_TELLING:
+            continue
+        if not _EMPTY.fullmatch(line):
+            return _shortened(line)
+        first = first or line
+    return _shortened(first) if first else None
+
+
+def checked_title(title: str) -> str:
+    """Return a title that comes from a store, in the form that `title_of` gives; "" for none."""
+    is_fine = len(title) <= MAX_TITLE_CHARS and title.isprintable()
+    return title if is_fine else title_of(title) or ""
+
+
+def words_of_query(query: str | None) -> list[str]:
+    """Return the words of a search for titles, for `has_words`."""
+    return (query or "").casefold().split()
+
+
+def has_words(title: str | None, words: Sequence[str]) -> bool:
+    """Return whether a title has all `words`, in any order and case; None has none."""
+    if title is None:
+        return False
+    folded = title.casefold()
+    return all(word in folded for word in words)
+
+
+def _lines(text: str) -> Iterator[str]:
+    lines = (" ".join(line.split()) for line in text[:_LOOKED_AT].split("\n"))
+    return filter(None, lines)
+
+
+def _shortened(line: str, kind: str = "text") -> str:
+    line = escape_controls(line)
+    if len(line) > MAX_TITLE_CHARS and kind == "command":
+        line = _FOLDER.sub("", line, count=1) if line.startswith("cd ") else line
+    if len(line) <= MAX_TITLE_CHARS:
+        return line
+    kept = MAX_TITLE_CHARS - len(_CUT)
+    return _CUT + line[-kept:] if kind == "path" else line[:kept] + _CUT

@@ -1,0 +1,76 @@
+"""Creating records: a new key is written once, and an existing record of the same item is adopted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from offload.codec.base import Encoded
+from offload.codec.readable import parse_sidecar
+from offload.errors import CollisionError, ExistsError, NotFoundError, OffloadError, result_or_error
+from offload.layout import sidecar_key
+from offload.record import Header
+from offload.store import OffloadStore, put_many, put_stream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRecord:
+    """A record before it is stored."""
+
+    key: str
+    header: Header
+    encoded: Encoded
+
+
+def create_records(
+    store: OffloadStore, records: Iterable[NewRecord], is_same: Callable[[Header, Header], bool]
+) -> list[Header | OffloadError]:
+    """Create the objects of each record, each sidecar before its body; return the stored headers.
+
+    A store with bulk verbs stores the first records while `records` yields others. A sidecar whose writer was
+    interrupted is adopted if it is the same. An `ExistsError` in place of a header means that the key is
+    taken, perhaps by the same record; its subclass `CollisionError` that it is not.
+    """
+    outcomes: list[Header | OffloadError] = []
+    in_bulk: list[int] = []
+
+    def bodies() -> Iterator[tuple[str, bytes]]:
+        for record in records:
+            outcome = result_or_error(_create_first, store, record, is_same)
+            outcomes.append(outcome)
+            if isinstance(outcome, Header) and not record.encoded.is_large:
+                in_bulk.append(len(outcomes) - 1)
+                yield record.key, record.encoded.body
+
+    for place, error in zip(in_bulk, put_many(store, bodies()), strict=True):
+        outcomes[place] = error or outcomes[place]
+    return outcomes
+
+
+def _create_first(
+    store: OffloadStore, record: NewRecord, is_same: Callable[[Header, Header], bool]
+) -> Header:
+    """Create what is not created in bulk: the sidecar and a large object, which is written in pieces."""
+    header = _create_sidecar(store, record, is_same)
+    if record.encoded.is_large:
+        put_stream(store, record.key, record.encoded, record.encoded.size)
+    return header
+
+
+def _create_sidecar(
+    store: OffloadStore, record: NewRecord, is_same: Callable[[Header, Header], bool]
+) -> Header:
+    if record.encoded.sidecar is None:
+        return record.header
+    key = sidecar_key(record.key)
+    try:
+        store.put(key, record.encoded.sidecar)
+    except ExistsError as exists:
+        try:
+            header = parse_sidecar(store.get(key))
+        except NotFoundError:
+            raise exists from None  # gc deleted it meanwhile.
+        if not is_same(header, record.header):
+            raise CollisionError(f"{key} contains the header of another item") from None
+        return header
+    return record.header

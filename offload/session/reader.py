@@ -1,0 +1,274 @@
+"""Reading the records of one session by ref."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from offload.codec import Fetch, find_codec
+from offload.codec.base import StoredRecord
+from offload.errors import (
+    CorruptError,
+    ExpiredError,
+    NotFoundError,
+    OffloadError,
+    StoreError,
+    unexpected,
+)
+from offload.index.catalog import Catalog
+from offload.index.entries import Tombstone, parse_key
+from offload.layout import Reason, is_link, sidecar_key
+from offload.record import Header, RecordInfo
+from offload.session.names import is_ref
+from offload.store import OffloadStore, StoredObject, get_many
+from offload.threads.locks import Recent
+
+# The limits of one bulk read.
+_BULK_RECORDS, _BULK_RECORD_BYTES = 256, 256 * 1024
+# An open record takes 64 KiB of memory, or its whole seek table if that is larger.
+_OPEN_RECORDS = 16
+# Enough for any session name, also if JSON escapes all of it.
+_LINK_BYTES = 16 * 1024
+_WHY: dict[Reason, str] = {
+    "expired": "expired",
+    "quota": "was evicted by a quota",
+    "deleted": "was deleted",
+}
+
+
+class Link(msgspec.Struct, frozen=True):
+    """The content of an object whose key ends in `.link`: the session that shares its record of this ref."""
+
+    session: str
+
+    @staticmethod
+    def parse(data: bytes) -> Link:
+        """Return the link `data`. Raises `msgspec.MsgspecError` or `RecursionError` if it is none."""
+        return _LINKS.decode(data)
+
+
+# Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
+_LINKS = msgspec.json.Decoder(Link)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A record that cannot be read.
+
+    Attributes:
+        info: its catalog entry.
+        error: `CorruptError` for damaged bytes, `NotFoundError` if it was deleted during the read,
+            `StoreError` if the store failed.
+    """
+
+    info: RecordInfo
+    error: OffloadError
+
+
+class SessionReader:
+    """The records of one agent conversation, for reading; any text is a name."""
+
+    def __init__(self, store: OffloadStore, name: str) -> None:
+        self.store = store
+        self.name = name
+        self._opened: Recent[str, StoredRecord] = Recent(_OPEN_RECORDS)
+        self.catalog: Catalog = Catalog(store, name)
+
+    def find(self, ref: str) -> RecordInfo:
+        """Return the entry of `ref`.
+
+        Raises `NotFoundError` for unknown refs and refs of other sessions, `ExpiredError` for a deleted
+        record.
+        """
+        infos = self.catalog.find(ref) if is_ref(ref) else []
+        if not infos:
+            raise self.missing(ref)
+        return infos[0]
+
+    def read(self, ref: str) -> StoredRecord:
+        """Open the record of `ref` for reading by range.
+
+        The last few records remain open, since a model reads page after page. Records are never rewritten, so
+        an open record is never out of date. Raises `NotFoundError` and `CorruptError` as `find` and `open`
+        do.
+        """
+        info = self.find(ref)
+        record = self._opened.get(info.key)
+        if record is None:
+            try:
+                record = self.open(info)
+            except NotFoundError:
+                # It was deleted since the listing, and perhaps stored again.
+                info = self.find(ref)
+                record = self.open(info)
+        if not is_link(info.key) and find_codec(info.key).reads_ranges:
+            self._opened.put(info.key, record)
+        return record
+
+    def open(self, info: RecordInfo, body: bytes | None = None) -> StoredRecord:
+        """Open the record of a catalog entry for reading by range; `body` is its object if already fetched.
+
+        Raises `NotFoundError` if it is missing, `ExpiredError` if it is deleted, also during the read, and
+        `CorruptError` if its structure is damaged or the object belongs under another key.
+        """
+        record = self._follow(info) if is_link(info.key) else self._open(info, body)
+        if not is_link(info.key) and (record.ref, record.session) != (info.ref, self.name):
+            raise CorruptError(f"{info.key} contains record {record.ref} of another key")
+        self.catalog.learn_titles({info.key: record.title})
+        return record
+
+    def load(self, info: RecordInfo, record: StoredRecord) -> tuple[Header, bytes]:
+        """Return the header and the whole content of an open record; all checksums are compared."""
+        content = record.load()
+        return _checked(record, info).header, content
+
+    def open_many(
+        self, infos: Sequence[RecordInfo]
+    ) -> Iterator[tuple[RecordInfo, StoredRecord | OffloadError]]:
+        """Yield each entry with its open record, or with the error of `open`, in order.
+
+        Small records are fetched whole and many at once; for large records only the two ends are fetched.
+        """
+        for start in range(0, len(infos), _BULK_RECORDS):
+            group = infos[start : start + _BULK_RECORDS]
+            bodies = get_many(self.store, [info.key for info in group if is_small(info)])
+            for info in group:
+                yield info, self._opened_or_error(info, next(bodies) if is_small(info) else None)
+
+    def _opened_or_error(
+        self, info: RecordInfo, body: bytes | OffloadError | None
+    ) -> StoredRecord | OffloadError:
+        if isinstance(body, StoreError):
+            return body  # Another request would wait for the deadline again.
+        try:
+            record = self.open(info, body if isinstance(body, bytes) else None)
+            # Both are decoded on first use, and may be damaged.
+            _ = record.header, record.counts
+        except Exception as error:  # noqa: BLE001 # one record's failure is one record's
+            return unexpected(error)
+        return record
+
+    def headers(self, ref: str) -> Iterator[Header]:
+        """Yield the header of every readable record of `ref`."""
+        for info in self.catalog.find(ref, is_fresh=True) if is_ref(ref) else ():
+            with suppress(NotFoundError, CorruptError):
+                yield self.open(info).header
+
+    def deleted_header(self, tombstone: Tombstone) -> Header | OffloadError:
+        """Return the header of a marked record whose bytes still exist, else the error of reading it."""
+        info = parse_key(StoredObject(tombstone.key, 1, tombstone.at))
+        if isinstance(info, RecordInfo):
+            with suppress(NotFoundError, CorruptError):
+                return self._open(info).header
+        return _expired(tombstone)
+
+    def find_same(
+        self, infos: Iterable[RecordInfo], header: Header, is_same: Callable[[Header, Header], bool]
+    ) -> tuple[RecordInfo, StoredRecord] | None:
+        """Return the first of these entries, with its open record, whose header is the same as `header`."""
+        for info in infos:
+            record = self.open(info)
+            if is_same(record.header, header):
+                return info, record
+        return None
+
+    def infos(self) -> list[RecordInfo]:
+        """Return one entry per ref of the session, oldest first, from a fresh listing."""
+        self.catalog.load()
+        return self.catalog.entries()
+
+    def verify(self) -> Iterator[Damage]:
+        """Yield the damage of each record that does not read as it was written."""
+        self.catalog.load()
+        for info in self.catalog.objects():
+            damage = self.check(info)
+            if damage is not None:
+                yield damage
+
+    def check(self, info: RecordInfo) -> Damage | None:
+        """Read one record and compare all checksums; return the damage, or None.
+
+        A link is not checked: its record is checked in its own session.
+        """
+        if is_link(info.key):
+            return None
+        try:
+            record = self.open(info)
+            for _ in record.stream():
+                pass
+            _checked(record, info)
+        except OffloadError as error:
+            return Damage(info, error)
+        return None
+
+    def missing(self, ref: str) -> NotFoundError:
+        """Return the error for a ref without a record, by the known tombstones."""
+        tombstone = self.catalog.tombstone(ref) if is_ref(ref) else None
+        if tombstone is not None:
+            return _expired(tombstone)
+        return NotFoundError(f"no record {str(ref)[:40]!r} in session {self.name!r}")
+
+    def _gone(self, info: RecordInfo) -> OffloadError:
+        """Return the error for an object that is missing, or of which a range is empty."""
+        self.catalog.refresh([info.ref])
+        if any(i.key == info.key for i in self.catalog.known(info.ref)):
+            return CorruptError(f"{info.key} is truncated")
+        return self.missing(info.ref)
+
+    def _follow(self, info: RecordInfo) -> StoredRecord:
+        try:
+            link = Link.parse(self._fetch(info, info.key)(end=_LINK_BYTES))
+        except NotFoundError:
+            self.catalog.drop(info.key)
+            raise self.missing(info.ref) from None
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise CorruptError(f"{info.key} contains no session name: {error}") from error
+        origin = SessionReader(self.store, link.session)
+        originals = origin.catalog.find(info.ref)
+        if originals and not is_link(originals[0].key):
+            return origin.open(originals[0])
+        gone = origin.missing(info.ref)
+        raise gone if isinstance(gone, ExpiredError) else self.missing(info.ref)
+
+    def _open(self, info: RecordInfo, body: bytes | None = None) -> StoredRecord:
+        codec = find_codec(info.key)
+        sidecar = self._fetch(info, sidecar_key(info.key)) if codec.has_sidecar else None
+        fetch = (lambda *, start=0, end=None: body[start:end]) if body else self._fetch(info, info.key)
+        try:
+            return codec.open(fetch, sidecar)
+        except CorruptError as error:
+            raise CorruptError(f"{info.key}: {error}") from error
+
+    def _fetch(self, info: RecordInfo, key: str) -> Fetch:
+        def fetch(*, start: int = 0, end: int | None = None) -> bytes:
+            try:
+                data = self.store.get(key, start=start, end=end)
+            except NotFoundError:
+                raise self._gone(info) from None
+            if not data:
+                # No range of a record is empty: gc emptied it, or it is torn.
+                raise self._gone(info)
+            return data
+
+        return fetch
+
+
+def is_small(info: RecordInfo) -> bool:
+    """Return whether a record is fetched whole, with others."""
+    return info.stored_bytes <= _BULK_RECORD_BYTES and not is_link(info.key)
+
+
+def _expired(tombstone: Tombstone) -> ExpiredError:
+    marked = datetime.fromtimestamp(tombstone.at, UTC)
+    message = f"record {tombstone.ref!r} {_WHY[tombstone.reason]}; marked for deletion at {marked:%F %T} UTC"
+    return ExpiredError(message, tombstone.reason, tombstone.at)
+
+
+def _checked(record: StoredRecord, info: RecordInfo) -> StoredRecord:
+    if not record.header.is_drawn():
+        raise CorruptError(f"{info.key}: the id does not match the content")
+    return record

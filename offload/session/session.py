@@ -1,0 +1,363 @@
+"""Writing the records of one session: each is created once, adopted if it exists, never overwritten."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from offload.codec import Codec
+from offload.codec.base import StoredRecord
+from offload.codec.content import TextContent
+from offload.codec.spooled import SpooledContent
+from offload.errors import (
+    CollisionError,
+    CorruptError,
+    ExistsError,
+    NotFoundError,
+    OffloadError,
+    StoreError,
+    result_or_error,
+)
+from offload.index.entries import record_key
+from offload.layout import LAST_USE, encode_part, session_part
+from offload.messages.base import Item
+from offload.record import Header, RecordInfo
+from offload.record.header import MAX_DRAWS, Counts, ItemIdentity, RefStyle, draw_ref
+from offload.session.create import NewRecord, create_records
+from offload.session.reader import SessionReader
+from offload.store import OffloadStore, identity_of
+
+# The maximum number of other refs and later generations that are tried for one item.
+_MAX_TRIES = 20
+# gc needs the time of last use by the hour.
+_TOUCH_SECONDS = 3600
+# By address and session, then by the store's identity: a token of the latest deletion by this process, which
+# sessions see without a request. The identity may need a connection, so only a deletion asks for it.
+_deletions: dict[tuple[str, str], dict[str, object]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An item that is about to be stored: of its text the `content`, with `ttl`, `summary` and `title`.
+
+    `ref` is its first draw, with the `placeholder`, and `render` returns that of any other; `is_redacted` if
+    content was removed from the text.
+    """
+
+    item: Item
+    content: TextContent | SpooledContent
+    ref: str
+    placeholder: str
+    render: Callable[[str], str]
+    ttl: int | None = None
+    summary: str | None = None
+    is_redacted: bool = False
+    title: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadedItem:
+    """A durable record, and the placeholder of its item."""
+
+    info: RecordInfo
+    placeholder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt(NewRecord):
+    """One try to store a draft; `draw` counts the refs that collided."""
+
+    draft: Draft
+    draw: int
+
+
+_Outcome = Header | OffloadError
+
+
+class Session(SessionReader):
+    """The records of one agent conversation.
+
+    Args:
+        codec: the codec of new records; existing records are read by the codec of their key.
+        refs: the style of new refs; refs of any style are read.
+        category: returns the category of an item type and tool name, if the placeholders name one.
+    """
+
+    def __init__(
+        self,
+        store: OffloadStore,
+        name: str,
+        codec: Codec,
+        refs: RefStyle = "letters",
+        category: Callable[[str, str | None], str] | None = None,
+    ) -> None:
+        super().__init__(store, name)
+        self._codec = codec
+        self._refs: RefStyle = refs
+        self._category = category
+        self._stored_here: set[str] = set()
+        self._touched_at = -float(_TOUCH_SECONDS)
+        self._problem: OffloadError | None = None
+        self._last_deletion = self._latest_deletion()
+
+    def write(self, drafts: Iterable[Draft]) -> list[OffloadedItem | OffloadError]:
+        """Store every draft; return the stored item or the error of each, in order.
+
+        A new record costs one create-only put. A store with bulk verbs stores the first while others are
+        drafted. An existing record of the
+        same item is a success and keeps its placeholder. After a collision with another item the ref is drawn
+        again, longer if possible; after a deletion the item is stored as the next generation of its ref.
+        """
+        attempts: list[_Attempt | OffloadError] = []
+        ready: list[_Attempt] = []
+
+        def encoded() -> Iterator[_Attempt]:
+            for draft in drafts:
+                attempt = result_or_error(self._attempt, draft)
+                attempts.append(attempt)
+                if isinstance(attempt, _Attempt):
+                    ready.append(attempt)
+                    yield attempt
+
+        outcomes = self._create(encoded())
+        items = [result_or_error(self._settle, *pair) for pair in zip(ready, outcomes, strict=True)]
+        adopted = {i for i, outcome in enumerate(outcomes) if isinstance(outcome, ExistsError)}
+        settled = iter(self._store_deleted_again(ready, items, adopted) if adopted else items)
+        return [a if isinstance(a, OffloadError) else next(settled) for a in attempts]
+
+    def adopt(self, items: Mapping[ItemIdentity, str]) -> dict[ItemIdentity, OffloadedItem]:
+        """Return the known readable records, under any key, of items that are given with their refs.
+
+        Sends no request if the catalog knows no ref of the items; else listings, and a read of each header.
+        """
+        known = [ref for ref in items.values() if self.catalog.known(ref)]
+        if not known:
+            return {}
+        # A record that is marked for deletion must not be adopted.
+        self.catalog.refresh(known)
+        infos = [info for ref in dict.fromkeys(known) for info in self.catalog.known(ref)]
+        records: dict[str, list[tuple[RecordInfo, StoredRecord]]] = {}
+        for info, record in self.open_many([info for info in infos if not info.is_expired]):
+            if not isinstance(record, OffloadError):
+                records.setdefault(info.ref, []).append((info, record))
+        found = {item: self._adopted(item, records.get(ref, ())) for item, ref in items.items()}
+        adopted = {item: stored for item, stored in found.items() if stored is not None}
+        gone = self.gone(stored.info for stored in adopted.values())
+        return {item: stored for item, stored in adopted.items() if stored.info.key not in gone}
+
+    def _adopted(
+        self, item: ItemIdentity, records: Iterable[tuple[RecordInfo, StoredRecord]]
+    ) -> OffloadedItem | None:
+        for info, record in records:
+            header = record.header
+            if item.is_in(self._identity_in(header)):
+                self._make_durable(info)
+                return self._offloaded(header, record.counts, info.key, info.stored_bytes)
+        return None
+
+    def _make_durable(self, info: RecordInfo) -> None:
+        """Create a record of another writer again: a local store then makes the existing one durable."""
+        if self.store.durability == "power" and info.key not in self._stored_here:
+            with suppress(ExistsError):
+                self.store.put(info.key, b"")
+
+    def gone(self, infos: Iterable[RecordInfo]) -> set[str]:
+        """Return the keys of the records that are marked, expired or missing, by a fresh listing.
+
+        The listing counts as a use of the session. Raises `StoreError`.
+        """
+        refs = {info.key: info.ref for info in infos}
+        if refs:
+            # Before the tombstones are listed: gc first writes tombstones and then reads the last use.
+            self._touch()
+            self.catalog.refresh(refs.values())
+        known = [info for ref in set(refs.values()) for info in self.catalog.known(ref)]
+        return refs.keys() - {info.key for info in known if info.stored_bytes and not info.is_expired}
+
+    def has_new_deletions(self) -> bool:
+        """Return whether this process marked records of the session since the last call."""
+        before, self._last_deletion = self._last_deletion, self._latest_deletion()
+        return before is not self._last_deletion
+
+    def _latest_deletion(self) -> object:
+        noted = _deletions.get((self.store.url, encode_part(self.name)))
+        return None if noted is None else noted.get(identity_of(self.store))
+
+    def ref_of(self, item: ItemIdentity, *, draw: int = 0) -> str:
+        """Return the ref that an item draws in this session after `draw` collisions; see `draw_ref`."""
+        return draw_ref(self.name, *item[:4], style=self._refs, draw=draw)
+
+    def identity_of(self, item: Item, sha256: bytes) -> ItemIdentity:
+        """Return the identity of an item in this session, given the digest of its stored content."""
+        return self._categorized(item.identity(sha256), item.tool_name)
+
+    def knows(self, item: ItemIdentity) -> str | None:
+        """Return the ref of an item if a record of it is known, by its first draw. Sends no request."""
+        ref = self.ref_of(item)
+        infos = self.catalog.known(ref)
+        if self._category is not None:
+            infos = [i for i in infos if self._category(i.item_type, i.tool_name) == item.category]
+        return ref if infos else None
+
+    def _identity_in(self, header: Header) -> ItemIdentity:
+        return self._categorized(header.identity, header.tool_name)
+
+    def _categorized(self, item: ItemIdentity, tool_name: str | None) -> ItemIdentity:
+        if self._category is None:
+            return item
+        return item._replace(category=self._category(item.item_type, tool_name))
+
+    def _is_same(self, one: Header, other: Header) -> bool:
+        """Return whether the record of `one` is one of the item of `other`, which is new."""
+        return one.session == other.session and self._identity_in(other).is_in(self._identity_in(one))
+
+    def _attempt(self, draft: Draft, draw: int = 0) -> _Attempt:
+        item, counts = draft.item, draft.content.counts
+        ref, placeholder = draft.ref, draft.placeholder
+        if draw:
+            ref = self.ref_of(item.identity(counts.sha256), draw=draw)
+            placeholder = draft.render(ref)
+        header = Header(
+            ref=ref,
+            session=self.name,
+            item_type=item.item_type,
+            tool_name=item.tool_name,
+            tool_use_id=item.tool_use_id,
+            created_at=time.time(),
+            sha256=counts.sha256,
+            placeholder=placeholder,
+            form=item.form,
+            order=item.order,
+            ttl=draft.ttl,
+            summary=draft.summary,
+            redacted=draft.is_redacted,
+            title=draft.title,
+        )
+        key = record_key(header, counts, self._codec.suffix, self.catalog.next_generation(ref))
+        encoded = self._codec.encode(header, draft.content)
+        return _Attempt(key=key, header=header, encoded=encoded, draft=draft, draw=draw)
+
+    def _create(self, attempts: Iterable[_Attempt]) -> list[_Outcome]:
+        """Create the records, and look up in the store the refs that are taken."""
+        tried: list[tuple[_Attempt, bool]] = []
+
+        def new() -> Iterator[_Attempt]:
+            for attempt in attempts:
+                is_taken = self._is_taken(attempt)
+                tried.append((attempt, is_taken))
+                if not is_taken:
+                    yield attempt
+
+        created = iter(create_records(self.store, new(), self._is_same))
+        outcomes = [
+            ExistsError(f"{attempt.header.ref} is known") if is_taken else next(created)
+            for attempt, is_taken in tried
+        ]
+        pairs = zip(tried, outcomes, strict=True)
+        taken = [attempt.header.ref for (attempt, _), outcome in pairs if isinstance(outcome, ExistsError)]
+        # A record that is marked for deletion must not be adopted.
+        error = result_or_error(self.catalog.refresh, taken)
+        return [error or outcome if isinstance(outcome, ExistsError) else outcome for outcome in outcomes]
+
+    def _is_taken(self, attempt: _Attempt) -> bool:
+        """Return whether a record is known under the ref: the same one, or another item under another key."""
+        infos = [info for info in self.catalog.known(attempt.header.ref) if not info.is_expired]
+        # Under its own key it may not be durable yet: a create makes it durable on a local store.
+        return any(info.key != attempt.key or info.key in self._stored_here for info in infos)
+
+    def _settle(self, attempt: _Attempt, outcome: _Outcome) -> OffloadedItem | OffloadError:
+        """Return the stored item: created, adopted, under another ref or as the next generation."""
+        for _ in range(_MAX_TRIES):
+            if not isinstance(outcome, ExistsError):
+                break
+            adopted = result_or_error(self._adopt, attempt, outcome)
+            if not isinstance(adopted, CollisionError | CorruptError | NotFoundError):
+                return adopted
+            # After a deletion the next generation is free; after a collision or damage another ref is drawn.
+            draw = attempt.draw + (not isinstance(adopted, NotFoundError))
+            again = result_or_error(self._attempt, attempt.draft, draw) if draw < MAX_DRAWS else adopted
+            if not isinstance(again, _Attempt):
+                return again
+            attempt, [outcome] = again, self._create([again])
+        if isinstance(outcome, OffloadError):
+            return outcome
+        return self._offloaded(outcome, attempt.draft.content.counts, attempt.key, attempt.encoded.size)
+
+    def _store_deleted_again(
+        self, attempts: Sequence[_Attempt], items: list[OffloadedItem | OffloadError], adopted: set[int]
+    ) -> list[OffloadedItem | OffloadError]:
+        """Look for new tombstones of adopted records, as the last step; store deleted records again."""
+        stored = {i: item for i, item in enumerate(items) if i in adopted and isinstance(item, OffloadedItem)}
+        try:
+            gone = self.gone(item.info for item in stored.values())
+        except OffloadError as error:
+            return [error if i in stored else item for i, item in enumerate(items)]
+        for i, item in stored.items():
+            if item.info.key in gone:
+                deleted = ExistsError(f"{item.info.key} was deleted")
+                items[i] = result_or_error(self._settle, attempts[i], deleted)
+        return items
+
+    def _adopt(self, attempt: _Attempt, outcome: ExistsError) -> OffloadedItem:
+        """Return the existing record under the ref of an attempt if it is of the same item."""
+        if isinstance(outcome, CollisionError):
+            raise outcome
+        # The next gc deletes an expired record, so its item is stored again.
+        infos = [info for info in self.catalog.known(attempt.header.ref) if not info.is_expired]
+        if not infos:
+            raise self.missing(attempt.header.ref)
+        same = self.find_same(infos, attempt.header, self._is_same)
+        if same is None:
+            raise CollisionError(f"{attempt.key} is the key of another item")
+        info, record = same
+        return self._offloaded(record.header, record.counts, info.key, info.stored_bytes)
+
+    def _touch(self) -> None:
+        """Record once an hour that the session is used, also if nothing new is stored."""
+        now = time.monotonic()
+        if now - self._touched_at < _TOUCH_SECONDS:
+            return
+        self._touched_at = now
+        # Adopted records are stored, so a failure must not fail the turn.
+        try:
+            self.store.put(LAST_USE.key(session=encode_part(self.name)), b"", overwrite=True)
+        except OffloadError as error:
+            self._problem = StoreError(
+                f"the last use of session {self.name!r} was not recorded, so a quota may take it for unused: "
+                f"{error}"
+            )
+            self._problem.__cause__ = error
+
+    def take_problem(self) -> OffloadError | None:
+        """Return a failure since the last call that cost no record, None if there was none."""
+        problem, self._problem = self._problem, None
+        return problem
+
+    def _offloaded(self, header: Header, counts: Counts, key: str, stored_bytes: int) -> OffloadedItem:
+        info = RecordInfo(
+            ref=header.ref,
+            session=self.name,
+            item_type=header.item_type,
+            tool_name=header.tool_name,
+            tool_use_id=header.tool_use_id,
+            chars=counts.chars,
+            tokens=counts.tokens,
+            lines=counts.lines,
+            bytes=counts.bytes,
+            stored_bytes=stored_bytes,
+            created_at=header.created_at,
+            expires_at=None if header.ttl is None else header.created_at + header.ttl,
+            key=key,
+            title=header.title,
+        )
+        self.catalog.add(info)
+        self._stored_here.add(key)
+        return OffloadedItem(info, header.placeholder)
+
+
+def note_deletions(store: OffloadStore, infos: Iterable[RecordInfo]) -> None:
+    """Note that this process marked records of `store` for deletion."""
+    for part in {session_part(info.key) for info in infos}:
+        _deletions.setdefault((store.url, part), {})[identity_of(store)] = object()

@@ -1,0 +1,121 @@
+"""Titles of records: one bulk read of the unknown ones, and a search by words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from offload.codec import find_codec
+from offload.codec.readable import parse_sidecar
+from offload.errors import OffloadError, StoreError
+from offload.index.objects import session_name
+from offload.layout import is_link, session_part, sidecar_key
+from offload.record import RecordInfo
+from offload.record.titles import checked_title, has_words
+from offload.session.reader import SessionReader, is_small
+from offload.store import OffloadStore, get_many
+
+# The most headers that one search reads, and the most records of one bulk read.
+MAX_READS = 1_000
+_GROUP = 250
+
+
+class FoundTitles(NamedTuple):
+    """The result of a search by title in a part of a session.
+
+    Attributes:
+        infos: the entries that match, newest first.
+        start: how many of the session's `total` entries are before the part that was searched.
+        end: how many entries are before the rest of the session.
+        total: how many entries there are.
+        last: the ref of the last entry of the part, to continue from; None if there is no rest.
+    """
+
+    infos: Sequence[RecordInfo]
+    start: int
+    end: int
+    total: int
+    last: str | None
+
+
+def with_titles(reader: SessionReader, infos: Iterable[RecordInfo]) -> list[RecordInfo]:
+    """Return entries with their titles; the unknown ones are read, in one bulk read.
+
+    A damaged or missing record has none. Raises `StoreError` if the store fails.
+    """
+    infos = list(infos)
+    unknown = [info for info in infos if not reader.catalog.knows_title(info)]
+    for start in range(0, len(unknown), _GROUP):
+        _learn(reader, unknown[start : start + _GROUP])
+    return reader.catalog.completed(infos)
+
+
+def find_titles(
+    reader: SessionReader,
+    words: Sequence[str],
+    *,
+    item_type: str | None = None,
+    tool: str | None = None,
+    limit: int,
+    after: str | None = None,
+) -> FoundTitles:
+    """Search a session, newest first, for titles with all `words`; read at most 1,000 headers.
+
+    Only entries of `item_type` and `tool` count, after that of the ref `after`; the search ends after `limit`
+    matches. Raises `ConfigError` if `after` is not among the entries.
+    """
+    start, total, candidates = reader.catalog.candidates(words, item_type, tool, after)
+    found: list[RecordInfo] = []
+    reads = 0
+    while group := list(islice(candidates, _GROUP)):
+        reads += sum(not reader.catalog.knows_title(info) for _, info in group)
+        infos = with_titles(reader, [info for _, info in group])
+        for (number, _), info in zip(group, infos, strict=True):
+            found += [info] * has_words(info.title, words)
+            is_last = len(found) == limit or (reads >= MAX_READS and info is infos[-1])
+            if is_last and number < total:
+                return FoundTitles(found, start, number, total, info.ref)
+    return FoundTitles(found, start, total, total, None)
+
+
+def read_titles(store: OffloadStore, infos: Sequence[RecordInfo]) -> dict[str, str | None]:
+    """Return the titles of records of any sessions by key, from one bulk read.
+
+    Small records are read many at once, of each large one an end. A damaged or missing record has no title.
+    Raises `StoreError` if the store fails.
+    """
+    parts = dict.fromkeys(session_part(info.key) for info in infos)
+    readers = {part: SessionReader(store, session_name(store, part)) for part in parts}
+    return _titles(store, [(readers[session_part(info.key)], info) for info in infos])
+
+
+def _learn(reader: SessionReader, infos: Sequence[RecordInfo]) -> None:
+    reader.catalog.learn_titles(_titles(reader.store, [(reader, info) for info in infos]))
+
+
+def _titles(store: OffloadStore, infos: Sequence[tuple[SessionReader, RecordInfo]]) -> dict[str, str | None]:
+    keys = [_header_key(info) for _, info in infos if is_small(info)]
+    bodies = dict(zip(keys, get_many(store, keys), strict=True))
+    return {info.key: checked_title(_title(reader, info, bodies) or "") or None for reader, info in infos}
+
+
+def _header_key(info: RecordInfo) -> str:
+    has_sidecar = not is_link(info.key) and find_codec(info.key).has_sidecar
+    return sidecar_key(info.key) if has_sidecar else info.key
+
+
+def _title(reader: SessionReader, info: RecordInfo, bodies: Mapping[str, bytes | OffloadError]) -> str | None:
+    key = _header_key(info)
+    try:
+        body = bodies.get(key)
+        if isinstance(body, OffloadError):
+            raise body
+        if body is None or key == info.key:
+            return reader.open(info, body).title
+        header = parse_sidecar(body)
+    except StoreError:
+        raise
+    except OffloadError:
+        return None
+    return header.title if (header.ref, header.session) == (info.ref, reader.name) else None

@@ -22,7 +22,7 @@ from bench_cost import CACHE, QUICK_MESSAGES, Session, is_reader, is_result, ses
 from peers._tables import markdown
 
 from offload import OffloadPolicy
-from offload.policy import _policy
+from offload.policy import policy as _policy
 from offload.policy.defaults import DEFAULT_MIN_TOKENS
 from offload.replay import Bill, Offloading, Recording, Request, View, measure
 

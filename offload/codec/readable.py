@@ -40,7 +40,7 @@ class WholeRecord:
 
     @property
     def content(self) -> StoredContent:
-        """The content, which is in memory. Raises `CorruptError` if it is no text."""
+        """The content, which is in memory. Raises `CorruptError` if it is not UTF-8."""
         try:
             borders = Borders.between(split(self._content, is_ascii=self._content.isascii()))
         except UnicodeDecodeError as error:

@@ -9,8 +9,7 @@ import pytest
 from answers import MAX_ANSWER, put, session
 
 from offload.codec.content import StoredContent
-from offload.tools import Tools
-from offload.tools import _budget as budget
+from offload.tools import Tools, budget
 from offload.tools import _diff as diff
 
 COUNT = 20_000

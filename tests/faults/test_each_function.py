@@ -25,20 +25,19 @@ SHARED = (
     "engine.items.Slot.",
     "engine.reading.Reader._is_added",
     "engine.writer.ItemWriter.write.<locals>.<lambda>",
-    "messages._access.get",
-    "messages._base.Scan._call_of",
-    "session._reader.SessionReader._opened_or_error",
+    "messages.access.get",
+    "messages.base.Scan._call_of",
+    "session.reader.SessionReader._opened_or_error",
 )
 # What every call passes before it does anything and after all is done: argument checks, locks, what reports
 # failures, the objects that a call begins and ends with. A failure there is no item's.
 EDGES = (
     "offloader.",
     "threads.",
-    "locks.",
     "events.",
     "engine.failures.",
     "errors.",
-    "options.",
+    "settings.options.",
     "engine.conversation.Conversation.",
     "engine.turn.Turn.run",
     "engine.guard.Guard.part",
@@ -46,10 +45,10 @@ EDGES = (
     "engine.restorer._Undoing.__init__",
     "engine.results.",
     "engine.sink.",
-    "messages._base.Item.__post_init__",
-    "codec._spooled.Spool.",
-    "codec._spooled.ContentWriter.__init__",
-    "codec._spooled.ContentWriter.close",
+    "messages.base.Item.__post_init__",
+    "codec.spooled.Spool.",
+    "codec.spooled.ContentWriter.__init__",
+    "codec.spooled.ContentWriter.close",
 )
 
 

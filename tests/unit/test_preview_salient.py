@@ -13,7 +13,7 @@ from typing import Any, Self
 import pytest
 
 from offload import Offloader
-from offload.preview import _choose, _names, preview_of
+from offload.preview import _choose, names, preview_of
 from offload.preview._json import json_shape
 from offload.preview.names import TROUBLE
 from offload.preview.preview import head_tail
@@ -436,7 +436,7 @@ def test_steps_are_bounded_whatever_the_shape(shape: str, joint: str, lines: int
 
 
 def test_names_and_looks_at_lines_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, gain = _names._known, _choose.Choice._gain
+    known, gain = names._known, _choose.Choice._gain
     calls: Counter[str] = Counter()
 
     def judge(tokens: Sequence[bytes]) -> dict[bytes, str]:
@@ -462,11 +462,11 @@ def test_characters_of_a_sample_are_bounded_whatever_words_are_in_a_text() -> No
 
 
 def test_the_terms_of_a_query_are_found_once_for_all_results_of_a_message() -> None:
-    _names.terms_of.cache_clear()
+    names.terms_of.cache_clear()
     for text in (source(), log(), source(80)):
         preview_of(text, 1000, query="Which total_7 is wrong in Ledger?")
-    assert _names.terms_of.cache_info().misses == 1
-    assert len(_names.terms_of(" ".join(f"name_{n} word{chr(97 + n)}" for n in range(26)))) <= 32
+    assert names.terms_of.cache_info().misses == 1
+    assert len(names.terms_of(" ".join(f"name_{n} word{chr(97 + n)}" for n in range(26)))) <= 32
 
 
 def test_an_error_far_inside_a_text_of_very_short_lines_is_found_under_its_number() -> None:

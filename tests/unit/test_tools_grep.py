@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from answers import MAX_ANSWER, body, put, session, tools_for
 
-from offload.tools import Tools
-from offload.tools import _budget as budget
+from offload.tools import Tools, budget
 from offload_backends.memory import MemoryStore
 
 LOG = "".join(f"{n:05} {'x' * (n % 37)} event é\n" for n in range(2000))

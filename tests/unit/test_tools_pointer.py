@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strength import examples
 
-from offload.tools import Tools
-from offload.tools import _budget as budget
+from offload.tools import Tools, budget
 from offload.tools._json import BrokenJsonError, JsonScanner
 from offload.tools.pointer import parse_pointer
 

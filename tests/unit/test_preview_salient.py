@@ -447,7 +447,7 @@ def test_names_and_looks_at_lines_are_bounded(monkeypatch: pytest.MonkeyPatch) -
         calls["looks"] += 1
         return gain(choice, i)
 
-    monkeypatch.setattr(_names, "_known", judge)
+    monkeypatch.setattr(names, "_known", judge)
     monkeypatch.setattr(_choose.Choice, "_gain", look)
     preview_of("\n".join(SHAPES["names"](n) for n in range(12_000)), 1000)
     assert 100 < calls["names"] <= 400

@@ -34,7 +34,7 @@ test-all: .venv/.dev
 	$(MAKE) test-clouds docs
 
 # A framework's name is that of its dependency group `integration-NAME` and of tests/frameworks/test_NAME*.py.
-FRAMEWORKS := agent-framework agno anthropic claude-agent-sdk claude-code compaction-kit crewai deepagents google-adk haystack langchain llama-index mcp openai-agents pydantic-ai pydantic-ai-harness smolagents strands
+FRAMEWORKS := $(filter-out clouds,$(shell sed -n 's/^integration-\([a-z-]*\) = .*/\1/p' pyproject.toml))
 
 test-integrations: $(addprefix test-integration-,$(FRAMEWORKS)) test-clouds
 

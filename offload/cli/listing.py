@@ -43,7 +43,7 @@ def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: 
 def verify(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
     """Check every record and list damaged ones; exit with 3 if there are any."""
     # Only this command needs it here, and a check loads its parts anyway.
-    from offload.presets._tool_results_store import ToolResultsStore  # noqa: PLC0415
+    from offload.presets._tool_results_store import ToolResultsStore  # noqa: PLC0415  # few commands need the layouts
 
     opened = existing_store(store, session)
     names = session_names(opened, session)
@@ -75,8 +75,8 @@ def reindex(*, store: StoreOption = None, session: SessionOption = None, as_json
     files for an agent it rebuilds the documents and the lists of them too.
     """
     # Few commands need the layouts, which take long to load.
-    from offload.presets.context_fs._tree import TreeStore  # noqa: PLC0415
-    from offload.presets.context_refs._tree import ContextTree  # noqa: PLC0415
+    from offload.presets.context_fs._tree import TreeStore  # noqa: PLC0415  # few commands need the layouts
+    from offload.presets.context_refs._tree import ContextTree  # noqa: PLC0415  # few commands need the layouts
 
     opened = existing_store(store, session)
     names = progress(session_names(opened, session), "sessions")

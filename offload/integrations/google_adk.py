@@ -105,8 +105,8 @@ class AdkOffloadPlugin(BasePlugin):
         *,
         tool: Any,
         tool_args: Any,  # noqa: ARG002 # the framework's signature
-        tool_context: Any,  # noqa: ARG002
-        result: Any,  # noqa: ARG002
+        tool_context: Any,  # noqa: ARG002  # ADK passes it by name
+        result: Any,  # noqa: ARG002  # ADK passes it by name
     ) -> None:
         """Note that a call ended."""
         _end_call(tool)
@@ -116,8 +116,8 @@ class AdkOffloadPlugin(BasePlugin):
         *,
         tool: Any,
         tool_args: Any,  # noqa: ARG002 # the framework's signature
-        tool_context: Any,  # noqa: ARG002
-        error: Exception,  # noqa: ARG002
+        tool_context: Any,  # noqa: ARG002  # ADK passes it by name
+        error: Exception,  # noqa: ARG002  # ADK passes it by name
     ) -> None:
         """Note that a call failed."""
         _end_call(tool)

@@ -104,7 +104,7 @@ class OffloadCapability(AbstractCapability[Any]):
         ctx: RunContext[Any],
         *,
         call: Any,  # noqa: ARG002 # the framework's signature
-        tool_def: Any,  # noqa: ARG002
+        tool_def: Any,  # noqa: ARG002  # pydantic-ai passes it by name
         args: Any,
         handler: Any,
     ) -> Any:

@@ -45,7 +45,7 @@ def local_path(path: str | os.PathLike[str], argument: str) -> Path:
     if "\0" in text:
         raise ConfigError(f"{argument} must not contain a NUL character, got {text!r}")
     # Not resolve(): results and placeholders name the folder as the caller does, symbolic links included.
-    return Path(os.path.abspath(os.path.expanduser(text)))  # noqa: PTH100, PTH111
+    return Path(os.path.abspath(os.path.expanduser(text)))  # noqa: PTH100, PTH111  # Path keeps `..`
 
 
 @contextmanager

@@ -125,10 +125,10 @@ def lines_of(chunks: Iterable[str], remarks: Remarks | None = None) -> Iterator[
     for chunk in chunks:
         if len(rest) > MAX_CELL_CHARS:
             # Text beyond the limit is dropped at once, for one line may be the whole text.
-            rest, border, chunk = rest[: MAX_CELL_CHARS + 1], *chunk.partition("\n")[1:]  # noqa: PLW2901
+            rest, border, chunk = rest[: MAX_CELL_CHARS + 1], *chunk.partition("\n")[1:]  # noqa: PLW2901  # the rest of the same chunk
             if not border:
                 continue
-            chunk = border + chunk  # noqa: PLW2901
+            chunk = border + chunk  # noqa: PLW2901  # the rest of the same chunk
         *lines, rest = (rest + chunk).split("\n")
         for line in lines:
             number += 1

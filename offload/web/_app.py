@@ -97,7 +97,7 @@ def _file(request: Request) -> Response:
 
 def _failed(_request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
-        title = "Not found" if error.status_code == 404 else "Refused"  # noqa: PLR2004
+        title = "Not found" if error.status_code == 404 else "Refused"  # noqa: PLR2004  # a status of HTTP
         return render("message.html", error.status_code, title=title, text=error.detail)
     status, title = next((s, title) for kind, s, title in _FAILURES if isinstance(error, kind))
     return render("message.html", status, title=title, text=str(error))

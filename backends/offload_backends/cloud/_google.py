@@ -232,16 +232,16 @@ class GoogleClient(CloudClient):
         if system.credentials.credentials is not None and not system.credentials.credentials.valid:
             # This blocks.
             await asyncio.to_thread(system.credentials.maybe_refresh)
-        params = system._get_params(arguments.pop("params", {}))  # noqa: SLF001
+        params = system._get_params(arguments.pop("params", {}))  # noqa: SLF001  # gcsfs has no public call that sends one request
         if data is not None:
             # A file would be sent in chunks, whose total is unknown.
             headers = {**(headers or {}), "Content-Length": str(len(data))}
             arguments["data"] = sendable(data)
         async with session.request(
             method,
-            self.system._location + path,  # noqa: SLF001
+            self.system._location + path,  # noqa: SLF001  # gcsfs has no public call that sends one request
             params=params,
-            headers=system._get_headers(headers),  # noqa: SLF001
+            headers=system._get_headers(headers),  # noqa: SLF001  # gcsfs has no public call that sends one request
             timeout=self._limits,
             allow_redirects=False,
             **arguments,

@@ -151,7 +151,7 @@ def is_written_by_others(folder: os.stat_result) -> bool:
 def _is_private(group: int, user: int) -> bool:
     """Return whether a group is the user's own group without other members."""
     import grp  # noqa: PLC0415  # absent on Windows, and needed for few folders
-    import pwd  # noqa: PLC0415
+    import pwd  # noqa: PLC0415  # absent on Windows
 
     try:
         known = pwd.getpwuid(user)

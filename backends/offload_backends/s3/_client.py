@@ -107,7 +107,7 @@ class S3Client(Client):
         """Return the configured endpoint and account, or the access key id."""
         async with self._connected() as connection:
             signer = connection._request_signer  # noqa: SLF001  # no public attribute has the credentials
-            keys = signer._credentials and await signer._credentials.get_frozen_credentials()  # noqa: SLF001
+            keys = signer._credentials and await signer._credentials.get_frozen_credentials()  # noqa: SLF001  # s3fs and botocore have no public call for it
         who = "nobody" if keys is None else getattr(keys, "account_id", None) or keys.access_key
         return f"{connection.meta.endpoint_url} {who}"
 
@@ -118,7 +118,7 @@ class S3Client(Client):
         await self._connect()
         try:
             # The public method blocks.
-            answer: dict[str, Any] = await self.system._call_s3(  # noqa: SLF001
+            answer: dict[str, Any] = await self.system._call_s3(  # noqa: SLF001  # s3fs and botocore have no public call for it
                 method, Bucket=self._bucket, **{**arguments, **_body(arguments)}
             )
         except OSError as error:

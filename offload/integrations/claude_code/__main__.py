@@ -57,10 +57,10 @@ def _answer(event: Mapping[str, Any]) -> str:
     late.daemon = True
     late.start()
     # They take long to load: a small result does not wait for them.
-    from offload.integrations._sessions import folder_session  # noqa: PLC0415
-    from offload.integrations.claude_code._environment import leave_out_project  # noqa: PLC0415
-    from offload.integrations.claude_code._hook import KEEP, Hook, offloader_for  # noqa: PLC0415
-    from offload.settings.loader import load_config  # noqa: PLC0415
+    from offload.integrations._sessions import folder_session  # noqa: PLC0415  # the check of the environment comes first
+    from offload.integrations.claude_code._environment import leave_out_project  # noqa: PLC0415  # the check of the environment comes first
+    from offload.integrations.claude_code._hook import KEEP, Hook, offloader_for  # noqa: PLC0415  # the check of the environment comes first
+    from offload.settings.loader import load_config  # noqa: PLC0415  # the check of the environment comes first
 
     logging.basicConfig(format="offload: %(message)s")
     leave_out_project()

@@ -136,6 +136,9 @@ _PATTERNS = {
     "kind": r"begun|whole|grown",
     "bytes": r"\d{1,9}",
     "letters": r"[a-z]{10}",
+    "sent": r"\d{1,15}(?:-\d{1,15}){6}",
+    "used": r"\d{1,15}-\d{0,15}-\d{1,15}",
+    "model": r"[^/~]+",
     "began": r"\d{1,15}",
     "took": r"\d{1,15}",
     "digits": r"[0-9a-f]{16}",
@@ -160,8 +163,8 @@ class Family:
         return f"{self._top}{part}/" if part else self._top
 
     def key(self, **parts: object) -> str:
-        """Return the key made of `parts`; an optional part may be None. Raises `InvalidKeyError`."""
-        texts = {
+        """Return the key made of `parts`; optional ones may be missing or None. Raises `InvalidKeyError`."""
+        texts = dict.fromkeys(self._before, "") | {
             name: "" if part is None else f"{self._before.get(name, '')}{part}"
             for name, part in parts.items()
         }
@@ -182,7 +185,7 @@ PIN = Family("g/<session>/pinned[~<ref>]")
 LAST_USE = Family("g/<session>/used")
 GRANT = Family("g/<session>/shared~<ref>~<receiver>")
 LAST_READ = Family("g/<session>/read~<ref>")
-JOURNAL = Family("j/<session>/<number>~<kind>~<bytes>~<letters>.zst")
+JOURNAL = Family("j/<session>/<number>~<kind>~<bytes>~<letters>[~sent<sent>][~used<used>][~by<model>].zst")
 SNAPSHOT = Family("i/<session>/<began>~<took>~<letters>")
 FILE = Family("f/<space>/<name>")
 VALUE = Family("k/<space>/<name>")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
 
 from offload import policy as policies
 from offload.codec import get_codec
@@ -24,7 +24,7 @@ from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter
 from offload.errors import ConfigError, NotFoundError, ReferenceRefusedError, check_choice, check_messages
 from offload.events import EventBus, exclusive
-from offload.events.observer import Observer, observed
+from offload.events.observer import Activity, Observer, observed
 from offload.messages import Usage
 from offload.messages.base import Item
 from offload.messages.thinking import signed_thinking
@@ -54,6 +54,10 @@ from offload.tools.answers import MAX_ANSWER_CHARS
 from offload.tools.arguments import parse_arguments
 from offload.tools.references import MAX_REFERENCE_CHARS, check_fields, only_tool, reference_prompt
 from offload.tools.sources import Sources
+
+if TYPE_CHECKING:
+    from offload.timeline import Timeline
+    from offload.timeline.recorder import Recorder
 
 OnMissing = Literal["raise", "keep"]
 
@@ -95,6 +99,8 @@ class Offloader:
         references: the fields of other tools' arguments, such as "write_file.content", in which the model may
             pass an id instead of a text; see `resolve`. `prompt()` explains this in one more line.
         model: the name of the model that the messages go to, for `policy.history`; None if it is not known.
+        journal: keep each list that `offload` returns in a journal next to the records, for `timeline`. It
+            takes one small write for each request that changed something.
 
     Attributes:
         policy: which items are offloaded.
@@ -131,6 +137,7 @@ class Offloader:
         clock: Clock = time.time,
         references: Sequence[str] = (),
         model: str | None = None,
+        journal: bool = False,
     ) -> None:
         options = Options(
             policy=default_policy() if policy is None else policy,
@@ -149,6 +156,7 @@ class Offloader:
             clock=clock,
             references=references,
             model=model,
+            journal=journal,
         )
         self.options: Options = options
         self.policy: policies.OffloadPolicy = options.policy
@@ -179,6 +187,7 @@ class Offloader:
             thinking=thinking,
         )
         self._gate = Gate("offloader", self._conversation.start_over)
+        self._recorder = self._new_recorder(is_new=session is None) if journal else None
         self.tools: Tools = Tools(
             self._session,
             names=tools,
@@ -186,6 +195,13 @@ class Offloader:
             observer=self._observer,
             sources=sources,
         )
+
+    def _new_recorder(self, *, is_new: bool) -> Recorder:
+        from offload.timeline.recorder import Recorder  # noqa: PLC0415 # loaded only when used
+
+        recorder = Recorder(self.store, self.session, self.options, is_new=is_new)
+        self.activity = recorder.activity
+        return recorder
 
     @classmethod
     def from_config(
@@ -252,7 +268,48 @@ class Offloader:
         if model is not None and not isinstance(model, str):
             raise ConfigError(f"model must be a str or None, got {type(model).__name__}")
         with exclusive(self._gate):
-            return self._conversation.offload(conversation, pins, cache, model)
+            if self._recorder is None:
+                return self._conversation.offload(conversation, pins, cache, model)
+            return self._recorded(self._recorder, conversation, pins, cache, model)
+
+    def _recorded(
+        self,
+        recorder: Recorder,
+        conversation: Sequence[Any],
+        pins: frozenset[str],
+        cache: HostCache | None,
+        model: str | None,
+    ) -> OffloadResult:
+        """Return the result of a turn after it was noted in the journal, which never costs the turn."""
+        try:
+            result = self._conversation.offload(conversation, pins, cache, model)
+        except BaseException:
+            recorder.interrupt()
+            raise
+        marked = self._conversation.marks(result)
+        failed = recorder.record(result, marked, self._conversation.model, sender=self)
+        for error in failed:
+            self._observer.journal_failed(error)
+        result.errors.extend(failed)
+        return result
+
+    def timeline(self) -> Timeline:
+        """Return the requests of the session as its journal has them now, from any process.
+
+        It is empty for a session without a journal. Raises `StoreError`.
+        """
+        from offload.timeline import Timeline  # noqa: PLC0415 # loaded only when used
+
+        return Timeline(self.store, self.session)
+
+    @property
+    def activity(self) -> Activity | None:
+        """Records and reads of the session for its journal; None if it has none."""
+        return self._observer.activity
+
+    @activity.setter
+    def activity(self, activity: Activity | None) -> None:
+        self._observer.activity = activity
 
     def store_again(self) -> int:
         """Store the items of the last `offload` call again whose records were deleted since.
@@ -334,7 +391,10 @@ class Offloader:
         Raises:
             ConfigError: `usage` is a text, a list or a bool.
         """
-        return self._conversation.watch.report(usage, is_changed=is_changed)
+        counted = self._conversation.watch.report(usage, is_changed=is_changed)
+        if self._recorder is not None and counted is not None:
+            self._recorder.used = counted
+        return counted
 
     @property
     def last_request(self) -> float | None:
@@ -650,6 +710,10 @@ class Offloader:
         )
         if session is None:
             other.last_request = self.last_request
+        if session is None and store is None:
+            # One session has one journal, which notes what all its offloaders create.
+            other.activity = self.activity
+            other._recorder = self._recorder if other._recorder else None  # of this class
         return other
 
     def share(self, ref: str, to: str) -> None:

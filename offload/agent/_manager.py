@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from offload.agent._bound import is_bound_refusal, refused_thinking
 from offload.agent._config import AgentConfig
 from offload.agent._confirmation import Confirmation
-from offload.agent._journal import Journal, JournalState
 from offload.agent._messages import AgentMessages
 from offload.agent._reducer import ContextReducer, Step
 from offload.agent._too_long import Refused, is_too_long, refused
@@ -28,10 +27,13 @@ from offload.engine.results import CacheReport
 from offload.errors import ConfigError, ContextFullError, OffloadError, ThinkingRemovedError, check_callable
 from offload.events import exclusive, failure
 from offload.events.bus import deferred_events
-from offload.events.observer import error_text
+from offload.events.observer import Activity, error_text
+from offload.messages import Usage
 from offload.messages.formats import is_result
 from offload.offloader import Offloader
 from offload.threads.calls import Gate, as_async
+from offload.timeline import Timeline
+from offload.timeline.journal import Journal, JournalState, Sent
 from offload.tokens import TokenCounter, estimate_tokens
 from offload.tools import Tools
 
@@ -116,7 +118,10 @@ class ContextManager:
         policy = config.policy_over(offloader.policy)
         self._count = _CarefulCounter(offloader.options.count_tokens)
         self._model = config.model or offloader.options.model
-        self._offloader = offloader.with_options(policy=policy, token_counter=self._count, model=self._model)
+        self._offloader = offloader.with_options(
+            policy=policy, token_counter=self._count, model=self._model, journal=False
+        )
+        self._activity = offloader.activity = self._offloader.activity = Activity()
         self.tools.sources = self._offloader.tools.sources
         self._confirmation = _confirmation(confirm, config)
         self._new_reducer = partial(
@@ -327,7 +332,7 @@ class ContextManager:
                 self._messages.enqueue(message)
                 self._messages.flush()
                 self._shrink((), self._reducer.seen, errors)
-                self._write_journal(errors)
+                self._write_journal(errors, used=counted)
             self._report_counter(errors)
             return errors
 
@@ -351,8 +356,13 @@ class ContextManager:
             self._messages.flush()
             self._calibration = Calibration(state.ratios)
             self._messages.compactions = state.compactions
+            self._messages.added_tokens += state.tokens_offloaded
             self._offloader.last_request = state.requested
             return len(state.messages)
+
+    def timeline(self) -> Timeline:
+        """Return the requests of the session as the journal has them now. Raises `StoreError`."""
+        return self._offloader.timeline()
 
     def restore(self) -> list[Any]:
         """Return all messages that were ever added, in their original form.
@@ -418,10 +428,10 @@ class ContextManager:
         before = self._messages.context.total_tokens
         self._shrink(self._reducer.fresh, self._reducer.unseen, errors, is_forced=is_forced)
         self._is_reduced = self._is_reduced or self._messages.context.total_tokens != before
-        self._write_journal(errors)
         self._report_counter(errors)
         self._sent = self._fixed + self._messages.context.total_tokens
         tokens = self._tokens()
+        self._write_journal(errors, tokens=tokens)
         if tokens > self.config.window:
             error = ContextFullError(
                 f"the request has {tokens} tokens, and the window is {self.config.window}: {self._parts()}; "
@@ -487,15 +497,31 @@ class ContextManager:
             return math.inf
         return (trigger + self.config.window) / 2 if is_result(messages[-1]) else trigger
 
-    def _write_journal(self, errors: list[OffloadError]) -> None:
+    def _write_journal(
+        self, errors: list[OffloadError], *, tokens: int | None = None, used: Usage | None = None
+    ) -> None:
+        """Store the messages in the journal; `tokens` are those of the request that they are, if any."""
         if not self.config.resumable:
             return
         start = min(self._messages.settled, self._journal.stored)
         try:
             items = self._messages.items(start)
             ratios, requested = self._calibration.ratios, self._offloader.last_request
-            state = JournalState(items, ratios, self._messages.compactions, requested)
-            failed = self._journal.write(start, state)
+            compactions = self._messages.compactions
+            created, reads = self._activity.take()
+            sent = Sent(
+                int(self._offloader.options.clock() * 1000),
+                start + len(items),
+                tokens or 0,
+                self._messages.tokens_offloaded,
+                read_backs=reads,
+                compactions=compactions,
+            )
+            state = JournalState(items, ratios, compactions, requested, created)
+            is_sent = tokens is not None
+            failed = self._journal.write(
+                start, state, sent=sent if is_sent else None, model=self._model, used=used
+            )
             self._messages.settled = start + len(items)
         except OffloadError as error:
             failed = [error]

@@ -29,6 +29,7 @@ class AgentMessages:
         settled: how many items from the first on are unchanged since this was last set to their number.
         compactions: how many compactions removed messages.
         last_compaction: the result of the last of them in this process.
+        added_tokens: tokens of all messages that were added.
     """
 
     def __init__(self, token_counter: TokenCounter, events: EventBus) -> None:
@@ -36,6 +37,7 @@ class AgentMessages:
         self.settled = 0
         self.compactions = 0
         self.last_compaction: CompactionResult | None = None
+        self.added_tokens = 0
         # Whether the header grew in front of a conversation.
         self._is_header_new = False
         # For each message that offloaders get: its index in the conversation, the message as they got it
@@ -51,6 +53,11 @@ class AgentMessages:
         """The messages of a request, then those in the queue."""
         with self._queue_lock:
             return [*self.context.lower(), *(item.message for item in self._queue)]
+
+    @property
+    def tokens_offloaded(self) -> int:
+        """Tokens of the messages that were added, less those of the messages of a request."""
+        return max(0, self.added_tokens - self.context.total_tokens)
 
     def items(self, start: int) -> Sequence[ContextItem]:
         """Return the items of a request from index `start` on."""
@@ -79,6 +86,7 @@ class AgentMessages:
     def _add(self, item: ContextItem) -> None:
         """Append an item; a system message within a conversation keeps its place there."""
         context = self.context
+        self.added_tokens += item.token_count
         place = len(context.conversation.items)
         if item.item_type is ItemType.SYSTEM_PROMPT and place:
             context.conversation.items.append(item)

@@ -75,6 +75,12 @@ COMMANDS = {
         "Run one SQL select over records",
         "offload query 'select level, count(*) from t group by 1' kqzmwpxhva",
     ),
+    "log": Command(
+        "log",
+        "log",
+        "List the requests of a session, or show one",
+        "offload log research-42 --at 37",
+    ),
     "cat": Command(
         "sessions",
         "cat",
@@ -196,7 +202,7 @@ COMMANDS = {
 # The sections of the list of commands.
 GROUPS = {
     "See the effect": ("demo", "savings"),
-    "Read": ("ls", "show", "tail", "grep", "diff", "query", "cat", "stats", "serve"),
+    "Read": ("ls", "show", "tail", "grep", "diff", "query", "log", "cat", "stats", "serve"),
     "Serve agents": ("claude-code", "mcp", "mcp-proxy", "gateway"),
     "Move and share": ("copy", "fork", "export", "import", "share", "revoke"),
     "Clean up": ("du", "gc", "rm", "pin", "unpin"),

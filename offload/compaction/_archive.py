@@ -74,7 +74,7 @@ class MessageArchive:
             return item.message in chosen and options.approves(item)
 
         offloader = self.offloader.with_options(
-            policy=options.policy.at_once(), should_offload=should_offload, on_error="keep"
+            policy=options.policy.at_once(), should_offload=should_offload, on_error="keep", journal=False
         )
         result = offloader.offload(list(messages[: removed[-1] + 1]))
         for error in result.errors:

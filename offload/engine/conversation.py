@@ -176,6 +176,15 @@ class Conversation:
         except Exception as error:  # noqa: BLE001 # the text has its placeholder
             self._observer.failed(unexpected(error))
 
+    def marks(self, result: OffloadResult) -> tuple[int, list[Any]]:
+        """Return how many messages of the last result are those of the one before, and marks of the others.
+
+        See `WatchedMessages.marks`.
+        """
+        first, marks = self._history.messages.marks()
+        is_known = first + len(marks) == len(result.messages)
+        return (first, marks) if is_known else (0, list(result.messages))
+
     def forget(self, message: Any) -> bool:
         """Scan `message` and all later ones again in the next turn; return whether it was known."""
         return self._history.forget(message)

@@ -58,6 +58,8 @@ class WatchedMessages:
         self.sent_seen: list[Any] = []
         # How many messages this turn kept, and what the caller had received in place of the others.
         self._kept = self._next = 0
+        # The first message that has another output since this turn began, if it was kept.
+        self._first_output = 0
         self._dropped: list[Any] = []
 
     def keep_common(self, messages: Sequence[Any], opened: Iterable[int]) -> int:
@@ -69,6 +71,7 @@ class WatchedMessages:
         known = self._common(messages)
         self._kept = self._first_edited(messages, known, self._watched(known, opened))
         self._dropped = self.sent[self._kept :]
+        self._first_output = self._kept
         return self._kept
 
     def add(self, message: Any) -> None:
@@ -87,6 +90,7 @@ class WatchedMessages:
         """Set the message that the caller receives in place of message `index`."""
         self.sent[index] = output
         self.sent_seen[index] = output if output is self.passed[index] else look(output)
+        self._first_output = min(self._first_output, index)
 
     def edited_outputs(self, opened: Iterable[int]) -> list[int]:
         """Return the indexes of outputs that the caller edited, among the messages checked this turn."""
@@ -99,6 +103,17 @@ class WatchedMessages:
         while self.is_as_before(first):
             first += 1
         return first
+
+    def marks(self) -> tuple[int, list[Any]]:
+        """Return how many messages are sent as before for sure, and a mark of each other one.
+
+        A mark is another object once the message is sent otherwise, also if it was edited in place.
+        """
+        first = self._first_output
+        rows = zip(
+            self.passed[first:], self.sent[first:], self.seen[first:], self.sent_seen[first:], strict=True
+        )
+        return first, [seen if sent is passed else sent_seen for passed, sent, seen, sent_seen in rows]
 
     def is_as_before(self, at: int) -> bool:
         """Return whether a dropped message is sent as before, because the caller passes its output on."""

@@ -40,6 +40,7 @@ class EventType(StrEnum):
     ITEM_KEPT = "item_kept"
     OFFLOAD_FAILED = "offload_failed"
     INDEX_FAILED = "index_failed"
+    JOURNAL_FAILED = "journal_failed"
     CALL_ENDED = "call_ended"
     RECORDS_COLLECTED = "records_collected"
     REFERENCE_RESOLVED = "reference_resolved"

@@ -10,6 +10,8 @@ failure at WARNING even without listeners. The data by type, each with the name 
     offload_failed     kind: the code of the error that kept an item in its message
     index_failed       kind: the code of the error that kept an index file of the store, such as
                        `index.json`, from being updated; every record is stored, and the next call tries again
+    journal_failed     kind: the code of the error that kept a request, or one of its messages, out of the
+                       journal; the next request tries again
     call_ended         operation: offload, offload_text, restore, gc, verify or the name of a tool;
                        seconds; kind, if it raised; reads, for a tool: the characters it returned by ref;
                        for offload also `OffloadResult.figures`
@@ -46,14 +48,40 @@ _KEPT_FIELDS = ("item_type", "tool_name", "tool_use_id", "chars", "tokens")
 _running: ContextVar[dict[str, Any] | None] = ContextVar("_running", default=None)
 
 
+class Activity:
+    """Collects what the offloaders of one session created and read back, for its journal."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._created: list[str] = []
+        self._reads = 0
+
+    def created(self, ref: str) -> None:
+        """Note the record of an item that was offloaded, new or adopted."""
+        with self._lock:
+            self._created.append(ref)
+
+    def read_back(self) -> None:
+        """Note one read of a record."""
+        with self._lock:
+            self._reads += 1
+
+    def take(self) -> tuple[list[str], int]:
+        """Return the ids of the records and the number of reads since the last call."""
+        with self._lock:
+            taken, self._created, self._reads = (self._created, self._reads), [], 0
+        return taken
+
+
 class Observer:
     """Reports the items and calls of one session.
 
     Without listeners and DEBUG logging, only a failure creates an event, and no clock is read. The session is
-    None for a whole store.
+    None for a whole store. A journal reads `activity`, if there is one.
     """
 
     def __init__(self, session: str | None, events: EventBus | None = None) -> None:
+        self.activity: Activity | None = None
         self.events: EventBus = EventBus() if events is None else events
         self._session = session
         self._place = "store" if session is None else f"session {session}"
@@ -80,6 +108,8 @@ class Observer:
 
     def stored(self, info: RecordInfo, placeholder: str) -> None:
         """Report a durable record and its placeholder."""
+        if self.activity is not None:
+            self.activity.created(info.ref)
         if self.is_heard:
             detail = f"{info.ref}: {info.chars} characters stored in {info.stored_bytes} bytes"
             data = {name: getattr(info, name) for name in _STORED_FIELDS}
@@ -103,6 +133,11 @@ class Observer:
         """Report an error that kept an index file of the store from being updated."""
         detail = f"index not updated: {error_text(error)}"
         self._report(EventType.INDEX_FAILED, detail, {"kind": error.kind}, logging.WARNING)
+
+    def journal_failed(self, error: OffloadError) -> None:
+        """Report an error that kept a request or a message out of the journal."""
+        detail = f"journal not written: {error_text(error)}"
+        self._report(EventType.JOURNAL_FAILED, detail, {"kind": error.kind}, logging.WARNING)
 
     def thinking_removed(self, blocks: int, cause: str) -> None:
         """Report that signed thinking was stored and left out; `cause` says why."""
@@ -136,6 +171,8 @@ class Observer:
         with self._lock:
             self._reads[ref] = self._reads.get(ref, 0) + 1
             self._chars_read += len(text)
+        if self.activity is not None:
+            self.activity.read_back()
         call = _running.get()
         if call is not None:
             call.setdefault("reads", {})[ref] = len(text)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
-from offload.agent._journal import Journal, JournalChange, apply_edits
 from offload.engine.recognition import stands_for
 from offload.errors import OffloadError
 from offload.messages import Call
@@ -27,6 +26,7 @@ from offload.record import Header, RecordInfo
 from offload.replay._prices import Prices
 from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
+from offload.timeline.journal import Journal, JournalChange, apply_edits
 from offload.tokens import estimate_tokens
 from offload.tools._definitions import definitions, system_prompt
 

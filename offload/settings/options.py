@@ -50,6 +50,7 @@ class Options(Hooks):
     clock: Clock = time.time
     references: Sequence[str] = ()
     model: str | None = None
+    journal: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,6 +118,7 @@ class OptionArguments(PresetOptions, total=False):
     codec: str
     refs: RefStyle
     prompt: str | None
+    journal: bool
 
 
 class StoreArguments(OptionArguments, total=False):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from offload.agent._journal import Journal
 from offload.errors import ConfigError, NotFoundError
 from offload.layout import JOURNAL
 from offload.messages.base import Item
@@ -14,6 +13,7 @@ from offload.record import RecordInfo
 from offload.replay._journal import Records, proven, records_of
 from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
+from offload.timeline.journal import Journal
 from offload.tokens import estimate_tokens
 from offload.web._paging import list_page
 

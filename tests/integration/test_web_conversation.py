@@ -11,11 +11,11 @@ from retained import opened
 
 from offload import Offloader
 from offload.agent import AgentConfig, ContextManager
-from offload.agent._journal import Journal, JournalMessage, JournalState
 from offload.context import ItemType
 from offload.layout import JOURNAL
 from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
+from offload.timeline.journal import Journal, JournalMessage, JournalState
 from offload.web import _conversation
 from offload_backends.memory import MemoryStore
 

@@ -127,8 +127,10 @@ def test_the_bytes_written_in_a_turn_do_not_grow_with_the_conversation(tmp_path:
         m.before_model_call()
         sizes.append(written(tmp_path) - before)
 
-    # A turn in another second than the one before stores its time too.
-    assert max(sizes[2:]) - min(sizes[2:]) < 40
+    # A turn in another second than the one before stores its time too. The largest have all messages, which
+    # are stored whole each time that they grew by half.
+    few = 3
+    assert sorted(sizes[2:])[-few - 1] - min(sizes[2:]) < 40
 
 
 def test_every_message_is_resumed_in_its_place(tmp_path: Path) -> None:

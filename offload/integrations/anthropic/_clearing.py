@@ -56,7 +56,9 @@ class ClearedResults:
             types={**_RESULTS, "tool_call": inputs}, media=_ALWAYS, min_saving=0, history="editable"
         )
         self._offloader = offloader
-        self._archive = offloader.with_options(policy=policy, on_error="keep", should_offload=None)
+        self._archive = offloader.with_options(
+            policy=policy, on_error="keep", should_offload=None, journal=False
+        )
         self._renderer = offloader.options.placeholder
         self._cleared = 0
 

@@ -7,8 +7,10 @@ since the entry before. Random letters in its key show that two writers took one
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -18,18 +20,23 @@ from offload.codec._frames import SLOW_LEVEL, compress, decompress
 from offload.context import ContextItem, ItemType
 from offload.errors import CollisionError, CorruptError, MessageError, NotFoundError, OffloadError
 from offload.events import failure
-from offload.layout import JOURNAL, encode_part, random_letters
-from offload.messages import from_json, to_json
+from offload.layout import JOURNAL, decode_part, encode_part, random_letters
+from offload.messages import Usage, from_json, to_json
 from offload.messages.stored import map_texts
 from offload.record.text import decode_text, encode_text
+from offload.session.names import is_ref
 from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
 from offload.store import OffloadStore, get_many
 
 # The maximum size of an entry, checked before memory is allocated.
 _MOST_BYTES = 256 * 1024 * 1024
-# A whole entry follows once the changes since the last one have this many times its size, to bound reads.
+# A whole entry follows once the changes since the last one have this many times the size of all messages, or
+# half of it in so many entries: few objects are read for a request, and a message is written a few times.
 _WASTE = 2
+_MANY_ENTRIES, _MANY_WASTE = 64, 0.5
+# The name of a model is part of the key unless it is longer.
+_MAX_MODEL_CHARS = 80
 _UNSTORED = {"role": "user", "content": "[This message could not be stored.]"}
 
 T = TypeVar("T")
@@ -43,10 +50,15 @@ _LABEL = re.compile(r"(begun|whole|grown)-(\d{1,9})", re.ASCII)
 
 
 class JournalMessage(NamedTuple):
-    """A message of a journal, and its type."""
+    """A message of a journal, and its type.
+
+    A writer knows it by its `mark`, an object that another one replaces once the message changes; None is the
+    message itself.
+    """
 
     item_type: ItemType
     message: Any
+    mark: object = None
 
 
 JournalLine = ContextItem | JournalMessage
@@ -59,12 +71,16 @@ class JournalState(NamedTuple):
         ratios: by model, the tokens that its provider counts for one estimated token.
         compactions: how many compactions removed messages.
         requested: time of the last request in seconds, by the writer's clock; None if unknown.
+        records: the ids of records that the session created, some or all of them.
+        tokens_offloaded: as in the last request, see `Sent`.
     """
 
     messages: Sequence[JournalLine]
     ratios: Mapping[str, float]
     compactions: int = 0
     requested: float | None = None
+    records: Sequence[str] = ()
+    tokens_offloaded: int = 0
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -77,17 +93,44 @@ class JournalState(NamedTuple):
         return {name: fact for name, fact in self.facts.items() if fact != known.get(name, 0)}
 
 
+class Sent(NamedTuple):
+    """A request, as the key of its entry shows it.
+
+    Attributes:
+        at: when it was sent, in milliseconds since the epoch, by the writer's clock.
+        messages: how many messages it has.
+        tokens: their tokens, by the session's counter.
+        tokens_offloaded: tokens that it would have in addition if nothing had been offloaded or compacted.
+        records: records that were created since the request before.
+        read_backs: how often the model read a record since the request before.
+        compactions: how many compactions there were since the conversation began.
+    """
+
+    at: int
+    messages: int
+    tokens: int
+    tokens_offloaded: int
+    records: int = 0
+    read_backs: int = 0
+    compactions: int = 0
+
+
 class JournalEntry(NamedTuple):
     """An entry in a listing, at a key or in a record; `size` is its bytes, uncompressed.
 
     Its kind is `begun` or `whole` for the whole conversation, the first by a writer that read no earlier
-    entry; `grown` for the changes since the entry before.
+    entry; `grown` for the changes since the entry before. If it is that of a request, `sent` describes it
+    and `model` names its model. `used` is what the provider counted for the request before: the input
+    tokens, and those read from and written to its cache.
     """
 
     number: int
     kind: str
     at: Any
     size: int = 0
+    sent: Sent | None = None
+    used: tuple[int, int | None, int] | None = None
+    model: str | None = None
 
 
 class JournalChange(NamedTuple):
@@ -128,10 +171,33 @@ def _latest(listed: Iterable[JournalEntry], session: str) -> list[JournalEntry]:
 
 
 class _Row(NamedTuple):
-    """A message in the store: None if it could not be stored yet, and a text replaces it."""
+    """A message in the store: None if it could not be stored yet, and a text replaces it.
+
+    It is known by the mark of its line, or else by the digest of its text.
+    """
 
     line: JournalLine | None
+    mark: object
+    digest: bytes
     size: int
+
+
+def list_entries(store: OffloadStore, session: str) -> list[JournalEntry]:
+    """Return the entries of the journal of a session, in the order of their numbers."""
+    keys = [stored.key for stored in store.keys(JOURNAL.prefix(encode_part(session)))]
+    return [_entry(match) for match in filter(None, map(JOURNAL.match, keys))]
+
+
+def _entry(match: re.Match[str]) -> JournalEntry:
+    sent = Sent(*map(int, match["sent"].split("-"))) if match["sent"] else None
+    used = None
+    if match["used"]:
+        tokens, read, written = match["used"].split("-")
+        used = int(tokens), int(read) if read else None, int(written)
+    model = decode_part(match["model"]) if match["model"] else None
+    return JournalEntry(
+        int(match["number"]), match["kind"], match.string, int(match["bytes"]), sent, used, model
+    )
 
 
 class Journal:
@@ -152,42 +218,137 @@ class Journal:
         # The rows in the store, none if they are not known: then the next entry is a whole one.
         self._rows: list[_Row] = []
         self._facts: Mapping[str, Any] = {}
-        # The size of all rows, and of the entries since the last whole one.
-        self._size = self._grown = 0
+        # The ids of records that the entries name, and those that the next one will name.
+        self._records: set[str] = set()
+        self._left: dict[str, None] = {}
+        # For the next entry of a request: new records and read-backs. The usage is of the last request.
+        self._created = self._read_backs = 0
+        self._used: Usage | None = None
+        # Whether the last entry is that of a request.
+        self._is_sent = False
+        # The size of all rows, that of the entries since the last whole one, and how many they are.
+        self._size = self._grown = self._entries = 0
 
-    def write(self, start: int, state: JournalState) -> list[OffloadError]:
+    def write(
+        self,
+        start: int,
+        state: JournalState,
+        *,
+        sent: Sent | None = None,
+        model: str | None = None,
+        used: Usage | None = None,
+    ) -> list[OffloadError]:
         """Store the changes of a conversation, if any; return failures: a text replaces each such message.
 
         The first `start` messages are unchanged, at most `stored`; `state` has the others. A writer that has
         not read the journal starts a new one. After a failure of the store, the next call writes all.
+
+        Args:
+            start: how many messages are unchanged.
+            state: the other messages, and what is known of the conversation.
+            sent: the request that these messages are; None if they are not sent now. The same request again
+                writes nothing.
+            model: the model that it is sent to.
+            used: what the provider counted for the request before.
         """
-        lines = state.messages
-        edits, kept = _edits(self._rows[start:], lines)
-        if not edits:
-            return []
+        self._note(state.records, sent, used)
+        failed: list[OffloadError] = []
+        edits, rows, texts = self._compared(self._rows[start:], state.messages, failed)
+        if not edits and (sent is None or self._is_sent or not self._rows):
+            return failed
         if not self._is_numbered:
             self._number = max(self._number, _next_number(self._listed()))
-        is_whole = not self._rows or self._grown > _WASTE * self._size
+        is_whole = not self._rows or self._is_whole_due()
         if is_whole:
-            lines = [*(row.line for row in self._rows[:start] if row.line is not None), *lines]
-            start, edits, kept = 0, [], [None] * len(lines)
-        failed: list[OffloadError] = []
-        written = [self._encode(line, row, failed) for line, row in zip(lines, kept, strict=True)]
-        if not is_whole and _has_only_unstored(self._rows[start:], written, kept):
-            return failed
-        texts, rows = [text for text, _ in written if text], [row for _, row in written]
+            lines = [row.line for row in self._rows[:start] if row.line is not None]
+            failed = []
+            encoded = [self._encode(line, failed) for line in (*lines, *state.messages)]
+            start, edits, rows, texts = 0, [], [row for _, row in encoded], [text for text, _ in encoded]
         # Other messages are appended.
         inner = [(start + at, *counts) for at, *counts in edits if start + at < len(self._rows)]
         head = state.news({} if is_whole else self._facts) | ({"edits": inner} if inner else {})
+        self._write_entry(start, rows, [head, *texts], self._described(sent, model), is_whole=is_whole)
+        self._facts, self._is_sent = state.facts, sent is not None
+        return failed
+
+    def _write_entry(
+        self,
+        start: int,
+        rows: Sequence[_Row],
+        texts: Sequence[Any],
+        described: Mapping[str, str | None],
+        *,
+        is_whole: bool,
+    ) -> None:
+        """Store an entry of a head and the texts of new rows; `rows` are those from `start` on after it."""
+        head, *lines = texts
+        records = [*self._records, *self._left] if is_whole else [*self._left]
+        head |= {"records": records} if records else {}
         kind = ("whole" if self._is_begun else "begun") if is_whole else "grown"
         before = [] if is_whole else self._rows
-        grown = self._put(kind, "\n".join([_json(head), *texts]))
+        grown = self._put(kind, "\n".join([_json(head), *lines]), described)
         self._size = _size(rows) + (0 if is_whole else self._size - _size(before[start:]))
         self._grown = 0 if is_whole else self._grown + grown
+        self._entries = 0 if is_whole else self._entries + 1
         before[start:] = rows
-        self._rows, self._facts = before, state.facts
+        self._rows = before
+        self._records.update(self._left)
+        self._left, self._used = {}, None
+        if described["sent"] is not None:
+            self._created = self._read_backs = 0
         self.stored = start + next((place for place, row in enumerate(rows) if row.line is None), len(rows))
-        return failed
+
+    def _is_whole_due(self) -> bool:
+        waste = _WASTE if self._entries < _MANY_ENTRIES else _MANY_WASTE
+        return self._grown > waste * self._size
+
+    def _note(self, records: Sequence[str], sent: Sent | None, used: Usage | None) -> None:
+        """Note the facts for the next entry that are not in its messages."""
+        new = dict.fromkeys(ref for ref in records if ref not in self._records and ref not in self._left)
+        self._left |= new
+        self._created += len(new)
+        self._read_backs += sent.read_backs if sent else 0
+        self._used = used or self._used
+
+    def _described(self, sent: Sent | None, model: str | None) -> dict[str, str | None]:
+        """Return what the key of an entry shows of a request, and of the usage of the one before."""
+        used, named = self._used, encode_part(model) if sent and model else ""
+        counts = sent and sent._replace(records=self._created, read_backs=self._read_backs)
+        read = used.read if used and used.read is not None else ""
+        return {
+            "sent": "-".join(map(str, counts)) if counts else None,
+            "used": f"{used.tokens}-{read}-{used.written}" if used else None,
+            "model": named if 0 < len(named) <= _MAX_MODEL_CHARS else None,
+        }
+
+    def _compared(
+        self, before: Sequence[_Row], lines: Sequence[JournalLine], failed: list[OffloadError]
+    ) -> tuple[list[_Edit], list[_Row], list[str]]:
+        """Return the edits from the rows before to `lines`, the rows of these, and the texts of new ones."""
+        marked = {id(row.mark): place for place, row in enumerate(before) if row.line is not None}
+        digests: dict[bytes, list[int]] = {}
+        edits, rows, texts = list[_Edit](), list[_Row](), list[str]()
+        at = added = 0
+        for line in lines:
+            place, text = marked.get(id(_mark(line)), -1), ""
+            if place >= at:
+                row = before[place]
+            else:
+                digests = digests or _places(before)
+                text, row = self._encode(line, failed)
+                places = digests.get(row.digest, [])
+                place = next(iter(places[bisect_left(places, at) :]), -1)
+            rows.append(row)
+            if place < at:
+                texts.append(text)
+                added += 1
+                continue
+            if added or place > at:
+                edits.append((at, place - at, added))
+            at, added = place + 1, 0
+        if added or at < len(before):
+            edits.append((at, len(before) - at, added))
+        return edits, rows, texts
 
     def read(self) -> JournalState:
         """Return the conversation as of the last entry; empty if there is none.
@@ -201,22 +362,20 @@ class Journal:
         if not listed:
             return _read_old(self._store, self._session)
         entries = _latest(listed, self._session)
-        rows, facts = list[_Row](), dict[str, Any]()
-        for entry, data in zip(entries, get_many(self._store, (e.at for e in entries)), strict=True):
-            if isinstance(data, OffloadError):
-                raise data
-            head, new = _parse(entry, data)
-            rows = apply_edits([] if entry.kind != "grown" else rows, head.get("edits", ()), new)
-            facts = ({} if entry.kind != "grown" else facts) | head
+        rows, facts = _folded(self._store, entries)
         requested = facts.get("requested")
         state = JournalState(
             [row.line for row in rows if row.line is not None],
             facts.get("ratios", {}),
             facts.get("compactions", 0),
             requested if type(requested) is int else None,
+            tokens_offloaded=next((e.sent.tokens_offloaded for e in listed[::-1] if e.sent), 0),
         )
         self._rows, self._facts, self._is_begun = rows, state.facts, True
+        self._is_sent = entries[-1].sent is not None
+        self._records = set(facts.get("records", ()))
         self._size, self._grown = _size(rows), sum(entry.size for entry in entries[1:])
+        self._entries = len(entries) - 1
         return state
 
     def changes(self) -> Iterator[JournalChange]:
@@ -229,7 +388,7 @@ class Journal:
             lines = [row.line for row in new if row.line is not None]
             yield JournalChange(entry.kind != "grown", head, lines)
 
-    def _put(self, kind: str, text: str) -> int:
+    def _put(self, kind: str, text: str, described: Mapping[str, str | None]) -> int:
         """Store an entry; return its size."""
         data = encode_text(text)
         if len(data) > _MOST_BYTES:
@@ -240,6 +399,7 @@ class Journal:
             kind=kind,
             bytes=len(data),
             letters=random_letters(),
+            **described,
         )
         self._number += 1
         self._is_numbered, self._rows, self.stored = False, [], 0
@@ -247,10 +407,8 @@ class Journal:
         self._is_numbered = self._is_begun = True
         return len(data)
 
-    def _encode(self, line: JournalLine, kept: _Row | None, failed: list[OffloadError]) -> tuple[str, _Row]:
-        """Return the text and the row of a message; "" if it is in the store already."""
-        if kept is not None:
-            return "", kept
+    def _encode(self, line: JournalLine, failed: list[OffloadError]) -> tuple[str, _Row]:
+        """Return the text and the row of a message."""
         unknown: list[str] = []
         try:
             data = to_json(line.message, lambda value: _named(value, unknown))
@@ -258,50 +416,36 @@ class Journal:
         except Exception as error:  # noqa: BLE001 # a hook may raise anything
             failed.append(failure("a message was not stored in the journal:", error))
             text = _json([line.item_type, _UNSTORED])
-            return text, _Row(None, len(text))
+            return text, _Row(None, None, _digest(text), len(text))
         if unknown:
             failed.append(
                 MessageError(f"a message holds {unknown[0]}, which has no JSON; its type name replaces it")
             )
-        return text, _Row(line, len(text))
+        return text, _Row(line, _mark(line), _digest(text), len(text))
 
     def _listed(self) -> list[JournalEntry]:
-        keys = [stored.key for stored in self._store.keys(JOURNAL.prefix(encode_part(self._session)))]
-        matches = filter(None, map(JOURNAL.match, keys))
-        return [JournalEntry(int(m["number"]), m["kind"], m.string, int(m["bytes"])) for m in matches]
+        return list_entries(self._store, self._session)
 
 
-def _edits(before: Sequence[_Row], after: Sequence[JournalLine]) -> tuple[list[_Edit], list[_Row | None]]:
-    """Return the edits from `before` to `after`, and the row of each line of `after`, None for a new one."""
-    places = {id(row.line.message): place for place, row in enumerate(before) if row.line is not None}
-    edits: list[_Edit] = []
-    kept: list[_Row | None] = []
-    at = added = 0
-    for line in after:
-        place = places.get(id(line.message), -1)
-        if place < at:
-            kept.append(None)
-            added += 1
-            continue
-        if added or place > at:
-            edits.append((at, place - at, added))
-        kept.append(before[place])
-        at, added = place + 1, 0
-    if added or at < len(before):
-        edits.append((at, len(before) - at, added))
-    return edits, kept
+def _mark(line: JournalLine) -> object:
+    mark = line.mark if isinstance(line, JournalMessage) else None
+    return line.message if mark is None else mark
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(encode_text(text), digest_size=16).digest()
+
+
+def _places(rows: Sequence[_Row]) -> dict[bytes, list[int]]:
+    """Return the places of each digest, in order."""
+    places: dict[bytes, list[int]] = {}
+    for place, row in enumerate(rows):
+        places.setdefault(row.digest, []).append(place)
+    return places
 
 
 def _size(rows: Sequence[_Row]) -> int:
     return sum(row.size for row in rows)
-
-
-def _has_only_unstored(
-    before: Sequence[_Row], written: Sequence[tuple[str, _Row]], kept: Sequence[_Row | None]
-) -> bool:
-    """Return whether a write would only repeat messages that could not be stored before."""
-    fresh = [row for (_, row), known in zip(written, kept, strict=True) if known is None]
-    return len(written) == len(before) and all(row.line is None for row in fresh)
 
 
 def apply_edits(rows: Sequence[T], edits: Sequence[Sequence[int]], new: Sequence[T]) -> list[T]:
@@ -319,13 +463,51 @@ def _parse(entry: JournalEntry, data: bytes) -> tuple[dict[str, Any], list[_Row]
         raise CorruptError(f"{entry.at}: an entry may have {_MOST_BYTES} bytes, got {entry.size}")
     try:
         first, *texts = decode_text(decompress(data, entry.size)).split("\n")
-        values = [(json.loads(text, object_hook=from_json), len(text)) for text in texts]
-        rows = [_Row(JournalMessage(ItemType(kind), message), size) for (kind, message), size in values]
-        return _parse_head(first), rows
+        return _parse_head(first), [_parse_row(text) for text in texts]
     except (CorruptError, ValueError) as error:
         raise CorruptError(f"{entry.at}: {error}") from error
     except (TypeError, AttributeError, RecursionError) as error:
         raise CorruptError(f"{entry.at}: it has values that no agent stores") from error
+
+
+def _parse_row(text: str) -> _Row:
+    kind, message = json.loads(text, object_hook=from_json)
+    return _Row(JournalMessage(ItemType(kind), message), message, _digest(text), len(text))
+
+
+def _folded(store: OffloadStore, entries: Sequence[JournalEntry]) -> tuple[list[_Row], dict[str, Any]]:
+    """Return the rows and facts after `entries`, the first of which is a whole one. Raises `OffloadError`."""
+    rows, facts = list[_Row](), dict[str, Any]()
+    for entry, data in zip(entries, get_many(store, (e.at for e in entries)), strict=True):
+        if isinstance(data, OffloadError):
+            raise data
+        head, new = _parse(entry, data)
+        rows = apply_edits([] if entry.kind != "grown" else rows, head.get("edits", ()), new)
+        known = [] if entry.kind != "grown" else facts.get("records", [])
+        facts = ({} if entry.kind != "grown" else facts) | head
+        facts["records"] = [*known, *head.get("records", ())]
+    return rows, facts
+
+
+def messages_at(store: OffloadStore, session: str, entries: Sequence[JournalEntry], number: int) -> list[Any]:
+    """Return the messages of a conversation after the entry with this number, from as few entries as it can.
+
+    Raises:
+        CollisionError: two agents wrote entries of one number.
+        NotFoundError: an entry was deleted.
+        OffloadError: an entry is damaged or cannot be read.
+    """
+    until = [entry for entry in entries if entry.number <= number]
+    whole = max((entry.number for entry in until if entry.kind != "grown"), default=-1)
+    parts = [entry for entry in until if entry.number >= whole]
+    if len({entry.number for entry in parts}) < len(parts):
+        raise CollisionError(
+            f"two agents continued session {session!r} at the same time, so this request is in doubt"
+        )
+    if whole < 0 or len(parts) != number - whole + 1:
+        raise NotFoundError(f"journal entries of session {session!r} that this request needs were deleted")
+    rows, _ = _folded(store, parts)
+    return [row.line.message for row in rows if row.line is not None]
 
 
 def _parse_head(text: str) -> dict[str, Any]:
@@ -335,6 +517,7 @@ def _parse_head(text: str) -> dict[str, Any]:
     is_sound = (
         all(type(count) is int and count >= 0 for count in counts)
         and all(len(edit) == _EDIT_NUMBERS for edit in head.get("edits", ()))
+        and all(is_ref(ref) for ref in head.get("records", ()))
         and all(0 < ratio < _MOST_RATIO for ratio in head.get("ratios", {}).values())
     )
     if not is_sound:

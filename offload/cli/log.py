@@ -1,0 +1,122 @@
+"""`offload log`: the requests of a session, and any of them as it was sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Annotated, Any
+
+import typer
+
+from offload import ConfigError
+from offload.cli.stores import existing_store, place_of
+from offload.cli.terminal import Dollars, JsonOption, StoreOption, count, page, print_json, print_report
+from offload.messages import to_json
+from offload.messages.formats import role_or_none, scan_of
+from offload.record.text import escape_controls
+from offload.replay import Prices
+from offload.timeline import Change, SentRequest, Timeline
+
+_PAIR = re.compile(r"(\d{1,9}):(\d{1,9})", re.ASCII)
+# Of each text of a changed message.
+_MAX_CHARS = 200
+
+
+def log(
+    session: Annotated[str, typer.Argument(metavar="SESSION", show_default=False)],
+    *,
+    at: Annotated[
+        int | None, typer.Option("--at", min=1, metavar="N", help="Show the messages of request N.")
+    ] = None,
+    diff: Annotated[
+        str | None, typer.Option("--diff", metavar="M:N", help="Show what differs between two requests.")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the requests of a session, newest first, or show one of them as it was sent."""
+    if at is not None and diff is not None:
+        raise ConfigError("--at and --diff exclude each other; give one of them")
+    numbers = None if diff is None else _numbers(diff)
+    opened = existing_store(store, session)
+    timeline = Timeline(opened, session)
+    if at is not None:
+        _print(timeline.at(at), _shown, as_json=as_json)
+    elif numbers is not None:
+        _print(timeline.changes(numbers[1], since=numbers[0]), _compared, as_json=as_json)
+    else:
+        prices = Prices()
+        rows = [_row(request, prices) for request in timeline][::-1]
+        note = "" if rows else "; its journal has them if it keeps one, see Offloader(journal=True)"
+        summary = f"{count(len(rows), 'request')} in {place_of(opened, session)}{note}"
+        print_report(rows, summary, as_json=as_json)
+
+
+def _numbers(text: str) -> tuple[int, int]:
+    match = _PAIR.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"--diff takes two numbers of requests, such as 36:37, got {text!r:.40}")
+    return int(match[1]), int(match[2])
+
+
+def _row(request: SentRequest, prices: Prices) -> dict[str, Any]:
+    return {
+        "request": request.number,
+        "sent_at": request.time,
+        "messages": request.messages,
+        "tokens": request.tokens,
+        "offloaded": request.tokens_offloaded,
+        "records": request.records,
+        "reads": request.read_backs,
+        "compacted": request.is_compacted,
+        "model": request.model,
+        "cost": _cost(request, prices),
+    }
+
+
+def _cost(request: SentRequest, prices: Prices) -> Dollars | None:
+    """Return the price of the input of a request; None if it was not reported or the model is not known."""
+    usage = request.usage
+    if usage is None or request.model is None or not prices.knows(request.model):
+        return None
+    _, card = prices.of(request.model)
+    read = usage.read or 0
+    plain = usage.tokens - read - usage.written
+    return Dollars(card.dollars(plain + read * card.cache.read + usage.written * card.cache.write))
+
+
+def _print(parts: Sequence[Any], lines_of: Any, *, as_json: bool) -> None:
+    if as_json:
+        print_json([_plain(part) for part in parts])
+    else:
+        page("\n".join(lines_of(parts)))
+
+
+def _plain(part: Any) -> Any:
+    if isinstance(part, Change):
+        return {field.name: to_json(getattr(part, field.name)) for field in fields(part)}
+    return to_json(part)
+
+
+def _shown(messages: Sequence[Any]) -> Iterator[str]:
+    for index, message in enumerate(messages):
+        yield f"--- {index}: {role_or_none(message) or 'unknown'}"
+        yield from _texts(message)
+
+
+def _compared(changes: Sequence[Change]) -> Iterator[str]:
+    for change in changes:
+        yield f"--- {change.index}: {change.kind}"
+        for sign, message in (("-", change.before), ("+", change.after)):
+            yield from (f"{sign} {text}" for text in _texts(message, _MAX_CHARS))
+    if not changes:
+        yield "no message differs"
+
+
+def _texts(message: Any, most: int | None = None) -> list[str]:
+    """Return the texts of a message, cut to a number of characters; none if there is no message."""
+    texts = [] if message is None else scan_of(message).all_texts
+    return [
+        escape_controls(text if most is None or len(text) <= most else f"{text[:most]}…") for text in texts
+    ]

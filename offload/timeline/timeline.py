@@ -1,0 +1,224 @@
+"""The timeline of a session: its requests, oldest first, each as it was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from difflib import SequenceMatcher
+from typing import Any, Literal, overload
+
+from offload.errors import ConfigError, NotFoundError
+from offload.messages import Usage, to_json
+from offload.messages._equal import are_equal
+from offload.messages.formats import scan_of
+from offload.placeholder.forms import known_refs
+from offload.store import OffloadStore
+from offload.timeline.journal import JournalEntry, list_entries, messages_at
+
+ChangeKind = Literal["added", "replaced", "compacted", "edited", "removed"]
+# Above so many comparisons, all messages between the common ends count as changed.
+_MOST_COMPARED = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SentRequest:
+    """One request of a session.
+
+    Attributes:
+        number: its number, from 1.
+        time: when it was sent, by the clock of the process that sent it.
+        messages: how many messages it has.
+        tokens: their tokens by the session's counter; with a `ContextManager` also those of the system prompt
+            and the tools, all corrected by the provider's counts.
+        tokens_offloaded: tokens that it would have in addition if nothing had been offloaded or compacted.
+        records: how many records were created since the request before.
+        read_backs: how often the model read a record since then.
+        is_compacted: whether messages were removed by a compaction since then.
+        model: the model that it was sent to; None if the journal does not say.
+        usage: what the provider counted for it; None if that was not reported, or not yet.
+    """
+
+    number: int
+    time: datetime
+    messages: int
+    tokens: int
+    tokens_offloaded: int
+    records: int
+    read_backs: int
+    is_compacted: bool
+    model: str | None = None
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A difference between the messages of a request and of the one before.
+
+    Attributes:
+        kind: "added", a new message; "replaced", a message with a placeholder that it did not have;
+            "compacted", a message that a compaction removed or wrote; "removed", a message that is not there
+            any more; "edited", any other difference.
+        index: its index among the messages of the request; for a removed message, that of the next one.
+        before: the message in the request before; None if it was not there.
+        after: the message in this request; None if it is not there.
+    """
+
+    kind: ChangeKind
+    index: int
+    before: Any = None
+    after: Any = None
+
+
+class Timeline(Sequence[SentRequest]):
+    """The requests of a session as its journal has them, when this object was made.
+
+    It takes one listing for each 1,000 entries of the journal. Numbers count from 1, indexes from 0.
+
+    Args:
+        store: the store of the session.
+        session: its name.
+
+    Raises:
+        StoreError: the store failed.
+    """
+
+    def __init__(self, store: OffloadStore, session: str) -> None:
+        self._store = store
+        self._session = session
+        self._entries = list_entries(store, session)
+        self._requests, self._numbers = _requests(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @overload
+    def __getitem__(self, index: int) -> SentRequest: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[SentRequest]: ...
+    def __getitem__(self, index: int | slice) -> SentRequest | list[SentRequest]:
+        return self._requests[index]
+
+    def __repr__(self) -> str:
+        return f"Timeline({self._store.url!r}, session={self._session!r}): {len(self)} requests"
+
+    def at(self, number: int) -> list[Any]:
+        """Return the messages of a request as they were sent; SDK objects are returned as data.
+
+        It reads only the entries of the journal that this request needs. Texts are as `redact` left them.
+
+        Args:
+            number: the number of the request, from 1.
+
+        Raises:
+            ConfigError: `number` is not a number.
+            NotFoundError: the session has no such request, or entries that it needs were deleted.
+            CollisionError: two agents continued the session at the same time, and this request is in doubt.
+            CorruptError: an entry is damaged.
+            StoreError: the store failed.
+        """
+        return messages_at(self._store, self._session, self._entries, self._number_of(number))
+
+    def changes(self, number: int, *, since: int | None = None) -> list[Change]:
+        """Return what differs from an earlier request, in order of the messages; raises as `at`.
+
+        Args:
+            number: the number of the request.
+            since: the number of the earlier one; by default the one before.
+        """
+        after = self.at(number)
+        start = number - 1 if since is None else since
+        if type(start) is not int or not 0 <= start <= number:
+            raise ConfigError(f"since must be the number of a request before {number}, got {since!r:.40}")
+        before = self.at(start) if start else []
+        is_compacted = any(request.is_compacted for request in self[start:number])
+        return list(_changes(before, after, is_compacted=is_compacted))
+
+    def _number_of(self, number: int) -> int:
+        """Return the number of the entry of a request."""
+        if type(number) is not int:
+            raise ConfigError(f"the number of a request is an int, got {number!r:.40}")
+        if 1 <= number <= len(self):
+            return self._numbers[number - 1]
+        raise NotFoundError(self._why_missing(number))
+
+    def _why_missing(self, number: int) -> str:
+        if self._requests:
+            return f"session {self._session!r} has requests 1 to {len(self)}, got {number}"
+        if self._entries:
+            return f"the journal of session {self._session!r} is of a release that noted no requests"
+        return f"session {self._session!r} has no journal; see Offloader(journal=True)"
+
+
+def _requests(entries: Sequence[JournalEntry]) -> tuple[list[SentRequest], list[int]]:
+    """Return the requests among the entries of a journal, and the number of each one's entry."""
+    requests, numbers = list[SentRequest](), list[int]()
+    compactions = 0
+    for entry in entries:
+        if entry.used is not None and requests:
+            requests[-1] = replace(requests[-1], usage=Usage(*entry.used))
+        sent = entry.sent
+        if sent is None:
+            continue
+        numbers.append(entry.number)
+        requests.append(
+            SentRequest(
+                len(numbers),
+                datetime.fromtimestamp(sent.at / 1000, UTC),
+                sent.messages,
+                sent.tokens,
+                sent.tokens_offloaded,
+                sent.records,
+                sent.read_backs,
+                is_compacted=sent.compactions > compactions,
+                model=entry.model,
+            )
+        )
+        compactions = sent.compactions
+    return requests, numbers
+
+
+def _changes(before: Sequence[Any], after: Sequence[Any], *, is_compacted: bool) -> Iterator[Change]:
+    first = _common(before, after)
+    last = _common(before[first:][::-1], after[first:][::-1])
+    old, new = before[first : len(before) - last], after[first : len(after) - last]
+    for tag, i1, i2, j1, j2 in _opcodes(old, new):
+        if tag == "equal":
+            continue
+        pairs = min(i2 - i1, j2 - j1)
+        for n in range(max(i2 - i1, j2 - j1)):
+            one = old[i1 + n] if n < i2 - i1 else None
+            other = new[j1 + n] if n < j2 - j1 else None
+            is_new = not last and j1 + n >= len(old) and n >= pairs
+            yield Change(
+                _kind(one, other, is_new=is_new, is_compacted=is_compacted),
+                first + min(j1 + n, j2),
+                one,
+                other,
+            )
+
+
+def _kind(before: Any, after: Any, *, is_new: bool, is_compacted: bool) -> ChangeKind:
+    if before is not None and after is not None and _refs(after) - _refs(before):
+        return "replaced"
+    if is_compacted and not (before is None and is_new):
+        return "compacted"
+    if after is None:
+        return "removed"
+    return "added" if before is None else "edited"
+
+
+def _refs(message: Any) -> set[str]:
+    return {ref for item in scan_of(message).offloadable for ref in known_refs(item.text)}
+
+
+def _common(one: Sequence[Any], other: Sequence[Any]) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if not are_equal(a, b)), min(len(one), len(other)))
+
+
+def _opcodes(old: Sequence[Any], new: Sequence[Any]) -> list[tuple[str, int, int, int, int]]:
+    if len(old) * len(new) > _MOST_COMPARED:
+        return [("replace", 0, len(old), 0, len(new))]
+    texts = [repr(to_json(message)) for message in old], [repr(to_json(message)) for message in new]
+    return [*SequenceMatcher(None, *texts, autojunk=False).get_opcodes()]

@@ -1,0 +1,351 @@
+"""The timeline of a session: its requests, as they were sent, from the store alone."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import runner
+from hypothesis import given
+from hypothesis import strategies as st
+from strength import examples
+
+from offload import CollisionError, ConfigError, CorruptError, NotFoundError, Offloader, OffloadPolicy, Rule
+from offload.agent import AgentConfig, ContextManager
+from offload.compaction import RoundCompactor
+from offload.layout import JOURNAL
+from offload.retention import delete
+from offload.transfer import copy as copy_session
+from offload.transfer import export, import_
+from offload.wrappers import EncryptingStore, WrapperStore
+from offload_backends.memory import MemoryStore
+
+LATE = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, after_turns=2)}, min_saving=0)
+
+
+def exchange(n: int, lines: int = 2000) -> list[dict[str, Any]]:
+    call = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": f"make {n}"}}
+    result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"step {n} is made\n" * lines}
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+
+def journaled(store: Any, **options: Any) -> Offloader:
+    return Offloader(store, session="s", journal=True, **options)
+
+
+def run(off: Offloader, turns: int) -> list[list[Any]]:
+    """Return the lists that were sent in a loop of some turns."""
+    messages: list[Any] = [{"role": "user", "content": "go"}]
+    sent = []
+    for n in range(turns):
+        sent.append(copy.deepcopy(off.offload(messages).messages))
+        messages += exchange(n)
+    return sent
+
+
+def entries(store: Any) -> list[str]:
+    return [found.key for found in store.keys("j/")]
+
+
+# As it was sent
+
+
+def test_every_request_is_returned_as_it_was_sent_by_another_process(tmp_path: Path) -> None:
+    sent = run(journaled(tmp_path), 12)
+    timeline = Offloader(tmp_path, session="s").timeline()
+
+    assert [timeline.at(n) for n in range(1, 13)] == sent
+    assert [request.number for request in timeline] == [*range(1, 13)]
+    assert [request.messages for request in timeline] == [*range(1, 24, 2)]
+    assert [request.records for request in timeline] == [0, *[1] * 11]
+
+
+def test_a_request_whose_old_items_leave_late_is_returned_with_them_in_full() -> None:
+    store = MemoryStore()
+    sent = run(journaled(store, policy=LATE), 8)
+    timeline = Offloader(store, session="s").timeline()
+
+    assert [timeline.at(n) for n in range(1, 9)] == sent
+    assert "replaced" in {change.kind for change in timeline.changes(8)}
+
+
+@given(data=st.data())
+@examples(40)
+def test_edits_restarts_rollbacks_and_repeated_calls_are_told_as_they_were_sent(data: st.DataObject) -> None:
+    store = MemoryStore()
+    policy = data.draw(st.sampled_from([OffloadPolicy(), LATE, OffloadPolicy.preset("archive")]))
+    off = journaled(store, policy=policy)
+    messages: list[Any] = [{"role": "user", "content": "go"}]
+    sent: list[list[Any]] = []
+    for n in range(data.draw(st.integers(1, 14))):
+        step = data.draw(st.sampled_from(["grow", "grow", "restart", "edit", "roll back", "renew", "again"]))
+        if step == "restart":
+            off = journaled(store, policy=policy)
+        elif step == "edit":
+            messages[-1]["content"] = f"edited {n}"
+        elif step == "roll back":
+            del messages[data.draw(st.integers(1, len(messages))) :]
+        elif step == "renew":
+            messages = copy.deepcopy(messages)
+        if step != "again":
+            messages += exchange(n, data.draw(st.sampled_from([1, 400])))
+        out = off.offload(messages)
+        assert out.errors == []
+        if not sent or sent[-1] != out.messages:
+            sent.append(copy.deepcopy(out.messages))
+    timeline = Offloader(store, session="s").timeline()
+    assert [timeline.at(n) for n in range(1, len(timeline) + 1)] == sent
+
+
+def test_the_context_manager_tells_its_requests_through_compactions_and_restarts() -> None:
+    store = MemoryStore()
+    config = AgentConfig(window_tokens=2000, model="m")
+    context = ContextManager(Offloader(store, session="s"), config)
+    sent = []
+    for n in range(30):
+        context.add({"role": "user", "content": f"question {n} " + "word " * 80})
+        sent.append(copy.deepcopy(context.before_model_call().messages))
+        context.after_model_call({"role": "assistant", "content": "answer " * 40})
+        if n % 10 == 9:
+            context = ContextManager(Offloader(store, session="s"), config)
+            context.resume()
+    timeline = Offloader(store, session="s").timeline()
+
+    assert [timeline.at(n) for n in range(1, 31)] == sent
+    compacted = [request.number for request in timeline if request.is_compacted]
+    assert len(compacted) == context.compaction_count > 0
+    assert {change.kind for change in timeline.changes(compacted[0])} >= {"compacted"}
+    assert timeline[-1].tokens_offloaded > timeline[-1].tokens
+    assert timeline[compacted[0] - 1].records > 0
+
+
+def test_a_request_is_told_by_its_figures(tmp_path: Path) -> None:
+    times = iter(range(100, 200))
+    off = journaled(tmp_path, model="claude-sonnet-5", clock=lambda: float(next(times)))
+    messages = [{"role": "user", "content": "go"}, *exchange(0)]
+    out = off.offload(messages)
+    off.report_usage({"input_tokens": 7, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 3})
+    off.tools.read(out.records[0].ref)
+    off.offload_text("a line of it\n" * 3000, tool_name="Bash")
+    off.offload([*messages, *exchange(1, 1)], model="claude-opus-4-5")
+    first, second = off.timeline()
+
+    assert (first.tokens, first.tokens_offloaded) == (out.tokens_after, out.tokens_before - out.tokens_after)
+    assert first.usage is not None
+    assert (first.usage.tokens, first.usage.read, first.usage.written) == (15, 5, 3)
+    assert (first.records, first.read_backs, first.model) == (1, 0, "claude-sonnet-5")
+    assert (second.records, second.read_backs, second.model) == (1, 1, "claude-opus-4-5")
+    assert second.usage is None
+    assert first.time < second.time
+
+
+# What it costs
+
+
+def test_a_request_is_one_write_and_the_same_request_again_is_none() -> None:
+    store = MemoryStore()
+    off = journaled(store)
+    messages = [{"role": "user", "content": "go"}]
+    off.offload(messages)
+    off.offload(messages)
+    assert len(entries(store)) == 1
+    off.offload([*messages, {"role": "assistant", "content": "yes"}])
+    assert len(entries(store)) == 2
+
+
+def test_the_list_reads_no_entry_and_a_request_reads_few_of_a_long_session() -> None:
+    store = MemoryStore()
+    run(journaled(store), 300)
+    reads: list[str] = []
+    counted = _Counted(store, reads)
+    timeline = Offloader(counted, session="s").timeline()
+    assert (len(timeline), reads) == (300, [])
+    timeline.at(299)
+    assert 0 < len(reads) < 200
+
+
+class _Counted(WrapperStore):
+    def __init__(self, inner: Any, reads: list[str]) -> None:
+        super().__init__(inner)
+        self._reads = reads
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        self._reads.append(key)
+        return self.inner.get(key, start=start, end=end)
+
+
+# What fails
+
+
+def test_a_store_that_fails_costs_the_journal_and_not_the_turn_and_is_said_once() -> None:
+    store = MemoryStore()
+    off = journaled(store)
+    messages: list[Any] = [{"role": "user", "content": "go"}]
+    off.offload(messages)
+    broken = _NoJournal(store)
+    off = Offloader(broken, session="s", journal=True)
+    told = []
+    for n in range(3):
+        messages += exchange(n, 1)
+        out = off.offload(messages)
+        assert out.messages == messages
+        told.append(len(out.errors))
+    assert told == [1, 0, 0]
+    broken.is_broken = False
+    assert off.offload([*messages, *exchange(9, 1)]).errors == []
+    timeline = Offloader(store, session="s").timeline()
+    assert timeline.at(len(timeline)) == [*messages, *exchange(9, 1)]
+
+
+class _NoJournal(WrapperStore):
+    is_broken = True
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        if self.is_broken and key.startswith("j/"):
+            raise OSError("no space left on device")
+        self.inner.put(key, data, overwrite=overwrite)
+
+
+def test_a_request_that_is_not_there_is_refused_with_the_reason() -> None:
+    store = MemoryStore()
+    empty = Offloader(store, session="s").timeline()
+    assert len(empty) == 0
+    with pytest.raises(NotFoundError, match=r"session 's' has no journal; see Offloader\(journal=True\)"):
+        empty.at(1)
+    run(journaled(store), 3)
+    timeline = Offloader(store, session="s").timeline()
+    with pytest.raises(NotFoundError, match="has requests 1 to 3, got 4"):
+        timeline.at(4)
+    with pytest.raises(NotFoundError, match="got 0"):
+        timeline.at(0)
+    with pytest.raises(ConfigError, match="the number of a request is an int, got '2'"):
+        timeline.at("2")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="since must be"):
+        timeline.changes(2, since=3)
+
+
+def test_a_deleted_entry_a_second_writer_and_damage_are_found_where_they_matter() -> None:
+    store = MemoryStore()
+    sent = run(journaled(store), 4)
+    first, second, third, _ = entries(store)
+    data = store.get(second)
+    timeline = Offloader(store, session="s").timeline()
+    store.put(second, data[:-1] + b"x", overwrite=True)
+    with pytest.raises(CorruptError, match=r"000000001~grown"):
+        timeline.at(3)
+    store.delete(second)
+    later = Offloader(store, session="s").timeline()
+    assert later.at(1) == sent[0]
+    with pytest.raises(NotFoundError, match="were deleted"):
+        later.at(2)
+    store.put(second, data)
+    store.put(third.replace("~grown~", "~begun~"), store.get(first))
+    assert Offloader(store, session="s").timeline().at(2) == sent[1]
+    with pytest.raises(CollisionError, match="two agents"):
+        Offloader(store, session="s").timeline().at(4)
+
+
+# Its seams
+
+
+def test_the_journal_is_redacted_and_encrypted_and_deleted_as_the_records_are() -> None:
+    inner = MemoryStore()
+    store = EncryptingStore(inner, key=bytes(32))
+    off = journaled(store, redact=lambda text: text.replace("secret", "[hidden]"))
+    off.offload([{"role": "user", "content": "the secret is 42"}])
+    assert off.timeline().at(1) == [{"role": "user", "content": "the [hidden] is 42"}]
+    [key] = entries(inner)
+    assert JOURNAL.match(key)
+    assert b"hidden" not in inner.get(key)
+    delete(store, session="s")
+    assert entries(inner) == []
+
+
+def test_a_copy_an_export_and_a_fork_have_the_timeline_too(tmp_path: Path) -> None:
+    store, other = MemoryStore(), MemoryStore()
+    off = journaled(store)
+    sent = run(off, 5)
+    copy_session(store, other, "s", name="t")
+    export(store, "s", tmp_path / "s.tar")
+    import_(other, tmp_path / "s.tar", name="u")
+    fork = off.fork("v")
+    timelines = [Offloader(other, session="t"), Offloader(other, session="u"), fork]
+    for each in timelines:
+        assert [each.timeline().at(n) for n in range(1, 6)] == sent
+        assert [*each.timeline()] == [*off.timeline()]
+
+
+def test_a_context_manager_resumes_what_a_plain_loop_journaled() -> None:
+    store = MemoryStore()
+    sent = run(journaled(store), 4)
+    context = ContextManager(Offloader(store, session="s"))
+    assert context.resume() == len(sent[-1])
+    assert context.before_model_call().messages == sent[-1]
+
+
+def test_offloaders_of_one_session_share_its_journal_and_compaction_writes_no_request() -> None:
+    store = MemoryStore()
+    off = journaled(store)
+    messages: list[Any] = [{"role": "user", "content": "go"}, *exchange(0, 40), *exchange(1, 40)]
+    sent = [copy.deepcopy(off.offload(messages).messages)]
+    other = off.with_options(policy=OffloadPolicy.preset("archive"))
+    messages += exchange(2)
+    sent.append(copy.deepcopy(other.offload(messages).messages))
+    messages += exchange(3)
+    sent.append(copy.deepcopy(off.offload(messages).messages))
+    RoundCompactor(off, lambda *_: "a summary").compact(messages)
+    timeline = off.timeline()
+    assert [timeline.at(n) for n in range(1, len(timeline) + 1)] == sent
+
+
+# The command
+
+
+@pytest.fixture
+def run_log(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., Any]:
+    run = runner(capsys, monkeypatch)
+    return lambda *arguments: run("log", *arguments, "--store", tmp_path)
+
+
+def test_the_command_lists_shows_and_compares(tmp_path: Path, run_log: Callable[..., Any]) -> None:
+    off = journaled(tmp_path, model="claude-sonnet-5")
+    messages = [{"role": "user", "content": "why\x1b[2J?"}]
+    off.offload(messages)
+    off.report_usage({"input_tokens": 100_000})
+    off.offload([*messages, *exchange(0)])
+
+    listed = run_log("s").stdout
+    assert "2 requests in session s" in listed
+    assert "$0.200" in listed
+    shown = run_log("s", "--at", "1").stdout
+    assert "why␛[2J?" in shown
+    assert "\x1b" not in shown
+    assert json.loads(run_log("s", "--at", "1", "--json").stdout) == messages
+    assert "context_read" in run_log("s", "--at", "2").stdout
+    assert "--- 1: added" in run_log("s", "--diff", "1:2").stdout
+    assert "no message differs" in run_log("s", "--diff", "2:2").stdout
+    assert json.loads(run_log("s", "--diff", "1:2", "--json").stdout)[0]["kind"] == "added"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["nope"], 1, "no session 'nope'"),
+        (["s", "--at", "9"], 1, "has requests 1 to 2, got 9"),
+        (["s", "--diff", "x"], 2, "--diff takes two numbers of requests, such as 36:37, got 'x'"),
+        (["s", "--diff", "1:2", "--at", "1"], 2, "exclude each other"),
+    ],
+)
+def test_the_command_refuses_what_is_not_there(
+    tmp_path: Path, run_log: Callable[..., Any], arguments: list[str], code: int, told: str
+) -> None:
+    run(journaled(tmp_path), 2)
+    result = run_log(*arguments)
+    assert result.returncode == code
+    assert told in result.stderr

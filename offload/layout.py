@@ -139,6 +139,8 @@ _PATTERNS = {
     "sent": r"\d{1,15}(?:-\d{1,15}){6}",
     "used": r"\d{1,15}-\d{0,15}-\d{1,15}",
     "model": r"[^/~]+",
+    "base": r"\d{9}",
+    "parent": r"[^/~]+",
     "began": r"\d{1,15}",
     "took": r"\d{1,15}",
     "digits": r"[0-9a-f]{16}",
@@ -179,20 +181,25 @@ _ITEM = "<session>/<ref>[.<generation>]~<item_type>~<tool>~<chars>~<tokens>[~<tt
 RECORD = Family(f"r/{_ITEM}<suffix>")
 LINK = Family(f"r/{_ITEM}.link")
 TOMBSTONE = Family(f"r/{_ITEM}<ending>.<reason>")
+BRANCH = Family("r/<session>/from~<parent>~<base>")
 SIDECAR = Family(f"h/{_ITEM}<suffix>.json")
 # Marks have one prefix, so that one listing shows all of a session.
 PIN = Family("g/<session>/pinned[~<ref>]")
 LAST_USE = Family("g/<session>/used")
 GRANT = Family("g/<session>/shared~<ref>~<receiver>")
 LAST_READ = Family("g/<session>/read~<ref>")
-JOURNAL = Family("j/<session>/<number>~<kind>~<bytes>~<letters>[~sent<sent>][~used<used>][~by<model>].zst")
+FORK = Family("g/<session>/forked~<receiver>~<base>")
+JOURNAL = Family(
+    "j/<session>/<number>~<kind>~<bytes>~<letters>[~sent<sent>][~used<used>][~by<model>]"
+    "[~after<base>][~from<parent>].zst"
+)
 SNAPSHOT = Family("i/<session>/<began>~<took>~<letters>")
 FILE = Family("f/<space>/<name>")
 VALUE = Family("k/<space>/<name>")
 CLOCK = Family("t/now-<digits>")
 CHECK = Family("doctor-<digits>-<name>")
 FAMILIES = (
-    RECORD, LINK, TOMBSTONE, SIDECAR, PIN, LAST_USE, GRANT, LAST_READ,
+    RECORD, LINK, TOMBSTONE, BRANCH, SIDECAR, PIN, LAST_USE, GRANT, LAST_READ, FORK,
     JOURNAL, SNAPSHOT, FILE, VALUE, CLOCK, CHECK,
 )  # fmt: skip
 

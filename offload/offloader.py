@@ -662,28 +662,61 @@ class Offloader:
         """Mark the session as used now, so that quotas do not evict it. Raises `StoreError`."""
         touch(self.store, self.session, must_exist=False)
 
-    def fork(self, name: str) -> Offloader:
-        """Copy the session to a new name in the same store; return an offloader with the same options.
+    def fork(self, name: str, *, at: int | None = None) -> Offloader:
+        """Let a new session of this store continue from a request; return its offloader, with these options.
 
-        Existing messages restore from both sessions. Forking again to the same name copies new records.
+        With a journal nothing is copied, and three small objects are written at most. Placeholders up to the
+        request remain as they are and are restored from both sessions; the fork reads no later record of this
+        one. A session without a journal is copied: forking again to the same name copies new records.
+
+        Args:
+            name: the name of the new session.
+            at: the number of the request in `timeline()`; by default the end.
 
         Raises:
+            NotFoundError: the journal has no such request.
+            ConfigError: `name` is invalid or that of a session that exists, or a hook or listener calls this
+                method.
             CorruptError: a record is damaged; the others are copied.
             CollisionError: session `name` has other items under the same ids.
-            ConfigError: `name` is invalid or this session's name, or a hook or listener calls this method.
             StoreError: the store failed; forking again continues.
         """
         from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
 
         with exclusive(self._gate):
+            if at is not None or len(self.timeline()):
+                transfer.fork(self.store, self.session, name, at=at)
+                return self._of_session(name)
             report = transfer.copy(self.store, self.store, self.session, name=name, must_exist=False)
         for failure in report.failures:
             # A record that the session itself no longer finds is no loss for the fork.
             if not isinstance(failure.error, NotFoundError):
                 raise failure.error
+        return self._of_session(name)
+
+    def _of_session(self, name: str) -> Offloader:
         other = self.with_options(session=name)
         other.last_request = self.last_request
         return other
+
+    def rewind(self, at: int) -> None:
+        """Let this session continue from an earlier request, given by its number in `timeline()`.
+
+        Pass the messages of that request to the next `offload`, or use `ContextManager.rewind`. The later
+        requests are no longer in the timeline; their entries and records remain in the store.
+
+        Raises:
+            NotFoundError: the journal has no such request.
+            ConfigError: `at` is not a number, or a hook or listener calls this method.
+            StoreError: the store failed.
+        """
+        from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
+
+        with exclusive(self._gate):
+            transfer.rewind(self.store, self.session, at)
+            self._conversation.start_over()
+            if self._recorder is not None:
+                self._recorder = self._new_recorder(is_new=False)
 
     def with_options(
         self,
@@ -712,8 +745,8 @@ class Offloader:
             other.last_request = self.last_request
         if session is None and store is None:
             # One session has one journal, which notes what all its offloaders create.
-            other.activity = self.activity
-            other._recorder = self._recorder if other._recorder else None  # of this class
+            other.activity = self.activity or other.activity
+            other._recorder = other._recorder and (self._recorder or other._recorder)
         return other
 
     def share(self, ref: str, to: str) -> None:

@@ -31,9 +31,10 @@ from offload.events.observer import Activity, error_text
 from offload.messages import Usage
 from offload.messages.formats import is_result
 from offload.offloader import Offloader
+from offload.session.lineage import Sent
 from offload.threads.calls import Gate, as_async
 from offload.timeline import Timeline
-from offload.timeline.journal import Journal, JournalState, Sent
+from offload.timeline.journal import Journal, JournalState
 from offload.tokens import TokenCounter, estimate_tokens
 from offload.tools import Tools
 
@@ -350,15 +351,33 @@ class ContextManager:
         with exclusive(self._gate):
             if self.messages:
                 raise ConfigError("call resume() first: this conversation has messages already")
-            state = self._journal.read()
-            for stored in state.messages:
-                self._messages.enqueue(stored.message, stored.item_type)
-            self._messages.flush()
-            self._calibration = Calibration(state.ratios)
-            self._messages.compactions = state.compactions
-            self._messages.added_tokens += state.tokens_offloaded
-            self._offloader.last_request = state.requested
-            return len(state.messages)
+            return self._resumed()
+
+    def _resumed(self) -> int:
+        """Take over the conversation of the journal; return its number of messages."""
+        state = self._journal.read()
+        for stored in state.messages:
+            self._messages.enqueue(stored.message, stored.item_type)
+        self._messages.flush()
+        self._calibration = Calibration(state.ratios)
+        self._messages.compactions = state.compactions
+        self._messages.added_tokens += state.tokens_offloaded
+        self._offloader.last_request = state.requested
+        return len(state.messages)
+
+    def rewind(self, at: int) -> int:
+        """Continue from an earlier request, by its number in `timeline()`; return its number of messages.
+
+        Messages that were added since are dropped; the later requests are no longer in the timeline, and
+        their entries and records remain in the store. Raises as `Offloader.rewind` and `resume`.
+        """
+        with exclusive(self._gate):
+            self._offloader.rewind(at)
+            self._messages = AgentMessages(self._count, self.events)
+            self._reducer = self._new_reducer(self.config)
+            self._fixed = self._sent = 0
+            self._is_reduced = self._is_refused = False
+            return self._resumed()
 
     def timeline(self) -> Timeline:
         """Return the requests of the session as the journal has them now. Raises `StoreError`."""

@@ -79,7 +79,7 @@ COMMANDS = {
         "log",
         "log",
         "List the requests of a session, or show one",
-        "offload log research-42 --at 37",
+        "offload log research-42",
     ),
     "cat": Command(
         "sessions",
@@ -133,7 +133,7 @@ COMMANDS = {
     "fork": Command(
         "transfer",
         "fork",
-        "Copy a session to a new name",
+        "Continue from a request in a new session",
         "offload fork research-43 --session research-42",
     ),
     "export": Command(

@@ -22,6 +22,7 @@ from offload.cli.terminal import (
 )
 from offload.layout import RECORD, encode_part
 from offload.session.reader import SessionReader
+from offload.timeline import Timeline
 
 _As = Annotated[
     str | None,
@@ -52,11 +53,20 @@ def fork(
     name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
     *,
     session: SessionName,
+    at: Annotated[
+        int | None,
+        typer.Option("--at", min=1, metavar="N", help="Continue from request N [default: the end]."),
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy a session to a new name in the same store. Existing messages restore from both."""
+    """Let a new session continue from a request of another; one without a journal is copied."""
     opened = existing_store(store, session)
+    timeline = Timeline(opened, session)
+    if at is not None or len(timeline):
+        transfer.fork(opened, session, name, at=at)
+        print_done("forked", as_json=as_json, session=session, request=at or len(timeline), to=name)
+        return
     with working("copying"):
         report = transfer.copy(opened, opened, session, name=name)
     _print_copy(report, place_of(opened, session), f"session {name} of the same store", as_json=as_json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -12,7 +12,7 @@ from offload.index._listing import LARGE, MAX_AGE, Candidates, Page, SessionList
 from offload.index._snapshots import delete_snapshots, read_snapshot, write_snapshot
 from offload.index.entries import Tombstone, parse_key
 from offload.index.objects import DeletedRecord, split_objects
-from offload.layout import RECORD, encode_part, generation_of, is_link, name_of, ref_of
+from offload.layout import BRANCH, RECORD, encode_part, generation_of, is_link, name_of, ref_of
 from offload.record import RecordInfo
 from offload.record.titles import checked_title
 from offload.store import OffloadStore, StoredObject
@@ -30,9 +30,18 @@ class Catalog:
 
     A session of more than 1,000 objects is large: `page` and `recent` reuse a listing of it, from memory or
     from a snapshot in the store, for 100 times as long as it took and at most ten minutes.
+
+    Args:
+        store: the store.
+        session: the name of the session.
+        inherit: returns the records that a session with a branch reads from its parent; it is called once.
     """
 
-    def __init__(self, store: OffloadStore, session: str) -> None:
+    def __init__(
+        self, store: OffloadStore, session: str, inherit: Callable[[], Iterable[RecordInfo]] | None = None
+    ) -> None:
+        self._inherit = inherit
+        self._inherited: dict[str, RecordInfo] | None = None
         self._store = store
         self._session = session
         self._prefix = RECORD.prefix(encode_part(session))
@@ -93,6 +102,8 @@ class Catalog:
             with self._lock:
                 self._deleted.pop(ref, None)
                 self._replace(known, objects)
+        if not all(map(self.known, unique)):
+            self._add_inherited()
 
     @property
     def is_empty(self) -> bool:
@@ -221,6 +232,10 @@ class Catalog:
                 if snapshot is not None:
                     return self._cache(snapshot)
         took = time.monotonic() - start
+        if any(BRANCH.match(stored.key) for stored in objects):
+            self._add_inherited()
+        elif self._inherited is None:
+            self._inherited = {}
         with self._lock:
             self._deleted.clear()
             self._replace(known, objects)
@@ -247,8 +262,21 @@ class Catalog:
             for record in deleted:
                 self._deleted.setdefault(record.info.ref, {})[record.info.key] = record
             listed = {info.key for info in infos.values() if self._insert(self._completed(info))}
-            for key in known - listed:
+            for key in known - listed - (self._inherited or {}).keys():
                 self.drop(key)
+
+    def is_inherited(self, key: str) -> bool:
+        """Return whether the record at a key is one of the parent's, so that no object is there."""
+        return key in (self._inherited or {})
+
+    def _add_inherited(self) -> None:
+        """Insert the records that the session reads from its parent, if it was forked; look once."""
+        if self._inherited is None and self._inherit is not None:
+            inherited = {info.key: info for info in self._inherit()}
+            with self._lock:
+                self._inherited = inherited
+                for info in inherited.values():
+                    self._insert(self._completed(info))
 
     def _completed(self, info: RecordInfo) -> RecordInfo:
         """Return the entry with what its key does not contain: the title, a session name that is hashed."""

@@ -11,7 +11,7 @@ from typing import Literal
 from offload import layout
 from offload import policy as policies
 from offload.codec import find_codec
-from offload.errors import ConfigError, ExistsError
+from offload.errors import ConfigError, ExistsError, NotFoundError
 from offload.events import EventBus
 from offload.events.observer import Observer
 from offload.index.entries import Tombstone
@@ -19,6 +19,7 @@ from offload.index.objects import DeletedRecord, SessionObjects, list_session, l
 from offload.record import RecordInfo
 from offload.retention._report import GcReport, Protection, size_of
 from offload.retention.marks import UNMARKED, Marks, read_all_marks, read_marks
+from offload.session.lineage import parse_branch, records_of_branch, records_until
 from offload.session.names import check_name
 from offload.session.reader import SessionReader
 from offload.session.session import note_deletions
@@ -88,11 +89,21 @@ def delete(
     run = _Run(store, None, 0.0, GcReport(is_dry_run=dry_run))
     requested = [info for info in objects.records if refs is None or info.ref in refs]
     run.mark(objects, requested, "deleted", marks)
-    if refs is None and not (dry_run or run.report.protected or marks.session_pin is not None):
+    is_kept = run.report.protected or marks.session_pin is not None or run.forked(part, marks) is not None
+    if refs is None and not dry_run and not is_kept:
         delete_many(store, [stored.key for stored in store.keys(layout.JOURNAL.prefix(part))])
+        _leave_parents(store, part)
     if not dry_run:
         update_index(store)
     return run.report
+
+
+def _leave_parents(store: OffloadStore, part: str) -> None:
+    """Delete the branch of a session that was forked, and then the mark that keeps what it read."""
+    for stored in store.keys(f"{layout.BRANCH.prefix(part)}from~"):
+        place = parse_branch(stored.key)
+        store.delete(stored.key)
+        store.delete(layout.FORK.key(session=place.parent, receiver=part, base=f"{place.base:09}"))
 
 
 def store_time(store: OffloadStore) -> float:
@@ -150,6 +161,8 @@ class _Run:
         # Without writes nothing has to be listed again: the sessions, and the marks of all if they are known.
         self._listed: dict[str, SessionObjects] = {}
         self.marks: Mapping[str, Marks] | None = None
+        # By key part of a session: whether it has a fork, and the names of those that read each record.
+        self._forked: dict[str, tuple[bool, dict[str, set[str]]]] = {}
 
     def collect_session(self, objects: SessionObjects) -> None:
         """Do every step for one session but the quotas of the store."""
@@ -192,6 +205,43 @@ class _Run:
         if unprotected and self._writes:
             self._put_tombstones(unprotected, reason)
         self._note_marked(objects, unprotected, reason)
+
+    def forked(self, part: str, marks: Marks) -> dict[str, set[str]] | None:
+        """Return the names of the forks of a session by the record that they read; None if it has no fork.
+
+        A fork whose branch is gone was deleted, or was killed before it was whole; its mark is deleted, once
+        it is old. Raises `OffloadError` if a journal cannot be read: then nothing may be deleted.
+        """
+        if not marks.forks:
+            return None
+        known = self._forked.get(part)
+        if known is None:
+            readers: dict[str, set[str]] = {}
+            is_forked = False
+            for branch, marked_at in marks.forks.items():
+                refs = self._read_by(part, branch, marked_at)
+                is_forked = is_forked or refs is not None
+                for ref in refs or ():
+                    readers.setdefault(ref, set()).add(layout.decode_part(layout.session_part(branch)))
+            known = self._forked[part] = (is_forked, readers)
+        is_forked, readers = known
+        return readers if is_forked else None
+
+    def _read_by(self, part: str, branch: str, marked_at: float) -> set[str] | None:
+        """Return the refs of the records that the fork with a branch reads; None if it is gone."""
+        try:
+            return records_of_branch(self._store, branch)[1]
+        except NotFoundError:
+            if any(stored.key == branch for stored in self._store.keys(branch)):
+                return set()  # Its journal was deleted by hand, and no record is known to be read.
+        place = parse_branch(branch)
+        if not self._now or marked_at > self._now - _ABANDONED_SECONDS:
+            return records_until(self._store, place)
+        if self._writes:
+            child = layout.session_part(branch)
+            key = layout.FORK.key(session=part, receiver=child, base=f"{place.base:09}")
+            self._store.delete(key)
+        return None
 
     def undelete(self, part: str, records: Sequence[DeletedRecord]) -> list[RecordInfo]:
         """Delete the tombstones of records; return the records that are readable again."""
@@ -243,9 +293,13 @@ class _Run:
     ) -> list[RecordInfo]:
         """Return the records that nothing protects from deletion, and report the others."""
         is_active = self._now - max(objects.newest, marks.last_use) < self._retention.live_for
+        forked = self.forked(objects.part, marks) or {}
         unprotected = []
         for info in infos:
             why: Protection | None = "pinned" if marks.is_pinned(info.ref) else None
+            if why is None and (by := forked.get(info.ref)):
+                why = "forked"
+                self.report.forks.update(by)
             if why is None and reason == "quota":
                 why = "active" if is_active else "shared" if info.ref in marks.shares else None
             if why is None:
@@ -291,7 +345,8 @@ class _Run:
         due = [record for record in marked if not grace or self._now - record.marked_at >= grace]
         # Read again: a pin may be newer than the mark.
         marks = self._marks_of(objects.part) if due else None
-        pinned = [record for record in due if marks is not None and self._is_undeleted(marks, record)]
+        part = objects.part
+        pinned = [r for r in due if marks is not None and self._is_undeleted(part, marks, r)]
         emptied = [record for record in due if record not in pinned]
         undeleted = [record.info for record in pinned]
         if self._writes:
@@ -309,7 +364,7 @@ class _Run:
             folder = min(keys).rpartition("/")[0]
             delete_many(self._store, [o.key for o in self._store.keys(f"{folder}/") if o.key in keys])
 
-    def _is_undeleted(self, marks: Marks, record: DeletedRecord) -> bool:
+    def _is_undeleted(self, part: str, marks: Marks, record: DeletedRecord) -> bool:
         """Return whether a pin or a grant undeletes a record.
 
         Only the first half of the grace period counts. gc reads the pins after the grace period, so all
@@ -320,6 +375,8 @@ class _Run:
             times.append(marks.session_pin)
         if record.reasons == {"quota"}:
             times.append(marks.shares.get(record.info.ref))
+        if "deleted" not in record.reasons and record.info.ref in (self.forked(part, marks) or {}):
+            times.append(min(marks.forks.values()))
         latest = record.marked_at + self._retention.grace / 2
         return any(at is not None and at <= latest for at in times)
 

@@ -12,7 +12,7 @@ from offload.record import RecordInfo
 from offload.retention.marks import read_marks
 from offload.store import OffloadStore
 
-Protection = Literal["pinned", "active", "shared"]
+Protection = Literal["pinned", "active", "shared", "forked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class GcReport:
         deleted: records whose bytes were deleted, since their grace period is over.
         undeleted: marked records that are readable again, since they were pinned in time.
         protected: records that would have been marked, by what protects them.
+        forks: the names of the forks that read protected records.
     """
 
     is_dry_run: bool = False
@@ -32,6 +33,7 @@ class GcReport:
     deleted: list[RecordInfo] = field(default_factory=list)
     undeleted: list[RecordInfo] = field(default_factory=list)
     protected: dict[Protection, list[RecordInfo]] = field(default_factory=dict)
+    forks: set[str] = field(default_factory=set)
 
     @property
     def bytes_freed(self) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
+from types import MappingProxyType
 from typing import NamedTuple
 
 from offload.errors import ExistsError, NotFoundError
-from offload.layout import GRANT, LAST_USE, PIN, encode_part, session_part
+from offload.layout import BRANCH, FORK, GRANT, LAST_USE, PIN, encode_part, session_part
 from offload.session.names import check_known, check_name, is_ref
 from offload.session.reader import SessionReader
 from offload.store import OffloadStore, StoredObject
@@ -16,13 +17,15 @@ from offload.store import OffloadStore, StoredObject
 class Marks(NamedTuple):
     """The times by the store's clock of the marks of one session: `pins` and first grants (`shares`) by ref.
 
-    `last_use` is the time of the newest mark, 0 without one.
+    `last_use` is the time of the newest mark, 0 without one; `forks` has those of forks by the key of their
+    branches.
     """
 
     session_pin: float | None
     pins: dict[str, float]
     shares: dict[str, float]
     last_use: float
+    forks: Mapping[str, float] = MappingProxyType({})
 
     def is_pinned(self, ref: str) -> bool:
         """Return whether the session or the record is pinned."""
@@ -47,6 +50,7 @@ def _marks(listed: Iterable[StoredObject]) -> Marks:
     session_pin, last_use = None, 0.0
     pins: dict[str, float] = {}
     shares: dict[str, float] = {}
+    forks: dict[str, float] = {}
     for mark in listed:
         last_use = max(last_use, mark.modified)
         if match := PIN.match(mark.key):
@@ -56,7 +60,10 @@ def _marks(listed: Iterable[StoredObject]) -> Marks:
                 session_pin = mark.modified
         elif match := GRANT.match(mark.key):
             shares[match["ref"]] = min(mark.modified, shares.get(match["ref"], mark.modified))
-    return Marks(session_pin, pins, shares, last_use)
+        elif match := FORK.match(mark.key):
+            branch = BRANCH.key(session=match["receiver"], parent=match["session"], base=match["base"])
+            forks[branch] = mark.modified
+    return Marks(session_pin, pins, shares, last_use, forks)
 
 
 def pin(store: OffloadStore, session: str, ref: str | None = None, *, must_exist: bool = True) -> None:

@@ -21,8 +21,9 @@ from offload.errors import (
 )
 from offload.index.catalog import Catalog
 from offload.index.entries import Tombstone, parse_key
-from offload.layout import Reason, is_link, sidecar_key
+from offload.layout import BRANCH, LINK, RECORD, Reason, encode_part, is_link, sidecar_key
 from offload.record import Header, RecordInfo
+from offload.session.lineage import branch_of, records_of_branch
 from offload.session.names import is_ref
 from offload.store import OffloadStore, StoredObject, get_many
 from offload.threads.locks import Recent
@@ -76,7 +77,9 @@ class SessionReader:
         self.store = store
         self.name = name
         self._opened: Recent[str, StoredRecord] = Recent(_OPEN_RECORDS)
-        self.catalog: Catalog = Catalog(store, name)
+        self.catalog: Catalog = Catalog(store, name, self._inherited)
+        # The session that this one was forked from, once it is known.
+        self._parent: SessionReader | None = None
 
     def find(self, ref: str) -> RecordInfo:
         """Return the entry of `ref`.
@@ -219,7 +222,33 @@ class SessionReader:
             return CorruptError(f"{info.key} is truncated")
         return self.missing(info.ref)
 
+    @property
+    def lineage(self) -> list[str]:
+        """The names of the sessions that this one was forked from, the nearest first; none before a listing."""
+        return [] if self._parent is None else [self._parent.name, *self._parent.lineage]
+
+    def _inherited(self) -> list[RecordInfo]:
+        """Return the records that this session reads from its parent, as links to them; none without one."""
+        prefix = BRANCH.prefix(encode_part(self.name))
+        key = branch_of(stored.key for stored in self.store.keys(f"{prefix}from~"))
+        if key is None:
+            return []
+        origin, refs = records_of_branch(self.store, key)
+        parent = SessionReader(self.store, origin.session)
+        parent.catalog.load()
+        self._parent = parent
+        return [self._as_link(info) for info in parent.catalog.entries() if info.ref in refs]
+
+    def _as_link(self, info: RecordInfo) -> RecordInfo:
+        match = RECORD.match(info.key) or LINK.match(info.key)
+        parts = {} if match is None else match.groupdict()
+        parts |= {"session": encode_part(self.name), "created": None}
+        key = LINK.key(**{name: part for name, part in parts.items() if name != "suffix"})
+        return msgspec.structs.replace(info, session=self.name, key=key)
+
     def _follow(self, info: RecordInfo) -> StoredRecord:
+        if self._parent is not None and self.catalog.is_inherited(info.key):
+            return self._parent.open(self._parent.find(info.ref))
         try:
             link = Link.parse(self._fetch(info, info.key)(end=_LINK_BYTES))
         except NotFoundError:

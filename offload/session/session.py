@@ -21,7 +21,7 @@ from offload.errors import (
     result_or_error,
 )
 from offload.index.entries import record_key
-from offload.layout import LAST_USE, encode_part, session_part
+from offload.layout import LAST_USE, encode_part, is_link, session_part
 from offload.messages.base import Item
 from offload.record import Header, RecordInfo
 from offload.record.header import MAX_DRAWS, Counts, ItemIdentity, RefStyle, draw_ref
@@ -159,7 +159,8 @@ class Session(SessionReader):
 
     def _make_durable(self, info: RecordInfo) -> None:
         """Create a record of another writer again: a local store then makes the existing one durable."""
-        if self.store.durability == "power" and info.key not in self._stored_here:
+        is_known = info.key in self._stored_here or is_link(info.key)
+        if self.store.durability == "power" and not is_known:
             with suppress(ExistsError):
                 self.store.put(info.key, b"")
 
@@ -186,7 +187,14 @@ class Session(SessionReader):
         return None if noted is None else noted.get(identity_of(self.store))
 
     def ref_of(self, item: ItemIdentity, *, draw: int = 0) -> str:
-        """Return the ref that an item draws in this session after `draw` collisions; see `draw_ref`."""
+        """Return the ref that an item draws in this session after `draw` collisions; see `draw_ref`.
+
+        An item with a record of a session that this one was forked from has the ref that it drew there.
+        """
+        for name in () if draw else self.lineage:
+            inherited = draw_ref(name, *item[:4], style=self._refs)
+            if self.catalog.known(inherited):
+                return inherited
         return draw_ref(self.name, *item[:4], style=self._refs, draw=draw)
 
     def identity_of(self, item: Item, sha256: bytes) -> ItemIdentity:

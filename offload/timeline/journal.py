@@ -16,21 +16,28 @@ from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
-from offload.codec._frames import SLOW_LEVEL, compress, decompress
+from offload.codec._frames import SLOW_LEVEL, compress
 from offload.context import ContextItem, ItemType
 from offload.errors import CollisionError, CorruptError, MessageError, NotFoundError, OffloadError
 from offload.events import failure
-from offload.layout import JOURNAL, decode_part, encode_part, random_letters
+from offload.layout import JOURNAL, encode_part, random_letters
 from offload.messages import Usage, from_json, to_json
 from offload.messages.stored import map_texts
 from offload.record.text import decode_text, encode_text
+from offload.session.lineage import (
+    MOST_BYTES,
+    JournalEntry,
+    Sent,
+    entry_bytes,
+    list_entries,
+    needed,
+    own_entries,
+)
 from offload.session.names import is_ref
 from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
 from offload.store import OffloadStore, get_many
 
-# The maximum size of an entry, checked before memory is allocated.
-_MOST_BYTES = 256 * 1024 * 1024
 # A whole entry follows once the changes since the last one have this many times the size of all messages, or
 # half of it in so many entries: few objects are read for a request, and a message is written a few times.
 _WASTE = 2
@@ -93,46 +100,6 @@ class JournalState(NamedTuple):
         return {name: fact for name, fact in self.facts.items() if fact != known.get(name, 0)}
 
 
-class Sent(NamedTuple):
-    """A request, as the key of its entry shows it.
-
-    Attributes:
-        at: when it was sent, in milliseconds since the epoch, by the writer's clock.
-        messages: how many messages it has.
-        tokens: their tokens, by the session's counter.
-        tokens_offloaded: tokens that it would have in addition if nothing had been offloaded or compacted.
-        records: records that were created since the request before.
-        read_backs: how often the model read a record since the request before.
-        compactions: how many compactions there were since the conversation began.
-    """
-
-    at: int
-    messages: int
-    tokens: int
-    tokens_offloaded: int
-    records: int = 0
-    read_backs: int = 0
-    compactions: int = 0
-
-
-class JournalEntry(NamedTuple):
-    """An entry in a listing, at a key or in a record; `size` is its bytes, uncompressed.
-
-    Its kind is `begun` or `whole` for the whole conversation, the first by a writer that read no earlier
-    entry; `grown` for the changes since the entry before. If it is that of a request, `sent` describes it
-    and `model` names its model. `used` is what the provider counted for the request before: the input
-    tokens, and those read from and written to its cache.
-    """
-
-    number: int
-    kind: str
-    at: Any
-    size: int = 0
-    sent: Sent | None = None
-    used: tuple[int, int | None, int] | None = None
-    model: str | None = None
-
-
 class JournalChange(NamedTuple):
     """The change by an entry: its head with the edits of the rows before, and the new rows, or all rows."""
 
@@ -161,13 +128,14 @@ def _since_begun(listed: Iterable[JournalEntry], session: str) -> list[JournalEn
 def _latest(listed: Iterable[JournalEntry], session: str) -> list[JournalEntry]:
     """Return the entries that make up the conversation of `session` now, in order."""
     entries = _since_begun(listed, session)
-    whole = max((entry.number for entry in entries if entry.kind != "grown"), default=-1)
-    current = [entry for entry in entries if entry.number >= whole]
-    if current and (whole < 0 or current[-1].number - whole >= len(current)):
+    if not entries:
+        return []
+    try:
+        return [*needed(entries, len(entries) - 1, session)]
+    except NotFoundError as error:
         raise NotFoundError(
             f"session {session!r} cannot be resumed: journal entries were deleted; start a new session"
-        )
-    return current
+        ) from error
 
 
 class _Row(NamedTuple):
@@ -180,24 +148,6 @@ class _Row(NamedTuple):
     mark: object
     digest: bytes
     size: int
-
-
-def list_entries(store: OffloadStore, session: str) -> list[JournalEntry]:
-    """Return the entries of the journal of a session, in the order of their numbers."""
-    keys = [stored.key for stored in store.keys(JOURNAL.prefix(encode_part(session)))]
-    return [_entry(match) for match in filter(None, map(JOURNAL.match, keys))]
-
-
-def _entry(match: re.Match[str]) -> JournalEntry:
-    sent = Sent(*map(int, match["sent"].split("-"))) if match["sent"] else None
-    used = None
-    if match["used"]:
-        tokens, read, written = match["used"].split("-")
-        used = int(tokens), int(read) if read else None, int(written)
-    model = decode_part(match["model"]) if match["model"] else None
-    return JournalEntry(
-        int(match["number"]), match["kind"], match.string, int(match["bytes"]), sent, used, model
-    )
 
 
 class Journal:
@@ -257,7 +207,8 @@ class Journal:
         if not edits and (sent is None or self._is_sent or not self._rows):
             return failed
         if not self._is_numbered:
-            self._number = max(self._number, _next_number(self._listed()))
+            own = own_entries(self._store, encode_part(self._session))
+            self._number = max(self._number, _next_number(own))
         is_whole = not self._rows or self._is_whole_due()
         if is_whole:
             lines = [row.line for row in self._rows[:start] if row.line is not None]
@@ -356,7 +307,7 @@ class Journal:
         Raises `CollisionError` if two agents continued it at the same time, `NotFoundError` if an entry was
         deleted, and `OffloadError` if one is damaged or cannot be read.
         """
-        listed = self._listed()
+        listed = list_entries(self._store, self._session)
         # After a failure a new conversation begins: it would not fit entries that cannot be read.
         self._number, self._is_numbered, self._is_begun = _next_number(listed), True, False
         if not listed:
@@ -380,7 +331,7 @@ class Journal:
 
     def changes(self) -> Iterator[JournalChange]:
         """Yield what each entry of the last conversation changes; raises as `read`."""
-        entries = _since_begun(self._listed(), self._session)
+        entries = _since_begun(list_entries(self._store, self._session), self._session)
         for entry, data in zip(entries, get_many(self._store, (e.at for e in entries)), strict=True):
             if isinstance(data, OffloadError):
                 raise data
@@ -391,8 +342,8 @@ class Journal:
     def _put(self, kind: str, text: str, described: Mapping[str, str | None]) -> int:
         """Store an entry; return its size."""
         data = encode_text(text)
-        if len(data) > _MOST_BYTES:
-            raise MessageError(f"a journal entry may have {_MOST_BYTES} bytes, got {len(data)}")
+        if len(data) > MOST_BYTES:
+            raise MessageError(f"a journal entry may have {MOST_BYTES} bytes, got {len(data)}")
         key = JOURNAL.key(
             session=encode_part(self._session),
             number=f"{self._number:09}",
@@ -422,9 +373,6 @@ class Journal:
                 MessageError(f"a message holds {unknown[0]}, which has no JSON; its type name replaces it")
             )
         return text, _Row(line, _mark(line), _digest(text), len(text))
-
-    def _listed(self) -> list[JournalEntry]:
-        return list_entries(self._store, self._session)
 
 
 def _mark(line: JournalLine) -> object:
@@ -459,10 +407,8 @@ def apply_edits(rows: Sequence[T], edits: Sequence[Sequence[int]], new: Sequence
 
 
 def _parse(entry: JournalEntry, data: bytes) -> tuple[dict[str, Any], list[_Row]]:
-    if entry.size > _MOST_BYTES:
-        raise CorruptError(f"{entry.at}: an entry may have {_MOST_BYTES} bytes, got {entry.size}")
     try:
-        first, *texts = decode_text(decompress(data, entry.size)).split("\n")
+        first, *texts = decode_text(entry_bytes(entry, data)).split("\n")
         return _parse_head(first), [_parse_row(text) for text in texts]
     except (CorruptError, ValueError) as error:
         raise CorruptError(f"{entry.at}: {error}") from error
@@ -489,24 +435,12 @@ def _folded(store: OffloadStore, entries: Sequence[JournalEntry]) -> tuple[list[
     return rows, facts
 
 
-def messages_at(store: OffloadStore, session: str, entries: Sequence[JournalEntry], number: int) -> list[Any]:
-    """Return the messages of a conversation after the entry with this number, from as few entries as it can.
+def messages_at(store: OffloadStore, session: str, entries: Sequence[JournalEntry], place: int) -> list[Any]:
+    """Return the messages of a conversation after the entry at this index, from as few entries as it can.
 
-    Raises:
-        CollisionError: two agents wrote entries of one number.
-        NotFoundError: an entry was deleted.
-        OffloadError: an entry is damaged or cannot be read.
+    Raises `OffloadError` as `needed` does, or if an entry is damaged or cannot be read.
     """
-    until = [entry for entry in entries if entry.number <= number]
-    whole = max((entry.number for entry in until if entry.kind != "grown"), default=-1)
-    parts = [entry for entry in until if entry.number >= whole]
-    if len({entry.number for entry in parts}) < len(parts):
-        raise CollisionError(
-            f"two agents continued session {session!r} at the same time, so this request is in doubt"
-        )
-    if whole < 0 or len(parts) != number - whole + 1:
-        raise NotFoundError(f"journal entries of session {session!r} that this request needs were deleted")
-    rows, _ = _folded(store, parts)
+    rows, _ = _folded(store, needed(entries, place, session))
     return [row.line.message for row in rows if row.line is not None]
 
 

@@ -12,9 +12,10 @@ from offload.errors import OffloadError
 from offload.events import failure
 from offload.events.observer import Activity
 from offload.messages import Usage
+from offload.session.lineage import Sent
 from offload.settings.options import Options
 from offload.store import OffloadStore
-from offload.timeline.journal import Journal, JournalMessage, JournalState, Sent
+from offload.timeline.journal import Journal, JournalMessage, JournalState
 
 
 class Recorder:

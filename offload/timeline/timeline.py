@@ -13,8 +13,9 @@ from offload.messages import Usage, to_json
 from offload.messages._equal import are_equal
 from offload.messages.formats import scan_of
 from offload.placeholder.forms import known_refs
+from offload.session.lineage import JournalEntry, list_entries
 from offload.store import OffloadStore
-from offload.timeline.journal import JournalEntry, list_entries, messages_at
+from offload.timeline.journal import messages_at
 
 ChangeKind = Literal["added", "replaced", "compacted", "edited", "removed"]
 # Above so many comparisons, all messages between the common ends count as changed.
@@ -87,7 +88,7 @@ class Timeline(Sequence[SentRequest]):
         self._store = store
         self._session = session
         self._entries = list_entries(store, session)
-        self._requests, self._numbers = _requests(self._entries)
+        self._requests, self._places = _requests(self._entries)
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -117,7 +118,7 @@ class Timeline(Sequence[SentRequest]):
             CorruptError: an entry is damaged.
             StoreError: the store failed.
         """
-        return messages_at(self._store, self._session, self._entries, self._number_of(number))
+        return messages_at(self._store, self._session, self._entries, self.place_of(number))
 
     def changes(self, number: int, *, since: int | None = None) -> list[Change]:
         """Return what differs from an earlier request, in order of the messages; raises as `at`.
@@ -134,12 +135,12 @@ class Timeline(Sequence[SentRequest]):
         is_compacted = any(request.is_compacted for request in self[start:number])
         return list(_changes(before, after, is_compacted=is_compacted))
 
-    def _number_of(self, number: int) -> int:
-        """Return the number of the entry of a request."""
+    def place_of(self, number: int) -> int:
+        """Return the index of a request's entry among those of the journal; raises as `at`."""
         if type(number) is not int:
             raise ConfigError(f"the number of a request is an int, got {number!r:.40}")
         if 1 <= number <= len(self):
-            return self._numbers[number - 1]
+            return self._places[number - 1]
         raise NotFoundError(self._why_missing(number))
 
     def _why_missing(self, number: int) -> str:
@@ -151,19 +152,19 @@ class Timeline(Sequence[SentRequest]):
 
 
 def _requests(entries: Sequence[JournalEntry]) -> tuple[list[SentRequest], list[int]]:
-    """Return the requests among the entries of a journal, and the number of each one's entry."""
-    requests, numbers = list[SentRequest](), list[int]()
+    """Return the requests among the entries of a journal, and the index of each one's entry."""
+    requests, places = list[SentRequest](), list[int]()
     compactions = 0
-    for entry in entries:
+    for place, entry in enumerate(entries):
         if entry.used is not None and requests:
             requests[-1] = replace(requests[-1], usage=Usage(*entry.used))
         sent = entry.sent
         if sent is None:
             continue
-        numbers.append(entry.number)
+        places.append(place)
         requests.append(
             SentRequest(
-                len(numbers),
+                len(places),
                 datetime.fromtimestamp(sent.at / 1000, UTC),
                 sent.messages,
                 sent.tokens,
@@ -175,7 +176,7 @@ def _requests(entries: Sequence[JournalEntry]) -> tuple[list[SentRequest], list[
             )
         )
         compactions = sent.compactions
-    return requests, numbers
+    return requests, places
 
 
 def _changes(before: Sequence[Any], after: Sequence[Any], *, is_compacted: bool) -> Iterator[Change]:

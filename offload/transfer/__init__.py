@@ -2,6 +2,7 @@
 
 from offload.transfer._archive import export, import_
 from offload.transfer._copy import CopyFailure, CopyReport, copy
+from offload.transfer._fork import fork, rewind
 from offload.transfer._sharing import revoke, share
 
-__all__ = ["CopyFailure", "CopyReport", "copy", "export", "import_", "revoke", "share"]
+__all__ = ["CopyFailure", "CopyReport", "copy", "export", "fork", "import_", "revoke", "rewind", "share"]

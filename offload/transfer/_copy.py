@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -20,6 +21,7 @@ from offload.index.objects import list_session
 from offload.record import Header, RecordInfo
 from offload.record.text import decode_text
 from offload.session.create import NewRecord, create_records
+from offload.session.lineage import list_entries, own_entries
 from offload.session.names import check_known, check_name
 from offload.session.reader import SessionReader
 from offload.store import OffloadStore, SupportsTimes, get_many, in_groups, update_index
@@ -32,6 +34,8 @@ _GROUP_RECORDS = 256
 _WHOLE_BYTES = 8 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
 _SOON_SECONDS = 60.0
+# The part of a journal entry's key that names the parent of a fork.
+_PARENT = re.compile(r"~from[^/~]+(?=\.zst$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,13 +275,21 @@ class _Copy:
 
     def _copy_journal(self) -> None:
         """Copy the journal entries in order, so that an interrupted copy shows an earlier turn."""
-        source, target = layout.JOURNAL.prefix(self._source_part), layout.JOURNAL.prefix(self._target_part)
+        target = layout.JOURNAL.prefix(self._target_part)
         existing = {stored.key.removeprefix(target) for stored in self._target.store.keys(target)}
-        names = [stored.key.removeprefix(source) for stored in self._source.store.keys(source)]
+        names = self._journal_names()
         if existing.issubset(names):
-            for name in (name for name in names if name not in existing):
-                with suppress(errors.ExistsError):
-                    self._target.store.put(target + name, self._source.store.get(source + name))
+            for name, key in names.items():
+                if name not in existing:
+                    with suppress(errors.ExistsError):
+                        self._target.store.put(target + name, self._source.store.get(key))
+
+    def _journal_names(self) -> dict[str, str]:
+        """Return the keys of the journal by their ends in the copy, which has all of a fork as its own."""
+        entries = own_entries(self._source.store, self._source_part)
+        if any(entry.parent is not None for entry in entries):
+            entries = list_entries(self._source.store, self._source.name)
+        return {_PARENT.sub("", layout.name_of(str(entry.at))): str(entry.at) for entry in entries}
 
     def _copy_pins(self) -> None:
         """Copy the pins before the records, so that gc deletes no copied record in between."""

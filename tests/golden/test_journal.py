@@ -16,7 +16,7 @@ def messages_of(folder: Path) -> list[Any]:
     """Return the messages in the journal entries of `folder`, by the rules of the page."""
     lines: list[Any] = []
     for path in sorted(folder.iterdir()):
-        number, kind, size, letters = path.name.removesuffix(".zst").split("~")
+        number, kind, size, letters = path.name.removesuffix(".zst").split("~")[:4]
         data = zstandard.ZstdDecompressor().decompress(path.read_bytes())
         assert (len(number), len(letters), len(data)) == (9, 10, int(size))
         head, *new = [json.loads(line) for line in data.decode().split("\n")]

@@ -29,18 +29,24 @@ CASES = [
     ("r/s/abcdefghij~tool_result~~5~3.link", 1),
     ("r/s/abcdefghij~tool_result~~5~3.zst.expired", 2),
     ("r/s/abcdefghij~tool_result~~5~3.link.quota", 2),
-    ("h/s/abcdefghij~tool_result~~5~3.txt.json", 3),
-    ("g/s/pinned", 4),
-    ("g/s/pinned~abcdefghij", 4),
-    ("g/s/used", 5),
-    ("g/s/shared~abcde~other", 6),
-    ("g/s/read~abcdefghij", 7),
-    ("j/s/000000012~grown~345~abcdefghij.zst", 8),
-    ("i/s/1700000000000~12~abcdefghij", 9),
-    ("f/s/=2fnotes.md", 10),
-    ("k/s/name", 11),
-    ("t/now-0123456789abcdef", 12),
-    ("doctor-0123456789abcdef-key", 13),
+    ("h/s/abcdefghij~tool_result~~5~3.txt.json", 4),
+    ("g/s/pinned", 5),
+    ("g/s/pinned~abcdefghij", 5),
+    ("g/s/used", 6),
+    ("g/s/shared~abcde~other", 7),
+    ("g/s/read~abcdefghij", 8),
+    ("j/s/000000012~grown~345~abcdefghij.zst", 10),
+    ("i/s/1700000000000~12~abcdefghij", 11),
+    ("f/s/=2fnotes.md", 12),
+    ("k/s/name", 13),
+    ("t/now-0123456789abcdef", 14),
+    ("doctor-0123456789abcdef-key", 15),
+    ("r/b/from~a~000000012", 3),
+    ("g/a/forked~b~000000012", 9),
+    (
+        "j/s/000000007~grown~12~abcdefghij~sent1700000000000-3-40-5-1-0-0~used9--1~bygpt-5.1~after000000003~froma.zst",
+        10,
+    ),
 ]
 
 
@@ -105,6 +111,7 @@ def test_every_key_that_the_library_writes_belongs_to_exactly_one_family(
     monkeypatch.setattr("offload.index._snapshots._MIN_RECORDS", 1)
     store = RecordingStore(MemoryStore())
     write_records_and_marks(store)
+    write_a_fork(store)
     delete_records(store)
     ObjectStore(store, FILE, "a/b").put("/notes.md", b"text")
     ObjectStore(store, VALUE, "s").put("é" * 300, b"value")
@@ -114,6 +121,13 @@ def test_every_key_that_the_library_writes_belongs_to_exactly_one_family(
     families = {key: [f for f in FAMILIES if f.match(key.removeprefix("~state/"))] for key in store.written}
     assert {key: found for key, found in families.items() if len(found) != 1} == {}
     assert {family.form for [family] in families.values()} == {family.form for family in FAMILIES}
+
+
+def write_a_fork(store: OffloadStore) -> None:
+    off = Offloader(store, session="journaled", journal=True, model="m")
+    off.offload([{"role": "user", "content": "go"}])
+    off.fork("forked", at=1)
+    off.rewind(1)
 
 
 def write_records_and_marks(store: OffloadStore) -> None:

@@ -1,0 +1,220 @@
+"""The entries of a session's journal, and of the sessions that it was forked from.
+
+A fork is two objects of its own session: a journal entry that continues from one of the parent's journal, and
+a branch among its records, which names the parent. A mark of the parent, written first, keeps from
+deletion what the fork reads. None of them grows with the session. `FORMAT.md` has their forms.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import msgspec
+
+from offload.codec._frames import decompress
+from offload.errors import CollisionError, CorruptError, NotFoundError, OffloadError
+from offload.layout import BRANCH, JOURNAL, decode_part, encode_part
+from offload.record.text import decode_text
+from offload.store import OffloadStore, get_many
+
+# The maximum size of an entry, checked before memory is allocated.
+MOST_BYTES = 256 * 1024 * 1024
+# A fork of a fork has as many parents.
+_MAX_FORKS = 1000
+
+
+class Sent(NamedTuple):
+    """A request, as the key of its entry shows it.
+
+    Attributes:
+        at: when it was sent, in milliseconds since the epoch, by the writer's clock.
+        messages: how many messages it has.
+        tokens: their tokens, by the session's counter.
+        tokens_offloaded: tokens that it would have in addition if nothing had been offloaded or compacted.
+        records: records that were created since the request before.
+        read_backs: how often the model read a record since the request before.
+        compactions: how many compactions there were since the conversation began.
+    """
+
+    at: int
+    messages: int
+    tokens: int
+    tokens_offloaded: int
+    records: int = 0
+    read_backs: int = 0
+    compactions: int = 0
+
+
+class JournalEntry(NamedTuple):
+    """An entry in a listing, at a key or in a record; `size` is its bytes, uncompressed.
+
+    Its kind is `begun` or `whole` for the whole conversation, the first by a writer that read no earlier
+    entry; `grown` for the changes since the entry before. If it is that of a request, `sent` describes it
+    and `model` names its model. `used` is what the provider counted for the request before: the input
+    tokens, and those read from and written to its cache. `base` is the number of the entry that it continues
+    from, if that is not the one before; `parent` is the key part of the session that has it.
+    """
+
+    number: int
+    kind: str
+    at: Any
+    size: int = 0
+    sent: Sent | None = None
+    used: tuple[int, int | None, int] | None = None
+    model: str | None = None
+    base: int | None = None
+    parent: str | None = None
+
+
+class Branch(NamedTuple):
+    """The place that a session was forked at: an entry of the journal of a parent, given by its key part."""
+
+    parent: str
+    base: int
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """The content of a branch: the parent's name, and records that the fork reads and its journal lacks."""
+
+    session: str
+    records: list[str] = []
+
+    @staticmethod
+    def parse(data: bytes) -> Origin:
+        """Return the origin `data`. Raises `msgspec.MsgspecError` or `RecursionError` if it is none."""
+        return _ORIGINS.decode(data)
+
+
+# Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
+_ORIGINS = msgspec.json.Decoder(Origin)
+
+
+def list_entries(store: OffloadStore, session: str) -> list[JournalEntry]:
+    """Return the entries of the journal of a session, in order, first those that it was forked from.
+
+    Of several that continue from the same entry, those that were written last are returned.
+    """
+    return _entries(store, encode_part(session), _MAX_FORKS)
+
+
+def own_entries(store: OffloadStore, part: str) -> list[JournalEntry]:
+    """Return all entries of the journal of the session with a key part, in the order of their numbers."""
+    keys = [stored.key for stored in store.keys(JOURNAL.prefix(part))]
+    return [_entry(match) for match in filter(None, map(JOURNAL.match, keys))]
+
+
+def _entries(store: OffloadStore, part: str, most: int) -> list[JournalEntry]:
+    listed = own_entries(store, part)
+    turns = [place for place, entry in enumerate(listed) if entry.base is not None]
+    if not turns:
+        return listed
+    if not most:
+        raise CorruptError(f"session {decode_part(part)!r} has more than {_MAX_FORKS} parents")
+    chain: list[JournalEntry] = []
+    for place, end in pairwise([0, *turns, len(listed)]):
+        first = listed[place : place + 1]
+        base = first[0].base if first else None
+        if base is not None:
+            parent = first[0].parent
+            before = chain if parent is None else _entries(store, parent, most - 1)
+            chain = [entry for entry in before if entry.number <= base]
+        chain += listed[place:end]
+    return chain
+
+
+def _entry(match: re.Match[str]) -> JournalEntry:
+    sent = Sent(*map(int, match["sent"].split("-"))) if match["sent"] else None
+    used = None
+    if match["used"]:
+        tokens, read, written = match["used"].split("-")
+        used = int(tokens), int(read) if read else None, int(written)
+    return JournalEntry(
+        int(match["number"]),
+        match["kind"],
+        match.string,
+        int(match["bytes"]),
+        sent,
+        used,
+        decode_part(match["model"]) if match["model"] else None,
+        int(match["base"]) if match["base"] else None,
+        match["parent"],
+    )
+
+
+def needed(entries: Sequence[JournalEntry], place: int, session: str) -> Sequence[JournalEntry]:
+    """Return the entries that make up the conversation after the one at index `place`, as few as possible.
+
+    Raises `CollisionError` if two agents wrote entries of one number, `NotFoundError` if one was deleted.
+    """
+    number = entries[place].number
+    until = [entry for entry in entries if entry.number <= number]
+    whole = max((entry.number for entry in until if entry.kind != "grown"), default=-1)
+    parts = [entry for entry in until if entry.number >= whole]
+    for before, after in pairwise(parts):
+        if before.number == after.number:
+            raise CollisionError(
+                f"two agents continued session {session!r} at the same time, so this request is in doubt"
+            )
+        if after.number != before.number + 1 and after.base != before.number:
+            whole = -1
+    if whole < 0:
+        raise NotFoundError(f"journal entries of session {session!r} that this request needs were deleted")
+    return parts
+
+
+def records_until(store: OffloadStore, branch: Branch) -> set[str]:
+    """Return the ids of the records that the parent had created at a branch. Raises `OffloadError`."""
+    entries = [one for one in _entries(store, branch.parent, _MAX_FORKS) if one.number <= branch.base]
+    if not entries:
+        raise NotFoundError(f"the journal of session {decode_part(branch.parent)!r} was deleted")
+    found: set[str] = set()
+    parts = needed(entries, len(entries) - 1, decode_part(branch.parent))
+    for entry, data in zip(parts, get_many(store, [str(one.at) for one in parts]), strict=True):
+        if isinstance(data, OffloadError):
+            raise data
+        found |= _records(entry, data)
+    return found
+
+
+def _records(entry: JournalEntry, data: bytes) -> set[str]:
+    try:
+        head = json.loads(decode_text(entry_bytes(entry, data)).partition("\n")[0])
+        return set(head.get("records", ()))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CorruptError(f"{entry.at}: it has values that no agent stores") from error
+
+
+def entry_bytes(entry: JournalEntry, data: bytes) -> bytes:
+    """Return the content of an entry. Raises `CorruptError`."""
+    if entry.size > MOST_BYTES:
+        raise CorruptError(f"{entry.at}: an entry may have {MOST_BYTES} bytes, got {entry.size}")
+    return decompress(data, entry.size)
+
+
+def records_of_branch(store: OffloadStore, key: str) -> tuple[Origin, set[str]]:
+    """Return the origin of a branch, and the ids of the parent's records that it lets the fork read.
+
+    Raises `NotFoundError` if there is no such branch, and `OffloadError` if it or a journal cannot be read.
+    """
+    try:
+        origin = Origin.parse(store.get(key))
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise CorruptError(f"{key} contains no session name: {error}") from error
+    return origin, records_until(store, parse_branch(key)) | set(origin.records)
+
+
+def branch_of(keys: Iterable[str]) -> str | None:
+    """Return the key of the branch among the keys of a session's records; None if it was not forked."""
+    return next((key for key in keys if BRANCH.match(key)), None)
+
+
+def parse_branch(key: str) -> Branch:
+    """Return what the key of a branch says."""
+    match = BRANCH.match(key)
+    if match is None:
+        raise CorruptError(f"{key} is not the key of a branch")
+    return Branch(match["parent"], int(match["base"]))

@@ -1,0 +1,120 @@
+"""Forks and rewinds: a session continues from a request of its own, or of another session, without a copy.
+
+A fork writes a mark of the parent, then a journal entry and a branch of the new session. The mark is written
+first, so that gc keeps what a fork reads. All have keys that a second fork at the same place writes again, so
+that a fork that was killed can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import msgspec
+
+from offload.codec._frames import SLOW_LEVEL, compress
+from offload.errors import ConfigError, ExistsError, NotFoundError
+from offload.layout import BRANCH, FORK, JOURNAL, RECORD, encode_part, random_letters
+from offload.session.lineage import Branch, JournalEntry, Origin, list_entries, own_entries, records_until
+from offload.session.names import check_known, check_name
+from offload.session.reader import SessionReader
+from offload.store import OffloadStore
+
+# The head of an entry without changes.
+_NO_CHANGES = b"{}"
+# Those of all entries that begin a fork: a second fork at the same place is the same.
+_LETTERS = "forkedhere"
+
+
+def fork(store: OffloadStore, session: str, name: str, *, at: int | None = None) -> None:
+    """Let session `name` continue from a request of `session`; nothing is copied.
+
+    It writes at most three small objects. The new session reads the records that `session` had created by
+    then, under the same ids, and its own; what `session` stores later is its own.
+
+    Args:
+        store: the store of both.
+        session: the session with the request; it keeps a journal.
+        name: the name of the new session.
+        at: the number of the request, from 1; by default the end, with the reply to the last one.
+
+    Raises:
+        ConfigError: `name` is invalid, this session's name, or that of a session that exists.
+        NotFoundError: `session` has no such request.
+        OffloadError: the journal cannot be read.
+        StoreError: the store failed; forking again continues.
+    """
+    check_known(store, session)
+    if check_name(name) == session:
+        raise ConfigError(f"a fork of session {session!r} must have another name")
+    entries = list_entries(store, session)
+    base = entry_at(entries, session, at)
+    parent, child = encode_part(session), encode_part(name)
+    branch = BRANCH.key(session=child, parent=parent, base=f"{base.number:09}")
+    _check_free(store, name, branch)
+    more = [] if at is not None else _unnoted(store, session, Branch(parent, base.number))
+    with suppress(ExistsError):
+        store.put(FORK.key(session=parent, receiver=child, base=f"{base.number:09}"), b"")
+    _put_entry(store, child, base.number + 1, base.number, letters=_LETTERS, parent=parent)
+    with suppress(ExistsError):
+        store.put(branch, msgspec.json.encode(Origin(session, more)))
+
+
+def rewind(store: OffloadStore, session: str, at: int) -> None:
+    """Let a session continue from one of its requests; the later ones remain in the store.
+
+    It writes one small object. Raises as `fork`.
+    """
+    check_known(store, session)
+    entries, part = list_entries(store, session), encode_part(session)
+    base = entry_at(entries, session, at)
+    number = max(entry.number for entry in (*entries, *own_entries(store, part))) + 1
+    _put_entry(store, part, number, base.number, letters=random_letters())
+
+
+def entry_at(entries: Sequence[JournalEntry], session: str, at: int | None) -> JournalEntry:
+    """Return the entry of the request with a number, or the last one.
+
+    Raises `ConfigError` if `at` is not a number, and `NotFoundError` if there is no such request.
+    """
+    if at is not None and type(at) is not int:
+        raise ConfigError(f"the number of a request is an int, got {at!r:.40}")
+    requests = [entry for entry in entries if entry.sent is not None]
+    if not requests:
+        raise NotFoundError(f"session {session!r} has no journal of requests; see Offloader(journal=True)")
+    if at is None:
+        return entries[-1]
+    if not 1 <= at <= len(requests):
+        raise NotFoundError(f"session {session!r} has requests 1 to {len(requests)}, got {at}")
+    return requests[at - 1]
+
+
+def _check_free(store: OffloadStore, name: str, branch: str) -> None:
+    """Raise `ConfigError` if a session exists, unless it is this fork, killed before it was whole."""
+    part = encode_part(name)
+    records = [stored.key for stored in store.keys(RECORD.prefix(part)) if stored.key != branch]
+    entries = own_entries(store, part)
+    if records or len(entries) > 1 or (entries and _LETTERS not in str(entries[0].at)):
+        raise ConfigError(f"session {name!r} exists in {store.url}; fork to a new name")
+
+
+def _unnoted(store: OffloadStore, session: str, branch: Branch) -> list[str]:
+    """Return the ids of the records that a session has and its journal does not name."""
+    noted = records_until(store, branch)
+    return [info.ref for info in SessionReader(store, session).infos() if info.ref not in noted]
+
+
+def _put_entry(
+    store: OffloadStore, part: str, number: int, base: int, *, letters: str, parent: str | None = None
+) -> None:
+    key = JOURNAL.key(
+        session=part,
+        number=f"{number:09}",
+        kind="grown",
+        bytes=len(_NO_CHANGES),
+        letters=letters,
+        base=f"{base:09}",
+        parent=parent,
+    )
+    with suppress(ExistsError):
+        store.put(key, compress(_NO_CHANGES, SLOW_LEVEL))

@@ -224,7 +224,7 @@ class SessionReader:
 
     @property
     def lineage(self) -> list[str]:
-        """The names of the sessions that this one was forked from, the nearest first; none before a listing."""
+        """The names of the sessions that this one was forked from, nearest first; none before a listing."""
         return [] if self._parent is None else [self._parent.name, *self._parent.lineage]
 
     def _inherited(self) -> list[RecordInfo]:

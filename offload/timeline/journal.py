@@ -323,7 +323,9 @@ class Journal:
             tokens_offloaded=next((e.sent.tokens_offloaded for e in listed[::-1] if e.sent), 0),
         )
         self._rows, self._facts, self._is_begun = rows, state.facts, True
-        self._is_sent = entries[-1].sent is not None
+        # A fork or a rewind at a request has its messages: the same request again is no new one.
+        written = (entry for entry in reversed(entries) if entry.base is None)
+        self._is_sent = next(written).sent is not None
         self._records = set(facts.get("records", ()))
         self._size, self._grown = _size(rows), sum(entry.size for entry in entries[1:])
         self._entries = len(entries) - 1

@@ -54,6 +54,7 @@ def web_app(store: OffloadStore, port: int, *, allows_changes: bool = False) -> 
         Route(at_session, sessions.session),
         Route(f"{at_session}/deleted", sessions.deleted),
         Route(f"{at_session}/conversation", sessions.conversation),
+        Route(f"{at_session}/timeline", sessions.timeline),
         Route(f"{at_session}/check", sessions.check),
         Route(at_record, records.content),
         Route(f"{at_record}/model", records.model),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from offload.context.ir import item_type_of
 from offload.errors import ConfigError, NotFoundError
 from offload.layout import JOURNAL
 from offload.messages.base import Item
@@ -13,9 +14,11 @@ from offload.record import RecordInfo
 from offload.replay._journal import Records, proven, records_of
 from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
-from offload.timeline.journal import Journal
+from offload.timeline import Timeline
+from offload.timeline.journal import Journal, JournalMessage
 from offload.tokens import estimate_tokens
-from offload.web._paging import list_page
+from offload.web._paging import list_page, number_in
+from offload.web._plot import curves
 
 # Of a journal, uncompressed: all of its entries are read to show any message.
 _MOST_BYTES = 64 * 1024 * 1024
@@ -36,8 +39,31 @@ class Part(NamedTuple):
     record: RecordInfo | None = None
 
 
+def timeline(reader: SessionReader, query: Mapping[str, str]) -> dict[str, Any]:
+    """Return for a template a page of the requests of a session, newest first, and their curves.
+
+    Raises `StoreError` if the store failed.
+    """
+    requests = Timeline(reader.store, reader.name)[:]
+    compacted = [index for index, request in enumerate(requests) if request.is_compacted]
+    return {
+        "rows": list_page(requests[::-1], query),
+        "curves": curves([(each.tokens, each.tokens_offloaded) for each in requests], compacted),
+    }
+
+
+def _request(reader: SessionReader, number: int) -> dict[str, Any]:
+    """Return the messages of a request, and how each differs from the request before, by its index."""
+    found = Timeline(reader.store, reader.name)
+    messages = [JournalMessage(item_type_of(message), message) for message in found.at(number)]
+    changes = {change.index: change.kind for change in found.changes(number) if change.after is not None}
+    return {"messages": messages, "changes": changes, "at": number, "last": len(found), "compactions": 0}
+
+
 def conversation(reader: SessionReader, part: str, query: Mapping[str, str]) -> dict[str, Any]:
     """Return for a template a page of the conversation of a session with the key part `part`.
+
+    With the parameter `at` it is the request with this number, as it was sent.
 
     Raises:
         ConfigError: the journal is too large to show.
@@ -47,14 +73,18 @@ def conversation(reader: SessionReader, part: str, query: Mapping[str, str]) -> 
         StoreError: the store failed.
     """
     check_size(reader, part)
-    state = Journal(reader.store, reader.name, Hooks()).read()
-    if not state.messages:
+    if "at" in query:
+        shown = _request(reader, number_in(query, "at", 0))
+    else:
+        state = Journal(reader.store, reader.name, Hooks()).read()
+        shown = {"messages": state.messages, "changes": {}, "at": None, "compactions": state.compactions}
+    if not shown["messages"]:
         raise NotFoundError(f"session {reader.name!r} has no conversation of an agent")
-    rows = list_page(state.messages, query)
+    rows = list_page(shown.pop("messages"), query)
     items = [_items(line.message) for line in rows["shown"]]
     records = records_of(reader, [item for each in items for item in each])
     rows["shown"] = [_message(line, each, records) for line, each in zip(rows["shown"], items, strict=True)]
-    return {"rows": rows, "compactions": state.compactions}
+    return {"rows": rows, **shown}
 
 
 def check_size(reader: SessionReader, part: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -33,6 +33,35 @@ def plot(points: Iterable[tuple[float, int]]) -> dict[str, Any] | None:
     rows = [(start + (end - start) * x / WIDTH, sums[x]) for x in range(every, WIDTH + 1, every)]
     area = f"{line}V{HEIGHT}Z"
     return {"line": line, "area": area, "start": start, "end": end, "total": total, "rows": rows}
+
+
+def curves(values: Sequence[tuple[int, int]], marks: Sequence[int]) -> dict[str, Any] | None:
+    """Return two curves over numbered requests: tokens that were sent, and tokens without offloading.
+
+    Args:
+        values: for each request, the tokens that were sent and those that were not.
+        marks: the indexes of requests to mark.
+
+    Returns:
+        SVG paths in a box of `WIDTH` by `HEIGHT`, the places of the marks in it, and the largest value. Of
+        several requests at one place, the largest is shown. None for less than two requests.
+    """
+    most = max((sent + left for sent, left in values), default=0)
+    last = len(values) - 1
+    if last < 1 or not most:
+        return None
+    columns: dict[int, tuple[int, int]] = {}
+    for index, (sent, left) in enumerate(values):
+        x = round(WIDTH * index / last)
+        known = columns.get(x, (0, 0))
+        columns[x] = max(known[0], sent), max(known[1], sent + left)
+
+    def path(which: int) -> str:
+        points = (f"{x},{HEIGHT - HEIGHT * pair[which] / most:.1f}" for x, pair in sorted(columns.items()))
+        return "M" + "L".join(points)
+
+    places = sorted({round(WIDTH * mark / last) for mark in marks})
+    return {"sent": path(0), "whole": path(1), "marks": places, "most": most, "count": len(values)}
 
 
 def bars(values: Iterable[tuple[str, int, int]]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from offload.replay import Account
 from offload.retention.marks import read_marks
 from offload.session.reader import SessionReader
 from offload.session.titles import find_titles, with_titles
-from offload.web._conversation import conversation
+from offload.web._conversation import conversation, timeline
 from offload.web._paging import list_page
 from offload.web._plot import bars
 from offload.web._site import SHOWN, Site, Values, file_count, file_of
@@ -87,12 +87,17 @@ class SessionPages:
     def conversation(self, request: Request) -> Response:
         """Show the conversation of an agent as the model saw it, or why it cannot be shown."""
         part = request.path_params["part"]
-        reader, values = self._site.reader(part), Values(fault=None)
+        reader, values = self._site.reader(part), Values(fault=None, at=None)
         try:
             values |= conversation(reader, part, request.query_params)
         except (CollisionError, ConfigError, CorruptError) as error:
             values["fault"] = str(error)
         return self._site.render(request, "conversation.html", **values)
+
+    def timeline(self, request: Request) -> Response:
+        """Show the requests of a session and the tokens of each."""
+        reader = self._site.reader(request.path_params["part"])
+        return self._site.render(request, "timeline.html", **timeline(reader, request.query_params))
 
     def check(self, request: Request) -> Response:
         """Read every record and show damaged ones; a large session takes several requests."""

@@ -15,7 +15,15 @@ import msgspec
 from offload.codec._frames import SLOW_LEVEL, compress
 from offload.errors import ConfigError, ExistsError, NotFoundError
 from offload.layout import BRANCH, FORK, JOURNAL, RECORD, encode_part, random_letters
-from offload.session.lineage import Branch, JournalEntry, Origin, list_entries, own_entries, records_until
+from offload.session.lineage import (
+    Branch,
+    JournalEntry,
+    Origin,
+    list_entries,
+    own_entries,
+    parse_branch,
+    records_until,
+)
 from offload.session.names import check_known, check_name
 from offload.session.reader import SessionReader
 from offload.store import OffloadStore
@@ -51,13 +59,22 @@ def fork(store: OffloadStore, session: str, name: str, *, at: int | None = None)
     base = entry_at(entries, session, at)
     parent, child = encode_part(session), encode_part(name)
     branch = BRANCH.key(session=child, parent=parent, base=f"{base.number:09}")
-    _check_free(store, name, branch)
+    old = _unchanged(store, name, session)
     more = [] if at is not None else _unnoted(store, session, Branch(parent, base.number))
-    with suppress(ExistsError):
-        store.put(FORK.key(session=parent, receiver=child, base=f"{base.number:09}"), b"")
-    _put_entry(store, child, base.number + 1, base.number, letters=_LETTERS, parent=parent)
-    with suppress(ExistsError):
-        store.put(branch, msgspec.json.encode(Origin(session, more)))
+    mark = FORK.key(session=parent, receiver=child, base=f"{base.number:09}")
+    entry = _entry_key(child, base.number + 1, base.number, letters=_LETTERS, parent=parent)
+    new = {
+        mark: b"",
+        entry: compress(_NO_CHANGES, SLOW_LEVEL),
+        branch: msgspec.json.encode(Origin(session, more)),
+    }
+    for key, data in new.items():
+        with suppress(ExistsError):
+            store.put(key, data)
+    # An earlier fork goes last: until then, the first of both holds.
+    for key in old:
+        if key not in new:
+            store.delete(key)
 
 
 def rewind(store: OffloadStore, session: str, at: int) -> None:
@@ -69,7 +86,8 @@ def rewind(store: OffloadStore, session: str, at: int) -> None:
     entries, part = list_entries(store, session), encode_part(session)
     base = entry_at(entries, session, at)
     number = max(entry.number for entry in (*entries, *own_entries(store, part))) + 1
-    _put_entry(store, part, number, base.number, letters=random_letters())
+    key = _entry_key(part, number, base.number, letters=random_letters())
+    store.put(key, compress(_NO_CHANGES, SLOW_LEVEL))
 
 
 def entry_at(entries: Sequence[JournalEntry], session: str, at: int | None) -> JournalEntry:
@@ -89,13 +107,20 @@ def entry_at(entries: Sequence[JournalEntry], session: str, at: int | None) -> J
     return requests[at - 1]
 
 
-def _check_free(store: OffloadStore, name: str, branch: str) -> None:
-    """Raise `ConfigError` if a session exists, unless it is this fork, killed before it was whole."""
-    part = encode_part(name)
-    records = [stored.key for stored in store.keys(RECORD.prefix(part)) if stored.key != branch]
+def _unchanged(store: OffloadStore, name: str, session: str) -> list[str]:
+    """Return the keys of an earlier fork of `session` by this name that has changed nothing.
+
+    It may be one that was killed before it was whole. Raises `ConfigError` for any other session.
+    """
+    part, parent = encode_part(name), encode_part(session)
+    records = [stored.key for stored in store.keys(RECORD.prefix(part))]
     entries = own_entries(store, part)
-    if records or len(entries) > 1 or (entries and _LETTERS not in str(entries[0].at)):
+    is_fork = all(match is not None and match["parent"] == parent for match in map(BRANCH.match, records))
+    if not is_fork or any(entry.parent != parent for entry in entries):
         raise ConfigError(f"session {name!r} exists in {store.url}; fork to a new name")
+    bases = {entry.base for entry in entries} | {parse_branch(key).base for key in records}
+    marks = [FORK.key(session=parent, receiver=part, base=f"{base:09}") for base in bases if base is not None]
+    return [*(str(entry.at) for entry in entries), *records, *marks]
 
 
 def _unnoted(store: OffloadStore, session: str, branch: Branch) -> list[str]:
@@ -104,10 +129,8 @@ def _unnoted(store: OffloadStore, session: str, branch: Branch) -> list[str]:
     return [info.ref for info in SessionReader(store, session).infos() if info.ref not in noted]
 
 
-def _put_entry(
-    store: OffloadStore, part: str, number: int, base: int, *, letters: str, parent: str | None = None
-) -> None:
-    key = JOURNAL.key(
+def _entry_key(part: str, number: int, base: int, *, letters: str, parent: str | None = None) -> str:
+    return JOURNAL.key(
         session=part,
         number=f"{number:09}",
         kind="grown",
@@ -116,5 +139,3 @@ def _put_entry(
         base=f"{base:09}",
         parent=parent,
     )
-    with suppress(ExistsError):
-        store.put(key, compress(_NO_CHANGES, SLOW_LEVEL))

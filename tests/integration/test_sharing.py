@@ -208,14 +208,15 @@ def test_opening_a_session_costs_one_listing_per_thousand_records(counted, proxy
     assert len(proxy.methods) == 2
 
 
-def test_an_unknown_ref_costs_one_listing_by_its_prefix(counted, proxy):
+def test_an_unknown_ref_costs_one_listing_by_its_prefix_and_the_first_one_looks_for_a_parent(counted, proxy):
     off = counted()
 
-    with pytest.raises(NotFoundError):
-        off.tools.read("abcdefghij")
+    for _ in range(2):
+        with pytest.raises(NotFoundError):
+            off.tools.read("abcdefghij")
 
-    assert proxy.methods == ["GET"]
-    assert "list-type=2" in proxy.requests[0][1]
+    assert proxy.methods == ["GET"] * 3
+    assert all("list-type=2" in request[1] for request in proxy.requests)
 
 
 def test_a_bucket_that_is_not_there_leaves_the_messages_and_says_so(s3_bucket):

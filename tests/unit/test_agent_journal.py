@@ -15,7 +15,7 @@ from pages import Html, visitor
 from strength import thinned
 from typer.testing import CliRunner
 
-from offload import CorruptError, MessageError, Offloader, open_store
+from offload import ConfigError, CorruptError, MessageError, Offloader, open_store
 from offload.agent import AgentConfig, ContextManager
 from offload.cli.app import app
 from offload.compaction import TypeRule
@@ -214,7 +214,8 @@ def test_a_fork_continues_the_conversation_independently(tmp_path: Path) -> None
     fork.before_model_call()
     turn(m, 200)
     m.before_model_call()
-    Offloader(tmp_path, session="s").fork("other")
+    with pytest.raises(ConfigError, match="session 'other' exists"):
+        Offloader(tmp_path, session="s").fork("other")
 
     forked = resumed(tmp_path, session="other").restore()
     assert forked == [*messages, *exchange(100)]

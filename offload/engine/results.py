@@ -10,9 +10,12 @@ from typing import Any, Literal, NamedTuple
 
 from offload.errors import OffloadError
 from offload.messages.base import Block
+from offload.messages.formats import role_or_none, scan_of
 from offload.policy import Decision, explain
 from offload.record import RecordInfo
+from offload.record.display import html_bar, html_table
 from offload.threads.locks import Lock
+from offload.tokens import estimate_tokens
 
 CacheCause = Literal["ours", "pause", "host", "miss"]
 # Characters at each end of a text by which it is known.
@@ -123,6 +126,18 @@ class OffloadResult:
     errors: list[OffloadError]
     cache: CacheReport | None = None
     history: HistoryMode = _FREE
+
+    def __repr__(self) -> str:
+        figures = ", ".join(f"{name}={count}" for name, count in self.figures().items())
+        return f"OffloadResult({figures})"
+
+    def _repr_html_(self) -> str:
+        """Return the figures as a table, and the messages as a bar of their tokens, for a notebook."""
+        scans = [(role_or_none(message) or "other", scan_of(message)) for message in self.messages]
+        sizes = [(role, scan.tokens(estimate_tokens)) for role, scan in scans]
+        parts = ((role, f"messages[{at}], {role}: {size:,} tokens") for at, (role, size) in enumerate(sizes))
+        bar = html_bar((*part, size) for part, (_, size) in zip(parts, sizes, strict=True))
+        return html_table([self.figures()]) + bar
 
     @cached_property
     def decisions(self) -> list[Decision]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
+from html import escape
 from typing import Any, Literal, overload
 
 from offload.errors import ConfigError, NotFoundError
@@ -13,6 +14,7 @@ from offload.messages import Usage, to_json
 from offload.messages._equal import are_equal
 from offload.messages.formats import scan_of
 from offload.placeholder.forms import known_refs
+from offload.record.display import html_table
 from offload.session.lineage import JournalEntry, list_entries
 from offload.store import OffloadStore
 from offload.timeline.journal import messages_at
@@ -71,6 +73,10 @@ class Change:
     after: Any = None
 
 
+_SHOWN = [field for field in fields(SentRequest) if field.name != "usage"]
+_MOST_SHOWN = 50
+
+
 class Timeline(Sequence[SentRequest]):
     """The requests of a session as its journal has them, when this object was made.
 
@@ -101,7 +107,17 @@ class Timeline(Sequence[SentRequest]):
         return self._requests[index]
 
     def __repr__(self) -> str:
-        return f"Timeline({self._store.url!r}, session={self._session!r}): {len(self)} requests"
+        return f"Timeline({self._store.url!r}, session={self._session!r}): {self._counted()}"
+
+    def _counted(self) -> str:
+        return "1 request" if len(self) == 1 else f"{len(self):,} requests"
+
+    def _repr_html_(self) -> str:
+        """Return the last requests as a table, for a notebook."""
+        shown = self[-_MOST_SHOWN:]
+        rest = f"<p>{len(self) - len(shown):,} earlier requests</p>" if len(shown) < len(self) else ""
+        rows = [{field.name: getattr(request, field.name) for field in _SHOWN} for request in shown]
+        return f"<p>{escape(repr(self))}</p>{rest}{html_table(rows)}"
 
     def at(self, number: int) -> list[Any]:
         """Return the messages of a request as they were sent; SDK objects are returned as data.

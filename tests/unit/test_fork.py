@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,33 @@ def test_a_killed_fork_is_repeated_and_its_mark_is_dropped_when_it_is_old() -> N
         assert delete(store, "a", dry_run=True).protected["forked"]
     fork(store, "a", "b", at=3)
     assert Offloader(store, session="b").timeline().at(3) == sent[2]
+
+
+@pytest.mark.parametrize("puts", [0, 1, 2, 3])
+@pytest.mark.parametrize("is_repeated", [True, False])
+def test_a_deletion_between_any_two_objects_of_a_fork_loses_no_record_that_it_reads(
+    puts: int, is_repeated: bool
+) -> None:
+    store = MemoryStore()
+    sent = run(journaled(store), 4)
+    with suppress(ConnectionError):
+        fork(_Stops(store, puts), "a", "b", at=3)
+    delete(store, "a")
+    collect(store, Retention(grace=0))
+    if puts == 0:
+        with pytest.raises(NotFoundError):
+            fork(store, "a", "b", at=3)
+        assert not keys(store, "r/b/") | keys(store, "j/b/")
+        return
+    if is_repeated:
+        fork(store, "a", "b", at=3)
+        branch = Offloader(store, session="b")
+        assert branch.timeline().at(3) == sent[2]
+        assert branch.restore(sent[2]) == conversation(2)
+        delete(store, "b")
+    if is_repeated or puts == 3:
+        delete(store, "b")
+        assert delete(store, "a").protected == {}
 
 
 class _Stops(WrapperStore):

@@ -302,6 +302,24 @@ def test_offloaders_of_one_session_share_its_journal_and_compaction_writes_no_re
     assert [timeline.at(n) for n in range(1, len(timeline) + 1)] == sent
 
 
+# In a notebook
+
+
+def test_results_and_timelines_have_a_short_text_and_a_rich_display() -> None:
+    store = MemoryStore()
+    off = journaled(store, model="<b>m</b>")
+    messages = [{"role": "user", "content": "<script>alert(1)</script>"}, *exchange(0)]
+    out = off.offload(messages)
+    assert len(repr(out)) < 200
+    assert "records=1" in repr(out)
+    html = out._repr_html_()  # what a notebook calls
+    assert "<script>" not in html
+    assert html.count('style="flex:') == 3
+    shown = off.timeline()._repr_html_()  # what a notebook calls
+    assert "&lt;b&gt;m&lt;/b&gt;" in shown
+    assert repr(off.timeline()).endswith(": 1 request")
+
+
 # The command
 
 

@@ -149,7 +149,7 @@ class Timeline(Sequence[SentRequest]):
             raise ConfigError(f"since must be the number of a request before {number}, got {since!r:.40}")
         before = self.at(start) if start else []
         is_compacted = any(request.is_compacted for request in self[start:number])
-        return list(_changes(before, after, is_compacted=is_compacted))
+        return list(differences(before, after, is_compacted=is_compacted))
 
     def place_of(self, number: int) -> int:
         """Return the index of a request's entry among those of the journal; raises as `at`."""
@@ -195,7 +195,8 @@ def _requests(entries: Sequence[JournalEntry]) -> tuple[list[SentRequest], list[
     return requests, places
 
 
-def _changes(before: Sequence[Any], after: Sequence[Any], *, is_compacted: bool) -> Iterator[Change]:
+def differences(before: Sequence[Any], after: Sequence[Any], *, is_compacted: bool) -> Iterator[Change]:
+    """Yield what differs between two lists of messages, in order."""
     first = _common(before, after)
     last = _common(before[first:][::-1], after[first:][::-1])
     old, new = before[first : len(before) - last], after[first : len(after) - last]

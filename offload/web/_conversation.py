@@ -14,8 +14,9 @@ from offload.record import RecordInfo
 from offload.replay._journal import Records, proven, records_of
 from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
-from offload.timeline import Timeline
+from offload.timeline import SentRequest, Timeline
 from offload.timeline.journal import Journal, JournalMessage
+from offload.timeline.timeline import differences
 from offload.tokens import estimate_tokens
 from offload.web._paging import list_page, number_in
 from offload.web._plot import curves
@@ -45,19 +46,29 @@ def timeline(reader: SessionReader, query: Mapping[str, str]) -> dict[str, Any]:
     Raises `StoreError` if the store failed.
     """
     requests = Timeline(reader.store, reader.name)[:]
+    return {"rows": list_page(requests[::-1], query), "curves": curves_of(requests)}
+
+
+def curves_of(requests: Sequence[SentRequest]) -> dict[str, Any] | None:
+    """Return the curves of the tokens of requests for a template, with the compactions as marks."""
     compacted = [index for index, request in enumerate(requests) if request.is_compacted]
-    return {
-        "rows": list_page(requests[::-1], query),
-        "curves": curves([(each.tokens, each.tokens_offloaded) for each in requests], compacted),
-    }
+    return curves([(each.tokens, each.tokens_offloaded) for each in requests], compacted)
 
 
 def _request(reader: SessionReader, number: int) -> dict[str, Any]:
     """Return the messages of a request, and how each differs from the request before, by its index."""
     found = Timeline(reader.store, reader.name)
-    messages = [JournalMessage(item_type_of(message), message) for message in found.at(number)]
-    changes = {change.index: change.kind for change in found.changes(number) if change.after is not None}
-    return {"messages": messages, "changes": changes, "at": number, "last": len(found), "compactions": 0}
+    after = found.at(number)
+    before = found.at(number - 1) if number > 1 else []
+    changes = differences(before, after, is_compacted=found[number - 1].is_compacted)
+    messages = [JournalMessage(item_type_of(message), message) for message in after]
+    return {
+        "messages": messages,
+        "changes": {each.index: each.kind for each in changes if each.after is not None},
+        "at": number,
+        "last": len(found),
+        "compactions": 0,
+    }
 
 
 def conversation(reader: SessionReader, part: str, query: Mapping[str, str]) -> dict[str, Any]:

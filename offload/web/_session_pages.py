@@ -20,7 +20,8 @@ from offload.replay import Account
 from offload.retention.marks import read_marks
 from offload.session.reader import SessionReader
 from offload.session.titles import find_titles, with_titles
-from offload.web._conversation import conversation, timeline
+from offload.timeline import Timeline
+from offload.web._conversation import conversation, curves_of, timeline
 from offload.web._paging import list_page
 from offload.web._plot import bars
 from offload.web._site import SHOWN, Site, Values, file_count, file_of
@@ -66,6 +67,7 @@ class SessionPages:
             stored_bytes=sum(i.stored_bytes for i in infos),
             marks=read_marks(self._site.store, part),
             has_conversation=talk is not None,
+            curves=None if talk is None else curves_of(Timeline(reader.store, reader.name)),
             account=account,
             bars=bars((i.tool_name or "", i.tokens, _read_tokens(account, i.ref)) for i in infos),
             is_link=is_link,

@@ -60,6 +60,7 @@ def test_compactions_are_marked_in_the_curves(store: MemoryStore) -> None:
         context.before_model_call()
         context.after_model_call({"role": "assistant", "content": "answer " * 40})
     text = visitor(store).get(PATH).text
+    assert '<path class="sent"' in visitor(store).get(path_of("s")).text
     assert text.count('<path class="mark"') == context.compaction_count > 0
     assert len(re.findall(r'<path class="(?:sent|whole)" d="M0,[\d.]+L', text)) == 2
 

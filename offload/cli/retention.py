@@ -152,10 +152,11 @@ def _confirm(plan: GcReport, place: str, *, is_sure: bool) -> None:
 def _extent(report: GcReport) -> str:
     """Return how much a deletion deletes and keeps."""
     deleted = report.marked.get("deleted", [])
-    kept = sum(map(len, report.protected.values()))
     stored = sum(info.stored_bytes for info in deleted)
-    pinned = f" ({count(kept, 'pinned record')} kept)" if kept else ""
-    return f"{count(len(deleted), 'record')}, {stored:,} bytes{pinned}"
+    kept = [f"{count(len(infos), f'{why} record')} kept" for why, infos in report.protected.items()]
+    if report.forks:
+        kept.append(f"read by {', '.join(sorted(report.forks))}")
+    return f"{count(len(deleted), 'record')}, {stored:,} bytes" + (f" ({', '.join(kept)})" if kept else "")
 
 
 def _print_undo(store: OffloadStore, keys: list[str]) -> None:

@@ -340,5 +340,8 @@ def test_the_command_forks_at_a_request(
     assert done.returncode == 0, done.stderr
     assert "forked" in done.stdout
     assert Offloader(tmp_path, session="b").timeline().at(2) == sent[1]
+    removed = command("rm", "--yes", "--session", "a", "--store", tmp_path)
+    assert "deleted: 2 records" in removed.stdout
+    assert "(1 forked record kept, read by b)" in removed.stdout
     listed = command("ls", "--store", tmp_path, "--session", "b")
     assert "1 record in session b" in listed.stdout

@@ -43,7 +43,7 @@ class Decider:
         """The policy of the session."""
         return self._judge.policy
 
-    # What was sent
+    # Messages that were sent
 
     @property
     def binds(self) -> bool:

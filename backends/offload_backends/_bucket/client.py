@@ -60,7 +60,7 @@ class Client(ABC):
     transient_statuses: ClassVar[frozenset[int]] = TRANSIENT_STATUSES | {HTTPStatus.CONFLICT}
     transient_codes: ClassVar[frozenset[str]] = frozenset()
     transient_errors: ClassVar[tuple[type[Exception], ...]]
-    # What is raised, and answered, where the credentials are refused.
+    # Errors and codes of refused credentials.
     login_errors: ClassVar[tuple[type[Exception], ...]]
     login_codes: ClassVar[frozenset[str]] = frozenset()
     # The time that the user allows for one attempt, in seconds; the deadline is not shorter.

@@ -117,6 +117,9 @@ MODULES: dict[str, Sequence[str]] = {
 }
 # A mutant that loops is found too.
 _PATIENCE = 5
+_OPPOSITES = (("Eq", "NotEq"), ("Is", "IsNot"), ("Lt", "GtE"), ("Gt", "LtE"))
+_BOUNDS = (("Lt", "LtE"), ("Gt", "GtE"))
+_COMPARISONS = {pair for one, other in (*_OPPOSITES, *_BOUNDS) for pair in ((one, other), (other, one))}
 _FAILED = (1, 2)  # a test fails; a module cannot be imported
 
 
@@ -128,8 +131,11 @@ class Mutant(NamedTuple):
     place: int
 
     def code(self) -> str:
-        """Return the changed file; that of a lone `*` among parameters is no Python."""
-        return str(mutate_code(_source(self.path), get_operator(self.operator)(), self.place))
+        """Return the changed file; that of a lone `*` among parameters is no Python, nor is an empty one."""
+        try:
+            return str(mutate_code(_source(self.path), get_operator(self.operator)(), self.place))
+        except AttributeError:  # of `except module.Error`, which Cosmic Ray cannot change
+            return ""
 
     def change(self) -> str:
         """Return the lines that differ, as in a diff."""
@@ -164,11 +170,23 @@ def _meaning(code: str) -> str | None:
     return ast.dump(tree)
 
 
+_NOTHING = _meaning("")
+
+
+def _tells(operator: str) -> bool:
+    """Return whether a change of a comparison may mean something: its opposite, or its bound.
+
+    Names that are ordered, and `is` for `==`, mostly are the same code. PIT draws these two kinds as well.
+    """
+    _, _, pair = operator.partition("ReplaceComparisonOperator_")
+    return not pair or tuple(pair.split("_")) in _COMPARISONS
+
+
 def _all_of(path: Path) -> Iterator[Mutant]:
     nodes = [*ast_nodes(get_ast(_source(path)))]
     for name in operator_names():
         # Two operators take arguments, which nobody chose.
-        if name.startswith("core/Variable"):
+        if name.startswith("core/Variable") or not _tells(name):
             continue
         operator = get_operator(name)()
         places = sum(1 for node in nodes for _ in operator.mutation_positions(node))
@@ -181,7 +199,7 @@ def drawn(module: str, count: int, seed: int) -> list[Mutant]:
     files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
     found = [mutant for file in files for mutant in _all_of(file.relative_to(ROOT))]
     random.Random(f"{seed} {module}").shuffle(found)  # noqa: S311 # reproducible
-    changed = (m for m in found if _meaning(m.code()) not in (None, _meaning(_source(m.path))))
+    changed = (m for m in found if _meaning(m.code()) not in (None, _NOTHING, _meaning(_source(m.path))))
     return [mutant for mutant, _ in zip(changed, range(count), strict=False)]
 
 
@@ -253,10 +271,9 @@ def judged(module: str, mutants: Sequence[Mutant], folders: Sequence[Path]) -> l
 
 
 def main(arguments: Any) -> None:
-    """Print a row for each module, then the mutants that survived."""
+    """Print a row for each module, and on the other stream the mutants that survived."""
     if unknown := set(arguments.modules) - MODULES.keys():
         raise SystemExit(f"no such module: {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}")
-    survivors: list[Mutant] = []
     print("| module | mutants | killed | endless | survived | found |\n|---|---|---|---|---|---|", flush=True)
     with TemporaryDirectory() as temporary:
         folders = [copied(Path(temporary, str(n))) for n in range(arguments.jobs)]
@@ -267,9 +284,9 @@ def main(arguments: Any) -> None:
             found = 1 - count["survived"] / len(mutants)
             figures = (len(mutants), count["killed"], count["endless"], count["survived"], f"{found:.0%}")
             print(f"| `{module}` | {' | '.join(map(str, figures))} |", flush=True)
-            survivors += [m for m, became in zip(mutants, outcomes, strict=True) if became == "survived"]
-    for mutant in survivors:
-        print(f"\n{mutant.change()}")
+            for mutant, became in zip(mutants, outcomes, strict=True):
+                if became == "survived":
+                    print(f"\n{mutant.change()}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -179,6 +179,12 @@ COMMANDS = {
         "offload serve ./context",
     ),
     "claude-code": Command("claude_code", "app", "Offload the tool results of Claude Code"),
+    "exec": Command(
+        "exec",
+        "exec_",
+        "Run a command; print its output or a preview",
+        "offload exec -- ls -lR",
+    ),
     "mcp": Command(
         "mcp",
         "mcp",
@@ -203,7 +209,7 @@ COMMANDS = {
 GROUPS = {
     "See the effect": ("demo", "savings"),
     "Read": ("ls", "show", "tail", "grep", "diff", "query", "log", "cat", "stats", "serve"),
-    "Serve agents": ("claude-code", "mcp", "mcp-proxy", "gateway"),
+    "Serve agents": ("claude-code", "exec", "mcp", "mcp-proxy", "gateway"),
     "Move and share": ("copy", "fork", "export", "import", "share", "revoke"),
     "Clean up": ("du", "gc", "rm", "pin", "unpin"),
     "Check and repair": ("doctor", "verify", "reindex", "config"),
@@ -242,7 +248,7 @@ def _app_of(name: str) -> typer.Typer:
         cls=HelpfulCommand,
         short_help=command.summary,
         epilog=f"Example: {command.example}",
-        context_settings=CONTEXT | (_PASSES_ON if name == "mcp-proxy" else {}),
+        context_settings=CONTEXT | (_PASSES_ON if name in ("exec", "mcp-proxy") else {}),
     )(loaded)
     return alone
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -34,6 +35,8 @@ from offload.session.reader import SessionReader
 from offload.tools.answers import MAX_ANSWER_CHARS
 from offload.tools.search import NO_MATCHES, Mode, Pattern, compile_pattern
 
+_LINES = re.compile(r"([0-9]{0,15})(:([0-9]{0,15}))?", re.ASCII)
+
 
 def show(
     ref: IdArgument,
@@ -42,17 +45,49 @@ def show(
     limit: Annotated[
         int, typer.Option(min=1, metavar="N", help="Show at most N characters.")
     ] = MAX_ANSWER_CHARS,
+    lines: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIRST:LAST", help="Show these lines, from 1, in place of --offset and --limit."
+        ),
+    ] = None,
     store: StoreOption = None,
     session: OneSessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a part of a record as a model reads it."""
+    span = None if lines is None else _span(lines)
+    if span is not None and (offset, limit) != (0, MAX_ANSWER_CHARS):
+        raise ConfigError("use --lines, or --offset and --limit, not both")
     with open_record(store, session, ref) as (off, found):
-        answer = off.tools.read(found, offset=offset, limit=limit)
         if as_json:
-            print_json(part_of(off, found, offset, offset + limit))
+            print_json(part_of(off, found, *_chars(off, found, span, offset, limit)))
             return
+        if span is None:
+            answer = off.tools.read(found, offset=offset, limit=limit)
+        else:
+            answer = off.tools.read(found, start_line=span[0], end_line=span[1])
     _print_answer(off, found, answer)
+
+
+def _span(text: str) -> tuple[int, int | None]:
+    """Return the first and the last line that a text names: "120:160", "120:", ":160" or "120"."""
+    match = _LINES.fullmatch(text)
+    first = int(match[1] or 1) if match else 0
+    last = None if match is None or match[3] == "" else int(match[3] or first)
+    if match is None or not text.strip(":") or first < 1 or (last is not None and last < first):
+        raise ConfigError(f"--lines must be FIRST:LAST, such as 120:160, got {text!r:.40}")
+    return first, last
+
+
+def _chars(
+    off: Offloader, ref: str, span: tuple[int, int | None] | None, offset: int, limit: int
+) -> tuple[int, int]:
+    """Return the characters of a part of a record, from and to."""
+    if span is None:
+        return offset, offset + limit
+    content, (first, last) = SessionReader(off.store, off.session).read(ref).content, span
+    return content.line_start(first), content.chars if last is None else content.line_start(last + 1)
 
 
 def tail(
@@ -98,8 +133,8 @@ def diff(
 
 def grep(
     pattern: Annotated[str, typer.Argument(metavar="PATTERN", show_default=False)],
+    ref: Annotated[str | None, typer.Argument(metavar="[ID]", show_default=False)] = None,
     *,
-    ref: Annotated[str | None, typer.Option("--id", metavar="ID", help="Search only this record.")] = None,
     is_regex: Annotated[
         bool, typer.Option("--regex", help="Read PATTERN as a regular expression (RE2).")
     ] = False,
@@ -117,7 +152,7 @@ def grep(
     session: SessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search the records of a session, or of all sessions, as a model does."""
+    """Search a record, the records of a session, or of all sessions, as a model does."""
     if is_regex and has_words:
         raise ConfigError("use --regex or --words, not both")
     mode: Mode = "regex" if is_regex else "words" if has_words else "literal"

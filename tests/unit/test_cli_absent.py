@@ -28,7 +28,7 @@ TEXT = "".join(f"{n} needle\n" for n in range(3000))
 
 # Commands that need a session, without the session option; R is replaced by an id.
 OF_A_SESSION = [
-    *("show R", "tail R", "cat R", "grep needle", "grep needle --id R", "stats", "verify", "ls", "gc"),
+    *("show R", "tail R", "cat R", "grep needle", "grep needle R", "stats", "verify", "ls", "gc"),
     *(
         "gc --dry-run",
         "rm",

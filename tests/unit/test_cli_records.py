@@ -46,7 +46,7 @@ def test_a_record_is_found_in_any_session_by_the_beginning_of_its_id(run: Run, s
             assert f"[{ref}: characters 0-20 of " in done.stdout
         assert run("cat", ref[:9], "--store", store).stdout.startswith("0 a line of the log\n1 a")
         assert f"[{ref}: " in run("tail", ref[:9], "--store", store, "--session", "s").stdout
-        assert "item]" in run("grep", "line", "--id", ref[:9], "--store", store).stdout
+        assert "item]" in run("grep", "line", ref[:9], "--store", store).stdout
 
 
 def test_a_beginning_of_several_ids_lists_them_with_their_sessions(run: Run, store: Path) -> None:

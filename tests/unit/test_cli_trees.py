@@ -116,7 +116,7 @@ def test_a_record_is_pinned_and_deleted_by_its_path(run: Run, tmp_path: Path, la
 
 def test_grep_finds_and_stats_and_du_count(run: Run, made: Made) -> None:
     assert "700 needle" in run("grep", "needle", "--store", made.root).stdout
-    assert "700 needle" in run("grep", "needle", "--id", made.file, "--store", made.root).stdout
+    assert "700 needle" in run("grep", "needle", made.file, "--store", made.root).stdout
     assert json.loads(run("stats", "--store", made.root, "--json").stdout)["chars"] == len(LOG)
     assert json.loads(run("du", "--store", made.root, "--json").stdout)["total"]["records"] == 1
 

@@ -1,0 +1,181 @@
+"""`offload exec`: run a command for an agent with a shell, and print its output or a preview of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from offload import OffloadError
+from offload.cli.terminal import StoreOption, err, one_line
+from offload.integrations._sessions import folder_session
+from offload.integrations.claude_code._hook import at_append, check_lasting
+from offload.placeholder import DefaultRenderer, PlaceholderFacts
+from offload.registry import open_store
+from offload.settings.loader import load_config
+
+if TYPE_CHECKING:
+    from offload import Offloader
+
+_STDIN = "-"
+# By their meaning for shells: the program cannot be run, there is none, a signal ended it.
+_NOT_RUNNABLE, _NOT_FOUND, _SIGNALLED = 126, 127, 128
+_CHUNK = 64 * 1024
+_LINES = 80
+# The name that coding agents give the tool which runs commands; policies know it.
+_TOOL = "Bash"
+
+
+class _ShellRenderer(DefaultRenderer):
+    """Placeholders that name commands in place of tools.
+
+    Args:
+        where: the options that name the store and the session, if the command line did.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def render(self, facts: PlaceholderFacts) -> str:
+        shown, _, _ = super().render(facts).rpartition("\n")
+        head = facts.preview.head_chars
+        start = facts.ends.count("\n", 0, head) + 1
+        part = f"--lines {start}:{start + _LINES - 1}" if start < facts.lines else f"--offset {head}"
+        return (
+            f"{shown}\n[This is a part; do not guess the rest. Read more with the commands: "
+            f"offload grep PATTERN {facts.ref}{self._where} or offload show {facts.ref} {part}{self._where}]"
+        )
+
+
+def exec_(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", show_default=False)],
+    *,
+    store: StoreOption = None,
+    session: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Session name [default: from settings, else one for this folder]."),
+    ] = None,
+) -> None:
+    """Run COMMAND; print its output, or store it and print a preview if it is large.
+
+    COMMAND `-` reads the output of another command from a pipe. The output is stdout and stderr in their
+    order, printed to stdout when the command has ended; colors are kept. The exit code is that of the
+    command. If the store fails, the whole output is printed. Options after COMMAND belong to COMMAND.
+    """
+    # This command says itself what became of an output.
+    logging.getLogger("offload").setLevel(logging.CRITICAL)
+    off = _offloader(store, session)
+    with tempfile.TemporaryFile() as output:
+        if command == [_STDIN]:
+            code, title = 0, None
+            shutil.copyfileobj(sys.stdin.buffer, output, _CHUNK)
+        else:
+            code, title = _run(command, output), shlex.join(command)
+        _print(off, output, title)
+    raise typer.Exit(code)
+
+
+def _offloader(store: str | None, session: str | None) -> Offloader:
+    """Return the offloader of the outputs. Raises `ConfigError`, before anything is run."""
+    from offload import Offloader  # noqa: PLC0415 # slow to load
+
+    settings = load_config(arguments={"store": store, "session": session}).settings
+    opened = open_store(settings.store, storage_options=settings.storage_options)
+    check_lasting(opened)
+    named = {"--store": store, "--session": session}
+    where = "".join(f" {name} {shlex.quote(value)}" for name, value in named.items() if value)
+    arguments = settings.arguments()
+    del arguments["storage_options"]
+    arguments["session"] = arguments["session"] or folder_session()
+    arguments["policy"] = at_append(settings.policy, None)
+    arguments["placeholder"] = _ShellRenderer(where)
+    arguments["on_error"] = "raise"
+    return Offloader(opened, **arguments)
+
+
+def _run(command: Sequence[str], output: IO[bytes]) -> int:
+    """Run a command with both streams into one file, and return the exit code that a shell reports.
+
+    A file, not a pipe: nobody waits for a process in the background that has the output open.
+    """
+    with _forwarding() as children:
+        try:
+            child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603 # the user's own
+        except FileNotFoundError:
+            hint = "; for a pipe or a list of commands, use sh -c" if " " in command[0] else ""
+            _warn(f"no program {command[0]!r:.200}{hint}")
+            return _NOT_FOUND
+        except (OSError, ValueError) as error:
+            _warn(f"cannot run {command[0]!r:.200}: {getattr(error, 'strerror', None) or error}")
+            return _NOT_RUNNABLE
+        children.append(child)
+        code = child.wait()
+    return code if code >= 0 else _SIGNALLED - code
+
+
+@contextmanager
+def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Pass the signals that end a program on to the children, so that their output is still printed."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, _frame: object) -> None:
+        # A terminal sends Ctrl-C to the child as well.
+        if number != signal.SIGINT or not _has_terminal():
+            for child in children:
+                child.send_signal(number)
+
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    # A signal that is ignored, as by nohup, is ignored by the child too.
+    before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, forward)
+    try:
+        yield children
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _has_terminal() -> bool:
+    return any(os.isatty(number) for number in (0, 2))
+
+
+def _warn(text: str) -> None:
+    err.print(f"offload: {text}", soft_wrap=True)
+
+
+def _print(off: Offloader, output: IO[bytes], title: str | None) -> None:
+    """Print a whole output, or the placeholder of its record."""
+    stored = None
+    try:
+        stored = _stored(off, output, title)
+    except OffloadError as error:
+        _warn(f"the whole output follows, since it could not be stored: {one_line(error)}")
+    except KeyboardInterrupt:
+        _warn("the whole output follows, since storing it was interrupted")
+    if stored is None:
+        output.seek(0)
+        shutil.copyfileobj(output, sys.stdout.buffer, _CHUNK)
+    else:
+        sys.stdout.buffer.write(f"{stored}\n".encode("utf-8", "backslashreplace"))
+    sys.stdout.flush()
+
+
+def _stored(off: Offloader, output: IO[bytes], title: str | None) -> str | None:
+    """Return the placeholder of an output; None if it is to be printed. Raises `OffloadError`."""
+    output.seek(0)
+    with off.open_sink(tool_name=_TOOL, title=title) as sink:
+        while chunk := output.read(_CHUNK):
+            sink.write(chunk)
+    return None if sink.info is None else sink.placeholder

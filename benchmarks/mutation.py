@@ -42,6 +42,8 @@ MODULES: dict[str, Sequence[str]] = {
     ),
     "engine/deciding.py": (
         "unit/test_turns.py",
+        "unit/test_bound_thinking.py",
+        "unit/test_removed_thinking.py",
         "unit/test_offloader.py",
         "unit/test_ceiling.py",
         "unit/test_hooks.py",
@@ -51,6 +53,8 @@ MODULES: dict[str, Sequence[str]] = {
     ),
     "engine/leaving.py": (
         "unit/test_turns.py",
+        "unit/test_bound_thinking.py",
+        "unit/test_removed_thinking.py",
         "unit/test_offloader.py",
         "unit/test_ceiling.py",
         "unit/test_hooks.py",
@@ -83,7 +87,16 @@ MODULES: dict[str, Sequence[str]] = {
         "unit/test_policy_cost_runs.py",
         "unit/test_agent_cost.py",
     ),
-    "policy/policy.py": ("unit/test_policy.py", "unit/test_policy_loading.py", "unit/test_policy_cache.py"),
+    "policy/policy.py": (
+        "unit/test_policy.py",
+        "unit/test_policy_loading.py",
+        "unit/test_policy_cache.py",
+        "unit/test_policy_cost.py",
+        "unit/test_policy_models.py",
+        "unit/test_bound_thinking.py",
+        "unit/test_preview.py",
+        "property/test_restart.py",
+    ),
     "codec/_seekable.py": ("unit/test_codec.py", "unit/test_codec_spooled.py", "property/test_codec.py"),
     "session/create.py": (
         "unit/test_refs.py",

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from offload.codec._frames import decompress
-from offload.errors import CollisionError, CorruptError, NotFoundError, OffloadError
+from offload.errors import CollisionError, ConfigError, CorruptError, NotFoundError, OffloadError
 from offload.layout import BRANCH, JOURNAL, decode_part, encode_part
 from offload.record.text import decode_text
 from offload.store import OffloadStore, get_many
@@ -99,6 +99,30 @@ def list_entries(store: OffloadStore, session: str) -> list[JournalEntry]:
     Of several that continue from the same entry, those that were written last are returned.
     """
     return _entries(store, encode_part(session), _MAX_FORKS)
+
+
+def place_of_request(entries: Sequence[JournalEntry], session: str, number: int) -> int:
+    """Return the index of the entry of a request.
+
+    Args:
+        entries: those of the journal, as `list_entries` returns them.
+        session: its name, for the error.
+        number: the number of the request, from 1.
+
+    Raises:
+        ConfigError: `number` is not a number.
+        NotFoundError: there is no such request, or none at all.
+    """
+    if type(number) is not int:
+        raise ConfigError(f"the number of a request is an int, got {number!r:.40}")
+    places = [place for place, entry in enumerate(entries) if entry.sent is not None]
+    if 1 <= number <= len(places):
+        return places[number - 1]
+    if places:
+        raise NotFoundError(f"session {session!r} has requests 1 to {len(places)}, got {number}")
+    if entries:
+        raise NotFoundError(f"the journal of session {session!r} is of a release that noted no requests")
+    raise NotFoundError(f"session {session!r} has no journal; see Offloader(journal=True)")
 
 
 def own_entries(store: OffloadStore, part: str) -> list[JournalEntry]:

@@ -9,13 +9,13 @@ from difflib import SequenceMatcher
 from html import escape
 from typing import Any, Literal, overload
 
-from offload.errors import ConfigError, NotFoundError
+from offload.errors import ConfigError
 from offload.messages import Usage, to_json
 from offload.messages._equal import are_equal
 from offload.messages.formats import scan_of
 from offload.placeholder.forms import known_refs
 from offload.record.display import html_table
-from offload.session.lineage import JournalEntry, list_entries
+from offload.session.lineage import JournalEntry, list_entries, place_of_request
 from offload.store import OffloadStore
 from offload.timeline.journal import messages_at
 
@@ -94,7 +94,7 @@ class Timeline(Sequence[SentRequest]):
         self._store = store
         self._session = session
         self._entries = list_entries(store, session)
-        self._requests, self._places = _requests(self._entries)
+        self._requests = _requests(self._entries)
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -134,7 +134,8 @@ class Timeline(Sequence[SentRequest]):
             CorruptError: an entry is damaged.
             StoreError: the store failed.
         """
-        return messages_at(self._store, self._session, self._entries, self.place_of(number))
+        place = place_of_request(self._entries, self._session, number)
+        return messages_at(self._store, self._session, self._entries, place)
 
     def changes(self, number: int, *, since: int | None = None) -> list[Change]:
         """Return what differs from an earlier request, in order of the messages; raises as `at`.
@@ -151,36 +152,20 @@ class Timeline(Sequence[SentRequest]):
         is_compacted = any(request.is_compacted for request in self[start:number])
         return list(differences(before, after, is_compacted=is_compacted))
 
-    def place_of(self, number: int) -> int:
-        """Return the index of a request's entry among those of the journal; raises as `at`."""
-        if type(number) is not int:
-            raise ConfigError(f"the number of a request is an int, got {number!r:.40}")
-        if 1 <= number <= len(self):
-            return self._places[number - 1]
-        raise NotFoundError(self._why_missing(number))
 
-    def _why_missing(self, number: int) -> str:
-        if self._requests:
-            return f"session {self._session!r} has requests 1 to {len(self)}, got {number}"
-        if self._entries:
-            return f"the journal of session {self._session!r} is of a release that noted no requests"
-        return f"session {self._session!r} has no journal; see Offloader(journal=True)"
-
-
-def _requests(entries: Sequence[JournalEntry]) -> tuple[list[SentRequest], list[int]]:
-    """Return the requests among the entries of a journal, and the index of each one's entry."""
-    requests, places = list[SentRequest](), list[int]()
+def _requests(entries: Sequence[JournalEntry]) -> list[SentRequest]:
+    """Return the requests among the entries of a journal."""
+    requests = list[SentRequest]()
     compactions = 0
-    for place, entry in enumerate(entries):
+    for entry in entries:
         if entry.used is not None and requests:
             requests[-1] = replace(requests[-1], usage=Usage(*entry.used))
         sent = entry.sent
         if sent is None:
             continue
-        places.append(place)
         requests.append(
             SentRequest(
-                len(places),
+                len(requests) + 1,
                 datetime.fromtimestamp(sent.at / 1000, UTC),
                 sent.messages,
                 sent.tokens,
@@ -192,7 +177,7 @@ def _requests(entries: Sequence[JournalEntry]) -> tuple[list[SentRequest], list[
             )
         )
         compactions = sent.compactions
-    return requests, places
+    return requests
 
 
 def differences(before: Sequence[Any], after: Sequence[Any], *, is_compacted: bool) -> Iterator[Change]:

@@ -13,7 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from offload.codec._frames import SLOW_LEVEL, compress
-from offload.errors import ConfigError, ExistsError, NotFoundError
+from offload.errors import ConfigError, ExistsError
 from offload.layout import BRANCH, FORK, JOURNAL, RECORD, encode_part, random_letters
 from offload.session.lineage import (
     Branch,
@@ -22,6 +22,7 @@ from offload.session.lineage import (
     list_entries,
     own_entries,
     parse_branch,
+    place_of_request,
     records_until,
 )
 from offload.session.names import check_known, check_name
@@ -56,7 +57,7 @@ def fork(store: OffloadStore, session: str, name: str, *, at: int | None = None)
     if check_name(name) == session:
         raise ConfigError(f"a fork of session {session!r} must have another name")
     entries = list_entries(store, session)
-    base = entry_at(entries, session, at)
+    base = _base(entries, session, at)
     parent, child = encode_part(session), encode_part(name)
     branch = BRANCH.key(session=child, parent=parent, base=f"{base.number:09}")
     old = _unchanged(store, name, session)
@@ -84,27 +85,16 @@ def rewind(store: OffloadStore, session: str, at: int) -> None:
     """
     check_known(store, session)
     entries, part = list_entries(store, session), encode_part(session)
-    base = entry_at(entries, session, at)
+    base = _base(entries, session, at)
     number = max(entry.number for entry in (*entries, *own_entries(store, part))) + 1
     key = _entry_key(part, number, base.number, letters=random_letters())
     store.put(key, compress(_NO_CHANGES, SLOW_LEVEL))
 
 
-def entry_at(entries: Sequence[JournalEntry], session: str, at: int | None) -> JournalEntry:
-    """Return the entry of the request with a number, or the last one.
-
-    Raises `ConfigError` if `at` is not a number, and `NotFoundError` if there is no such request.
-    """
-    if at is not None and type(at) is not int:
-        raise ConfigError(f"the number of a request is an int, got {at!r:.40}")
-    requests = [entry for entry in entries if entry.sent is not None]
-    if not requests:
-        raise NotFoundError(f"session {session!r} has no journal of requests; see Offloader(journal=True)")
-    if at is None:
-        return entries[-1]
-    if not 1 <= at <= len(requests):
-        raise NotFoundError(f"session {session!r} has requests 1 to {len(requests)}, got {at}")
-    return requests[at - 1]
+def _base(entries: Sequence[JournalEntry], session: str, at: int | None) -> JournalEntry:
+    """Return the entry of a request, or the last one; raises as `place_of_request`."""
+    place = place_of_request(entries, session, 1 if at is None else at)
+    return entries[-1 if at is None else place]
 
 
 def _unchanged(store: OffloadStore, name: str, session: str) -> list[str]:

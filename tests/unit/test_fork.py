@@ -240,7 +240,7 @@ def test_a_fork_is_refused_with_the_reason() -> None:
         off.fork("c", at="2")  # type: ignore[arg-type]
     plain = Offloader(store, session="plain")
     plain.offload(conversation(2))
-    with pytest.raises(NotFoundError, match="has no journal of requests"):
+    with pytest.raises(NotFoundError, match="has no journal; see Offloader"):
         plain.fork("c", at=1)
     assert not keys(store, "r/c/") | keys(store, "j/c/")
     assert len(plain.fork("copied").records()) == 2

@@ -72,8 +72,6 @@ def exec_(
     order, printed to stdout when the command has ended; colors are kept. The exit code is that of the
     command. If the store fails, the whole output is printed. Options after COMMAND belong to COMMAND.
     """
-    # This command says itself what became of an output.
-    logging.getLogger("offload").setLevel(logging.CRITICAL)
     off = _offloader(store, session)
     with tempfile.TemporaryFile() as output:
         if command == [_STDIN]:
@@ -175,7 +173,19 @@ def _print(off: Offloader, output: IO[bytes], title: str | None) -> None:
 def _stored(off: Offloader, output: IO[bytes], title: str | None) -> str | None:
     """Return the placeholder of an output; None if it is to be printed. Raises `OffloadError`."""
     output.seek(0)
-    with off.open_sink(tool_name=_TOOL, title=title) as sink:
+    with _unlogged(), off.open_sink(tool_name=_TOOL, title=title) as sink:
         while chunk := output.read(_CHUNK):
             sink.write(chunk)
     return None if sink.info is None else sink.placeholder
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Log nothing of the library: the command says itself what became of an output."""
+    log = logging.getLogger("offload")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

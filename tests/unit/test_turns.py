@@ -151,6 +151,44 @@ def test_a_sweep_that_would_free_too_little_is_not_made(tmp_path: Path) -> None:
     assert left(out.messages) == set()
 
 
+def test_a_conversation_of_exactly_the_trigger_is_not_swept(tmp_path: Path) -> None:
+    messages = conversation(4)
+    tokens = Offloader(tmp_path, policy=OffloadPolicy(types=HIGH)).offload(messages).tokens_before
+
+    for trigger, expected in [(tokens, set()), (tokens - 1, {"c0", "c1", "c2"})]:
+        off = Offloader(tmp_path, policy=swept_policy(trigger_tokens=trigger))
+        assert left(off.offload(messages).messages) == expected
+
+
+def test_what_leaves_by_a_rule_in_the_same_turn_makes_no_sweep_of_the_rest(tmp_path: Path) -> None:
+    messages = [*turn(("Big", "big", text("big"))), answer(), *conversation(3)]
+    rules = OffloadPolicy(types=HIGH, tools={"Big": Rule(min_tokens=1000)})
+    without = Offloader(tmp_path, policy=rules).offload(messages)
+    assert left(without.messages) == {"big"}
+
+    for trigger, expected in [(without.tokens_before - 1, {"big"}), (10_000, {"big", "c0", "c1"})]:
+        sweep = Sweep(trigger_tokens=trigger, keep_recent=1)
+        off = Offloader(tmp_path, policy=rules.model_copy(update={"sweep": sweep}))
+        assert left(off.offload(messages).messages) == expected
+
+
+def test_small_items_and_those_that_wait_count_together_for_the_least_that_a_sweep_frees(
+    tmp_path: Path,
+) -> None:
+    waiting = [m for n in range(3) for m in (*turn(("Wait", f"w{n}", text(f"w{n}"))), answer())]
+    messages = [*conversation(3), *waiting]
+    rules = OffloadPolicy(types=HIGH, tools={"Wait": Rule(min_tokens=1000, after_turns=100)})
+    one = swept_policy().model_copy(update={"tools": rules.tools})
+    all_of_it = Offloader(tmp_path, policy=one).offload(messages)
+    assert left(all_of_it.messages) == {"c0", "c1", "w0", "w1"}
+    freed = all_of_it.tokens_before - all_of_it.tokens_after
+
+    for least, expected in [(freed * 3 // 4, {"c0", "c1", "w0", "w1"}), (freed * 2, set())]:
+        sweep = Sweep(trigger_tokens=20_000, keep_recent=1, clear_at_least=least)
+        off = Offloader(tmp_path, policy=one.model_copy(update={"sweep": sweep}))
+        assert left(off.offload(messages).messages) == expected
+
+
 def test_what_the_model_has_not_answered_yet_is_not_swept(tmp_path: Path) -> None:
     messages = turn(*(("Bash", f"c{n}", text(f"c{n}")) for n in range(8)))
 

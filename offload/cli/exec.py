@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Annotated
 
@@ -106,7 +106,7 @@ def _run(command: Sequence[str], output: IO[bytes]) -> int:
 
     A file, not a pipe: nobody waits for a process in the background that has the output open.
     """
-    with _forwarding() as children:
+    with _forwarding() as forward_to:
         try:
             child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603 # the user's own
         except FileNotFoundError:
@@ -116,21 +116,31 @@ def _run(command: Sequence[str], output: IO[bytes]) -> int:
         except (OSError, ValueError) as error:
             _warn(f"cannot run {command[0]!r:.200}: {getattr(error, 'strerror', None) or error}")
             return _NOT_RUNNABLE
-        children.append(child)
+        forward_to(child)
         code = child.wait()
     return code if code >= 0 else _SIGNALLED - code
 
 
 @contextmanager
-def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Pass the signals that end a program on to the children, so that their output is still printed."""
+def _forwarding() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Pass the signals that end a program on to a child, so that its output is still printed.
+
+    Yields a function that names the child; it also gets the signals that came while it was started.
+    """
     children: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
 
     def forward(number: int, _frame: object) -> None:
+        if not children:
+            early.append(number)
         # A terminal sends Ctrl-C to the child as well.
-        if number != signal.SIGINT or not _has_terminal():
-            for child in children:
-                child.send_signal(number)
+        elif number != signal.SIGINT or not _has_terminal():
+            children[0].send_signal(number)
+
+    def forward_to(child: subprocess.Popen[bytes]) -> None:
+        children.append(child)
+        for number in early:
+            forward(number, None)
 
     names = ("SIGINT", "SIGTERM", "SIGHUP")
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
@@ -139,7 +149,7 @@ def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
     for number in before:
         signal.signal(number, forward)
     try:
-        yield children
+        yield forward_to
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -143,14 +144,15 @@ def test_a_signal_ends_the_command_and_its_output_is_still_printed(
 ) -> None:
     code = "import time; print('ready', flush=True); open('up', 'w').close(); time.sleep(60)"
     command = [sys.executable, "-m", "offload", "exec", "--", sys.executable, "-c", code]
-    process = subprocess.Popen(
-        command, cwd=place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    while not (place / "up").exists():
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(number)
-    out, _ = process.communicate(timeout=30)
+    # A shell in the background starts programs that ignore SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(command, cwd=place, stdin=subprocess.DEVNULL, stdout=PIPE, stderr=PIPE) as process:
+        signal.signal(signal.SIGINT, before)
+        while not (place / "up").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=50)
     assert out.startswith(b"ready\n")
     assert process.returncode in (128 + number, 1)  # Python ends with 1 or by the signal, as it is built
 

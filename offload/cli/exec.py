@@ -19,9 +19,8 @@ import typer
 from offload import OffloadError
 from offload.cli.terminal import StoreOption, err, one_line
 from offload.integrations._sessions import folder_session
-from offload.integrations.claude_code._hook import at_append, check_lasting
+from offload.integrations.claude_code._hook import offloader_for
 from offload.placeholder import DefaultRenderer, PlaceholderFacts
-from offload.registry import open_store
 from offload.settings.loader import load_config
 
 if TYPE_CHECKING:
@@ -85,20 +84,11 @@ def exec_(
 
 def _offloader(store: str | None, session: str | None) -> Offloader:
     """Return the offloader of the outputs. Raises `ConfigError`, before anything is run."""
-    from offload import Offloader  # noqa: PLC0415 # slow to load
-
     settings = load_config(arguments={"store": store, "session": session}).settings
-    opened = open_store(settings.store, storage_options=settings.storage_options)
-    check_lasting(opened)
     named = {"--store": store, "--session": session}
     where = "".join(f" {name} {shlex.quote(value)}" for name, value in named.items() if value)
-    arguments = settings.arguments()
-    del arguments["storage_options"]
-    arguments["session"] = arguments["session"] or folder_session()
-    arguments["policy"] = at_append(settings.policy, None)
-    arguments["placeholder"] = _ShellRenderer(where)
-    arguments["on_error"] = "raise"
-    return Offloader(opened, **arguments)
+    off = offloader_for(settings, folder_session())
+    return off.with_options(placeholder=_ShellRenderer(where), on_error="raise")
 
 
 def _run(command: Sequence[str], output: IO[bytes]) -> int:

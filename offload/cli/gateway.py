@@ -34,6 +34,9 @@ def gateway(
         bool,
         typer.Option("--without-read-back", help="Replace results even if the model cannot read them."),
     ] = False,
+    keeps_no_journal: Annotated[
+        bool, typer.Option("--without-journal", help="Keep no timeline of the conversations.")
+    ] = False,
     is_verbose: Annotated[bool, typer.Option("--verbose", help="Log a line per request.")] = False,
 ) -> None:
     """Replace old large tool results in the requests of a client to the API of a model.
@@ -47,7 +50,7 @@ def gateway(
     from offload.gateway import serve  # noqa: PLC0415 # an extra, and slow to load
 
     name = load_config(arguments={"session": session}).settings.session or DEFAULT_SESSION
-    off = Offloader.from_config(store=store_at(store), session=name)
+    off = Offloader.from_config(store=store_at(store), session=name, journal=not keeps_no_journal)
     if off.store.url.startswith("memory://") and not needs_no_read_back:
         raise ConfigError(
             f"the tools to read back run in another process, which cannot read {off.store.url}; name a "

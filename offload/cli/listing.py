@@ -19,10 +19,11 @@ from offload.cli.terminal import (
     print_report,
     progress,
 )
-from offload.layout import is_link
+from offload.layout import encode_part, is_link
 from offload.session.reader import SessionReader
 from offload.session.titles import MAX_READS, with_titles
 from offload.store import path_of
+from offload.timeline.titles import list_journals, task_titles
 
 _SUMS = ("chars", "tokens", "stored_bytes")
 
@@ -32,7 +33,9 @@ def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: 
     opened = existing_store(store, session)
     if session is None:
         rows = sorted(_sessions(opened), key=lambda row: str(row["stored_at"] or ""), reverse=True)
-        print_report(rows, _summary(rows, opened), as_json=as_json)
+        empty = {"title"} - {name for row in rows for name in row if row[name]}
+        shown = [{name: row[name] for name in row if name not in empty} for row in rows]
+        print_report(shown, _summary(rows, opened), as_json=as_json, document=rows)
     else:
         rows, note = _records(opened, session)
         summary = f"{count(len(rows), 'record')} in {place_of(opened, session)}{note}"
@@ -92,11 +95,14 @@ def _summary(rows: list[dict[str, Any]], store: OffloadStore) -> str:
 
 
 def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
+    titles = task_titles(store, list_journals(store))
     for name in index.sessions(store):
         infos = SessionReader(store, name).infos()
         sums = {field: sum(getattr(info, field) for info in infos) for field in _SUMS}
         newest = max((info.created_at for info in infos), default=None)
-        yield {"session": name, "records": len(infos), **sums, "stored_at": newest and _time(newest)}
+        stored_at = newest and _time(newest)
+        title = titles.get(encode_part(name))
+        yield {"session": name, "title": title, "records": len(infos), **sums, "stored_at": stored_at}
 
 
 def _records(store: OffloadStore, session: str) -> tuple[list[dict[str, Any]], str]:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
-from offload import ConfigError
+from offload import ConfigError, OffloadStore
 from offload.cli.stores import existing_store, place_of
 from offload.cli.terminal import Dollars, JsonOption, StoreOption, count, page, print_json, print_report
+from offload.errors import InvalidKeyError
+from offload.index.objects import session_name
 from offload.messages import to_json
 from offload.messages.formats import role_or_none, scan_of
 from offload.record.text import escape_controls
 from offload.replay import Prices
 from offload.timeline import Change, SentRequest, Timeline
+from offload.timeline.titles import list_journals, task_titles
 
 _PAIR = re.compile(r"(\d{1,9}):(\d{1,9})", re.ASCII)
 # Of each text of a changed message.
@@ -24,7 +29,7 @@ _MAX_CHARS = 200
 
 
 def log(
-    session: Annotated[str, typer.Argument(metavar="SESSION", show_default=False)],
+    session: Annotated[str | None, typer.Argument(metavar="SESSION", show_default=False)] = None,
     *,
     at: Annotated[
         int | None, typer.Option("--at", min=1, metavar="N", help="Show the messages of request N.")
@@ -35,11 +40,22 @@ def log(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the requests of a session, newest first, or show one of them as it was sent."""
+    """List the requests of a session, newest first, or show one of them as it was sent.
+
+    Without SESSION, list the sessions of the store that keep their requests.
+    """
+    if session is None and not (at is None and diff is None):
+        raise ConfigError("--at and --diff need a SESSION; `offload log` lists them")
     if at is not None and diff is not None:
         raise ConfigError("--at and --diff exclude each other; give one of them")
     numbers = None if diff is None else _numbers(diff)
     opened = existing_store(store, session)
+    if session is None:
+        rows = sorted(_journals(opened), key=lambda row: str(row["sent_at"] or ""), reverse=True)
+        note = "" if rows else "; one keeps its requests with Offloader(journal=True)"
+        summary = f"{count(len(rows), 'session')} with requests in {place_of(opened)}{note}"
+        print_report(rows, summary, as_json=as_json)
+        return
     timeline = Timeline(opened, session)
     if at is not None:
         _print(timeline.at(at), _shown, as_json=as_json)
@@ -51,6 +67,22 @@ def log(
         note = "" if rows else "; its journal has them if it keeps one, see Offloader(journal=True)"
         summary = f"{count(len(rows), 'request')} in {place_of(opened, session)}{note}"
         print_report(rows, summary, as_json=as_json)
+
+
+def _journals(store: OffloadStore) -> Iterator[dict[str, Any]]:
+    journals = list_journals(store)
+    titles = task_titles(store, journals)
+    for part, one in journals.items():
+        with suppress(InvalidKeyError):
+            yield {
+                "session": session_name(store, part),
+                "title": titles.get(part),
+                "requests": one.requests,
+                "sent_at": one.sent and datetime.fromtimestamp(one.sent.at / 1000, UTC),
+                "tokens": one.sent and one.sent.tokens,
+                "offloaded": one.sent and one.sent.tokens_offloaded,
+                "model": one.model,
+            }
 
 
 def _numbers(text: str) -> tuple[int, int]:

@@ -118,7 +118,8 @@ def gateway_app(upstream: str, offloader: Offloader, *, needs_read_back: bool = 
         upstream: the URL of the provider, such as "https://api.anthropic.com"; the path of each request is
             added to it. Nothing else decides where a request goes: redirects are passed to the client, and
             no proxy of the environment is used.
-        offloader: has the store, the session and the options for all conversations.
+        offloader: has the store, the session and the options for all conversations. With `journal=True`, each
+            conversation keeps its requests in a journal of its own, that of the session `NAME.CONVERSATION`.
         needs_read_back: whether requests without tools to read back pass unchanged.
 
     Raises:

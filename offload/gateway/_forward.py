@@ -62,7 +62,7 @@ class Forwarder:
         self._client: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        self._rewriter.close()
+        await self._rewriter.close()
         if self._client is not None:
             await self._client.close()
 

@@ -104,6 +104,7 @@ class Request:
         tails: by message and path, the end of a text that the engine does not see; and the cache mark of a
             block in a result, as JSON.
         edits: by message, what the engine returned for it last and the changes of the text for that.
+        sent: by message, the changes of the text that is sent.
         problems: why messages were kept that the engine changed.
         lasts_an_hour: whether a cache mark asks for an hour, which has another price.
     """
@@ -115,6 +116,7 @@ class Request:
     ends: list[int] = field(default_factory=list)
     tails: dict[tuple[int, Path], str] = field(default_factory=dict)
     edits: dict[int, tuple[Any, list[Edit]]] = field(default_factory=dict)
+    sent: dict[int, list[Edit]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     lasts_an_hour: bool = False
     first: int = 0
@@ -169,32 +171,45 @@ class Request:
 
         A message that cannot be changed is kept, and `problems` says why.
         """
-        edits: list[Edit] = []
+        self.sent = {}
         places = Places(self.text)
         for index, (view, new) in enumerate(zip(self.views, messages, strict=True)):
             if new is view or index < self.first:
                 continue
             known, made = self.edits.get(index, (None, []))
             if known is new and not without:
-                edits += made
+                self.sent[index] = made
                 continue
             try:
                 if role_or_none(view) == "assistant":
                     made = [*self._without_thinking(places, index, view, new)]
                     self.edits[index] = new, made
-                    edits += made
+                    self.sent[index] = made
                     continue
                 changes = [c for c in _changes(view, new) if _is_replaceable(view, c[0])]
                 kept = [c for c in changes if not _is_in(without, index, c[0])]
                 marks = self._moved_marks(index, kept)
                 made = [self._edit(places, index, *change, marks.get(change[0], "")) for change in kept]
-                edits += made
+                self.sent[index] = made
                 if kept == changes:
                     self.edits[index] = new, made
             except ValueError:
                 # The text of the error may quote the message.
                 self.problems.append("a message cannot be changed")
+        edits = [edit for made in self.sent.values() for edit in made]
         return replaced(self.text, edits) if edits else self.text
+
+    def message_sent(self, index: int) -> Any:
+        """Return a message of the text with the last changes by `with_messages`, without cache marks."""
+        first, last = self.starts[index], self.ends[index - self.first]
+        edits = [Edit(start - first, end - first, text) for start, end, text in self.sent.get(index, ())]
+        message = json.loads(replaced(self.text[first:last], edits))
+        if isinstance(message, dict):
+            message.pop(_MARK, None)
+            for _, block in _dicts_in(message):
+                for holder in (block, *(inner for _, inner in _dicts_in(block))):
+                    holder.pop(_MARK, None)
+        return message
 
     def _without_thinking(self, places: Places, index: int, view: Any, new: Any) -> Iterator[Edit]:
         """Yield the changes for the blocks of thinking that `new` lacks; all else of a reply is kept."""

@@ -17,6 +17,7 @@ from offload.engine.refusals import BoundRefusal
 from offload.engine.results import OffloadResult
 from offload.errors import OffloadError, StoreError
 from offload.events.observer import error_text
+from offload.gateway._journals import ConversationJournal, JournalWriter
 from offload.gateway._requests import (
     READ_BACK,
     Api,
@@ -112,6 +113,7 @@ class Conversation:
         sent: the request that the provider accepted last, if its model may bind thinking to it.
         refused: keys of thinking that is left out, and that the store has not taken yet.
         thread: the id of the reply that the next request continues, if the provider keeps the conversation.
+        journal: keeps its requests; None if the gateway keeps no journals.
         checking: looks whether the records behind its placeholders are there still.
         is_check_late: whether an answer waited for that and passed without it.
         next_check: when that may begin again, by a monotonic clock.
@@ -129,6 +131,7 @@ class Conversation:
     is_check_late: bool = False
     next_check: float = 0.0
     thread: str = ""
+    journal: ConversationJournal | None = None
 
     def may_bind(self, request: Request) -> bool:
         """Return whether the model of a request may refuse thinking behind a changed message."""
@@ -162,6 +165,7 @@ class Rewritten:
         replaced: number of results that are replaced, and `tokens_removed` what that frees.
         reason: why nothing is replaced now; empty if something is.
         refused: keys of the thinking that is removed since the provider refused it.
+        result: the messages with their tokens, for the journal; None if their tokens are not known.
     """
 
     body: bytes
@@ -172,6 +176,7 @@ class Rewritten:
     tokens_removed: int = 0
     reason: str = ""
     refused: frozenset[str] = frozenset()
+    result: OffloadResult | None = None
 
     @property
     def is_threaded(self) -> bool:
@@ -196,6 +201,7 @@ class Rewriter:
         self._turns, self._spare = asyncio.Semaphore(_THREADS), asyncio.Semaphore(_SPARE)
         self._late = 0
         self._background: set[asyncio.Task[None]] = set()
+        self._journals = JournalWriter(status)
 
     async def rewrite(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
         """Return the request to send; `body` itself if nothing is replaced or anything fails.
@@ -275,8 +281,9 @@ class Rewriter:
         self._status.count("results_replaced", request.replaced)
         self._status.count("tokens_removed", request.tokens_removed)
 
-    def close(self) -> None:
-        """Start no more work."""
+    async def close(self) -> None:
+        """Start no more work, and write what the journals wait for."""
+        await self._journals.close()
         for work in self._background:
             work.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -395,7 +402,10 @@ class Rewriter:
         is_latest = conversation.latest is read and not self._spare.locked()
         if request.tokens_removed and is_latest and not conversation.may_bind(read):
             self._in_background(self._prepare(conversation, read))
-        return None if reply is None else conversation.offloader.report_usage(reply)
+        used = None if reply is None else conversation.offloader.report_usage(reply)
+        if conversation.journal is not None and request.result is not None:
+            self._journals.add(conversation.journal, read, request.result, used)
+        return used
 
     async def _prepare(self, conversation: Conversation, request: Request) -> None:
         async with self._spare, conversation.lock:
@@ -459,15 +469,19 @@ class Rewriter:
         result = self._kept_valid(conversation, request, _offloaded(conversation, request))
         self._note_errors(result)
         messages = _without(result.messages, conversation.refused)
-        text = request.with_messages(messages, _unseen(request, result))
+        unseen = _unseen(request, result)
+        text = request.with_messages(messages, unseen)
         for problem in request.problems:
             self._status.failed(problem)
+        sent = None if conversation.journal is None else _sent(request, messages, unseen, result)
         if text is request.text:
             has_failed = any(isinstance(error, StoreError) for error in result.errors)
             reason = "the store failed" if has_failed else "nothing to replace"
-            return Rewritten(text.encode(), conversation, request, messages, reason=reason)
+            return Rewritten(text.encode(), conversation, request, messages, reason=reason, result=sent)
         freed = result.tokens_before - result.tokens_after
-        return Rewritten(text.encode(), conversation, request, messages, len(result.records), freed)
+        return Rewritten(
+            text.encode(), conversation, request, messages, len(result.records), freed, result=sent
+        )
 
     def _kept_valid(
         self, conversation: Conversation, request: Request, result: OffloadResult
@@ -503,7 +517,11 @@ class Rewriter:
             policy = policy_for(self._offloader.policy, api, lasts_an_hour=request.lasts_an_hour)
             if request.is_threaded:
                 policy = policy.model_copy(update={"history": "append_only"})
-            conversation = Conversation(name, self._offloader.with_options(policy=policy, on_error="keep"))
+            own = self._offloader.with_options(policy=policy, on_error="keep", journal=False)
+            conversation = Conversation(name, own)
+            if self._offloader.options.journal:
+                conversation.journal = ConversationJournal(self._offloader, name)
+                own.activity = conversation.journal.recorder.activity
         self._conversations[name] = conversation
         size = max(size, _LEAST_BYTES) + (conversation.size if request.first else 0)
         self._size += size - conversation.size
@@ -540,7 +558,9 @@ def _without_thinking_from(request: Rewritten, first: int) -> Rewritten | None:
     if read is None or not refused:
         return None
     messages = _without(request.messages, refused)
-    return replace(request, body=read.with_messages(messages).encode(), messages=messages, refused=refused)
+    result = request.result and replace(request.result, messages=list(messages))
+    body = read.with_messages(messages).encode()
+    return replace(request, body=body, messages=messages, refused=refused, result=result)
 
 
 def _without(messages: Sequence[Any], refused: Collection[str]) -> Sequence[Any]:
@@ -571,6 +591,16 @@ def _unseen(request: Request, result: OffloadResult) -> set[tuple[int, Block]]:
         for decision in result.decisions
         if decision.ref is not None and decision.item.message > last and decision.item.answers > 0
     }
+
+
+def _sent(
+    request: Request, messages: Sequence[Any], unseen: Collection[tuple[int, Block]], result: OffloadResult
+) -> OffloadResult:
+    """Return the result of a turn with the messages that are sent in this request."""
+    whole = {index for index, _ in unseen}
+    sent = [request.views[i] if i in whole else message for i, message in enumerate(messages)]
+    # The engine continues with its own list of errors.
+    return replace(result, messages=sent, errors=[])
 
 
 def policy_for(policy: OffloadPolicy, api: Api, *, lasts_an_hour: bool = False) -> OffloadPolicy:

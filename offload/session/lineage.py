@@ -128,7 +128,7 @@ def place_of_request(entries: Sequence[JournalEntry], session: str, number: int)
 def own_entries(store: OffloadStore, part: str) -> list[JournalEntry]:
     """Return all entries of the journal of the session with a key part, in the order of their numbers."""
     keys = [stored.key for stored in store.keys(JOURNAL.prefix(part))]
-    return [_entry(match) for match in filter(None, map(JOURNAL.match, keys))]
+    return [entry_of(match) for match in filter(None, map(JOURNAL.match, keys))]
 
 
 def _entries(store: OffloadStore, part: str, most: int) -> list[JournalEntry]:
@@ -150,7 +150,8 @@ def _entries(store: OffloadStore, part: str, most: int) -> list[JournalEntry]:
     return chain
 
 
-def _entry(match: re.Match[str]) -> JournalEntry:
+def entry_of(match: re.Match[str]) -> JournalEntry:
+    """Return the entry whose key matched the form of keys of journals."""
     sent = Sent(*map(int, match["sent"].split("-"))) if match["sent"] else None
     used = None
     if match["used"]:

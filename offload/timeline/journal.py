@@ -162,6 +162,7 @@ class Journal:
         self._session = session
         self._hooks = hooks
         self._number = 0
+        self._last = ""
         # False if another writer, or a write that seemed to fail, may have used the number.
         self._is_numbered = False
         self._is_begun = False
@@ -301,6 +302,14 @@ class Journal:
             edits.append((at, len(before) - at, added))
         return edits, rows, texts
 
+    def is_behind(self) -> bool:
+        """Return whether another writer stored entries since the last one that this one wrote or read.
+
+        Raises `StoreError`.
+        """
+        prefix = JOURNAL.prefix(encode_part(self._session))
+        return next(iter(self._store.keys(prefix, after=self._last)), None) is not None
+
     def read(self) -> JournalState:
         """Return the conversation as of the last entry; empty if there is none.
 
@@ -310,6 +319,8 @@ class Journal:
         listed = list_entries(self._store, self._session)
         # After a failure a new conversation begins: it would not fit entries that cannot be read.
         self._number, self._is_numbered, self._is_begun = _next_number(listed), True, False
+        own = JOURNAL.prefix(encode_part(self._session))
+        self._last = max((str(entry.at) for entry in listed if str(entry.at).startswith(own)), default="")
         if not listed:
             return _read_old(self._store, self._session)
         entries = _latest(listed, self._session)
@@ -357,6 +368,7 @@ class Journal:
         self._number += 1
         self._is_numbered, self._rows, self.stored = False, [], 0
         self._store.put(key, compress(data, SLOW_LEVEL))
+        self._last = key
         self._is_numbered = self._is_begun = True
         return len(data)
 
@@ -444,6 +456,11 @@ def messages_at(store: OffloadStore, session: str, entries: Sequence[JournalEntr
     """
     rows, _ = _folded(store, needed(entries, place, session))
     return [row.line.message for row in rows if row.line is not None]
+
+
+def first_messages(entry: JournalEntry, data: bytes) -> list[Any]:
+    """Return the new messages of an entry with the content `data`. Raises `CorruptError`."""
+    return [row.line.message for row in _parse(entry, data)[1] if row.line is not None]
 
 
 def _parse_head(text: str) -> dict[str, Any]:

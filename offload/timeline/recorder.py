@@ -26,18 +26,28 @@ class Recorder:
         session: its name.
         options: the options of its offloader.
         is_new: whether the session has no journal yet.
+        is_shared: whether other processes continue the journal too, in turn; it costs a listing a request.
 
     Attributes:
         activity: what the offloader creates and reads between requests.
         used: what the provider counted for the last request, if it was reported.
     """
 
-    def __init__(self, store: OffloadStore, session: str, options: Options, *, is_new: bool) -> None:
+    def __init__(
+        self,
+        store: OffloadStore,
+        session: str,
+        options: Options,
+        *,
+        is_new: bool,
+        is_shared: bool = False,
+    ) -> None:
         self.activity = Activity()
         self.used: Usage | None = None
         self._journal = Journal(store, session, options)
         self._clock = options.clock
         self._is_read = is_new
+        self._is_shared = is_shared
         self._is_sure = False
         self._sender: object = None
         self._has_failed = False
@@ -90,11 +100,11 @@ class Recorder:
         return [*unread, *failed]
 
     def _continued(self) -> list[OffloadError]:
-        """Read the journal that the session has, once; return why it cannot be continued."""
-        if self._is_read:
-            return []
-        self._is_read = True
+        """Read the journal that the session has, if that is not known; return why it cannot be continued."""
         try:
+            if self._is_read and not (self._is_shared and self._journal.is_behind()):
+                return []
+            self._is_read, self._is_sure = True, False
             self._journal.read()
         except OffloadError as error:
             return [error]

@@ -40,7 +40,7 @@ class SessionPages:
         part = request.path_params["part"]
         reader = self._site.reader(part)
         infos, deleted = reader.catalog.recent(), self._site.tombstones(part)
-        talk = self._site.last_entries(part).get(part)
+        talk = self._site.last_entry(part)
         if not infos and not deleted and talk is None:
             raise NotFoundError(f"session {reader.name!r} has no records in {self._site.store.url}")
         query = {name: request.query_params.get(name, "") for name in ("kind", "tool", "q")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
@@ -14,7 +15,7 @@ from starlette.responses import Response
 from offload.errors import InvalidKeyError, NotFoundError
 from offload.index.entries import Tombstone
 from offload.index.objects import list_session, session_name
-from offload.layout import JOURNAL, encode_part, is_hashed, is_link, session_part
+from offload.layout import JOURNAL, encode_part, is_hashed, is_link
 from offload.presets.context_refs._tree import ContextTree
 from offload.record import RecordInfo
 from offload.registry import folder_of
@@ -74,10 +75,10 @@ class Site:
             reader.catalog.refresh([ref])
         return reader, reader.find(ref)
 
-    def last_entries(self, part: str = "") -> dict[str, StoredObject]:
-        """Return the last entry of each journal by key part, of one session or of all."""
+    def last_entry(self, part: str) -> StoredObject | None:
+        """Return the last entry of the journal of the session with this key part; None if it has none."""
         entries = (found for found in self.store.keys(JOURNAL.prefix(part)) if JOURNAL.match(found.key))
-        return {session_part(found.key): found for found in entries}
+        return next(iter(deque(entries, maxlen=1)), None)
 
     def tombstones(self, part: str) -> list[Tombstone]:
         """Return the tombstones of the session with this key part, the newest first."""

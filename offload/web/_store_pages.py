@@ -17,7 +17,8 @@ from offload.policy import Retention
 from offload.record.titles import words_of_query
 from offload.retention import collect
 from offload.retention.marks import Marks, read_all_marks
-from offload.store import OffloadStore, StoredObject
+from offload.store import OffloadStore
+from offload.timeline.titles import JournalSummary, list_journals, task_titles
 from offload.web._paging import list_page
 from offload.web._plot import plot
 from offload.web._site import SHOWN, Site, Values, file_count
@@ -35,7 +36,7 @@ class StorePages:
 
     def sessions(self, request: Request) -> Response:
         """Show every session, last used first, and the offloaded tokens over time."""
-        marks, talks = read_all_marks(self._site.store), self._site.last_entries()
+        marks, talks = read_all_marks(self._site.store), list_journals(self._site.store)
         listed = [
             _summary(self._site.store, objects, marks.get(objects.part), talks.get(objects.part))
             for objects in _with_talks(list_sessions(self._site.store), talks)
@@ -43,17 +44,19 @@ class StorePages:
         rows = list_page(sorted(listed, key=lambda s: (-s["used"], s["part"])), request.query_params)
         newest = [s["newest"] for s in rows["shown"] if s["newest"] is not None]
         is_titled = False
+        tasks: dict[str, str] = {}
         with suppress(StoreError):
             newest, is_titled = self._site.titles.of(newest), True
+            tasks = task_titles(self._site.store, talks, [s["part"] for s in rows["shown"]])
         return self._site.render(
             request,
             "sessions.html",
             rows=rows,
             is_titled=is_titled,
-            titles={session_part(info.key): info.title for info in newest},
+            titles={session_part(info.key): info.title for info in newest} | tasks,
             talks=talks,
             accounts=self._site.accounts.within(
-                {s["part"]: talks[s["part"]].key for s in rows["shown"] if s["part"] in talks},
+                {s["part"]: talks[s["part"]].last.key for s in rows["shown"] if s["part"] in talks},
                 _ACCOUNT_SECONDS,
             ),
             live_since=time.time() - Retention().live_for,
@@ -100,7 +103,7 @@ def _with_talks(listed: Iterable[SessionObjects], talks: Iterable[str]) -> Itera
 
 
 def _summary(
-    store: OffloadStore, objects: SessionObjects, mark: Marks | None, talk: StoredObject | None
+    store: OffloadStore, objects: SessionObjects, mark: Marks | None, talk: JournalSummary | None
 ) -> Values:
     """Return one session in numbers; `part` is its key part, `points` are times and tokens of records."""
     infos = entries_of(objects)
@@ -108,7 +111,7 @@ def _summary(
     ends = [
         newest.created_at if newest else 0.0,
         mark.last_use if mark else 0.0,
-        talk.modified if talk else 0.0,
+        talk.last.modified if talk else 0.0,
     ]
     return {
         "part": objects.part,

@@ -331,6 +331,49 @@ def run_log(
     return lambda *arguments: run("log", *arguments, "--store", tmp_path)
 
 
+def test_the_command_lists_the_sessions_that_keep_their_requests_by_their_tasks(
+    tmp_path: Path, run_log: Callable[..., Any]
+) -> None:
+    hint = {"type": "text", "text": "<system-reminder>You may use tools.</system-reminder>"}
+    task = {"type": "text", "text": "Find the leak\x1b[2J in the pool.\nIt is urgent."}
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [hint, task]}]
+    off = journaled(tmp_path, model="claude-sonnet-5")
+    off.offload(messages)
+    off.offload([*messages, *exchange(0)])
+    off.fork("again", at=1).offload([*messages, *exchange(1)])
+    Offloader(tmp_path, session="plain").offload_text("nothing to see")
+
+    rows = json.loads(run_log("--json").stdout)
+    assert {row["session"]: (row["title"], row["requests"]) for row in rows} == {
+        "s": ("Find the leak␛[2J in the pool.", 2),
+        "again": ("Find the leak␛[2J in the pool.", 1),
+    }
+    assert "2 sessions with requests in" in run_log().stdout
+    assert run_log().stdout.count("Find the leak") == 2
+    assert "need a SESSION" in run_log("--at", "1").stderr
+
+
+def test_a_store_without_journals_says_how_requests_are_kept(
+    tmp_path: Path, run_log: Callable[..., Any]
+) -> None:
+    Offloader(tmp_path, session="plain").offload_text("nothing to see")
+    assert "Offloader(journal=True)" in run_log().stdout
+
+
+def test_a_damaged_or_huge_first_request_costs_the_title_alone(
+    tmp_path: Path, run_log: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journaled(tmp_path).offload([{"role": "user", "content": "Find the leak."}])
+    [entry] = tmp_path.glob("j/s/*")
+    data = entry.read_bytes()
+    entry.write_bytes(data[:-3])
+    assert [row["title"] for row in json.loads(run_log("--json").stdout)] == [None]
+    entry.write_bytes(data)
+    assert [row["title"] for row in json.loads(run_log("--json").stdout)] == ["Find the leak."]
+    monkeypatch.setattr("offload.timeline.titles._MOST_BYTES", 10)
+    assert [row["title"] for row in json.loads(run_log("--json").stdout)] == [None]
+
+
 def test_the_command_lists_shows_and_compares(tmp_path: Path, run_log: Callable[..., Any]) -> None:
     off = journaled(tmp_path, model="claude-sonnet-5")
     messages = [{"role": "user", "content": "why\x1b[2J?"}]

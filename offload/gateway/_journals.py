@@ -1,0 +1,123 @@
+"""The journals of a gateway, one for each conversation, written behind the replies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from offload.engine.results import OffloadResult
+from offload.errors import OffloadError
+from offload.events.observer import error_text
+from offload.gateway._requests import Request
+from offload.gateway._status import Status
+from offload.messages import Usage
+from offload.offloader import Offloader
+from offload.session.reader import SessionReader
+from offload.timeline.recorder import Recorder
+
+# Of requests that wait for the store, each with its messages.
+_MOST_WAITING = 32
+_STOP_SECONDS = 5
+
+
+class ConversationJournal:
+    """The journal of one conversation: a session of its own, which reads the records that it cites.
+
+    The records are in the session of the gateway, where the tools to read back find them.
+
+    Args:
+        offloader: that of the gateway.
+        name: the name of the conversation.
+    """
+
+    def __init__(self, offloader: Offloader, name: str) -> None:
+        self._store, self._owner = offloader.store, offloader.session
+        self.session = f"{offloader.session}.{name}"
+        options = offloader.options
+        self.recorder = Recorder(self._store, self.session, options, is_new=False, is_shared=True)
+        self._known: set[str] | None = None
+        # What the engine returned for the messages of the last request, and these as they were sent.
+        self._last: list[tuple[Any, Any]] = []
+
+    def write(self, request: Request, result: OffloadResult, used: Usage | None) -> list[OffloadError]:
+        """Store a request and what the provider counted for it; return the failures, which cost no more.
+
+        Args:
+            request: as it was sent.
+            result: what the engine returned for its views.
+            used: what the provider counted for it, if it is known.
+        """
+        failed = []
+        try:
+            self._share(result)
+        except OffloadError as error:
+            failed = [error]
+        messages = self._as_sent(request, result.messages)
+        sent = replace(result, messages=messages)
+        failed += self.recorder.record(sent, (0, messages), request.model, sender=self)
+        self.recorder.used = used
+        return failed
+
+    def _as_sent(self, request: Request, returned: Sequence[Any]) -> list[Any]:
+        """Return the messages of a request as they were sent; those that were known are the same objects."""
+        known = {id(one): message for one, message in self._last}
+        # The text of a thread has its new messages alone.
+        known |= {id(one): one for one in returned[: request.first] if id(one) not in known}
+        messages = [
+            known[id(one)] if id(one) in known else request.message_sent(index)
+            for index, one in enumerate(returned)
+        ]
+        self._last = [*zip(returned, messages, strict=True)]
+        # Those of the model at the end are not for the engine.
+        return [*messages, *map(request.message_sent, range(len(returned), len(request.starts)))]
+
+    def _share(self, result: OffloadResult) -> None:
+        from offload import transfer  # noqa: PLC0415 # slow to load
+
+        if self._known is None:
+            self._known = {info.ref for info in SessionReader(self._store, self.session).infos()}
+        refs = {decision.ref for decision in result.decisions if decision.ref is not None}
+        for ref in sorted(refs - self._known):
+            transfer.share(self._store, self._owner, ref, self.session)
+            self._known.add(ref)
+
+
+class JournalWriter:
+    """Writes journals one entry after another in a thread, so that no request waits for one."""
+
+    def __init__(self, status: Status) -> None:
+        self._status = status
+        self._thread = ThreadPoolExecutor(1, "offload-gateway-journal")
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def add(
+        self, journal: ConversationJournal, request: Request, result: OffloadResult, used: Usage | None
+    ) -> None:
+        """Write an entry later; the next one has its messages if the store is too slow for it."""
+        if len(self._waiting) >= _MOST_WAITING:
+            self._status.failed("requests are missing in the timeline, since the store is slow")
+            return
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._thread, self._write, journal, request, result, used)
+        self._waiting.add(work)
+        work.add_done_callback(self._waiting.discard)
+
+    def _write(
+        self, journal: ConversationJournal, request: Request, result: OffloadResult, used: Usage | None
+    ) -> None:
+        try:
+            failed = journal.write(request, result, used)
+        except Exception as error:  # noqa: BLE001 # a journal costs no request
+            self._status.failed(f"a request is missing in the timeline: {type(error).__name__}")
+            return
+        for one in failed:
+            self._status.failed(f"the timeline of a conversation is not written: {error_text(one)}")
+
+    async def close(self) -> None:
+        """Write what waits, for a few seconds."""
+        if self._waiting:
+            await asyncio.wait(self._waiting, timeout=_STOP_SECONDS)
+        self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,104 @@
+"""The journals of a store in one listing, and the title of each: the first words of the user's task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from heapq import nlargest
+from typing import Any, NamedTuple
+
+from offload.errors import OffloadError
+from offload.layout import JOURNAL, session_part
+from offload.messages.formats import role_or_none, scan_of
+from offload.record.titles import title_of
+from offload.session.lineage import JournalEntry, Sent, entry_of
+from offload.store import OffloadStore, StoredObject, get_many
+from offload.timeline.journal import first_messages
+
+# Titles that one call reads, and the largest entry that is read for one, uncompressed.
+_MOST_TITLES, _MOST_BYTES = 250, 1024 * 1024
+_MAX_FORKS = 100
+
+
+class JournalSummary(NamedTuple):
+    """The journal of a session, from its keys alone.
+
+    Attributes:
+        part: the key part of the session.
+        first: its first entry; that of a fork names the session that it was forked from.
+        last: the object of its last entry.
+        requests: how many requests it has, also those that were left by a rewind.
+        sent: the last one; None if the journal is of a release that noted no requests.
+        model: the model that it was sent to, if it is known.
+    """
+
+    part: str
+    first: JournalEntry
+    last: StoredObject
+    requests: int = 0
+    sent: Sent | None = None
+    model: str | None = None
+
+
+def list_journals(store: OffloadStore) -> dict[str, JournalSummary]:
+    """Return the journals of a store by the key part of their sessions; one listing. Raises `StoreError`."""
+    found: dict[str, JournalSummary] = {}
+    for stored in store.keys(JOURNAL.prefix()):
+        match = JOURNAL.match(stored.key)
+        if match is None:
+            continue
+        entry, part = entry_of(match), session_part(stored.key)
+        one = found[part]._replace(last=stored) if part in found else JournalSummary(part, entry, stored)
+        if entry.sent is not None:
+            one = one._replace(requests=one.requests + 1, sent=entry.sent, model=entry.model)
+        found[part] = one
+    return found
+
+
+def task_titles(
+    store: OffloadStore, journals: Mapping[str, JournalSummary], parts: Iterable[str] | None = None
+) -> dict[str, str]:
+    """Return the titles of sessions by key part: the first line of the user's task in the first request.
+
+    One whose first request cannot be read or has more than 1 MB has none.
+
+    Args:
+        store: the store of the journals.
+        journals: all of them.
+        parts: the sessions; by default the 250 with the newest requests.
+
+    Raises:
+        StoreError: the store failed.
+    """
+    if parts is None:
+        newest = nlargest(_MOST_TITLES, journals.values(), key=lambda one: one.sent.at if one.sent else 0)
+        parts = [one.part for one in newest]
+    firsts = {part: first for part in parts if (first := _first(journals, part)) is not None}
+    keys = [*{str(entry.at): entry for entry in firsts.values()}]
+    data = dict(zip(keys, get_many(store, keys), strict=True))
+    titles = {part: _title(entry, data[str(entry.at)]) for part, entry in firsts.items()}
+    return {part: title for part, title in titles.items() if title}
+
+
+def _first(journals: Mapping[str, JournalSummary], part: str) -> JournalEntry | None:
+    """Return the entry with the first request of a session, or of the one that it was forked from."""
+    for _ in range(_MAX_FORKS):
+        first = journals[part].first if part in journals else None
+        if first is None or first.parent is None:
+            return first if first is not None and first.size <= _MOST_BYTES else None
+        part = first.parent
+    return None
+
+
+def _title(entry: JournalEntry, data: bytes | OffloadError) -> str | None:
+    with suppress(OffloadError):
+        if not isinstance(data, OffloadError):
+            titles = (title_of(text) for message in first_messages(entry, data) for text in _tasks(message))
+            return next(filter(None, titles), None)
+    return None
+
+
+def _tasks(message: Any) -> Iterator[str]:
+    """Yield the texts of a user's message that a program did not add; programs mark theirs with a tag."""
+    if role_or_none(message) == "user":
+        yield from (text for text in scan_of(message).all_texts if not text.lstrip().startswith("<"))

@@ -179,6 +179,12 @@ COMMANDS = {
         "offload serve ./context",
     ),
     "claude-code": Command("claude_code", "app", "Offload the tool results of Claude Code"),
+    "wrap": Command(
+        "wrap",
+        "wrap",
+        "Run a client of a model behind a gateway",
+        "offload wrap claude",
+    ),
     "exec": Command(
         "exec",
         "exec_",
@@ -209,7 +215,7 @@ COMMANDS = {
 GROUPS = {
     "See the effect": ("demo", "savings"),
     "Read": ("ls", "show", "tail", "grep", "diff", "query", "log", "cat", "stats", "serve"),
-    "Serve agents": ("claude-code", "exec", "mcp", "mcp-proxy", "gateway"),
+    "Serve agents": ("wrap", "exec", "claude-code", "mcp", "mcp-proxy", "gateway"),
     "Move and share": ("copy", "fork", "export", "import", "share", "revoke"),
     "Clean up": ("du", "gc", "rm", "pin", "unpin"),
     "Check and repair": ("doctor", "verify", "reindex", "config"),
@@ -248,7 +254,7 @@ def _app_of(name: str) -> typer.Typer:
         cls=HelpfulCommand,
         short_help=command.summary,
         epilog=f"Example: {command.example}",
-        context_settings=CONTEXT | (_PASSES_ON if name in ("exec", "mcp-proxy") else {}),
+        context_settings=CONTEXT | (_PASSES_ON if name in ("exec", "mcp-proxy", "wrap") else {}),
     )(loaded)
     return alone
 

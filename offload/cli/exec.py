@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
 from offload import OffloadError
-from offload.cli.terminal import StoreOption, err, one_line
+from offload.cli.child import run_child, unlogged, warn
+from offload.cli.terminal import StoreOption, one_line
 from offload.integrations._sessions import folder_session
 from offload.integrations.claude_code._hook import offloader_for
 from offload.placeholder import DefaultRenderer, PlaceholderFacts
@@ -27,8 +22,6 @@ if TYPE_CHECKING:
     from offload import Offloader
 
 _STDIN = "-"
-# By their meaning for shells: the program cannot be run, there is none, a signal ended it.
-_NOT_RUNNABLE, _NOT_FOUND, _SIGNALLED = 126, 127, 128
 _CHUNK = 64 * 1024
 _LINES = 80
 # The name that coding agents give the tool which runs commands; policies know it.
@@ -77,7 +70,7 @@ def exec_(
             code, title = 0, None
             shutil.copyfileobj(sys.stdin.buffer, output, _CHUNK)
         else:
-            code, title = _run(command, output), shlex.join(command)
+            code, title = run_child(command, output=output), shlex.join(command)
         _print(off, output, title)
     raise typer.Exit(code)
 
@@ -91,77 +84,15 @@ def _offloader(store: str | None, session: str | None) -> Offloader:
     return off.with_options(placeholder=_ShellRenderer(where), on_error="raise")
 
 
-def _run(command: Sequence[str], output: IO[bytes]) -> int:
-    """Run a command with both streams into one file, and return the exit code that a shell reports.
-
-    A file, not a pipe: nobody waits for a process in the background that has the output open.
-    """
-    with _forwarding() as forward_to:
-        try:
-            child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603 # the user's own
-        except FileNotFoundError:
-            hint = "; for a pipe or a list of commands, use sh -c" if " " in command[0] else ""
-            _warn(f"no program {command[0]!r:.200}{hint}")
-            return _NOT_FOUND
-        except (OSError, ValueError) as error:
-            _warn(f"cannot run {command[0]!r:.200}: {getattr(error, 'strerror', None) or error}")
-            return _NOT_RUNNABLE
-        forward_to(child)
-        code = child.wait()
-    return code if code >= 0 else _SIGNALLED - code
-
-
-@contextmanager
-def _forwarding() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
-    """Pass the signals that end a program on to a child, so that its output is still printed.
-
-    Yields a function that names the child; it also gets the signals that came while it was started.
-    """
-    children: list[subprocess.Popen[bytes]] = []
-    early: list[int] = []
-
-    def forward(number: int, _frame: object) -> None:
-        if not children:
-            early.append(number)
-        # A terminal sends Ctrl-C to the child as well.
-        elif number != signal.SIGINT or not _has_terminal():
-            children[0].send_signal(number)
-
-    def forward_to(child: subprocess.Popen[bytes]) -> None:
-        children.append(child)
-        for number in early:
-            forward(number, None)
-
-    names = ("SIGINT", "SIGTERM", "SIGHUP")
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    # A signal that is ignored, as by nohup, is ignored by the child too.
-    before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, forward)
-    try:
-        yield forward_to
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _has_terminal() -> bool:
-    return any(os.isatty(number) for number in (0, 2))
-
-
-def _warn(text: str) -> None:
-    err.print(f"offload: {text}", soft_wrap=True)
-
-
 def _print(off: Offloader, output: IO[bytes], title: str | None) -> None:
     """Print a whole output, or the placeholder of its record."""
     stored = None
     try:
         stored = _stored(off, output, title)
     except OffloadError as error:
-        _warn(f"the whole output follows, since it could not be stored: {one_line(error)}")
+        warn(f"the whole output follows, since it could not be stored: {one_line(error)}")
     except KeyboardInterrupt:
-        _warn("the whole output follows, since storing it was interrupted")
+        warn("the whole output follows, since storing it was interrupted")
     if stored is None:
         output.seek(0)
         shutil.copyfileobj(output, sys.stdout.buffer, _CHUNK)
@@ -173,19 +104,7 @@ def _print(off: Offloader, output: IO[bytes], title: str | None) -> None:
 def _stored(off: Offloader, output: IO[bytes], title: str | None) -> str | None:
     """Return the placeholder of an output; None if it is to be printed. Raises `OffloadError`."""
     output.seek(0)
-    with _unlogged(), off.open_sink(tool_name=_TOOL, title=title) as sink:
+    with unlogged(), off.open_sink(tool_name=_TOOL, title=title) as sink:
         while chunk := output.read(_CHUNK):
             sink.write(chunk)
     return None if sink.info is None else sink.placeholder
-
-
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    """Log nothing of the library: the command says itself what became of an output."""
-    log = logging.getLogger("offload")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        log.setLevel(level)

@@ -6,6 +6,6 @@ Everything else passes byte for byte. `offload gateway` runs it.
 from offload.errors import needs_extra
 
 with needs_extra("gateway"):
-    from offload.gateway._app import gateway_app, serve
+    from offload.gateway._app import gateway_app, serve, serving
 
-__all__ = ["gateway_app", "serve"]
+__all__ = ["gateway_app", "serve", "serving"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -95,6 +96,11 @@ class Gateway:
             **self._status.facts(),
         }
 
+    @property
+    def timelines(self) -> list[str]:
+        """The sessions with the timelines that this gateway wrote."""
+        return sorted(self._forwarder.timelines)
+
     def _is_own_name(self, host: str) -> bool:
         """Return whether a Host header names this server; a web page can give its own name any address."""
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
@@ -150,6 +156,38 @@ def serve(
     Raises:
         ConfigError: `upstream` is not the URL of another server, or the address is not available.
     """
+    listening, server, url = _server(upstream, offloader, host, port, needs_read_back=needs_read_back)[1:]
+    announce(url)
+    with suppress(KeyboardInterrupt):
+        server.run(sockets=[listening])
+
+
+@contextmanager
+def serving(
+    upstream: str, offloader: Offloader, *, needs_read_back: bool = True
+) -> Iterator[tuple[str, Gateway]]:
+    """Serve a gateway on a free port of this machine in a thread; yield its URL and the gateway.
+
+    At the end, open requests get a few seconds and the journals are written. Arguments and errors are those
+    of `serve`.
+    """
+    app, listening, server, url = _server(upstream, offloader, LOOPBACK, 0, needs_read_back=needs_read_back)
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": [listening]}, name="offload-gateway-server"
+    )
+    thread.start()
+    try:
+        yield url, app
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
+
+
+def _server(
+    upstream: str, offloader: Offloader, host: str, port: int, *, needs_read_back: bool
+) -> tuple[Gateway, socket.socket, uvicorn.Server, str]:
+    """Return a gateway, the socket it listens on, its server and its URL. Raises `ConfigError`."""
     app = Gateway(upstream, offloader, needs_read_back=needs_read_back, names=_names(host))
     if _is_itself(upstream, host, port):
         raise ConfigError(f"upstream {upstream} is this gateway; give the URL of the provider")
@@ -165,7 +203,6 @@ def serve(
         raise ConfigError(f"cannot listen on {host}, port {port}: {error}") from error
     # asyncio sets it only for sockets that it creates; without it a small part may wait for 40 ms.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    port = listening.getsockname()[1]
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -177,9 +214,8 @@ def serve(
         ws="none",
         timeout_graceful_shutdown=_STOP_SECONDS,
     )
-    announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-    with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listening])
+    url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+    return app, listening, uvicorn.Server(config), url
 
 
 def _warm_up() -> None:

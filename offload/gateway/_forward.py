@@ -61,6 +61,10 @@ class Forwarder:
         self._status = status
         self._client: aiohttp.ClientSession | None = None
 
+    @property
+    def timelines(self) -> frozenset[str]:
+        return self._rewriter.timelines
+
     async def close(self) -> None:
         await self._rewriter.close()
         if self._client is not None:

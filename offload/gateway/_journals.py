@@ -86,12 +86,17 @@ class ConversationJournal:
 
 
 class JournalWriter:
-    """Writes journals one entry after another in a thread, so that no request waits for one."""
+    """Writes journals one entry after another in a thread, so that no request waits for one.
+
+    Attributes:
+        sessions: the names of the sessions whose journals it wrote.
+    """
 
     def __init__(self, status: Status) -> None:
         self._status = status
         self._thread = ThreadPoolExecutor(1, "offload-gateway-journal")
         self._waiting: set[asyncio.Future[None]] = set()
+        self.sessions: set[str] = set()
 
     def add(
         self, journal: ConversationJournal, request: Request, result: OffloadResult, used: Usage | None
@@ -113,6 +118,7 @@ class JournalWriter:
         except Exception as error:  # noqa: BLE001 # a journal costs no request
             self._status.failed(f"a request is missing in the timeline: {type(error).__name__}")
             return
+        self.sessions.add(journal.session)
         for one in failed:
             self._status.failed(f"the timeline of a conversation is not written: {error_text(one)}")
 

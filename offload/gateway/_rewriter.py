@@ -281,6 +281,11 @@ class Rewriter:
         self._status.count("results_replaced", request.replaced)
         self._status.count("tokens_removed", request.tokens_removed)
 
+    @property
+    def timelines(self) -> frozenset[str]:
+        """The sessions with the timelines that were written."""
+        return frozenset(self._journals.sessions)
+
     async def close(self) -> None:
         """Start no more work, and write what the journals wait for."""
         await self._journals.close()

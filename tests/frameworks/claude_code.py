@@ -243,6 +243,7 @@ class ClaudeCode:
         root: a folder; `home` and `folder` are made in it.
         url: where the API listens.
         environ: environment variables beside those that every run has.
+        before: a command that starts the program, in front of it.
 
     Attributes:
         home: the home folder.
@@ -252,6 +253,7 @@ class ClaudeCode:
     root: Path
     url: str
     environ: dict[str, str] = field(default_factory=dict)
+    before: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._binary = binary()
@@ -314,7 +316,7 @@ class ClaudeCode:
         return [json.loads(line) for line in file.read_text().splitlines()]
 
     def _command(self, *options: str) -> list[str]:
-        return [self._binary, "--output-format", "stream-json", "--verbose", *options]
+        return [*self.before, self._binary, "--output-format", "stream-json", "--verbose", *options]
 
     @property
     def _place(self) -> dict[str, Any]:

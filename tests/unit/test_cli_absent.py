@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -699,6 +700,8 @@ def test_the_example_of_a_help_text_runs(
     if command == "import":
         run("export", "session.tar", "--session", "research-42", "--store", store)
     monkeypatch.setenv("OFFLOAD_STORE", str(store))
+    (tmp_path / "claude").symlink_to(shutil.which("true") or "")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     target = tmp_path / "copy" if command == "copy" else store
     words = {"kqzmwpxhva": refs[0], "ejwntwgzte": refs[1], "~/.claude/projects": str(home)}
     words |= {"./context": str(store), "s3://bucket/prefix": str(target)}

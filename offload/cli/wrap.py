@@ -1,0 +1,172 @@
+"""`offload wrap`: run a client of a model behind a gateway of its own, which ends with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import PurePath
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import typer
+
+from offload import ConfigError, OffloadError
+from offload.cli.child import run_child, unlogged, warn
+from offload.cli.stores import store_at
+from offload.cli.terminal import StoreOption, count
+from offload.integrations._sessions import folder_session
+from offload.integrations.claude_code._hook import check_lasting
+from offload.settings.loader import load_config
+
+if TYPE_CHECKING:
+    from offload import Offloader, OffloadStore
+
+_ANTHROPIC, _OPENAI = "https://api.anthropic.com", "https://api.openai.com"
+_MOST_WARNINGS = 3
+# Less is shown as $0.00.
+_LEAST_DOLLARS = 0.005
+
+
+class Start(NamedTuple):
+    """What starts a client: the arguments before its own, and its variables."""
+
+    arguments: Sequence[str] = ()
+    environ: Mapping[str, str] = MappingProxyType({})
+
+
+class Client(NamedTuple):
+    """A client that is known: its provider, the variable that may name another one, and its start."""
+
+    upstream: str
+    variable: str
+    start: Callable[[str, list[str]], Start]
+
+
+def _claude(url: str, tools: list[str]) -> Start:
+    server = {"type": "stdio", "command": tools[0], "args": tools[1:], "alwaysLoad": True}
+    config = json.dumps({"mcpServers": {"offload": server}})
+    # With "=", since each of these options takes all words behind it.
+    arguments = [f"--mcp-config={config}", "--allowedTools=mcp__offload"]
+    return Start(arguments, {"ANTHROPIC_BASE_URL": url})
+
+
+def _codex(url: str, tools: list[str]) -> Start:
+    api = {"base_url": f"{url}/v1", "env_key": "OPENAI_API_KEY", "wire_api": "responses"}
+    values = {
+        "model_provider": '"offload"',
+        "model_providers.offload": _toml({"name": "OpenAI"} | api),
+        "mcp_servers.offload": _toml({"command": tools[0], "args": tools[1:]}),
+    }
+    return Start([word for name, value in values.items() for word in ("-c", f"{name}={value}")])
+
+
+def _opencode(url: str, tools: list[str]) -> Start:
+    config = {
+        "provider": {"anthropic": {"options": {"baseURL": f"{url}/v1"}}},
+        "mcp": {"offload": {"type": "local", "command": tools}},
+    }
+    return Start(environ={"OPENCODE_CONFIG_CONTENT": json.dumps(config)})
+
+
+_CLIENTS = {
+    "claude": Client(_ANTHROPIC, "ANTHROPIC_BASE_URL", _claude),
+    "codex": Client(_OPENAI, "OPENAI_BASE_URL", _codex),
+    "opencode": Client(_ANTHROPIC, "ANTHROPIC_BASE_URL", _opencode),
+}
+
+
+def wrap(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", show_default=False)],
+    *,
+    upstream: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="URL of the provider [default: that of a known client]."),
+    ] = None,
+    store: StoreOption = None,
+    session: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Session name [default: from settings, else one for this folder]."),
+    ] = None,
+) -> None:
+    """Run COMMAND, a client of a model, behind a gateway that replaces old large tool results.
+
+    Known clients are claude, codex and opencode: they get the URL of the gateway and the tools to read back.
+    Any other one needs --upstream; it gets ANTHROPIC_BASE_URL or OPENAI_BASE_URL. The gateway ends with the
+    client. Options after COMMAND belong to COMMAND.
+    """
+    from offload import Offloader  # noqa: PLC0415 # slow to load
+    from offload.gateway import serving  # noqa: PLC0415 # an extra, and slow to load
+
+    client = _client(command[0], upstream)
+    name = load_config(arguments={"session": session}).settings.session or folder_session()
+    off = Offloader.from_config(store=store_at(store), session=name, journal=True)
+    check_lasting(off.store)
+    with unlogged():
+        with serving(_upstream(client, upstream), off) as (url, gateway):
+            tools = [sys.executable, "-m", "offload", "mcp", off.store.url, "--session", name]
+            start = client.start(url, tools)
+            found = shutil.which(command[0]) or command[0]
+            code = run_child([found, *start.arguments, *command[1:]], environ=os.environ | start.environ)
+        for line in _summary(off, gateway.status(), gateway.timelines):
+            warn(line)
+    raise typer.Exit(code)
+
+
+def _client(program: str, upstream: str | None) -> Client:
+    name = PurePath(program).name.removesuffix(".exe").removesuffix(".cmd")
+    if name in _CLIENTS:
+        return _CLIENTS[name]
+    if upstream is None:
+        known = ", ".join(_CLIENTS)
+        raise ConfigError(
+            f"{name!r:.80} is not one of {known}: name the provider with --upstream, such as {_ANTHROPIC}"
+        )
+    is_anthropic = "anthropic" in (urlsplit(upstream).hostname or "")
+    variable, end = ("ANTHROPIC_BASE_URL", "") if is_anthropic else ("OPENAI_BASE_URL", "/v1")
+    return Client(upstream, variable, lambda url, _: Start(environ={variable: url + end}))
+
+
+def _upstream(client: Client, upstream: str | None) -> str:
+    """Return the URL of the provider: the option, that of the client's variable, or its default."""
+    # Clients of OpenAI's API have the version in the URL, which is a part of the path of each request.
+    return upstream or os.environ.get(client.variable, "").rstrip("/").removesuffix("/v1") or client.upstream
+
+
+def _toml(value: Mapping[str, Any]) -> str:
+    """Return an inline table of TOML; its strings and lists of strings are those of JSON."""
+    return "{" + ", ".join(f"{name}={json.dumps(one)}" for name, one in value.items()) + "}"
+
+
+def _summary(off: Offloader, status: Mapping[str, Any], timelines: Iterable[str]) -> list[str]:
+    """Return what a gateway did, in a line, and its first warnings."""
+    warnings = status["warnings"]
+    more = [] if len(warnings) <= _MOST_WARNINGS else [f"and {len(warnings) - _MOST_WARNINGS} more warnings"]
+    problems = [*warnings[:_MOST_WARNINGS], *more]
+    if not status["requests"]:
+        return [*problems, "no request came through the gateway: does the client use another URL?"]
+    freed = status["tokens_removed"]
+    kept = f"{freed:,} tokens kept out" if freed else "nothing was large or old enough to leave"
+    parts = [count(status["requests"], "request"), kept]
+    if freed and (saved := _saved(off.store, timelines)):
+        parts.append(saved)
+    return [*problems, f"{', '.join(parts)}. See them: offload log, offload serve"]
+
+
+def _saved(store: OffloadStore, timelines: Iterable[str]) -> str:
+    """Return what the conversations cost less so far, as `offload savings` counts; "" if it is not known."""
+    from offload.replay import replay_journal  # noqa: PLC0415 # slow to load
+    from offload.session.reader import SessionReader  # noqa: PLC0415 # slow to load
+
+    try:
+        accounts = [replay_journal(SessionReader(store, name)) for name in timelines]
+    except OffloadError:
+        return ""
+    if not accounts or not all(account.is_priced for account in accounts):
+        return ""
+    saved = sum(account.saved for account in accounts)
+    plain = sum(account.dollars_plain for account in accounts)
+    return f"about ${saved:,.2f} of ${plain:,.2f} input saved" if saved >= _LEAST_DOLLARS else ""

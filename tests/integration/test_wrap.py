@@ -1,0 +1,201 @@
+"""`offload wrap`: a client behind a gateway of its own, from its first request to its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from gateways import body_of, providing, turns
+
+from offload import Offloader, index
+from offload.timeline import Timeline
+
+# What a client does: it sends requests of more and more turns, and writes down how it was started.
+CLIENT = """#!{python}
+import json, os, sys, urllib.request
+url = os.environ.get("ANTHROPIC_BASE_URL") or os.environ.get("OPENAI_BASE_URL")
+print(json.dumps([sys.argv[1:], url, os.environ.get("OPENCODE_CONFIG_CONTENT")]), flush=True)
+for body in json.load(open({bodies!r})):
+    headers = {{"content-type": "application/json"}}
+    request = urllib.request.Request(url + "/v1/messages", body.encode(), headers)
+    urllib.request.urlopen(request).read()
+{end}
+"""
+BODIES = [body_of(turns(count)).decode() for count in range(1, 12)]
+
+
+@pytest.fixture
+def upstream():
+    with providing() as provider:
+        yield provider
+
+
+@pytest.fixture
+def project(tmp_path):
+    for name in ("bin", "home", "project"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "project"
+
+
+def client(project, name="claude", bodies=BODIES, end="sys.exit(7)"):
+    """Put a client on the path."""
+    sent = project.parent / "bodies.json"
+    sent.write_text(json.dumps(bodies))
+    program = project.parent / "bin" / name
+    program.write_text(CLIENT.format(python=sys.executable, bodies=str(sent), end=end))
+    program.chmod(0o755)
+
+
+def started(project, *arguments, **environ):
+    folder = project.parent
+    known = {
+        name: value for name, value in os.environ.items() if not name.startswith(("OFFLOAD", "ANTHROPIC"))
+    }
+    environ = known | {
+        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(folder / "home"),
+        "OFFLOAD_STORE": str(folder / "store"),
+        **environ,
+    }
+    command = [sys.executable, "-m", "offload", "wrap", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, cwd=project, env=environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+    )
+
+
+def run(project, *arguments, **environ):
+    """Return the exit code, what the client printed, and the lines on stderr."""
+    process = started(project, *arguments, **environ)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err.splitlines()
+
+
+def test_a_client_works_through_the_gateway_and_one_line_says_what_was_kept_out(project, upstream):
+    client(project)
+    code, out, err = run(project, "--upstream", upstream.url, "claude", "-p", "go")
+    arguments, url, _ = json.loads(out)
+
+    assert code == 7
+    assert url.startswith("http://127.0.0.1:")
+    assert arguments[-2:] == ["-p", "go"]
+    assert len(upstream.seen) == len(BODIES)
+    assert [len(err), "11 requests, " in err[0], "tokens kept out" in err[0]] == [1, True, True]
+    assert "offload log" in err[0]
+    store = Offloader(project.parent / "store").store
+    [timeline] = {key.key.split("/")[1] for key in store.keys("j/")}
+    assert len(Timeline(store, timeline)) == len(BODIES)
+
+
+def test_claude_gets_the_tools_to_read_back_from_the_session_of_the_folder(project, upstream):
+    client(project)
+    _, out, _ = run(project, "--upstream", upstream.url, "claude")
+    config, allowed = json.loads(out)[0]
+
+    server = json.loads(config.removeprefix("--mcp-config="))["mcpServers"]["offload"]
+    named = server["args"][-1]
+    assert server["args"][1:3] == ["offload", "mcp"]
+    assert named.startswith("mcp-project-")
+    assert named in [*index.sessions(Offloader(project.parent / "store").store)]
+    assert allowed == "--allowedTools=mcp__offload"
+
+
+def test_the_url_that_the_client_had_is_the_provider(project, upstream):
+    client(project)
+    assert run(project, "claude", ANTHROPIC_BASE_URL=upstream.url)[0] == 7
+    assert len(upstream.seen) == len(BODIES)
+
+
+def test_codex_and_opencode_get_the_gateway_in_their_settings_of_this_run(project):
+    client(project, "codex", bodies=[])
+    arguments = json.loads(run(project, "codex", "exec", "go")[1])[0]
+    assert arguments[::2][:3] == ["-c", "-c", "-c"]
+    assert arguments[3].startswith('model_providers.offload={name="OpenAI", base_url="http://127.0.0.1:')
+    assert arguments[-2:] == ["exec", "go"]
+
+    client(project, "opencode", bodies=[])
+    config = json.loads(json.loads(run(project, "opencode")[1])[2])
+    assert config["provider"]["anthropic"]["options"]["baseURL"].startswith("http://127.0.0.1:")
+    assert config["mcp"]["offload"]["command"][1:4] == ["-m", "offload", "mcp"]
+
+
+def test_any_other_client_needs_its_provider_and_gets_the_variable_of_its_api(project, upstream):
+    client(project, "mine", bodies=[])
+    code, out, err = run(project, "mine")
+    assert [code, out] == [2, ""]
+    assert "--upstream" in " ".join(err)
+    assert json.loads(run(project, "--upstream", upstream.url, "mine")[1])[1].endswith("/v1")
+    assert not json.loads(run(project, "--upstream", "http://anthropic.test", "mine")[1])[1].endswith("/v1")
+
+
+def test_a_client_that_sends_nothing_through_it_is_told_so(project, upstream):
+    client(project, bodies=[])
+    _, _, err = run(project, "--upstream", upstream.url, "claude")
+    assert err == ["offload: no request came through the gateway: does the client use another URL?"]
+
+
+def test_short_conversations_are_not_said_to_save(project, upstream):
+    client(project, bodies=BODIES[:1])
+    _, _, [line] = run(project, "--upstream", upstream.url, "claude")
+    assert line.startswith("offload: 1 request, nothing was large or old enough to leave.")
+
+
+def test_a_store_that_fails_lets_the_client_work_and_is_said_at_the_end(project, upstream):
+    client(project)
+    (project.parent / "store").write_text("no folder")
+    code, _, err = run(project, "--upstream", upstream.url, "claude")
+    assert [code, len(upstream.seen)] == [7, len(BODIES)]
+    assert "store" in err[0]
+    assert "11 requests" in err[-1]
+
+
+def test_a_program_that_is_not_there_is_said_as_a_shell_does(project):
+    code, out, err = run(project, "--upstream", "http://127.0.0.1:9", "no-such-client")
+    assert [code, out] == [127, ""]
+    assert "no program 'no-such-client'" in err[0]
+
+
+def test_a_store_that_its_tools_cannot_read_is_refused_before_the_client_starts(project):
+    client(project)
+    code, out, err = run(project, "claude", OFFLOAD_STORE="memory://x")
+    assert [code, out] == [2, ""]
+    assert "memory://x" in " ".join(err)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_the_client_and_the_timeline_is_written(project, upstream, number):
+    client(project, end="print('waits', flush=True)\nimport time\ntime.sleep(60)")
+    process = started(project, "--upstream", upstream.url, "claude")
+    assert process.stdout.readline()
+    assert process.stdout.readline() == "waits\n"
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert "11 requests" in err
+    assert [*(project.parent / "store" / "j").glob("*/*")]
+
+
+def test_a_gateway_that_is_killed_leaves_the_client_with_an_error_at_once(project, upstream):
+    end = """
+try:
+    import time; print("waits", flush=True); time.sleep(1)
+    urllib.request.urlopen(request).read()
+except OSError as error:
+    open("said", "w").write(type(error).__name__)
+"""
+    client(project, end=end)
+    process = started(project, "--upstream", upstream.url, "claude")
+    process.stdout.readline()
+    assert process.stdout.readline() == "waits\n"
+    process.kill()
+    process.communicate(timeout=30)
+    said = project / "said"
+    deadline = time.monotonic() + 20
+    while not said.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert said.read_text() == "URLError"

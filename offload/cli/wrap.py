@@ -32,7 +32,7 @@ _LEAST_DOLLARS = 0.005
 
 
 class Start(NamedTuple):
-    """What starts a client: the arguments before its own, and its variables."""
+    """The arguments in front of a client's own, and its variables."""
 
     arguments: Sequence[str] = ()
     environ: Mapping[str, str] = MappingProxyType({})

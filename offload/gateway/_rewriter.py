@@ -31,7 +31,7 @@ from offload.gateway._requests import (
 from offload.gateway._status import Status
 from offload.messages import Usage
 from offload.messages.base import Block
-from offload.messages.thinking import bare_of, signed_thinking
+from offload.messages.thinking import bare_of, content_digest, signed_thinking
 from offload.messages.usage import usage_of
 from offload.offloader import Offloader
 from offload.policy import CacheModel, OffloadPolicy
@@ -82,13 +82,14 @@ class Sent(NamedTuple):
     def common(self, views: Sequence[Any]) -> int:
         """Return how many messages at the beginning are the same."""
         pairs = zip(self.views, views, strict=False)
-        differs = (i for i, (one, other) in enumerate(pairs) if one is not other and one != other)
+        differs = (i for i, (one, other) in enumerate(pairs) if not _is_same(one, other))
         return next(differs, min(len(self.views), len(views)))
 
     def repeated(self, views: Sequence[Any]) -> list[Any]:
         """Return messages with what was replaced in those that they have in common."""
-        common = self.common(views)
-        return [*self.messages[:common], *views[common:]]
+        sent = zip(self.views, self.messages, views[: self.common(views)], strict=False)
+        repeated = [now if message is view else message for view, message, now in sent]
+        return [*repeated, *views[len(repeated) :]]
 
     def broken(self, views: Sequence[Any], messages: Sequence[Any]) -> int | None:
         """Return the first message whose thinking was made behind others than `messages`, None without one.
@@ -582,7 +583,12 @@ def _has_any(message: Any, keys: Collection[str]) -> bool:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    return one is other or bool(one == other)
+    """Return whether the model reads the same in two messages."""
+    if one is other or one == other:
+        return True
+    # A content may be a text or one block of text.
+    forms = {type(message.get("content")) for message in (one, other)}
+    return forms == {str, list} and content_digest(one) == content_digest(other)
 
 
 def _unseen(request: Request, result: OffloadResult) -> set[tuple[int, Block]]:

@@ -103,8 +103,9 @@ def with_thinking(message: Any, removed: Iterable[Removed]) -> Any:
 def content_digest(message: Any) -> str:
     """Return a digest of what the model reads in a message but its signed thinking.
 
-    It is the same for an SDK object and its data, and for other marks of the cache. Raises `MessageError`
-    for a message that has no JSON.
+    It is the same for an SDK object and its data, for other marks of the cache, and for a content that is a
+    text or one block of text: clients change its form to mark it. Raises `MessageError` for a message that
+    has no JSON.
     """
     text = json.dumps(_bare(to_json(bare_of(message))), sort_keys=True)
     return blake2b(text.encode(), digest_size=16).hexdigest()
@@ -170,7 +171,10 @@ def _text_like(block: Any) -> Any:
 
 
 def _bare(value: Any) -> Any:
-    """Return a JSON value without fields that are None or marks of the cache."""
+    """Return a JSON value without fields that are None or marks of the cache, and with contents as blocks."""
     if isinstance(value, dict):
-        return {k: _bare(v) for k, v in value.items() if v is not None and k not in _NO_CONTENT}
+        bare = {k: _bare(v) for k, v in value.items() if v is not None and k not in _NO_CONTENT}
+        if isinstance(bare.get("content"), str) and ("role" in bare or bare.get("type") == "tool_result"):
+            bare["content"] = [{"type": "text", "text": bare["content"]}]
+        return bare
     return [_bare(part) for part in value] if isinstance(value, list) else value

@@ -44,7 +44,9 @@ def mcp(store: Path) -> tuple[str, ...]:
 
 def run(tmp_path: Path, url: str, prompt: str = "go", **options: Any) -> Any:
     program = ClaudeCode(tmp_path, url)
-    return program.run(prompt, *mcp(tmp_path / "store"), *ALLOWED, seconds=300, **options)
+    # A model that allows edits: a result is seen in full first.
+    model = ("--model", "claude-opus-5")
+    return program.run(prompt, *model, *mcp(tmp_path / "store"), *ALLOWED, seconds=300, **options)
 
 
 def placeholders(request: Request) -> dict[str, str]:

@@ -578,3 +578,39 @@ def test_only_the_removed_blocks_of_a_repaired_request_are_gone(store: str) -> N
     gone = [json.dumps({**THINKING, "signature": f"s{n}"}).encode() + b", " for n in (1, 2)]
     assert first == body
     assert again == body.replace(gone[0], b"").replace(gone[1], b"")
+
+
+def test_thinking_is_sent_on_though_the_client_spells_a_text_as_a_block_while_it_is_marked(
+    provider: Provider, store: str
+) -> None:
+    agent = Agent(provider)
+    text, mark = "# Environment", {"cache_control": {"type": "ephemeral"}}
+    agent.messages.append({"role": "system", "content": [{"type": "text", "text": text} | mark]})
+    with gateway(provider, store) as url:
+        for turn in range(4):
+            agent.turn(url)
+            if not turn:
+                agent.messages[1] = {"role": "system", "content": text}
+        agent.send(url)
+        assert thinking([m for m in agent.arrived if m["role"] == "assistant"]) == [0, 1, 2, 3]
+        assert replaced([m for m in agent.arrived if m["role"] == "user"])
+        assert status(url)["thinking_removed"] == 0
+
+
+def test_what_was_sent_is_repeated_in_the_form_that_it_has_now(
+    provider: Provider, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent(provider)
+    agent.messages.append({"role": "system", "content": [{"type": "text", "text": "# Environment"}]})
+    with gateway(provider, store) as url:
+        agent.turn(url)
+        agent.turn(url)
+        agent.messages[1] = {"role": "system", "content": "# Environment"}
+        monkeypatch.setattr(_rewriter, "_offloaded", raising)
+        agent.send(url)
+    assert agent.arrived[1] == {"role": "system", "content": "# Environment"}
+    assert replaced([m for m in agent.arrived if m["role"] == "user"]) == [0]
+
+
+def raising(*_: Any) -> None:
+    raise StoreError("the bucket is closed")

@@ -64,15 +64,20 @@ def started(project, *arguments, **environ):
     }
     command = [sys.executable, "-m", "offload", "wrap", *arguments]
     pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command, cwd=project, env=environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
-    )
+    # A shell in the background starts programs that ignore SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(
+            command, cwd=project, env=environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def run(project, *arguments, **environ):
     """Return the exit code, what the client printed, and the lines on stderr."""
-    process = started(project, *arguments, **environ)
-    out, err = process.communicate(timeout=60)
+    with started(project, *arguments, **environ) as process:
+        out, err = process.communicate(timeout=60)
     return process.returncode, out, err.splitlines()
 
 
@@ -170,11 +175,11 @@ def test_a_store_that_its_tools_cannot_read_is_refused_before_the_client_starts(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_the_client_and_the_timeline_is_written(project, upstream, number):
     client(project, end="print('waits', flush=True)\nimport time\ntime.sleep(60)")
-    process = started(project, "--upstream", upstream.url, "claude")
-    assert process.stdout.readline()
-    assert process.stdout.readline() == "waits\n"
-    process.send_signal(number)
-    _, err = process.communicate(timeout=30)
+    with started(project, "--upstream", upstream.url, "claude") as process:
+        assert process.stdout.readline()
+        assert process.stdout.readline() == "waits\n"
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
     assert process.returncode != 0
     assert "11 requests" in err
     assert [*(project.parent / "store" / "j").glob("*/*")]
@@ -189,11 +194,11 @@ except OSError as error:
     open("said", "w").write(type(error).__name__)
 """
     client(project, end=end)
-    process = started(project, "--upstream", upstream.url, "claude")
-    process.stdout.readline()
-    assert process.stdout.readline() == "waits\n"
-    process.kill()
-    process.communicate(timeout=30)
+    with started(project, "--upstream", upstream.url, "claude") as process:
+        process.stdout.readline()
+        assert process.stdout.readline() == "waits\n"
+        process.kill()
+        process.communicate(timeout=30)
     said = project / "said"
     deadline = time.monotonic() + 20
     while not said.exists() and time.monotonic() < deadline:

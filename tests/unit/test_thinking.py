@@ -159,6 +159,19 @@ def test_the_digest_of_a_message_is_that_of_its_json(message: Any, count: int) -
     assert content_digest(bare) == content_digest(message), "thinking is no part of it"
 
 
+@pytest.mark.parametrize("role", ["user", "system", "assistant"])
+def test_the_digest_is_the_same_for_a_text_and_for_one_block_of_it(role: str) -> None:
+    block = {"type": "text", "text": "Build it.", "cache_control": {"type": "ephemeral"}}
+    text = content_digest({"role": role, "content": "Build it."})
+    assert content_digest({"role": role, "content": [block]}) == text
+    assert content_digest({"role": role, "content": [block, block]}) != text
+    assert content_digest({"role": role, "content": "Build it"}) != text
+    result = {"type": "tool_result", "tool_use_id": "c", "content": "Built."}
+    held = {"role": "user", "content": [result]}
+    blocks = {"role": "user", "content": [{**result, "content": [{"type": "text", "text": "Built."}]}]}
+    assert content_digest(held) == content_digest(blocks)
+
+
 def test_restored_thinking_in_an_sdk_message_is_an_sdk_object() -> None:
     content = genai.Content(role="model", parts=PARTS)
     bare, removed = without_thinking(content, signed_thinking(content))

@@ -122,6 +122,18 @@ class SupportsBulk(Protocol):
 
 
 @runtime_checkable
+class SupportsFolders(Protocol):
+    """Lists folders without their objects, so that a store of many sessions names them in few requests."""
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """Yield the name of each folder of `prefix`, which is empty or ends in a slash, each once.
+
+        A folder is the part of keys between `prefix` and their next slash. Names come in the order of their
+        keys; the listing is lazy.
+        """
+
+
+@runtime_checkable
 class SupportsStreams(Protocol):
     """Writes an object piece by piece, so that a large one takes constant memory."""
 
@@ -234,6 +246,20 @@ def delete_many(store: OffloadStore, keys: Iterable[str]) -> None:
         store.delete_many(keys)
     else:
         OneByOne.delete_many(store, keys)
+
+
+def folders(store: OffloadStore, prefix: str = "") -> Iterator[str]:
+    """Yield folders as `SupportsFolders.folders` does, by a listing each if the store has no such verb."""
+    if isinstance(store, SupportsFolders):
+        yield from store.folders(prefix)
+        return
+    after = ""
+    while (first := next(iter(store.keys(prefix, after=after)), None)) is not None:
+        name, slash, _ = first.key.removeprefix(prefix).partition("/")
+        if slash:
+            yield name
+        # "0" follows "/": this is the next key after all keys of this folder.
+        after = f"{prefix}{name}0" if slash else first.key
 
 
 def put_stream(store: OffloadStore, key: str, pieces: Iterable[bytes], size: int) -> None:

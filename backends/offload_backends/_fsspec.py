@@ -135,6 +135,15 @@ class FsspecStore:
                 self._locate("")[0].invalidate_cache()
                 yield from self._walk(folder, prefix, after)
 
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        folder = prefix.rpartition("/")[0]
+        if folder == "" or is_key(folder):
+            with self._mapped_errors(prefix):
+                self._locate("")[0].invalidate_cache()
+                for key, _ in self._entries(folder):
+                    if key.endswith("/") and next(self._walk(key[:-1], key, ""), None) is not None:
+                        yield key.removeprefix(prefix)[:-1]
+
     def delete(self, key: str) -> None:
         check_key(key)
         with suppress(errors.NotFoundError), self._mapped_errors(key):
@@ -143,20 +152,25 @@ class FsspecStore:
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[StoredObject]:
         """Yield the matching objects below `folder`, skipping folders that cannot match."""
+        for key, entry in self._entries(folder):
+            if key.endswith("/"):
+                if may_hold(key, prefix, after):
+                    yield from self._walk(key[:-1], prefix, after)
+            elif key.startswith(prefix) and key > after and is_key(key):
+                yield StoredObject(key, entry["size"], _modified(entry))
+
+    def _entries(self, folder: str) -> list[tuple[str, Any]]:
+        """Return the files of `folder` and, with a slash, the folders that may hold keys, in key order."""
         system, path = self._locate(folder)
         try:
             entries = system.ls(path, detail=True)
         except _ABSENT:
-            return
+            return []
         base = f"{folder}/" if folder else ""
         # A listing of a file contains that file.
         inside = [e for e in entries if e["name"].strip("/") != path.strip("/")]
-        for key, entry in sorted(((base + _name(e), e) for e in inside), key=itemgetter(0)):
-            if key.endswith("/"):
-                if is_key(key + "k") and may_hold(key, prefix, after):
-                    yield from self._walk(key[:-1], prefix, after)
-            elif key.startswith(prefix) and key > after and is_key(key):
-                yield StoredObject(key, entry["size"], _modified(entry))
+        found = sorted(((base + _name(e), e) for e in inside), key=itemgetter(0))
+        return [(key, e) for key, e in found if not key.endswith("/") or is_key(key + "k")]
 
     def _locate(self, key: str) -> tuple[Any, str]:
         """Return the file system and the path of `key` in it; the empty key is the root."""

@@ -83,6 +83,10 @@ class MemoryStore:
         ]
         yield from sorted((o for o in objects if o.key > after), key=lambda o: o.key)
 
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        parts = (stored.key.removeprefix(prefix).partition("/") for stored in self.keys(prefix))
+        yield from dict.fromkeys(name for name, slash, _ in parts if slash)
+
     def set_time(self, key: str, modified: float) -> None:
         full_key = self._prefix + check_key(key)
         if (found := self._objects.get(full_key)) is not None:

@@ -13,7 +13,7 @@ from offload.errors import InvalidKeyError, OffloadError
 from offload.index.entries import Tombstone, parse_key
 from offload.layout import RECORD, Reason, decode_part, is_hashed, session_part, sidecar_key
 from offload.record import RecordInfo
-from offload.store import OffloadStore, StoredObject
+from offload.store import OffloadStore, StoredObject, folders
 
 # The maximum number of records that are opened to find a session's name.
 _MAX_TRIES = 20
@@ -113,20 +113,10 @@ def _noting_times(objects: Iterable[StoredObject], times: dict[str, float]) -> I
 
 
 def sessions(store: OffloadStore) -> Iterator[str]:
-    """Yield the name of each session in `store`, with one short listing per session."""
-    after = ""
-    while True:
-        first = next(store.keys(RECORD.prefix(), after=after), None)
-        if first is None:
-            return
-        if first.key.count("/") == 1:
-            after = first.key  # Records are one level deeper.
-            continue
-        part = session_part(first.key)
+    """Yield the name of each session in `store`, from a listing of its folders; a long name takes a read."""
+    for part in folders(store, RECORD.prefix()):
         with suppress(InvalidKeyError):
             yield session_name(store, part)
-        # "0" follows "/": this is the next key after all keys of this session.
-        after = f"{RECORD.prefix()}{part}0"
 
 
 def session_name(store: OffloadStore, part: str) -> str:

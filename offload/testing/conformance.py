@@ -23,7 +23,7 @@ from typing import Any, get_args
 import pytest
 
 from offload.errors import ConfigError, ExistsError, InvalidKeyError, NotFoundError
-from offload.store import Durability, OffloadStore, delete_many, get_many, put_many, put_stream
+from offload.store import Durability, OffloadStore, delete_many, folders, get_many, put_many, put_stream
 
 # Sorted by code point; by path part, or by a file system's order, the order differs.
 NEIGHBOURS = ("a", "a-", "a-b", "a.", "a.b", "a=", "a_", "aa", "a~", "b-/c", "b./c", "b/c", "b=/c")
@@ -404,6 +404,29 @@ class StoreConformance:
         assert list(get_many(store, [])) == []
         delete_many(store, [])
         assert keys_of(store) == []
+
+    # Folders
+
+    def test_folders_are_named_once_each_in_the_order_of_their_keys(self, store: OffloadStore) -> None:
+        assert list(folders(store)) == []
+        for name in ("a", "a-b", "a.b", "ab", "b"):
+            for key in (f"r/{name}/x", f"r/{name}/y/z", f"s/other-{name}/x"):
+                self.raw_put(store, key, b"x")
+        self.raw_put(store, "r/file", b"x")
+        self.raw_put(store, "file", b"x")
+
+        assert list(folders(store, "r/")) == ["a-b", "a.b", "a", "ab", "b"]
+        assert list(folders(store)) == ["r", "s"]
+        assert list(folders(store, "r/a/")) == ["y"]
+        assert [list(folders(store, prefix)) for prefix in ("none/", "../", "A/")] == [[], [], []]
+
+    def test_a_folder_whose_objects_are_deleted_is_not_named(self, store: OffloadStore) -> None:
+        for key in ("r/a/x", "r/b/x", "r/c/d/x"):
+            store.put(key, b"x")
+        for key in ("r/a/x", "r/c/d/x"):
+            store.delete(key)
+
+        assert list(folders(store, "r/")) == ["b"]
 
     # Streams
 

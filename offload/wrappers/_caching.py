@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 
 from offload.errors import ConfigError, OffloadError
 from offload.layout import check_key
-from offload.store import OffloadStore, check_range, delete_many, get_many, put_many, put_stream
+from offload.store import OffloadStore, check_range, delete_many, folders, get_many, put_many, put_stream
 from offload.threads.locks import Recent
 from offload.wrappers._base import WrapperStore
 from offload.wrappers._encrypting import EncryptingStore
@@ -90,6 +90,9 @@ class CachingStore(WrapperStore):
     def delete(self, key: str) -> None:
         with self._changing([check_key(key)]):
             self.inner.delete(key)
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        return folders(self.inner, prefix)
 
     def put_many(
         self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False

@@ -75,6 +75,9 @@ class EncryptingStore(WrapperStore):
         for entry in self.inner.keys(prefix, after=after):
             yield replace(entry, size=plain_size(entry.size))
 
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        return store.folders(self.inner, prefix)
+
     def put_many(
         self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[errors.OffloadError | None]:

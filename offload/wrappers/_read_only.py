@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from offload.errors import OffloadError, StorePermissionError
 from offload.layout import check_key
-from offload.store import OneByOne, get_many
+from offload.store import OneByOne, folders, get_many
 from offload.wrappers._base import WrapperStore
 
 
@@ -18,6 +18,9 @@ class ReadOnlyStore(OneByOne, WrapperStore):
 
     def delete(self, key: str) -> None:
         raise self._refusal(key)
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        return folders(self.inner, prefix)
 
     def get_many(self, keys: Sequence[str]) -> Iterable[bytes | OffloadError]:
         return get_many(self.inner, keys)

@@ -79,6 +79,10 @@ class RetryingStore(WrapperStore):
             else:
                 return
 
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """Yield the folders of `prefix`, all listed before the first; a listing that fails begins again."""
+        yield from self._call().run(lambda: list(store.folders(self.inner, prefix)))
+
     def delete(self, key: str) -> None:
         self._call().run(partial(self.inner.delete, key))
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from offload.store import OffloadStore, SupportsBulk, SupportsIdentity, SupportsStreams, SupportsTimes
+from offload.store import (
+    OffloadStore,
+    SupportsBulk,
+    SupportsFolders,
+    SupportsIdentity,
+    SupportsStreams,
+    SupportsTimes,
+)
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload.wrappers import CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore, WrapperStore
 from offload_backends._fsspec import FsspecStore
@@ -18,11 +25,18 @@ STORES: list[type[OffloadStore]] = [LocalStore, MemoryStore, *BUCKETS, FsspecSto
 WRAPPERS = [CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore]
 BULK: list[type[SupportsBulk]] = [LocalStore, *BUCKETS, FaultyBulkStore, *WRAPPERS]
 STREAMS: list[type[SupportsStreams]] = [LocalStore, *BUCKETS, FaultyStore, *WRAPPERS]
+FOLDERS: list[type[SupportsFolders]] = [LocalStore, MemoryStore, *BUCKETS, FsspecStore, *WRAPPERS]
 IDENTITY: list[type[SupportsIdentity]] = [MemoryStore, *BUCKETS, FsspecStore, WrapperStore]
 
 
 @pytest.mark.parametrize(
-    ("protocol", "classes"), [(SupportsBulk, BULK), (SupportsStreams, STREAMS), (SupportsIdentity, IDENTITY)]
+    ("protocol", "classes"),
+    [
+        (SupportsBulk, BULK),
+        (SupportsFolders, FOLDERS),
+        (SupportsStreams, STREAMS),
+        (SupportsIdentity, IDENTITY),
+    ],
 )
 def test_a_class_supports_the_protocol(protocol, classes):
     assert all(issubclass(each, protocol) for each in classes)

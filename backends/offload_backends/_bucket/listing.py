@@ -57,6 +57,20 @@ class Listing:
                 return
         yield from self._walk(prefix, last)
 
+    def folders(self, prefix: str) -> Iterator[str]:
+        """Yield the folders of `prefix` in key order; see `SupportsFolders.folders`."""
+        if prefix and not _may_hold_keys(prefix):
+            return
+        pages = self._pages(prefix, "", Delimiter="/")
+        found = (
+            item["Prefix"].removeprefix(self._root)
+            for page in pages
+            for item in page.get("CommonPrefixes", ())
+        )
+        names = (inner.removeprefix(prefix)[:-1] for inner in found if _may_hold_keys(inner))
+        # Servers that sort by folders list "a" before "a-b", whose keys sort before those of "a/".
+        yield from names if self._is_sorted else sorted(names, key=lambda name: f"{name}/")
+
     @cached
     def _is_sorted(self) -> bool:
         return self._client.run(self._conditions.is_sorted)

@@ -119,6 +119,10 @@ class BucketStore(ABC):
         """
         yield from Listing(self._client, self._conditions).keys(prefix, after)
 
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        """Yield the folders of `prefix`, a request per 1,000; see `SupportsFolders.folders`."""
+        yield from Listing(self._client, self._conditions).folders(prefix)
+
     def delete(self, key: str) -> None:
         check_key(key)
         self._client.run(self._delete, key)

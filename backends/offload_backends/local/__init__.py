@@ -126,6 +126,15 @@ class LocalStore(OneByOne):
             with self._mapped_errors(prefix):
                 yield from self._walk(path, prefix, after)
 
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        path = prefix.rpartition("/")[0]
+        if path == "" or is_key(path):
+            with self._mapped_errors(prefix), _absence_ignored(), self._folder(path) as folder:
+                for name in files.sorted_names(folder, ""):
+                    inner = prefix + name
+                    if name.endswith("/") and next(self._walk(inner[:-1], inner, ""), None) is not None:
+                        yield name[:-1]
+
     def delete(self, key: str) -> None:
         check_key(key)
         path, _, name = key.rpartition("/")

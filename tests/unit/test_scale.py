@@ -1,0 +1,90 @@
+"""How many requests the commands of a whole store send, by the number of its sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import ceil
+from typing import TypeVar, cast
+
+import pytest
+
+from offload import layout
+from offload.index import sessions
+from offload.store import OffloadStore, StoredObject, folders
+from offload_backends.memory import MemoryStore
+
+T = TypeVar("T")
+
+PAGE = 1000
+COUNTS = [100, 1000, 10_000]
+
+
+class CountingStore(MemoryStore):
+    """Counts the requests of an object store: a listing takes one for each 1,000 entries that are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists = self.gets = 0
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        self.gets += 1
+        return super().get(key, start=start, end=end)
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        return self._pages(super().keys(prefix, after=after))
+
+    def folders(self, prefix: str = "") -> Iterator[str]:
+        return self._pages(dict.fromkeys(self._names(prefix)))
+
+    def _names(self, prefix: str) -> Iterator[str]:
+        parts = (stored.key.removeprefix(prefix).partition("/") for stored in super().keys(prefix))
+        return (name for name, slash, _ in parts if slash)
+
+    def _pages(self, entries: Iterable[T]) -> Iterator[T]:
+        self.lists += 1
+        for number, entry in enumerate(entries):
+            if number and number % PAGE == 0:
+                self.lists += 1
+            yield entry
+
+
+def store_of(count: int) -> CountingStore:
+    """Return a store of sessions with two records each; its counters are 0."""
+    store = CountingStore()
+    for session in range(count):
+        for ref in ("aaaaaaaaaa", "bbbbbbbbbb"):
+            key = layout.RECORD.key(
+                session=f"s{session:05}",
+                ref=ref,
+                item_type="tool_result",
+                tool="bash",
+                chars=9,
+                tokens=3,
+                suffix=".zst",
+            )
+            store.put(key, b"record")
+    return store
+
+
+class PlainStore:
+    """The four verbs of a store alone."""
+
+    def __init__(self, inner: CountingStore) -> None:
+        self.keys = inner.keys
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_the_names_of_all_sessions_take_a_listing_for_each_thousand(count):
+    store = store_of(count)
+
+    assert list(sessions(store)) == [f"s{number:05}" for number in range(count)]
+    assert (store.lists, store.gets) == (ceil(count / PAGE), 0)
+
+
+def test_a_store_without_folders_is_listed_once_for_each():
+    store = store_of(5)
+
+    assert list(folders(cast("OffloadStore", PlainStore(store)), "r/")) == [
+        f"s0000{number}" for number in range(5)
+    ]
+    assert store.lists == 6

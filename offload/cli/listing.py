@@ -19,7 +19,8 @@ from offload.cli.terminal import (
     print_report,
     progress,
 )
-from offload.layout import encode_part, is_link
+from offload.index.objects import list_sessions, session_name
+from offload.layout import is_link
 from offload.session.reader import SessionReader
 from offload.session.titles import MAX_READS, with_titles
 from offload.store import path_of
@@ -96,12 +97,13 @@ def _summary(rows: list[dict[str, Any]], store: OffloadStore) -> str:
 
 def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
     titles = task_titles(store, list_journals(store))
-    for name in index.sessions(store):
-        infos = SessionReader(store, name).infos()
+    for objects in list_sessions(store):
+        name = session_name(store, objects.part)
+        infos = SessionReader(store, name).infos() if objects.is_fork else objects.entries()
         sums = {field: sum(getattr(info, field) for info in infos) for field in _SUMS}
         newest = max((info.created_at for info in infos), default=None)
         stored_at = newest and _time(newest)
-        title = titles.get(encode_part(name))
+        title = titles.get(objects.part)
         yield {"session": name, "title": title, "records": len(infos), **sums, "stored_at": stored_at}
 
 

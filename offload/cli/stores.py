@@ -277,11 +277,11 @@ def place_of(store: OffloadStore, session: str | None = None) -> str:
 
 
 def _only_session(store: OffloadStore) -> str:
-    names = list(islice(sessions(store), 2))
+    names = list(islice(sessions(store), _MAX_NAMES + 1))
     if not names:
         raise NotFoundError(f"{place_of(store)} has no session yet")
     if len(names) > 1:
-        raise ConfigError(f"{place_of(store)} has {_names_in(store)}: name one with --session")
+        raise ConfigError(f"{place_of(store)} has {_named_sessions(names)}: name one with --session")
     return names[0]
 
 
@@ -289,12 +289,13 @@ def _check_session(store: OffloadStore, session: str) -> None:
     try:
         check_known(store, session)
     except NotFoundError:
-        message = f"no session {session!r:.80} in {place_of(store)}, which has {_names_in(store)}"
-        raise NotFoundError(f"{message}{did_you_mean(session, sessions(store))}") from None
+        names = list(sessions(store))
+        message = f"no session {session!r:.80} in {place_of(store)}, which has {_named_sessions(names)}"
+        raise NotFoundError(f"{message}{did_you_mean(session, names)}") from None
 
 
-def _names_in(store: OffloadStore) -> str:
-    return _listed([f"{name!r:.80}" for name in islice(sessions(store), _MAX_NAMES + 1)], "no session")
+def _named_sessions(names: list[str]) -> str:
+    return _listed([f"{name!r:.80}" for name in names[: _MAX_NAMES + 1]], "no session")
 
 
 def _listed(names: list[str], nothing: str) -> str:

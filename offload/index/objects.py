@@ -11,7 +11,7 @@ from itertools import groupby, islice
 from offload.codec import find_codec
 from offload.errors import InvalidKeyError, OffloadError
 from offload.index.entries import Tombstone, parse_key
-from offload.layout import RECORD, Reason, decode_part, is_hashed, session_part, sidecar_key
+from offload.layout import BRANCH, RECORD, Reason, decode_part, is_hashed, is_link, session_part, sidecar_key
 from offload.record import RecordInfo
 from offload.store import OffloadStore, StoredObject, folders
 
@@ -47,7 +47,8 @@ class SessionObjects:
     """The objects of the session with the key part `part`.
 
     `records` are the readable records and links, oldest first, and `torn` are empty objects without a
-    tombstone; `newest` is the time of the object that was stored last, 0 without one.
+    tombstone; `newest` is the time of the object that was stored last, 0 without one. A session with a
+    branch `is_fork`: it also reads records of its parent.
     """
 
     part: str
@@ -55,11 +56,19 @@ class SessionObjects:
     torn: list[RecordInfo]
     deleted: list[DeletedRecord]
     newest: float = 0.0
+    is_fork: bool = False
 
     @property
     def name(self) -> str:
         """The session's name; a name too long for a key ends in an ellipsis."""
         return decode_part(self.part)
+
+    def entries(self) -> list[RecordInfo]:
+        """Return one entry per ref, oldest first, as `Catalog.entries` does: damaged ones are included."""
+        first: dict[str, RecordInfo] = {}
+        for info in sorted((*self.records, *self.torn), key=_precedence):
+            first.setdefault(info.ref, info)
+        return sorted(first.values(), key=_age)
 
 
 def list_session(store: OffloadStore, part: str) -> SessionObjects:
@@ -99,11 +108,21 @@ def split_objects(objects: Iterable[StoredObject]) -> tuple[dict[str, RecordInfo
 def _session_objects(part: str, objects: Iterable[StoredObject]) -> SessionObjects:
     times: dict[str, float] = {}
     infos, deleted = split_objects(_noting_times(objects, times))
-    oldest_first = sorted(infos.values(), key=lambda info: (info.created_at, info.key))
+    oldest_first = sorted(infos.values(), key=_age)
     records = [info for info in oldest_first if info.stored_bytes]
     torn = [info for info in oldest_first if not info.stored_bytes]
     newest = max((times[info.key] for info in records), default=0.0)
-    return SessionObjects(part, records, torn, deleted, newest)
+    is_fork = any(map(BRANCH.match, times))
+    return SessionObjects(part, records, torn, deleted, newest, is_fork)
+
+
+def _age(info: RecordInfo) -> tuple[float, str]:
+    return info.created_at, info.key
+
+
+def _precedence(info: RecordInfo) -> tuple[bool, bool, str]:
+    """Order the keys of one ref: a session's own records before links, readable ones before empty ones."""
+    return is_link(info.key), not info.stored_bytes, info.key
 
 
 def _noting_times(objects: Iterable[StoredObject], times: dict[str, float]) -> Iterator[StoredObject]:

@@ -9,7 +9,7 @@ from typing import Literal
 from offload.index.objects import list_sessions
 from offload.layout import Reason
 from offload.record import RecordInfo
-from offload.retention.marks import read_marks
+from offload.retention.marks import UNMARKED, read_all_marks
 from offload.store import OffloadStore
 
 Protection = Literal["pinned", "active", "shared", "forked"]
@@ -89,9 +89,10 @@ def size_of(infos: Iterable[RecordInfo]) -> int:
 
 
 def usage(store: OffloadStore) -> Iterator[Usage]:
-    """Yield the storage use of each session of `store`, in key order."""
+    """Yield the storage use of each session of `store`, in key order; two listings of it in all."""
+    marked_sessions = read_all_marks(store)
     for objects in list_sessions(store):
-        marks = read_marks(store, objects.part)
+        marks = marked_sessions.get(objects.part, UNMARKED)
         marked = [record.info for record in objects.deleted if record.info.stored_bytes]
         yield Usage(
             session=objects.name,

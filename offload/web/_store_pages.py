@@ -22,7 +22,6 @@ from offload.timeline.titles import JournalSummary, list_journals, task_titles
 from offload.web._paging import list_page
 from offload.web._plot import plot
 from offload.web._site import SHOWN, Site, Values, file_count
-from offload.web._titles import entries_of
 
 # For the accounts of sessions on one page that were not read before.
 _ACCOUNT_SECONDS = 0.03
@@ -106,7 +105,7 @@ def _summary(
     store: OffloadStore, objects: SessionObjects, mark: Marks | None, talk: JournalSummary | None
 ) -> Values:
     """Return one session in numbers; `part` is its key part, `points` are times and tokens of records."""
-    infos = entries_of(objects)
+    infos = objects.entries()
     newest = max(infos, key=lambda info: (info.created_at, info.key), default=None)
     ends = [
         newest.created_at if newest else 0.0,

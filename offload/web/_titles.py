@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from offload.errors import ConfigError
-from offload.index.objects import SessionObjects, list_sessions
+from offload.index.objects import list_sessions
 from offload.record import RecordInfo
 from offload.record.titles import has_words
 from offload.session.titles import read_titles
@@ -20,12 +20,6 @@ _GROUP = 125
 _KEPT = 200_000
 # A search reads unknown titles for at least so long.
 _SECONDS = 0.03
-
-
-def entries_of(objects: SessionObjects) -> list[RecordInfo]:
-    """Return one entry per ref of a session, damaged ones included; of several keys the first counts."""
-    infos = sorted((*objects.records, *objects.torn), key=lambda info: info.key, reverse=True)
-    return list({info.ref: info for info in infos}.values())
 
 
 class Found(NamedTuple):
@@ -77,7 +71,7 @@ class Titles:
             StoreError: the store failed.
         """
         began = time.monotonic()
-        listed = [info for each in list_sessions(self._store) for info in entries_of(each)]
+        listed = [info for each in list_sessions(self._store) for info in each.entries()]
         listed.sort(key=lambda info: (-info.created_at, info.key))
         start = next((n for n, info in enumerate(listed, 1) if info.key == after), 0)
         if after and not start:

@@ -8,8 +8,11 @@ from typing import TypeVar, cast
 
 import pytest
 
-from offload import layout
+from offload import NotFoundError, Offloader, layout
+from offload.cli.listing import _sessions
+from offload.cli.stores import _check_session as check_session
 from offload.index import sessions
+from offload.retention import usage
 from offload.store import OffloadStore, StoredObject, folders
 from offload_backends.memory import MemoryStore
 
@@ -79,6 +82,56 @@ def test_the_names_of_all_sessions_take_a_listing_for_each_thousand(count):
 
     assert list(sessions(store)) == [f"s{number:05}" for number in range(count)]
     assert (store.lists, store.gets) == (ceil(count / PAGE), 0)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_ls_lists_the_records_and_the_journals_once(count):
+    store = store_of(count)
+
+    rows = list(_sessions(store))
+
+    assert {row["records"] for row in rows} == {2}
+    assert [row["session"] for row in rows] == list(sessions(store))
+    assert (store.lists, store.gets) == (ceil(2 * count / PAGE) + 1 + ceil(count / PAGE), 0)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_du_lists_the_records_and_the_marks_once(count):
+    store = store_of(count)
+
+    used = list(usage(store))
+
+    assert (len(used), {each.records for each in used}) == (count, {2})
+    assert (store.lists, store.gets) == (ceil(2 * count / PAGE) + 1, 0)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_mistyped_session_takes_a_listing_for_each_thousand_sessions(count):
+    store = store_of(count)
+
+    with pytest.raises(NotFoundError, match=r"did you mean 's\d{5}'\?"):
+        check_session(store, "s0001x")
+
+    assert (store.lists, store.gets) == (3 + ceil(count / PAGE), 0)
+
+
+def test_ls_counts_a_record_under_two_keys_once_and_what_a_fork_reads():
+    store = CountingStore()
+    call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "word " * 9000}
+    messages = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    off = Offloader(store, session="a", journal=True)
+    off.offload(messages)
+    [stored] = store.keys("r/a/")
+    store.put(stored.key.replace("~45000~", "~45000~9"), store.get(stored.key))
+    off.fork("b")
+
+    rows = list(_sessions(store))
+
+    assert [(row["session"], row["records"]) for row in rows] == [("a", 1), ("b", 1)]
+    for row in rows:
+        [info] = Offloader(store, session=row["session"]).records()
+        assert (row["tokens"], row["chars"]) == (info.tokens, info.chars)
 
 
 def test_a_store_without_folders_is_listed_once_for_each():

@@ -17,209 +17,63 @@ from offload.cli.help import CONTEXT, HelpfulCommand
 
 
 class Command(NamedTuple):
-    """A subcommand: its function or app, its line in the list of commands, and an example call."""
+    """A subcommand: its function or app, and its line in the list of commands."""
 
     module: str
     name: str
     summary: str
-    example: str = ""
 
 
-# By name. A module is loaded when its command is run. A summary fits on one line of a terminal.
-COMMANDS = {
-    "demo": Command(
-        "demo",
-        "demo",
-        "Offload real output of this machine, read it back",
-        "offload demo",
-    ),
-    "savings": Command(
-        "savings",
-        "savings",
-        "Show what offloading saves on recorded sessions",
-        "offload savings ~/.claude/projects --model claude-opus-5-5",
-    ),
-    "ls": Command(
-        "listing",
-        "list_",
-        "List sessions, or the records of one",
-        "offload ls --store s3://bucket/prefix --session research-42",
-    ),
-    "show": Command(
-        "sessions",
-        "show",
-        "Show a record as a model reads it",
-        "offload show kqzmwpxhva --offset 8192",
-    ),
-    "tail": Command(
-        "sessions",
-        "tail",
-        "Show the last lines of a record",
-        "offload tail kqzmwpxhva -n 50",
-    ),
-    "grep": Command(
-        "sessions",
-        "grep",
-        "Search one session, or all of them",
-        "offload grep 'timed? out' --regex --session research-42",
-    ),
-    "diff": Command(
-        "sessions",
-        "diff",
-        "Compare two records",
-        "offload diff kqzmwpxhva ejwntwgzte",
-    ),
-    "query": Command(
-        "sessions",
-        "query",
-        "Run one SQL select over records",
-        "offload query 'select level, count(*) from t group by 1' kqzmwpxhva",
-    ),
-    "log": Command(
-        "log",
-        "log",
-        "List the requests of a session, or show one",
-        "offload log research-42",
-    ),
-    "cat": Command(
-        "sessions",
-        "cat",
-        "Write the content of a record, byte for byte",
-        "offload cat kqzmwpxhva > output.txt",
-    ),
-    "stats": Command(
-        "sessions",
-        "stats",
-        "Count the records of a session by type and tool",
-        "offload stats --session research-42 --json",
-    ),
-    "verify": Command(
-        "listing",
-        "verify",
-        "Check every record for damage",
-        "offload verify --store s3://bucket/prefix",
-    ),
-    "du": Command("retention", "du", "Show storage use per session", "offload du"),
-    "gc": Command(
-        "retention",
-        "gc",
-        "Delete what is expired or over a quota",
-        "offload gc --dry-run --store-bytes 20000000000",
-    ),
-    "rm": Command(
-        "retention",
-        "rm",
-        "Delete records, or a whole session",
-        "offload rm kqzmwpxhva --session research-42",
-    ),
-    "pin": Command(
-        "retention",
-        "pin",
-        "Protect a record or a session from `gc`",
-        "offload pin --session research-42",
-    ),
-    "unpin": Command(
-        "retention",
-        "unpin",
-        "Undo `pin`",
-        "offload unpin --session research-42",
-    ),
-    "copy": Command(
-        "transfer",
-        "copy",
-        "Copy a session to another store",
-        "offload copy ./context s3://bucket/prefix --session research-42",
-    ),
-    "fork": Command(
-        "transfer",
-        "fork",
-        "Continue from a request in a new session",
-        "offload fork research-43 --session research-42",
-    ),
-    "export": Command(
-        "transfer",
-        "export",
-        "Write a session to a tar file",
-        "offload export session.tar --session research-42",
-    ),
-    "import": Command(
-        "transfer",
-        "import_",
-        "Read a session from a tar file",
-        "offload import session.tar --as research-43",
-    ),
-    "share": Command(
-        "transfer",
-        "share",
-        "Let another session read a record",
-        "offload share kqzmwpxhva --session research-42 --to review-7",
-    ),
-    "revoke": Command(
-        "transfer",
-        "revoke",
-        "Undo `share`",
-        "offload revoke kqzmwpxhva --session research-42 --to review-7",
-    ),
-    "reindex": Command(
-        "listing",
-        "reindex",
-        "Rebuild the index from the records",
-        "offload reindex",
-    ),
-    "doctor": Command(
-        "doctor",
-        "doctor",
-        "Test the guarantees and the speed of a store",
-        "offload doctor s3://bucket/prefix",
-    ),
-    "serve": Command(
-        "serve",
-        "serve",
-        "Browse a store in web pages",
-        "offload serve ./context",
-    ),
-    "claude-code": Command("claude_code", "app", "Offload the tool results of Claude Code"),
-    "wrap": Command(
-        "wrap",
-        "wrap",
-        "Run a client of a model behind a gateway",
-        "offload wrap claude",
-    ),
-    "exec": Command(
-        "exec",
-        "exec_",
-        "Run a command; print its output or a preview",
-        "offload exec -- ls -lR",
-    ),
-    "mcp": Command(
-        "mcp",
-        "mcp",
-        "Serve a session to an MCP client",
-        "offload mcp ./context --session research-42",
-    ),
-    "mcp-proxy": Command(
-        "mcp",
-        "mcp_proxy",
-        "Offload the large results of an MCP server",
-        "offload mcp-proxy --min-tokens 1000 -- npx -y some-mcp-server",
-    ),
-    "gateway": Command(
-        "gateway",
-        "gateway",
-        "Offload old results between a client and a model",
-        "offload gateway --upstream https://api.anthropic.com",
-    ),
-    "config": Command("config", "app", "Show the settings in effect"),
-}
-# The sections of the list of commands.
+# By section of the list, and by name. A module is loaded when its command is run. A summary fits on one line
+# of a terminal.
 GROUPS = {
-    "See the effect": ("demo", "savings"),
-    "Read": ("ls", "show", "tail", "grep", "diff", "query", "log", "cat", "stats", "serve"),
-    "Serve agents": ("wrap", "exec", "claude-code", "mcp", "mcp-proxy", "gateway"),
-    "Move and share": ("copy", "fork", "export", "import", "share", "revoke"),
-    "Clean up": ("du", "gc", "rm", "pin", "unpin"),
-    "Check and repair": ("doctor", "verify", "reindex", "config"),
+    "See the effect": {
+        "demo": Command("demo", "demo", "Offload real output of this machine, read it back"),
+        "savings": Command("savings", "savings", "Show what offloading saves on recorded sessions"),
+    },
+    "Read": {
+        "ls": Command("listing", "list_", "List sessions, or the records of one"),
+        "show": Command("sessions", "show", "Show a record as a model reads it"),
+        "tail": Command("sessions", "tail", "Show the last lines of a record"),
+        "grep": Command("sessions", "grep", "Search one session, or all of them"),
+        "diff": Command("sessions", "diff", "Compare two records"),
+        "query": Command("sessions", "query", "Run one SQL select over records"),
+        "log": Command("log", "log", "List the requests of a session, or show one"),
+        "cat": Command("sessions", "cat", "Write the content of a record, byte for byte"),
+        "stats": Command("sessions", "stats", "Count the records of a session by type and tool"),
+        "serve": Command("serve", "serve", "Browse a store in web pages"),
+    },
+    "Serve agents": {
+        "wrap": Command("wrap", "wrap", "Run a client of a model behind a gateway"),
+        "exec": Command("exec", "exec_", "Run a command; print its output or a preview"),
+        "claude-code": Command("claude_code", "app", "Offload the tool results of Claude Code"),
+        "mcp": Command("mcp", "mcp", "Serve a session to an MCP client"),
+        "mcp-proxy": Command("mcp", "mcp_proxy", "Offload the large results of an MCP server"),
+        "gateway": Command("gateway", "gateway", "Offload old results between a client and a model"),
+    },
+    "Move and share": {
+        "copy": Command("transfer", "copy", "Copy a session to another store"),
+        "fork": Command("transfer", "fork", "Continue from a request in a new session"),
+        "export": Command("transfer", "export", "Write a session to a tar file"),
+        "import": Command("transfer", "import_", "Read a session from a tar file"),
+        "share": Command("transfer", "share", "Let another session read a record"),
+        "revoke": Command("transfer", "revoke", "Undo `share`"),
+    },
+    "Clean up": {
+        "du": Command("retention", "du", "Show storage use per session"),
+        "gc": Command("retention", "gc", "Delete what is expired or over a quota"),
+        "rm": Command("retention", "rm", "Delete records, or a whole session"),
+        "pin": Command("retention", "pin", "Protect a record or a session from `gc`"),
+        "unpin": Command("retention", "unpin", "Undo `pin`"),
+    },
+    "Check and repair": {
+        "doctor": Command("doctor", "doctor", "Test the guarantees and the speed of a store"),
+        "verify": Command("listing", "verify", "Check every record for damage"),
+        "reindex": Command("listing", "reindex", "Rebuild the index from the records"),
+        "config": Command("config", "app", "Show the settings in effect"),
+    },
 }
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 # As a shell reports a program that SIGPIPE ended: the reader of its output, such as `head`, read no further.
 _PIPE_CLOSED = 141
 # Options after the wrapped command belong to that command.
@@ -238,9 +92,9 @@ class _Commands(TyperGroup):
         return typer.main.get_command(_app_of(name)) if name in COMMANDS else None
 
     def format_commands(self, _context: Any, formatter: Any) -> None:
-        for title, names in GROUPS.items():
+        for title, commands in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, COMMANDS[name].summary) for name in names])
+                formatter.write_dl([(name, command.summary) for name, command in commands.items()])
 
 
 def _app_of(name: str) -> typer.Typer:
@@ -252,8 +106,6 @@ def _app_of(name: str) -> typer.Typer:
     alone.command(
         name,
         cls=HelpfulCommand,
-        short_help=command.summary,
-        epilog=f"Example: {command.example}",
         context_settings=CONTEXT | (_PASSES_ON if name in ("exec", "mcp-proxy", "wrap") else {}),
     )(loaded)
     return alone

@@ -60,9 +60,12 @@ ReadersOption = Annotated[
 ]
 
 
-@app.command(cls=HelpfulCommand, epilog="Example: offload claude-code install")
+@app.command(cls=HelpfulCommand)
 def install(*, readers: ReadersOption = None, claude: ClaudeOption = None) -> None:
-    """Install the plugin for this user, in every project. New sessions use it."""
+    """Install the plugin for this user, in every project. New sessions use it.
+
+    Example: offload claude-code install
+    """
     if find_spec("mcp") is None:
         raise MissingExtraError(_NO_EXTRA)
     program = _program(claude, f", {_OTHER_WAY}")
@@ -78,20 +81,25 @@ def install(*, readers: ReadersOption = None, claude: ClaudeOption = None) -> No
     say(f"installed from {folder}; undo it with `offload claude-code uninstall`")
 
 
-@app.command(cls=HelpfulCommand, epilog='Example: claude --plugin-dir "$(offload claude-code path)"')
+@app.command(cls=HelpfulCommand)
 def path(*, readers: ReadersOption = None) -> None:
     """Create the plugin and print its folder.
 
     Pass the folder to `claude --plugin-dir`. Nothing is installed.
+
+    Example: claude --plugin-dir "$(offload claude-code path)"
     """
     if find_spec("mcp") is None:
         err.print(f"offload: {_NO_EXTRA}", soft_wrap=True)
     typer.echo(plugin.write_plugin(_home() / "plugin", readers))
 
 
-@app.command(cls=HelpfulCommand, epilog="Example: offload claude-code uninstall")
+@app.command(cls=HelpfulCommand)
 def uninstall(*, claude: ClaudeOption = None) -> None:
-    """Remove the plugin and its marketplace from Claude Code. Stored items are kept."""
+    """Remove the plugin and its marketplace from Claude Code. Stored items are kept.
+
+    Example: offload claude-code uninstall
+    """
     settings = _settings()
     if not _has_entry(settings) and not _home().exists():
         say("nothing to remove: the plugin is not installed")
@@ -107,11 +115,13 @@ def uninstall(*, claude: ClaudeOption = None) -> None:
     say("removed; stored items are kept")
 
 
-@app.command(cls=HelpfulCommand, epilog="Example: offload claude-code status")
+@app.command(cls=HelpfulCommand)
 def status(*, as_json: JsonOption = False) -> None:
     """Check the plugin; show store and session.
 
     These are the store and the session of a Claude Code that is started in this folder and environment.
+
+    Example: offload claude-code status
     """
     folder = _installed_folder()
     command = plugin.server_command(folder or _home() / "plugin") or plugin.server_command_of(None)

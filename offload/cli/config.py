@@ -24,13 +24,15 @@ def _group() -> None:
     """Make `show` a subcommand."""
 
 
-@app.command(cls=HelpfulCommand, epilog="Example: OFFLOAD_STORE=./context offload config show")
+@app.command(cls=HelpfulCommand)
 def show(*, as_json: JsonOption = False) -> None:
     """Show each setting, its value and its source. Secrets are hidden.
 
     Later sources win: offload.toml (or .yaml, .json) in this folder and [tool.offload] in the nearest
     pyproject.toml, neither of which may choose the store; the user's settings file; OFFLOAD_... variables;
     command options. With --config or OFFLOAD_CONFIG only that file is read. Refused settings have no effect.
+
+    Example: OFFLOAD_STORE=./context offload config show
     """
     config = load_config()
     rows = [asdict(value) for value in config.values()]

@@ -29,7 +29,10 @@ def demo(
     store: StoreOption = None,
     session: Annotated[str, typer.Option("--session", metavar="NAME", help="Session name.")] = "demo",
 ) -> None:
-    """Run a demo: offload real tool outputs from this machine, read parts back, restore everything."""
+    """Run a demo: offload real tool outputs from this machine, read parts back, restore everything.
+
+    Example: offload demo
+    """
     messages = conversation()
     off = Offloader(store_at(store), session=session)
     result = off.offload(messages)

@@ -15,6 +15,8 @@ def doctor(url: UrlArgument = None, *, as_json: JsonOption = False) -> None:
     """Test a store's guarantees and speed and suggest fixes; exit with 3 if a check fails.
 
     All trial objects are deleted afterwards, and a folder that did not exist is removed again.
+
+    Example: offload doctor s3://bucket/prefix
     """
     with working("testing the store"):
         findings = [asdict(finding) for finding in diagnose(store_for_tests(url))]

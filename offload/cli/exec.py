@@ -63,6 +63,8 @@ def exec_(
     COMMAND `-` reads the output of another command from a pipe. The output is stdout and stderr in their
     order, printed to stdout when the command has ended; colors are kept. The exit code is that of the
     command. If the store fails, the whole output is printed. Options after COMMAND belong to COMMAND.
+
+    Example: offload exec -- ls -lR
     """
     off = _offloader(store, session)
     with tempfile.TemporaryFile() as output:

@@ -43,6 +43,8 @@ def gateway(
 
     Set the base URL of the client to the gateway, and add `offload mcp` with the same store and session to
     the client, so that the model can read back.
+
+    Example: offload gateway --upstream https://api.anthropic.com
     """
     logging.basicConfig(format=_LOG_FORMAT)
     logging.getLogger("offload.gateway").setLevel(logging.INFO if is_verbose else logging.WARNING)

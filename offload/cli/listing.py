@@ -30,7 +30,10 @@ _SUMS = ("chars", "tokens", "stored_bytes")
 
 
 def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
-    """List the sessions of a store, or the records of one session, newest first."""
+    """List the sessions of a store, or the records of one session, newest first.
+
+    Example: offload ls --store s3://bucket/prefix --session research-42
+    """
     opened = existing_store(store, session)
     if session is None:
         rows = sorted(_sessions(opened), key=lambda row: str(row["stored_at"] or ""), reverse=True)
@@ -45,7 +48,10 @@ def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: 
 
 
 def verify(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
-    """Check every record and list damaged ones; exit with 3 if there are any."""
+    """Check every record and list damaged ones; exit with 3 if there are any.
+
+    Example: offload verify --store s3://bucket/prefix
+    """
     # Only this command needs it here, and a check loads its parts anyway.
     from offload.presets._tool_results_store import ToolResultsStore  # noqa: PLC0415  # few commands need the layouts
 
@@ -77,6 +83,8 @@ def reindex(*, store: StoreOption = None, session: SessionOption = None, as_json
 
     Needed only if a listing seems wrong: the index is a cache, and records are not changed. In a layout of
     files for an agent it rebuilds the documents and the lists of them too.
+
+    Example: offload reindex
     """
     # Few commands need the layouts, which take long to load.
     from offload.presets.context_fs._tree import TreeStore  # noqa: PLC0415  # few commands need the layouts

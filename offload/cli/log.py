@@ -43,6 +43,8 @@ def log(
     """List the requests of a session, newest first, or show one of them as it was sent.
 
     Without SESSION, list the sessions of the store that keep their requests.
+
+    Example: offload log research-42
     """
     if session is None and not (at is None and diff is None):
         raise ConfigError("--at and --diff need a SESSION; `offload log` lists them")

@@ -60,6 +60,8 @@ def mcp(
 
     The HTTP endpoint is http://HOST:PORT/mcp. Clients send the value of OFFLOAD_MCP_TOKEN as bearer token;
     an address that other machines can reach requires one.
+
+    Example: offload mcp ./context --session research-42
     """
     logging.basicConfig(format=_LOG_FORMAT)
     if http is None:
@@ -148,6 +150,8 @@ def mcp_proxy(
 
     The client gets the server's tools and five retrieval tools. Options after COMMAND belong to COMMAND; `--`
     may precede it. With --http, clients use http://HOST:PORT/mcp as for `offload mcp`.
+
+    Example: offload mcp-proxy --min-tokens 1000 -- npx -y some-mcp-server
     """
     logging.basicConfig(format=_LOG_FORMAT)
     from offload.integrations import mcp as proxies  # noqa: PLC0415 # an extra, and slow to load

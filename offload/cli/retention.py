@@ -64,7 +64,10 @@ def gc(
     ] = "1d",
     as_json: JsonOption = False,
 ) -> None:
-    """Delete records past their TTL or over a quota, in one session or the whole store."""
+    """Delete records past their TTL or over a quota, in one session or the whole store.
+
+    Example: offload gc --dry-run --store-bytes 20000000000
+    """
     retention = Retention.model_validate(
         {
             "grace": grace,
@@ -90,7 +93,10 @@ def gc(
 
 
 def du(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Show storage use per session and in total."""
+    """Show storage use per session and in total.
+
+    Example: offload du
+    """
     opened = existing_store(store)
     rows: list[dict[str, Any]] = [
         asdict(used) | {"last_use": datetime.fromtimestamp(used.last_use, UTC) if used.last_use else None}
@@ -119,6 +125,8 @@ def rm(
 
     It asks for confirmation; without a terminal it needs --yes. It prints how to undo the deletion before
     that `gc`.
+
+    Example: offload rm kqzmwpxhva --session research-42
     """
     with open_session(store, session) as off:
         refs = refs and [ref_named(off, ref) for ref in refs]
@@ -178,7 +186,10 @@ def _print_undo(store: OffloadStore, keys: list[str]) -> None:
 def pin(
     ref: _OptionalId = None, *, session: SessionName, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """Protect a record from `gc`, or the whole session if ID is omitted."""
+    """Protect a record from `gc`, or the whole session if ID is omitted.
+
+    Example: offload pin --session research-42
+    """
     with open_session(store, session) as off:
         ref = ref and ref_named(off, ref)
         pin_record(off.store, session, ref)
@@ -188,7 +199,10 @@ def pin(
 def unpin(
     ref: _OptionalId = None, *, session: SessionName, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """Unpin a record, or the whole session if ID is omitted."""
+    """Unpin a record, or the whole session if ID is omitted.
+
+    Example: offload unpin --session research-42
+    """
     with open_session(store, session) as off:
         ref = ref and ref_named(off, ref)
         was_pinned = unpin_record(off.store, session, ref)

@@ -146,6 +146,8 @@ def savings(
 
     Each request is replayed offline with and without offloading, at its recorded time and with the recorded
     cache misses if the file has usage. The retrieval tools and read-backs are part of the cost.
+
+    Example: offload savings ~/.claude/projects --model claude-opus-5-5
     """
     if way is not None and policy is not None:
         raise ConfigError(f"--for {way} has a policy of its own: leave out --policy")

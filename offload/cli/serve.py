@@ -27,6 +27,8 @@ def serve(
     """Browse a store in a web page, read-only and reachable from this machine only.
 
     It prints a URL that works once, in one browser.
+
+    Example: offload serve ./context
     """
     from offload.web import serve as serve_pages  # noqa: PLC0415 # an extra, and slow to load
 

@@ -55,7 +55,10 @@ def show(
     session: OneSessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a part of a record as a model reads it."""
+    """Show a part of a record as a model reads it.
+
+    Example: offload show kqzmwpxhva --offset 8192
+    """
     span = None if lines is None else _span(lines)
     if span is not None and (offset, limit) != (0, MAX_ANSWER_CHARS):
         raise ConfigError("use --lines, or --offset and --limit, not both")
@@ -100,7 +103,10 @@ def tail(
     session: OneSessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the last lines of a record as a model reads them."""
+    """Show the last lines of a record as a model reads them.
+
+    Example: offload tail kqzmwpxhva -n 50
+    """
     with open_record(store, session, ref) as (off, found):
         if as_json:
             print_json(last_lines(off, found, lines))
@@ -120,7 +126,10 @@ def diff(
     session: OneSessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the lines in which two records of a session differ."""
+    """Show the lines in which two records of a session differ.
+
+    Example: offload diff kqzmwpxhva ejwntwgzte
+    """
     with open_record(store, session, old) as (off, first):
         second = full_ref(off, new)
         answer = off.tools.diff(first, second, start_row=start_row)
@@ -152,7 +161,10 @@ def grep(
     session: SessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search a record, the records of a session, or of all sessions, as a model does."""
+    """Search a record, the records of a session, or of all sessions, as a model does.
+
+    Example: offload grep 'timed? out' --regex --session research-42
+    """
     if is_regex and has_words:
         raise ConfigError("use --regex or --words, not both")
     mode: Mode = "regex" if is_regex else "words" if has_words else "literal"
@@ -228,6 +240,8 @@ def query(
     """Run one SQL select over records, as a model does.
 
     The tables are `t` and `lines`; of several records `t1`, `lines1`, `t2` and so on.
+
+    Example: offload query 'select level, count(*) from t group by 1' kqzmwpxhva
     """
     with open_record(store, session, refs[0]) as (off, _):
         refs = [full_ref(off, ref) for ref in refs]
@@ -249,6 +263,8 @@ def cat(ref: IdArgument, *, store: StoreOption = None, session: OneSessionOption
     """Write a record's content to stdout, byte for byte when redirected.
 
     On a terminal, control characters are escaped.
+
+    Example: offload cat kqzmwpxhva > output.txt
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     with open_record(store, session, ref) as (off, found):
@@ -263,7 +279,10 @@ def cat(ref: IdArgument, *, store: StoreOption = None, session: OneSessionOption
 def stats(
     *, store: StoreOption = None, session: OneSessionOption = None, as_json: JsonOption = False
 ) -> None:
-    """Count the records of a session by type and by tool."""
+    """Count the records of a session by type and by tool.
+
+    Example: offload stats --session research-42 --json
+    """
     with open_session(store, session) as off:
         counts = {"store": off.store.url, **to_builtins(off.stats())}
     # Reads are counted in the process that made them.

@@ -42,7 +42,10 @@ def copy(
     name: _As = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy a session to another store, skipping records that are already there."""
+    """Copy a session to another store, skipping records that are already there.
+
+    Example: offload copy ./context s3://bucket/prefix --session research-42
+    """
     origin, destination = existing_store(source, session), store_at(target)
     with working("copying"):
         report = transfer.copy(origin, destination, session, name=name)
@@ -60,7 +63,10 @@ def fork(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a new session continue from a request of another; one without a journal is copied."""
+    """Let a new session continue from a request of another; one without a journal is copied.
+
+    Example: offload fork research-43 --session research-42
+    """
     opened = existing_store(store, session)
     timeline = Timeline(opened, session)
     if at is not None or len(timeline):
@@ -75,7 +81,10 @@ def fork(
 def export(
     file: _File, *, session: SessionName, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """Write a session to a new tar file."""
+    """Write a session to a new tar file.
+
+    Example: offload export session.tar --session research-42
+    """
     opened = existing_store(store, session)
     with working("copying"):
         report = transfer.export(opened, session, file)
@@ -83,7 +92,10 @@ def export(
 
 
 def import_(file: _File, *, name: _As = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Copy the session of an exported file into a store, after verifying each record."""
+    """Copy the session of an exported file into a store, after verifying each record.
+
+    Example: offload import session.tar --as research-43
+    """
     opened = store_at(store)
     with working("copying"):
         report = transfer.import_(opened, file, name=name)
@@ -93,7 +105,10 @@ def import_(file: _File, *, name: _As = None, store: StoreOption = None, as_json
 def share(
     text: IdArgument, *, session: SessionName, to: _To, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """Let another session of the store read a record."""
+    """Let another session of the store read a record.
+
+    Example: offload share kqzmwpxhva --session research-42 --to review-7
+    """
     with open_record(store, session, text) as (off, ref):
         is_new = next(off.store.keys(RECORD.prefix(encode_part(to))), None) is None
         transfer.share(off.store, session, ref, to)
@@ -105,7 +120,10 @@ def share(
 def revoke(
     text: IdArgument, *, session: SessionName, to: _To, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """Revoke access granted with `share`."""
+    """Revoke access granted with `share`.
+
+    Example: offload revoke kqzmwpxhva --session research-42 --to review-7
+    """
     with open_record(store, session, text) as (off, ref):
         was_shared = transfer.revoke(off.store, session, ref, to)
         if not was_shared:

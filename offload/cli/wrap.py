@@ -97,6 +97,8 @@ def wrap(
     Known clients are claude, codex and opencode: they get the URL of the gateway and the tools to read back.
     Any other one needs --upstream; it gets ANTHROPIC_BASE_URL or OPENAI_BASE_URL. The gateway ends with the
     client. Options after COMMAND belong to COMMAND.
+
+    Example: offload wrap claude
     """
     from offload import Offloader  # noqa: PLC0415 # slow to load
     from offload.gateway import serving  # noqa: PLC0415 # an extra, and slow to load

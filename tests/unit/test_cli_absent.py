@@ -706,7 +706,7 @@ def test_the_example_of_a_help_text_runs(
     words = {"kqzmwpxhva": refs[0], "ejwntwgzte": refs[1], "~/.claude/projects": str(home)}
     words |= {"./context": str(store), "s3://bucket/prefix": str(target)}
 
-    example = COMMANDS[command].example or "offload config show"
+    example = str(function_of(command).__doc__).partition("Example: ")[2] or "offload config show"
     arguments = [words.get(word, word) for word in shlex.split(example.partition(" >")[0])[1:]]
     with Path(os.devnull).open() as nobody:
         monkeypatch.setattr(sys, "stdin", nobody)

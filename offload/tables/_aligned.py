@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from offload.tables._form import MAX_COLUMNS, SAMPLED_LINES, Form, Remarks, Row, Sample, lines_of, names_for
+from offload.tables._form import MAX_COLUMNS, SAMPLED_LINES, Form, LineReader, Row, Sample, names_for
 from offload.tables._names import Heading, heading_of
 
 _FITTING = 0.9
@@ -25,6 +25,9 @@ _HEADING = re.compile(r"[#%]?[^\W_][^=:;{}<>\"]*")
 _DASHES = re.compile(r" *[-=\u2500]+(?: +[-=\u2500]+)+\s*")
 _WORDS = re.compile(r"\S+")
 _IS_FILLED = bytes(byte not in b" " for byte in range(256))
+
+# Returns the reader of the rows, given how a line is cut.
+_Reading = Callable[[Callable[[str], Row]], LineReader]
 
 
 class _Span(NamedTuple):
@@ -63,32 +66,32 @@ def aligned_forms(sample: Sample) -> Iterator[Form]:
         if not is_ruled and "  " not in lines[at].rstrip():
             continue
         rows = body[is_ruled:]
-        first = lines.index(body[0], at + 1) + is_ruled if is_ruled else at + 1
-        form = _aligned(lines[at], rows, first, body[0] if is_ruled else "") or _spaced(
-            lines[at], rows, first
-        )
+        first = lines.index(body[0], at + 1) + 1 if is_ruled else at + 1
+        reading = partial(LineReader, start=first, heading=first - at)
+        form = _aligned(lines[at], rows, body[0] if is_ruled else "", reading)
+        form = form or _spaced(lines[at], rows, reading)
         if form is not None:
             yield form
             return
 
 
-def _aligned(header: str, rows: Sequence[str], first: int, rule: str) -> Form | None:
+def _aligned(header: str, rows: Sequence[str], rule: str, reading: _Reading) -> Form | None:
     ruled = [0, *(word.start() for word in [*_WORDS.finditer(rule)][1:])]
     cuts = ruled if rule else _cuts(header, rows)
     if not _PAIR <= len(cuts) <= MAX_COLUMNS:
         return None
-    fitting = [row for row in rows if _is_cut(row, cuts)]
+    fitting = [cells for row in rows if (cells := _row(row, cuts))]
     if len(fitting) < max(_LEAST_ROWS, _FITTING * len(rows)):
         return None
-    names, *cells = (_cells(line, cuts) for line in (header, *fitting))
-    heading = heading_of([names, *cells])
-    score = _score(header, heading, rule)
+    names = _cells(header, cuts)
+    score = _score(header, heading_of([names, *fitting]), rule)
     if not score:
         return None
-    read = partial(_rows, first=first, cuts=cuts)
     is_certain = len(fitting) > _PAIR and len(rows) - len(fitting) <= 1
-    fits = partial(_fits, cuts=cuts)
-    return Form("aligned table", read, names_for(names), is_certain=is_certain, score=score, fits=fits)
+    reader = reading(partial(_row, cuts=cuts))
+    return Form(
+        "aligned table", reader.rows, names_for(names), is_certain=is_certain, score=score, fits=reader.fits
+    )
 
 
 def _score(header: str, heading: Heading, rule: str) -> float:
@@ -150,35 +153,17 @@ def _mask(line: str) -> int:
     return int.from_bytes(data, "little")
 
 
-def _is_cut(line: str, cuts: Sequence[int]) -> bool:
-    """Return whether a line has blanks at the places where columns begin."""
-    return all(line[cut - 1 : cut] in ("", " ") for cut in cuts[1:])
+def _row(line: str, cuts: Sequence[int]) -> list[str]:
+    """Return the cells of a line that has blanks where columns begin, none of another one or of dashes."""
+    is_row = all(line[cut - 1 : cut] in ("", " ") for cut in cuts[1:]) and not _DASHES.fullmatch(line)
+    return _cells(line, cuts) if is_row else []
 
 
 def _cells(line: str, cuts: Sequence[int]) -> list[str]:
     return [line[start:end].strip() for start, end in zip(cuts, [*cuts[1:], None], strict=True)]
 
 
-def _fits(lines: Sequence[str], cuts: Sequence[int]) -> float:
-    filled = [line for line in lines if line.strip()]
-    return sum(_is_cut(line, cuts) for line in filled) / len(filled) if filled else 1.0
-
-
-def _rows(chunks: Iterable[str], remarks: Remarks, *, first: int, cuts: Sequence[int]) -> Iterator[Row]:
-    for number, line in enumerate(lines_of(chunks, remarks)):
-        text = line.removesuffix("\r")
-        if not text.strip():
-            continue
-        if number < first:
-            if number < first - _PAIR:
-                remarks.add("lines that are no rows", number + 1)
-        elif _is_cut(text, cuts) and _DASHES.fullmatch(text) is None:
-            yield _cells(text, cuts)
-        else:
-            remarks.add("lines that are no rows", number + 1, is_misfit=True)
-
-
-def _spaced(header: str, rows: Sequence[str], first: int) -> Form | None:
+def _spaced(header: str, rows: Sequence[str], reading: _Reading) -> Form | None:
     """Return the table if the cells are single words under their names, but for the last."""
     names = [(found[0], *found.span()) for found in _WORDS.finditer(header)]
     width = len(names)
@@ -188,11 +173,9 @@ def _spaced(header: str, rows: Sequence[str], first: int) -> Form | None:
     heading = heading_of([[name for name, *_ in names], *fitting])
     if not heading.names or heading.doubt:
         return None
-    read = partial(_spaced_rows, first=first, names=names)
     is_certain = len(fitting) == len(rows) > _PAIR
-    return Form(
-        "aligned table", read, names_for(name for name, *_ in names), is_certain=is_certain, score=_BY_VALUES
-    )
+    rows_of = reading(partial(_words, names=names)).rows
+    return Form("aligned table", rows_of, names_for(heading.names), is_certain=is_certain, score=_BY_VALUES)
 
 
 def _words(line: str, names: Sequence[tuple[str, int, int]]) -> list[str]:
@@ -208,14 +191,3 @@ def _words(line: str, names: Sequence[tuple[str, int, int]]) -> list[str]:
         start <= name_end and end >= name_start for (start, end), (_, name_start, name_end) in pairs
     )
     return [line[start:end] for start, end in spans] if is_below else []
-
-
-def _spaced_rows(
-    chunks: Iterable[str], remarks: Remarks, *, first: int, names: Sequence[tuple[str, int, int]]
-) -> Iterator[Row]:
-    for number, line in enumerate(lines_of(chunks, remarks)):
-        cells = _words(line.removesuffix("\r"), names) if number >= first else []
-        if cells:
-            yield cells
-        elif line.strip() and number != first - 1:
-            remarks.add("lines that are no rows", number + 1, is_misfit=number >= first)

@@ -18,6 +18,7 @@ from offload.tables._form import (
     Remarks,
     Row,
     Sample,
+    fitted,
     lines_of,
     names_for,
 )
@@ -274,18 +275,9 @@ def _rows(
                 yield row
             has_begun = is_named = True
         elif has_begun and len(row) >= _PAIR:
-            yield _fitted(row, dialect.width, rows.number, remarks)
+            yield fitted(row, dialect.width, rows.number, remarks)
         elif any(row):
             remarks.add("lines that are no rows", rows.number, is_misfit=has_begun)
-
-
-def _fitted(row: list[str], width: int, number: int, remarks: Remarks) -> Row:
-    """Return a row with as many cells as there are columns."""
-    if len(row) > width:
-        remarks.add("rows with more cells than columns, cut", number, is_misfit=True)
-        return row[:width]
-    remarks.add("short rows, filled with NULL", number, is_misfit=True)
-    return [*row, *[None] * (width - len(row))]
 
 
 def _without_comments(lines: Iterator[tuple[int, str]], remarks: Remarks) -> Iterator[tuple[int, str]]:

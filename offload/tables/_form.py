@@ -143,6 +143,46 @@ def _cut(line: str, number: int, remarks: Remarks | None) -> str:
     return line[:MAX_CELL_CHARS]
 
 
+class LineReader(NamedTuple):
+    """Reads a text with one row on a line.
+
+    Attributes:
+        cut: returns the cells of a line, or nothing if it is no row.
+        start: the number of lines before the first row.
+        heading: how many of these, the last ones, belong to the table.
+    """
+
+    cut: Callable[[str], Row]
+    start: int = 0
+    heading: int = 0
+
+    def rows(self, chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
+        """Yield the rows of the whole text."""
+        for number, line in enumerate(lines_of(chunks, remarks)):
+            text = line.removesuffix("\r")
+            cells = self.cut(text) if number >= self.start else []
+            if cells:
+                yield cells
+            elif text.strip() and not self.start - self.heading <= number < self.start:
+                remarks.add("lines that are no rows", number + 1, is_misfit=number >= self.start)
+
+    def fits(self, lines: Sequence[str]) -> float:
+        """Return the share of the lines that are rows."""
+        filled = [line for line in lines if line.strip()]
+        return sum(bool(self.cut(line)) for line in filled) / len(filled) if filled else 1.0
+
+
+def fitted(
+    cells: Sequence[str], width: int, number: int, remarks: Remarks, unit: str = "line"
+) -> list[str | None]:
+    """Return a row with as many cells as there are columns; `number` is its place, for remarks."""
+    if len(cells) > width:
+        remarks.add("rows with more cells than columns, cut", number, unit, is_misfit=True)
+    elif len(cells) < width:
+        remarks.add("short rows, filled with NULL", number, unit, is_misfit=True)
+    return [*cells[:width], *[None] * (width - len(cells))]
+
+
 def names_for(names: Iterable[str]) -> tuple[str, ...]:
     """Return names of columns: on one line, not empty, and different also if case is ignored."""
     taken: dict[str, str] = {}

@@ -131,6 +131,3 @@ def _has_numbers(text: str) -> bool:
     return len(found) == _NUMBERED and [int(match[1]) for match in found] == [
         *range(first, first + _NUMBERED)
     ]
-
-
-__all__ = ["HEAD_CHARS", "PART_CHARS", "NoTableError", "form_of", "parts_of"]

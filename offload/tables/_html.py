@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
+from itertools import chain, islice
 
-from offload.tables._form import MAX_COLUMNS, Form, NoTableError, Remarks, Row, Sample, names_for
+from offload.tables._form import MAX_COLUMNS, Form, NoTableError, Remarks, Row, Sample, fitted, names_for
 from offload.tables._names import Heading, heading_of
 
 _BEGINNING = re.compile(
@@ -18,8 +19,9 @@ _SAMPLED_CHARS = 8 * 1024
 # A tag, or a comment, that is longer is an error: it would be parsed again with each chunk.
 _MOST_PENDING = 64 * 1024
 _CHUNK_CHARS = 16 * 1024
+# Rows by which the names are known.
+_SAMPLED_ROWS = 60
 _LEAST_ROWS = 2
-_PAIR = 2
 
 
 class _Cell:
@@ -127,26 +129,12 @@ def _rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
     if len(counts) > 1:
         remarks.notes.append(f"t is table {largest} of {len(counts)} in the HTML, the one with most rows")
     rows = (cells for number, cells in _Tables().read(chunks) if number == largest)
-    first = [row for _, row in zip(range(_SAMPLED_ROWS), rows, strict=False)]
+    first = [*islice(rows, _SAMPLED_ROWS)]
     heading = _heading(first)
     if heading.doubt:
         remarks.notes.append(heading.doubt)
     width = len(first[0])
     names = names_for((heading.names or [""] * width)[:MAX_COLUMNS])
-    number = 0
-    for row in first[bool(heading.names) :]:
-        number += 1
-        yield _fitted(row, names, number, remarks)
-    for row in rows:
-        number += 1
-        yield _fitted(row, names, number, remarks)
-
-
-_SAMPLED_ROWS = 60
-
-
-def _fitted(row: list[_Cell], names: tuple[str, ...], number: int, remarks: Remarks) -> dict[str, str | None]:
-    if len(row) != len(names):
-        remarks.add("rows with more or fewer cells than columns", number, "row", is_misfit=True)
-    cells = [cell.text for cell in row][: len(names)]
-    return dict(zip(names, [*cells, *[None] * (len(names) - len(cells))], strict=True))
+    for number, row in enumerate(chain(first[bool(heading.names) :], rows), 1):
+        cells = fitted([cell.text for cell in row], len(names), number, remarks, "row")
+        yield dict(zip(names, cells, strict=True))

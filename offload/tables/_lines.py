@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from offload.tables._form import MAX_COLUMNS, Again, Form, Remarks, Row, Sample, lines_of
+from offload.tables._form import MAX_COLUMNS, Again, Form, LineReader, Remarks, Row, Sample, lines_of
 
 _FITTING = 0.9
 _LEAST_ROWS = 2
@@ -152,7 +152,8 @@ def pairs_forms(sample: Sample) -> Iterator[Form]:
     commonest = Counter(key for pairs in rows for key in pairs).most_common(1)[0][1]
     share = min(len(rows) / len(lines), commonest / len(rows))
     is_certain = len(rows) == len(lines) > _PAIR and share > _FITTING
-    yield Form("pairs", _pairs_rows, is_certain=is_certain, score=_BY_FORM * share, fits=_pairs_fit)
+    reader = LineReader(_pairs)
+    yield Form("pairs", reader.rows, is_certain=is_certain, score=_BY_FORM * share, fits=reader.fits)
 
 
 def _pairs(line: str) -> dict[Any, str]:
@@ -170,17 +171,3 @@ def _pairs(line: str) -> dict[Any, str]:
         pairs[key] = value
         at = found.end()
     return pairs if at == len(line) else {}
-
-
-def _pairs_fit(lines: Sequence[str]) -> float:
-    filled = [line for line in lines if line.strip()]
-    return sum(bool(_pairs(line)) for line in filled) / len(filled) if filled else 1.0
-
-
-def _pairs_rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
-    for number, line in enumerate(lines_of(chunks, remarks), 1):
-        pairs = _pairs(line.removesuffix("\r"))
-        if pairs:
-            yield pairs
-        elif line.strip():
-            remarks.add("lines that are no rows", number, is_misfit=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from offload.tables._form import MAX_COLUMNS, Form, Remarks, Row, Sample, lines_of, names_for
+from offload.tables._form import MAX_COLUMNS, Form, Remarks, Row, Sample, fitted, lines_of, names_for
 
 _LEAST_ROWS = 2
 _PAIR = 2
@@ -185,12 +185,7 @@ class _Drawn:
     def end(self, number: int) -> Row:
         """Return the row with as many cells as there are columns; `number` is its last line."""
         row, self.row, self._continues = self.row, [], False
-        width = self._style.width
-        if len(row) < width:
-            self._remarks.add("short rows, filled with NULL", number, is_misfit=True)
-        elif len(row) > width:
-            self._remarks.add("rows with more cells than columns, cut", number, is_misfit=True)
-        return [*row[:width], *[None] * (width - len(row))]
+        return fitted(row, self._style.width, number, self._remarks)
 
     def count_other(self, line: str, number: int) -> bool:
         """Count a line that is no part of the table; return whether it is none."""

@@ -1,8 +1,8 @@
 """The program of the process that runs SQL: it has tables of its own, in memory, and no files.
 
-It is started by `_process` and imports the standard library alone. A request is a marshalled list of a
-method's name and its arguments, an answer is JSON; both follow their length. The operating system limits its
-memory, its time and its files, and SQLite's own limit of memory holds on every system.
+It is started by `_process` and imports the standard library alone. A request is a marshalled list of the name of
+a method, the number of a database and more arguments; an answer is JSON. Both follow their length. The
+operating system limits its memory, its time and its files, and SQLite limits its memory on every system.
 """
 
 from __future__ import annotations
@@ -137,7 +137,10 @@ class _Guard:
 
 
 class _Base:
-    """The tables of one database. A table of which only the columns are known has no rows yet."""
+    """The tables of one database, with a method for each request.
+
+    A table of which only the columns are known has no rows yet.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self.connection = _connected()
@@ -156,7 +159,7 @@ class _Base:
             self._guard.is_unloaded = True
             raise LookupError
 
-    def create(self, name: str, columns: Sequence[tuple[str, str, bool]], *, has_rows: bool) -> None:
+    def create(self, name: str, columns: Sequence[tuple[str, str, bool]], has_rows: bool) -> None:
         declared = ", ".join(
             f"{_quoted(column)} {kind}{'' if is_loaded else ' AS (unloaded()) VIRTUAL'}"
             for column, kind, is_loaded in columns
@@ -174,13 +177,29 @@ class _Base:
             self.connection.execute(f"DELETE FROM {name} WHERE rowid >= {first}")  # noqa: S608 # a number
             self.connection.executemany(insert, map(_encodable, rows))
 
+    def copy(self, name: str, other: _Base, table: str) -> None:
+        """Insert the rows of a table of another database."""
+        cursor = other.connection.execute(f"SELECT * FROM {table}")  # noqa: S608 # a name of the library
+        insert = f"INSERT INTO {name} VALUES ({', '.join('?' * len(cursor.description))})"  # noqa: S608 # see above
+        self.connection.executemany(insert, cursor)
+
+    def commit(self) -> Answer:
+        """Keep what was inserted; answer with the bytes that the tables take."""
+        self.connection.execute("COMMIT")
+        return {"bytes": self.connection.execute("PRAGMA page_count").fetchone()[0] * _PAGE_BYTES}
+
     def undo(self, name: str) -> None:
         # If the memory is full, SQLite has already rolled back.
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
         self.tables.pop(name, None)
 
+    def ask(self, sql: str) -> Answer:
+        """Run a statement of the library."""
+        return {"rows": self.connection.execute(sql).fetchall()}
+
     def query(self, sql: str, max_chars: int, seconds: float) -> Answer:
+        """Run a statement from outside, within all limits."""
         guard = _Guard(self.tables, self._modules, seconds)
         with guard.around(self.connection):
             try:
@@ -311,59 +330,25 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-class _Worker:
-    """Answers requests: one method for each."""
-
-    def __init__(self) -> None:
-        self._bases: dict[int, _Base] = {}
-
-    def open(self, base: int, most_bytes: int) -> None:
-        self._bases[base] = _Base(most_bytes)
-
-    def create(self, base: int, name: str, columns: Sequence[tuple[str, str, bool]], has_rows: bool) -> None:
-        self._bases[base].create(name, columns, has_rows=has_rows)
-
-    def insert(self, base: int, name: str, rows: Sequence[Sequence[Any]], first: int) -> None:
-        self._bases[base].insert(name, rows, first)
-
-    def commit(self, base: int) -> Answer:
-        """Keep what was inserted; answer with the bytes that the tables take."""
-        connection = self._bases[base].connection
-        connection.execute("COMMIT")
-        return {"bytes": connection.execute("PRAGMA page_count").fetchone()[0] * _PAGE_BYTES}
-
-    def undo(self, base: int, name: str) -> None:
-        self._bases[base].undo(name)
-
-    def copy(self, base: int, name: str, other: int, table: str) -> None:
-        """Insert the rows of a table of another database."""
-        target = self._bases[base].connection
-        cursor = self._bases[other].connection.execute(f"SELECT * FROM {table}")  # noqa: S608 # a name of the library
-        insert = f"INSERT INTO {name} VALUES ({', '.join('?' * len(cursor.description))})"  # noqa: S608 # see above
-        target.executemany(insert, cursor)
-
-    def drop(self, base: int) -> None:
-        self._bases.pop(base).connection.close()
-
-    def query(self, base: int, sql: str, max_chars: int, seconds: float) -> Answer:
-        """Run a statement from outside, within all limits."""
-        return self._bases[base].query(sql, max_chars, seconds)
-
-    def ask(self, base: int, sql: str) -> Answer:
-        """Run a statement of the library."""
-        return {"rows": self._bases[base].connection.execute(sql).fetchall()}
-
-
-def _answered(worker: _Worker, request: Sequence[Any]) -> Answer:
+def _answered(bases: dict[int, _Base], method: str, number: int, *arguments: Any) -> Answer:
     _limit_cpu()
     try:
-        return getattr(worker, request[0])(*request[1:]) or {}
+        if method == "open":
+            bases[number] = _Base(*arguments)
+        elif method == "drop":
+            bases.pop(number).connection.close()
+        elif method == "copy":
+            name, other, table = arguments
+            bases[number].copy(name, bases[other], table)
+        else:
+            return getattr(bases[number], method)(*arguments) or {}
     except FailedError as failed:
         return {"failed": failed.args}
     except MemoryError:
         return {"failed": ["memory"]}
     except (sqlite3.Error, OverflowError) as error:
         return {"failed": ["sqlite", str(error), -1]}
+    return {}
 
 
 def _limit(heap_bytes: int) -> None:
@@ -407,14 +392,15 @@ def main(heap_bytes: int) -> None:
     requests: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_read, args=[requests], daemon=True).start()
     _limit(heap_bytes)
-    worker, out = _Worker(), sys.stdout.buffer
+    bases: dict[int, _Base] = {}
+    out = sys.stdout.buffer
     answer: Answer = {"version": sqlite3.sqlite_version_info}
     while True:
         data = json.dumps(answer).encode()
         out.write(len(data).to_bytes(4, "big") + data)
         out.flush()
         try:
-            answer = _answered(worker, requests.get(timeout=_IDLE_SECONDS))
+            answer = _answered(bases, *requests.get(timeout=_IDLE_SECONDS))
         except Empty:
             os._exit(0)
 

@@ -115,9 +115,7 @@ def _cost(request: SentRequest, prices: Prices) -> Dollars | None:
     if usage is None or request.model is None or not prices.knows(request.model):
         return None
     _, card = prices.of(request.model)
-    read = usage.read or 0
-    plain = usage.tokens - read - usage.written
-    return Dollars(card.dollars(plain + read * card.cache.read + usage.written * card.cache.write))
+    return Dollars(card.dollars(card.units_of(usage)))
 
 
 def _print(parts: Sequence[Any], lines_of: Any, *, as_json: bool) -> None:

@@ -137,7 +137,6 @@ def savings(
     ] = False,
     is_verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every item.")] = False,
     as_json: JsonOption = False,
-    _is_simulated: Annotated[bool, typer.Option("--simulate", hidden=True)] = False,
 ) -> None:
     """Show what a policy would save of the input cost of recorded conversations.
 

@@ -123,10 +123,7 @@ def signed_blocks(text: str, signatures: Sequence[str], part: Any) -> list[dict[
     Nothing before them may change, and they leave together. The first has the whole part, as JSON values.
     """
     texts = [text, *("" for _ in signatures[1:])]
-    blocks: list[dict[str, Any]] = [
-        {"reasoningContent": {"reasoningText": {"text": each, "signature": signature}}}
-        for each, signature in zip(texts, signatures, strict=True)
-    ]
+    blocks = [fixed_block(each, signature) for each, signature in zip(texts, signatures, strict=True)]
     blocks[0][PART] = part
     return blocks
 

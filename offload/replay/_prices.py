@@ -11,6 +11,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from offload.errors import ConfigError, did_you_mean
+from offload.messages import Usage
 from offload.policy.cache import CacheModel
 from offload.schema import SettingsModel, read_file
 
@@ -50,6 +51,12 @@ class PriceCard(SettingsModel):
     def dollars(self, units: float) -> float:
         """Return the dollars for so many uncached tokens."""
         return units * self.input / 1_000_000
+
+    def units_of(self, usage: Usage) -> float:
+        """Return the uncached tokens that cost as much as the input tokens of a request."""
+        read = usage.read or 0
+        written = usage.written * self.cache_for(usage.kept_for).write
+        return usage.tokens - read - usage.written + read * self.cache.read + written
 
     def cache_for(self, kept_for: int | None) -> CacheModel:
         """Return the cache that keeps tokens for so many seconds, by default the usual one."""

@@ -53,12 +53,8 @@ class Replay:
     @property
     def dollars_recorded(self) -> float | None:
         """The price of the input that the provider counted, None without usage."""
-        units = 0.0
-        for _, usage in self.transcript.usage.values():
-            read = usage.read or 0
-            written = usage.written * self.card.cache_for(usage.kept_for).write
-            units += usage.tokens - read - usage.written + read * self.card.cache.read + written
-        return self.card.dollars(units) if self.transcript.usage else None
+        units = [self.card.units_of(answer.usage) for answer in self.transcript.usage.values()]
+        return self.card.dollars(sum(units)) if units else None
 
     @property
     def dearer_because(self) -> str | None:

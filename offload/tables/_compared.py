@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 # A table and a column of it.
 _Column = tuple[str, str]
+# The name of an instruction and its five operands, as EXPLAIN shows them.
+_Step = Sequence[Any]
 _COMPARES = frozenset(("Lt", "Le", "Gt", "Ge", "Eq", "Ne"))
 _ADDS = frozenset(("Add", "Subtract", "Multiply", "Divide", "Remainder"))
 _CONSTANTS = frozenset(("Integer", "Int64", "Real"))
@@ -31,19 +33,8 @@ def misread_columns(ask: Ask, sql: str) -> set[tuple[str, str]]:
             program.columns[cursor] = _text_columns(ask, tables[page])
     # Parts of a program may come before those that fill their tables.
     for step in steps * 2:
-        program.take(_Step(*step))
+        program.take(step)
     return program.found
-
-
-class _Step(NamedTuple):
-    """An instruction and its operands, as EXPLAIN shows them."""
-
-    name: str
-    one: int
-    two: int
-    three: int
-    four: object
-    five: int
 
 
 class _Program:

@@ -51,28 +51,20 @@ class _Array(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-class _Counted:
-    """Members of an array, as they are counted for its `_Array`."""
-
-    def __init__(self) -> None:
-        self._rows = self._members = 0
-        self._widths: set[int] = set()
-        self._names: list[str] | None = []
-
-    def add(self, value: Any) -> None:
-        self._members += 1
-        self._rows += isinstance(value, dict | list)
+def _array_of(values: Iterable[Any], pointer: str, start: int = 0) -> _Array:
+    """Return the array that has `values` as its members."""
+    rows = members = 0
+    widths, names = set[int](), list[str]()
+    for value in values:
+        if isinstance(value, str) and len(names) == members < MAX_COLUMNS:
+            names.append(value)
+        members += 1
+        rows += isinstance(value, dict | list)
         if isinstance(value, list):
-            self._widths.add(len(value))
-        if self._names is not None and isinstance(value, str) and len(self._names) < MAX_COLUMNS:
-            self._names.append(value)
-        else:
-            self._names = None
-
-    def array(self, pointer: str, start: int) -> _Array:
-        width = next(iter(self._widths)) if len(self._widths) == 1 else 0
-        names = tuple(self._names or ())
-        return _Array(pointer, start, self._rows, self._members, is_object=False, width=width, names=names)
+            widths.add(len(value))
+    width = widths.pop() if len(widths) == 1 else 0
+    named = tuple(names) if len(names) == members else ()
+    return _Array(pointer, start, rows, members, is_object=False, width=width, names=named)
 
 
 class _Scanner:
@@ -189,10 +181,7 @@ class _Parsed:
         objects = 0
         for key, member in members:
             if isinstance(member, list):
-                counted = _Counted()
-                for item in member:
-                    counted.add(item)
-                yield member, counted.array(_child(pointer, key), 0)
+                yield member, _array_of(member, _child(pointer, key))
             elif isinstance(member, dict):
                 objects += 1
                 if depth < _DEPTH and objects <= _SEARCHED_OBJECTS:
@@ -388,7 +377,8 @@ def _arrays(scanner: _Scanner, pointer: str, depth: int) -> Iterator[_Array]:
         first = scanner.peek()
         count, objects = count + 1, objects + (first == "{")
         if first == "[":
-            yield _array(scanner, name)
+            place = scanner.place
+            yield _array_of((scanner.value() for _ in scanner.members("]")), name, place)
         elif first == "{" and depth < _DEPTH and objects <= _SEARCHED_OBJECTS:
             yield from _arrays(scanner, name, depth + 1)
         else:
@@ -398,10 +388,3 @@ def _arrays(scanner: _Scanner, pointer: str, depth: int) -> Iterator[_Array]:
 
 def _child(pointer: str, key: str) -> str:
     return f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
-
-
-def _array(scanner: _Scanner, pointer: str) -> _Array:
-    start, counted = scanner.place, _Counted()
-    for _ in scanner.members("]"):
-        counted.add(scanner.value())
-    return counted.array(pointer, start)

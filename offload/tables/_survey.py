@@ -219,7 +219,7 @@ def _fitting(names: Sequence[str], room: int) -> str:
     return ", ".join(shown)
 
 
-def quoted(name: str, *, always: bool = False) -> str:
+def quoted(name: str) -> str:
     """Return a name of a column as SQL takes it: in quotes, unless it is a plain word."""
-    is_plain = not always and _PLAIN_NAME.fullmatch(name) and name.lower() not in _KEYWORDS
+    is_plain = _PLAIN_NAME.fullmatch(name) and name.lower() not in _KEYWORDS
     return name if is_plain else '"' + name.replace('"', '""') + '"'

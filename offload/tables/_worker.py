@@ -1,8 +1,8 @@
 """The program of the process that runs SQL: it has tables of its own, in memory, and no files.
 
-It is started by `_process` and imports the standard library alone. A request is a marshalled list of the name of
-a method, the number of a database and more arguments; an answer is JSON. Both follow their length. The
-operating system limits its memory, its time and its files, and SQLite limits its memory on every system.
+`_process` starts it. It imports the standard library alone. A request is a marshalled list: the name of
+a method, the number of a database, more arguments. An answer is JSON. Both follow their length. The operating
+system limits the memory, time and files of the process; SQLite limits its own memory on every system.
 """
 
 from __future__ import annotations

@@ -720,10 +720,6 @@ def test_prices_need_no_file_before_another_option(run: Run, chats: Path, option
     assert "for a million input tokens" in run("savings", chats, *options).stdout
 
 
-def test_simulate_is_accepted_and_changes_nothing(run: Run, chats: Path) -> None:
-    assert run("savings", chats, "--simulate").stdout == run("savings", chats).stdout
-
-
 def test_the_table_lists_the_20_conversations_with_the_largest_effect(run: Run, tmp_path: Path) -> None:
     for number in range(22):
         write(tmp_path / "many", f"c{number}", session(LONG if number == 21 else "small"))

@@ -17,7 +17,7 @@ import typer
 from offload import ConfigError, OffloadError
 from offload.cli.help import CONTEXT, HelpfulCommand
 from offload.cli.stores import place_of
-from offload.cli.terminal import PROBLEMS, JsonOption, count, err, one_line, print_json, print_table, say
+from offload.cli.terminal import PROBLEMS, JsonOption, count, err, one_line, print_facts, say
 from offload.errors import MissingExtraError
 from offload.integrations._sessions import folder_session, project_folder
 from offload.integrations.claude_code import _plugin as plugin
@@ -133,10 +133,7 @@ def status(*, as_json: JsonOption = False) -> None:
         "server command": " ".join(command),
         **_stored(),
     }
-    if as_json:
-        print_json(facts)
-    else:
-        print_table([{"fact": name, "value": value} for name, value in facts.items()])
+    print_facts(facts, as_json=as_json)
     if problem:
         raise typer.Exit(PROBLEMS)
 
@@ -208,21 +205,29 @@ def _program(claude: str | None, other: str = "") -> str:
 def _call(program: str, *arguments: str) -> str:
     """Return the output of `claude plugin ...`. Raises `OffloadError` if it fails."""
     try:
-        done = subprocess.run(  # noqa: S603 # the user names the program
-            [program, "plugin", *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_PROGRAM_SECONDS,
-            check=False,
-        )
+        done = _run([program, "plugin", *arguments], _PROGRAM_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise OffloadError(f"cannot run {program}: {error}") from error
     if done.returncode:
         said = one_line(done.stderr or done.stdout)[-500:]
         raise OffloadError(f"`claude plugin {' '.join(arguments)}` failed: {said}")
     return done.stdout
+
+
+def _run(
+    command: Sequence[str], seconds: float, text: str = "", environ: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Return what a program did with a text as its input."""
+    return subprocess.run(  # noqa: S603 # the user's program, or the plugin's own command
+        command,
+        input=text,
+        env=environ,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=seconds,
+        check=False,
+    )
 
 
 def _used_folder(program: str) -> Path | None:
@@ -262,18 +267,10 @@ def _server_problem(command: Sequence[str]) -> str:
         return f"{file} has a server {taken[0]!r}: Claude Code calls it in place of the plugin's; rename it"
     from offload.integrations.claude_code._environment import set_by_project  # noqa: PLC0415 # slow to load
 
+    # Claude Code adds the variables of the project.
+    environ = {**os.environ, **set_by_project()}
     try:
-        done = subprocess.run(  # noqa: S603 # the plugin's own command
-            command,
-            input=json.dumps(_GREETING) + "\n",
-            # Claude Code adds the variables of the project.
-            env={**os.environ, **set_by_project()},
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_SERVER_SECONDS,
-            check=False,
-        )
+        done = _run(command, _SERVER_SECONDS, json.dumps(_GREETING) + "\n", environ)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"does not start: {one_line(error)}"
     if '"result"' in done.stdout:

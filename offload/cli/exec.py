@@ -12,7 +12,7 @@ import typer
 
 from offload import OffloadError
 from offload.cli.child import run_child, unlogged, warn
-from offload.cli.terminal import StoreOption, one_line
+from offload.cli.terminal import FolderSessionOption, StoreOption, one_line
 from offload.integrations._sessions import folder_session
 from offload.integrations.claude_code._hook import offloader_for
 from offload.placeholder import DefaultRenderer, PlaceholderFacts
@@ -53,10 +53,7 @@ def exec_(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", show_default=False)],
     *,
     store: StoreOption = None,
-    session: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Session name [default: from settings, else one for this folder]."),
-    ] = None,
+    session: FolderSessionOption = None,
 ) -> None:
     """Run COMMAND; print its output, or store it and print a preview if it is large.
 

@@ -17,7 +17,7 @@ import typer
 from offload import ConfigError
 from offload.cli.shell import quoted, words_of
 from offload.cli.stores import open_session, store_at
-from offload.cli.terminal import StoreOption
+from offload.cli.terminal import FolderSessionOption, StoreOption
 from offload.integrations._sessions import folder_session
 from offload.settings.loader import load_config
 
@@ -123,10 +123,7 @@ def mcp_proxy(
     ] = None,
     http: HttpOption = None,
     store: StoreOption = None,
-    session: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Session name [default: from settings, else one for this folder]."),
-    ] = None,
+    session: FolderSessionOption = None,
     min_tokens: Annotated[
         int | None,
         typer.Option(

@@ -25,8 +25,8 @@ from offload.cli.terminal import (
     one_line,
     out,
     page,
+    print_facts,
     print_json,
-    print_table,
     progress,
     say,
 )
@@ -287,7 +287,4 @@ def stats(
         counts = {"store": off.store.url, **to_builtins(off.stats())}
     # Reads are counted in the process that made them.
     del counts["reads"], counts["chars_read"]
-    if as_json:
-        print_json(counts)
-    else:
-        print_table([{"fact": name.replace("_", " "), "value": value} for name, value in counts.items()])
+    print_facts(counts, as_json=as_json)

@@ -67,6 +67,12 @@ OneSessionOption = Annotated[
         "--session", metavar="NAME", help="Session name [default: from settings, else the only one]."
     ),
 ]
+FolderSessionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--session", metavar="NAME", help="Session name [default: from settings, else one for this folder]."
+    ),
+]
 SessionName = Annotated[
     str, typer.Option("--session", metavar="NAME", help="Session name.", show_default=False)
 ]
@@ -120,6 +126,14 @@ def print_report(
         print_table(rows)
     if summary:
         say(summary, style)
+
+
+def print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
+    """Print facts by name, one in a row; as JSON an object."""
+    if as_json:
+        print_json(facts)
+    else:
+        print_table([{"fact": name.replace("_", " "), "value": value} for name, value in facts.items()])
 
 
 def print_done(action: str, *, as_json: bool, **facts: str | int | None) -> None:

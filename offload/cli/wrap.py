@@ -17,7 +17,7 @@ import typer
 from offload import ConfigError, OffloadError
 from offload.cli.child import run_child, unlogged, warn
 from offload.cli.stores import store_at
-from offload.cli.terminal import StoreOption, count
+from offload.cli.terminal import FolderSessionOption, StoreOption, count
 from offload.integrations._sessions import folder_session
 from offload.integrations.claude_code._hook import check_lasting
 from offload.settings.loader import load_config
@@ -87,10 +87,7 @@ def wrap(
         typer.Option(metavar="URL", help="URL of the provider [default: that of a known client]."),
     ] = None,
     store: StoreOption = None,
-    session: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Session name [default: from settings, else one for this folder]."),
-    ] = None,
+    session: FolderSessionOption = None,
 ) -> None:
     """Run COMMAND, a client of a model, behind a gateway that replaces old large tool results.
 

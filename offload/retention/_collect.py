@@ -158,8 +158,7 @@ class _Run:
         # The remaining records of all sessions, and the time of the newest record of each.
         self._excess = _Excess(retention.store_bytes, retention.store_records)
         self._newest: dict[str, float] = {}
-        # Without writes nothing has to be listed again: the sessions, and the marks of all if they are known.
-        self._listed: dict[str, SessionObjects] = {}
+        # Without writes they do not change.
         self.marks: Mapping[str, Marks] | None = None
         # By key part of a session: whether it has a fork, and the names of those that read each record.
         self._forked: dict[str, tuple[bool, dict[str, set[str]]]] = {}
@@ -181,8 +180,6 @@ class _Run:
             self._put_tombstones(torn, "deleted")
         self._excess.add(objects.records)
         self._newest[objects.part] = objects.newest
-        if not self._writes:
-            self._listed[objects.part] = objects
 
     def collect_store(self) -> None:
         """Mark whole sessions, the least recently used first, until the store is within its quota."""
@@ -192,7 +189,7 @@ class _Run:
         for part in sorted(self._newest, key=self._last_use):
             if not self._excess:
                 return
-            objects = self._listed.get(part) or list_session(self._store, part)
+            objects = list_session(self._store, part)
             objects.records = [info for info in objects.records if info.key not in marked]
             objects.deleted.clear()  # `collect_session` has handled them.
             self._evict(objects, [objects.records], self._excess)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import string
+import tracemalloc
 from collections.abc import Iterable, Iterator
 from math import ceil
 from typing import TypeVar, cast
 
 import pytest
 
-from offload import NotFoundError, Offloader, layout
+from offload import NotFoundError, Offloader, Retention, layout
 from offload.cli.listing import _sessions
 from offload.cli.stores import _check_session as check_session
 from offload.index import sessions
-from offload.retention import usage
+from offload.retention import collect, usage
 from offload.store import OffloadStore, StoredObject, folders
 from offload_backends.memory import MemoryStore
 
@@ -132,6 +134,36 @@ def test_ls_counts_a_record_under_two_keys_once_and_what_a_fork_reads():
     for row in rows:
         [info] = Offloader(store, session=row["session"]).records()
         assert (row["tokens"], row["chars"]) == (info.tokens, info.chars)
+
+
+class EndlessStore(MemoryStore):
+    """Lists sessions of 1,000 records each, which are made as they are listed."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._count = count
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        if prefix != layout.RECORD.prefix():
+            yield from super().keys(prefix, after=after)
+            return
+        for session in range(self._count):
+            for ref in range(1000):
+                letters = "".join(string.ascii_lowercase[ref // 26**n % 26] for n in (2, 1, 0))
+                yield StoredObject(f"r/s{session:05}/aaaaaaa{letters}~tool_result~bash~9~3.zst", 9, 1.0)
+
+
+def test_a_dry_run_of_gc_holds_one_session_at_a_time():
+    def peak(sessions: int) -> int:
+        tracemalloc.start()
+        collect(EndlessStore(sessions), Retention(store_records=10**9), dry_run=True)
+        highest = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return highest
+
+    peak(1)
+
+    assert peak(12) < 1.5 * peak(2)
 
 
 def test_a_store_without_folders_is_listed_once_for_each():

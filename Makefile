@@ -2,6 +2,7 @@
 #   make demo        the main job on real input from this machine
 #   make test        the tests
 #   make test-integrations   each framework's tests, at its current release, in an environment of its own
+#   make test-scale  work on whole stores, by the workers of Dask and Ray on this machine
 #   make test-clouds the stores of Google and Azure, on servers of their kind on this machine
 #   make test-peers  public suites of other projects, run against the implementations of their protocols here
 #   make mutation    how many small faults the tests find, on a sample of mutants of the core modules (about two hours)
@@ -15,7 +16,7 @@ comma := ,
 # Where bytecode may not be written, each of the many processes of the tests would compile every module anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-integrations test-clouds test-peers mutation lint docs bench bench-quick clean
+.PHONY: demo test test-all test-integrations test-scale test-clouds test-peers mutation lint docs bench bench-quick clean
 
 demo: .venv/.demo
 	@$(BIN)/offload demo
@@ -47,6 +48,8 @@ test-integration-%: .venv-frameworks/%/.made
 		{ $(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1" && $(@D)/bin/python -m pip install --quiet -e . --group integration-$*; }
 	if test -x $(BIN)/uv && grep -q '"$*"' tests/frameworks/releases.py; then $(@D)/bin/python tests/frameworks/releases.py $*; fi
 	@touch $@
+
+test-scale: test-integration-dask test-integration-ray
 
 # Azure's emulator is a program of Node: without npm its tests are skipped.
 test-clouds: .venv-frameworks/clouds/.azurite

@@ -25,6 +25,7 @@ from offload.engine.writer import ItemWriter
 from offload.errors import ConfigError, NotFoundError, ReferenceRefusedError, check_choice, check_messages
 from offload.events import EventBus, exclusive
 from offload.events.observer import Activity, Observer, observed
+from offload.jobs.verify import verify as verify_records
 from offload.messages import Usage
 from offload.messages.base import Item
 from offload.messages.thinking import signed_thinking
@@ -627,7 +628,8 @@ class Offloader:
         Raises:
             StoreError: the session could not be listed.
         """
-        return list(self._session.verify())
+        report = verify_records(self.store, session=self.session)
+        return [damage for _, damage in report.damaged]
 
     @observed("gc")
     def gc(self, *, dry_run: bool = False) -> GcReport:

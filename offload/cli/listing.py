@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from offload import OffloadStore, RecordInfo, StoreError, index
+from offload import OffloadStore, RecordInfo, StoreError, index, jobs
 from offload.cli.stores import existing_store, place_of, session_names
 from offload.cli.terminal import (
     PROBLEMS,
@@ -18,9 +18,10 @@ from offload.cli.terminal import (
     count,
     print_report,
     progress,
+    working,
 )
+from offload.cli.workers import OnOption, WorkersOption, executor_of
 from offload.index.objects import list_sessions, session_name
-from offload.layout import is_link
 from offload.session.reader import SessionReader
 from offload.session.titles import MAX_READS, with_titles
 from offload.store import path_of
@@ -47,35 +48,50 @@ def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: 
         print_report(rows, summary, as_json=as_json, document=document)
 
 
-def verify(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
+def verify(
+    *,
+    store: StoreOption = None,
+    session: SessionOption = None,
+    workers: WorkersOption = None,
+    on: OnOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Check every record and list damaged ones; exit with 3 if there are any.
 
-    Example: offload verify --store s3://bucket/prefix
+    Records that a lost worker did not check are listed too: run it again.
+
+    Example: offload verify --store s3://bucket/prefix --workers 64
     """
     # Only this command needs it here, and a check loads its parts anyway.
     from offload.presets._tool_results_store import ToolResultsStore  # noqa: PLC0415  # few commands need the layouts
 
     opened = existing_store(store, session)
-    names = session_names(opened, session)
-    damaged: list[dict[str, Any]] = []
-    checked = 0
-    for name in progress(names, "sessions"):
-        reader = SessionReader(opened, name)
-        checked += sum(not is_link(info.key) for info in reader.infos())
-        damaged += [
-            {"session": name, "ref": d.info.ref, "fault": d.error.kind, "message": str(d.error)}
-            for d in reader.verify()
-        ]
-    if damaged:
-        verdict = f"{len(damaged):,} damaged of "
+    with working("checking") as status, executor_of(opened, workers, on) as executor:
+        report = jobs.verify(
+            opened, session=session, executor=executor, on_progress=lambda done: status(_checked(done))
+        )
+    faults = [(name, damage.info.ref, damage.error) for name, damage in report.damaged]
+    faults += [(name, "", error) for name, error in report.failures]
+    rows = [
+        {"session": name, "ref": ref or None, "fault": error.kind, "message": str(error)}
+        for name, ref, error in faults
+    ]
+    if report.failures:
+        verdict = "not all records were checked: "
+    elif report.damaged:
+        verdict = f"{len(report.damaged):,} damaged of "
     else:
-        verdict = "all records are intact: " if checked else "nothing to check: "
-    summary = f"{verdict}{count(checked, 'record')} in {count(len(names), 'session')} of {place_of(opened)}"
+        verdict = "all records are intact: " if report.checked else "nothing to check: "
+    summary = f"{verdict}{_checked(report)} of {place_of(opened)}"
     if isinstance(opened, ToolResultsStore):
         summary += "; files of tool results have no checksums, so a changed file is not found"
-    print_report(damaged, summary, as_json=as_json, style="red" if damaged else "green")
-    if damaged:
+    print_report(rows, summary, as_json=as_json, style="red" if rows else "green")
+    if rows:
         raise typer.Exit(PROBLEMS)
+
+
+def _checked(report: jobs.VerifyReport) -> str:
+    return f"{count(report.checked, 'record')} in {count(report.sessions, 'session')}"
 
 
 def reindex(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:

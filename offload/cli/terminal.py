@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import pydoc
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from os.path import commonprefix
 from typing import Annotated, Any, TypeVar
@@ -185,9 +185,14 @@ def progress(steps: Iterable[T], title: str) -> Iterable[T]:
     return track(steps, title, console=err, transient=True)
 
 
-def working(title: str) -> AbstractContextManager[object]:
-    """Return a context that shows a spinner on a terminal, nothing in a pipe."""
-    return err.status(title) if err.is_terminal else nullcontext()
+@contextmanager
+def working(title: str) -> Iterator[Callable[[str], object]]:
+    """Show a spinner with a title on a terminal, nothing in a pipe; yield what adds a text to the title."""
+    if not err.is_terminal:
+        yield lambda _: None
+        return
+    with err.status(title) as status:
+        yield lambda text: status.update(f"{title}: {text}")
 
 
 def print_table(rows: Sequence[Mapping[str, object]]) -> None:

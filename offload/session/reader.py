@@ -184,14 +184,6 @@ class SessionReader:
         self.catalog.load()
         return self.catalog.entries()
 
-    def verify(self) -> Iterator[Damage]:
-        """Yield the damage of each record that does not read as it was written."""
-        self.catalog.load()
-        for info in self.catalog.objects():
-            damage = self.check(info)
-            if damage is not None:
-                yield damage
-
     def check(self, info: RecordInfo) -> Damage | None:
         """Read one record and compare all checksums; return the damage, or None.
 

@@ -24,6 +24,7 @@ PACKAGES = {
     "claude-code": ["claude-agent-sdk"],
     "compaction-kit": ["compaction-conformance-kit"],
     "crewai": ["crewai"],
+    "dask": ["distributed"],
     "deepagents": ["deepagents", "langchain", "langgraph"],
     "google-adk": ["google-adk"],
     "haystack": ["haystack-ai"],
@@ -33,6 +34,7 @@ PACKAGES = {
     "openai-agents": ["openai-agents"],
     "pydantic-ai": ["pydantic-ai-slim"],
     "pydantic-ai-harness": ["pydantic-ai-harness"],
+    "ray": ["ray"],
     "smolagents": ["smolagents"],
     "strands": ["strands-agents"],
 }

@@ -1,0 +1,48 @@
+"""The options that share the work of a command among threads, processes or machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from offload import ConfigError, OffloadStore
+from offload.jobs.executors import executor_of_workers, executor_on
+
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        min=1,
+        metavar="N",
+        help="Work with N threads, or N processes if the store is local [default: 16 threads, 1 if local].",
+        show_default=False,
+    ),
+]
+OnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        metavar="URL",
+        help="Work on a Dask scheduler (tcp://host:8786) or a Ray cluster (ray://host:10001).",
+        show_default=False,
+    ),
+]
+
+
+@contextmanager
+def executor_of(store: OffloadStore, workers: int | None, on: str | None) -> Iterator[Executor | None]:
+    """Yield the executor that the options ask for, None for the default. Raises `ConfigError` for both."""
+    if workers is not None and on is not None:
+        raise ConfigError("--workers and --on exclude each other: a cluster has the workers that it has")
+    if on is not None:
+        with executor_on(on) as executor:
+            yield executor
+    elif workers is not None:
+        with executor_of_workers(store, workers) as executor:
+            yield executor
+    else:
+        yield None

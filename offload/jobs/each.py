@@ -1,0 +1,163 @@
+"""One function for each of many items of a store, on any executor of `concurrent.futures`.
+
+Items are handed out a few at a time and results come in the order of the items, so memory does not grow with
+the store, and the results are those of one process. An item whose worker fails costs that item.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import zip_longest
+from typing import Any, TypeVar
+
+import msgspec
+
+from offload.errors import ConfigError, OffloadError, StoreUnavailableError, result_or_error, unexpected
+from offload.registry import open_store, with_layout
+from offload.store import OffloadStore, identity_of
+
+I = TypeVar("I")  # noqa: E741  # an item
+T = TypeVar("T")
+
+# Threads for a store that is not on this machine: they wait for it most of the time.
+THREADS = 16
+# Items that are with an executor at once. It must keep every worker busy, and its results are held in memory.
+_IN_FLIGHT = 128
+
+
+@dataclass(frozen=True)
+class Place:
+    """The address by which a worker of another process opens a store.
+
+    Attributes:
+        url: that of the store.
+        options: the storage options as JSON. A worker has the credentials of its own environment unless the
+            caller gives others here.
+    """
+
+    url: str
+    options: bytes = field(repr=False)
+
+
+def run_each(
+    work: Callable[..., T],
+    items: Iterable[I],
+    stores: Sequence[OffloadStore],
+    *,
+    executor: Executor | None = None,
+    storage_options: Sequence[Mapping[str, Any] | None] = (),
+) -> Generator[tuple[I, T | OffloadError], None, None]:
+    """Yield each item with the result of `work(*stores, item)`, or with its error, in order.
+
+    Args:
+        work: a function of a module, or a `partial` of one; with workers in other processes, arguments and
+            results are pickled.
+        items: the items; they are taken as workers become free.
+        stores: the stores. Workers in other processes open them by their URLs.
+        executor: runs the work. By default threads do if a store is on another machine, else this thread.
+        storage_options: those of each store, for workers in other processes.
+
+    Raises:
+        ConfigError: a worker in another process could not open a store by its URL.
+    """
+    with _running(executor, stores) as pool:
+        if pool is None or isinstance(pool, ThreadPoolExecutor):
+            call: Callable[[I], T | OffloadError] = partial(result_or_error, work, *stores)
+        else:
+            call = partial(_call_at, work, places_of(stores, storage_options))
+        if pool is None:
+            yield from ((item, call(item)) for item in items)
+        else:
+            yield from _spread(pool, call, items)
+
+
+def _spread(
+    pool: Executor, call: Callable[[I], T | OffloadError], items: Iterable[I]
+) -> Iterator[tuple[I, T | OffloadError]]:
+    waiting: deque[tuple[I, Future[T | OffloadError] | OffloadError]] = deque()
+    try:
+        for item in items:
+            waiting.append((item, _submit(pool, call, item)))
+            if len(waiting) >= _IN_FLIGHT:
+                yield _finished(*waiting.popleft())
+        while waiting:
+            yield _finished(*waiting.popleft())
+    finally:
+        for _, future in waiting:
+            if isinstance(future, Future):
+                future.cancel()
+
+
+def places_of(
+    stores: Sequence[OffloadStore], storage_options: Sequence[Mapping[str, Any] | None] = ()
+) -> list[Place]:
+    """Return the places of stores. Raises `ConfigError` if a URL does not open the same store."""
+    places = [Place(s.url, _encoded(o)) for s, o in zip_longest(stores, storage_options)]
+    for store, place in zip(stores, places, strict=True):
+        opened = _opened(place)
+        if type(opened) is not type(store) or identity_of(opened) != identity_of(store):
+            raise ConfigError(
+                f"{store!r} cannot be opened by its URL in another process: use a ThreadPoolExecutor, or a "
+                "store without wrappers that other processes see"
+            )
+    return places
+
+
+def _encoded(options: Mapping[str, Any] | None) -> bytes:
+    try:
+        return msgspec.json.encode(options or {})
+    except TypeError as error:
+        raise ConfigError(f"storage options for workers must be JSON values: {error}") from error
+
+
+@contextmanager
+def _running(executor: Executor | None, stores: Sequence[OffloadStore]) -> Iterator[Executor | None]:
+    """Yield the caller's executor, else a pool that ends with the block, or None for this thread."""
+    if executor is not None or not any(store.is_shared for store in stores):
+        yield executor
+        return
+    pool = ThreadPoolExecutor(THREADS, "offload-job")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _submit(
+    pool: Executor, call: Callable[[I], T | OffloadError], item: I
+) -> Future[T | OffloadError] | OffloadError:
+    try:
+        return pool.submit(call, item)
+    except RuntimeError as error:  # It is broken or shut down.
+        return _lost(error)
+
+
+def _finished(item: I, future: Future[T | OffloadError] | OffloadError) -> tuple[I, T | OffloadError]:
+    if isinstance(future, OffloadError):
+        return item, future
+    try:
+        return item, future.result()
+    except (Exception, CancelledError) as error:  # noqa: BLE001  # each executor has its own errors for a lost worker
+        return item, _lost(error)
+
+
+def _lost(error: BaseException) -> OffloadError:
+    return StoreUnavailableError(f"the worker was lost ({type(error).__name__}: {error}): run it again")
+
+
+def _call_at(work: Callable[..., T], places: Sequence[Place], item: Any) -> T | OffloadError:
+    try:
+        return work(*map(_opened, places), item)
+    except Exception as error:  # noqa: BLE001  # one item fails alone
+        return unexpected(error)
+
+
+@cache
+def _opened(place: Place) -> OffloadStore:
+    store = open_store(place.url, storage_options=msgspec.json.decode(place.options))
+    return with_layout(store) or store

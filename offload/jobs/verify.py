@@ -1,0 +1,101 @@
+"""The checksums of all records of a store, compared by many workers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+from offload.errors import OffloadError
+from offload.index.objects import list_session, list_sessions, session_name
+from offload.jobs.each import run_each
+from offload.layout import encode_part, is_link
+from offload.record import RecordInfo
+from offload.session.reader import Damage, SessionReader
+from offload.store import OffloadStore, in_groups
+
+# The most that a worker checks at once; a larger record is a slice of its own.
+_SLICE_RECORDS, _SLICE_BYTES = 64, 64 * 1024**2
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """The result of `verify`.
+
+    Attributes:
+        sessions: how many were looked at.
+        checked: how many records were read whole and compared.
+        damaged: the records that cannot be read, with the names of their sessions.
+        failures: the errors of workers that were lost, each with a session of which records were not checked.
+    """
+
+    sessions: int = 0
+    checked: int = 0
+    damaged: list[tuple[str, Damage]] = field(default_factory=list)
+    failures: list[tuple[str, OffloadError]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Some records of the session with a key part; `is_first` of each session counts it."""
+
+    part: str
+    infos: list[RecordInfo]
+    is_first: bool
+
+
+def verify(
+    store: OffloadStore,
+    *,
+    session: str | None = None,
+    executor: Executor | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    on_progress: Callable[[VerifyReport], object] | None = None,
+) -> VerifyReport:
+    """Read every record of a store, or of one session, and compare all checksums.
+
+    Args:
+        store: the store.
+        session: the name of the session; all of them without one.
+        executor: any executor of `concurrent.futures`, such as those of processes or of Dask; by default
+            threads read a store on another machine, and this thread a local one.
+        storage_options: for workers in other processes, which open the store by its URL and have the
+            credentials of their own environment otherwise.
+        on_progress: called with the report so far after each slice of a session.
+
+    Raises:
+        ConfigError: workers in other processes cannot open the store by its URL.
+        StoreError: the store cannot be listed.
+    """
+    report = VerifyReport()
+    options = [storage_options]
+    for part, found in run_each(
+        _check, _slices(store, session), [store], executor=executor, storage_options=options
+    ):
+        report.sessions += part.is_first
+        if isinstance(found, OffloadError):
+            report.failures.append((session_name(store, part.part), found))
+        else:
+            report.checked += found[0]
+            report.damaged += found[1]
+        if on_progress is not None:
+            on_progress(report)
+    return report
+
+
+def _slices(store: OffloadStore, session: str | None) -> Iterator[_Slice]:
+    listed = list_sessions(store) if session is None else [list_session(store, encode_part(session))]
+    for objects in listed:
+        own = [info for info in (*objects.records, *objects.torn) if not is_link(info.key)]
+        groups = in_groups(own, attrgetter("stored_bytes"), most=_SLICE_BYTES, count=_SLICE_RECORDS)
+        for number, group in enumerate([*groups] or [[]]):
+            yield _Slice(objects.part, group, not number)
+
+
+def _check(store: OffloadStore, part: _Slice) -> tuple[int, list[tuple[str, Damage]]]:
+    """Return how many records of a slice were checked, and those that are damaged."""
+    reader = SessionReader(store, session_name(store, part.part))
+    damages = (reader.check(info) for info in part.infos)
+    return len(part.infos), [(reader.name, damage) for damage in damages if damage is not None]

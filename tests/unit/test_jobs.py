@@ -1,0 +1,182 @@
+"""Work on a whole store: by this thread, by threads, by processes, with lost workers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worker import size_of
+
+from offload import ConfigError, NotFoundError, Offloader, OffloadError
+from offload.jobs import verify
+from offload.jobs.each import Place, places_of, run_each
+from offload.jobs.executors import executor_of_workers, executor_on
+from offload.store import OffloadStore
+from offload.wrappers import EncryptingStore, RetryingStore
+from offload_backends.local import LocalStore
+from offload_backends.memory import MemoryStore
+
+KEYS = [f"k{n:02}" for n in range(20)]
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Executor]:
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        yield pool
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    store = LocalStore(str(tmp_path / "store"))
+    for size, key in enumerate(KEYS):
+        store.put(key, b"x" * size)
+    return store
+
+
+def outcomes(found: Iterator[tuple[str, int | OffloadError]]) -> list[Any]:
+    return [(key, each if isinstance(each, int) else type(each)) for key, each in found]
+
+
+@pytest.mark.parametrize("kind", ["this thread", "threads", "processes"])
+def test_each_item_comes_with_its_result_or_error_in_order(kind, store, processes):
+    items = [*KEYS, "none", "wrong", KEYS[3]]
+    with ThreadPoolExecutor(4) as threads:
+        executor = {"threads": threads, "processes": processes}.get(kind)
+        found = outcomes(run_each(size_of, items, [store], executor=executor))
+
+    sizes = [(key, size) for size, key in enumerate(KEYS)]
+    assert found == [*sizes, ("none", NotFoundError), ("wrong", OffloadError), (KEYS[3], 3)]
+
+
+def test_a_killed_worker_costs_what_it_had_and_each_item_is_named(store):
+    items = [*KEYS[:5], "kill", *KEYS[5:]]
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        found = list(run_each(size_of, items, [store], executor=pool))
+
+    assert [key for key, _ in found] == items
+    lost = {key: str(each) for key, each in found if isinstance(each, OffloadError)}
+    assert set(lost) >= {"kill"}
+    assert all("the worker was lost" in text and text.endswith("run it again") for text in lost.values())
+    assert all(each == KEYS.index(key) for key, each in found if key not in lost)
+
+
+def test_items_are_taken_as_workers_become_free():
+    taken = itertools.count()
+    store = MemoryStore()
+    store.put("a", b"x")
+
+    with ThreadPoolExecutor(2) as pool:
+        results = run_each(size_of, ("a" for _ in taken), [store], executor=pool)
+        for _ in range(300):
+            next(results)
+        results.close()
+
+    assert next(taken) <= 300 + 128 + 1
+
+
+class OnceExecutor(Executor):
+    """Finishes its first call; all others wait for ever."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future[Any]] = []
+
+    def submit(self, *_: Any, **__: Any) -> Future[Any]:
+        self.futures.append(Future())
+        if len(self.futures) == 1:
+            self.futures[0].set_result(1)
+        return self.futures[-1]
+
+
+def test_what_is_waiting_is_cancelled_when_the_caller_stops(store):
+    executor = OnceExecutor()
+
+    results = run_each(size_of, itertools.repeat("a"), [store], executor=executor)
+    assert next(results) == ("a", 1)
+    results.close()
+
+    assert all(future.cancelled() for future in executor.futures[1:])
+    assert len(executor.futures) > 2
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [MemoryStore(), RetryingStore(LocalStore("/x")), EncryptingStore(LocalStore("/x"), b"k" * 32)],
+    ids=lambda store: type(store).__name__,
+)
+def test_a_store_that_a_url_does_not_open_is_refused_for_processes(wrapped, processes):
+    with pytest.raises(ConfigError, match="use a ThreadPoolExecutor"):
+        list(run_each(size_of, ["a"], [wrapped], executor=processes))
+
+
+def test_credentials_are_in_no_repr_and_only_if_given(tmp_path):
+    store = LocalStore(str(tmp_path), storage_options={"durability": "none"})
+
+    assert places_of([store]) == [Place(store.url, b"{}")]
+    [place] = places_of([store], [{"durability": "none"}])
+    assert place.options == b'{"durability":"none"}'
+    assert "durability" not in repr(place)
+    with pytest.raises(ConfigError, match="must be JSON values"):
+        places_of([store], [{"durability": object()}])
+
+
+def damaged_store(folder: Path) -> OffloadStore:
+    """Return a store of three sessions, with one record cut and one flipped."""
+    for name in ("a", "b", "n" * 200):
+        off = Offloader(folder, session=name)
+        for number in range(70):
+            off.offload_text(f"{number} line of output\n" * 600, tool_name="Bash", tool_use_id=f"t{number}")
+    first, *_, last = sorted(folder.glob("r/*/*.zst"))
+    first.write_bytes(first.read_bytes()[:-1])
+    last.write_bytes(last.read_bytes()[:200] + b"!" + last.read_bytes()[201:])
+    return Offloader(folder).store
+
+
+def test_threads_and_processes_find_the_damage_that_one_thread_finds(tmp_path, processes):
+    store = damaged_store(tmp_path)
+    alone = verify(store)
+
+    assert (alone.sessions, alone.checked, len(alone.damaged), alone.failures) == (3, 210, 2, [])
+    assert {name for name, _ in alone.damaged} == {"a", "n" * 200}
+    with ThreadPoolExecutor(3) as threads:
+        for executor in (threads, processes):
+            found = verify(store, executor=executor)
+            assert (found.sessions, found.checked) == (3, 210)
+            assert [(n, d.info, str(d.error)) for n, d in found.damaged] == [
+                (n, d.info, str(d.error)) for n, d in alone.damaged
+            ]
+
+
+def test_verify_of_one_session_and_of_an_empty_store(tmp_path):
+    store = damaged_store(tmp_path)
+
+    report = verify(store, session="b")
+    assert (report.sessions, report.checked, report.damaged) == (1, 70, [])
+    assert verify(MemoryStore()).sessions == 0
+
+
+def test_progress_is_told_after_each_slice(tmp_path):
+    seen = []
+    verify(damaged_store(tmp_path), on_progress=lambda report: seen.append((report.sessions, report.checked)))
+
+    assert seen == [(1, 64), (1, 70), (2, 134), (2, 140), (3, 204), (3, 210)]
+
+
+def test_workers_are_threads_for_a_shared_store_and_processes_for_a_local_one(tmp_path):
+    class Shared(MemoryStore):
+        is_shared = True
+
+    with executor_of_workers(Shared(), 2) as pool:
+        assert isinstance(pool, ThreadPoolExecutor)
+    with executor_of_workers(LocalStore(str(tmp_path)), 2) as pool:
+        assert isinstance(pool, ProcessPoolExecutor)
+
+
+@pytest.mark.parametrize("url", ["http://host", "host:8786", ""])
+def test_a_url_of_no_cluster_is_refused(url):
+    with pytest.raises(ConfigError, match="expected a Dask scheduler"), executor_on(url):
+        pass

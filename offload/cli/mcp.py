@@ -178,7 +178,7 @@ def mcp_proxy(
 
 
 def _program(command: list[str], headers: list[str] | None) -> list[str]:
-    """Return the program and its arguments. Raises `ConfigError` if there is none, or if there are headers.
+    """Return the program and its arguments. Raises `ConfigError` without a program, or with headers.
 
     Clients and the tools that write their configuration add, double and drop `--`, and some pass a whole
     command line as one argument.

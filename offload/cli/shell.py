@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 
-# With a backslash between folders, the shell is cmd.exe or PowerShell: a backslash is no escape there, and
+# With a backslash between folders, the shell is cmd.exe or PowerShell: a backslash does not escape there, and
 # cmd.exe takes single quotes literally.
 _IS_POSIX = os.sep == "/"
 _PLAIN = re.compile(r"[\w@%+=:,./\\~-]+")

@@ -76,7 +76,7 @@ def _opened(url: str | None) -> OffloadStore:
 
 
 def _problem_at(folder: Path) -> str:
-    """Return why a local folder is no store, empty if it is one, or an empty folder."""
+    """Return why a local folder is not a store, empty if it is a store or an empty folder."""
     try:
         is_empty = folder.is_dir() and not any(folder.iterdir())
         near = [] if is_empty or is_root(folder) else roots_near(folder)

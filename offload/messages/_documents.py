@@ -17,7 +17,7 @@ from offload.messages.access import Path, at, edit_at
 from offload.messages.media import Place
 
 _DATA_URL = re.compile(r"data:([\w.+/-]{0,100})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
-# `format/` precedes the formats of Bedrock, which are no media types. Without a type, the bytes decide.
+# `format/` precedes the formats of Bedrock, which are not media types. Without a type, the bytes decide.
 _TEXTUAL = re.compile(
     r"|text/.*|format/(?:txt|md|csv|html)"
     r"|application/(?:json|jsonl|x-ndjson|xml|yaml|x-yaml|toml|javascript|x-javascript|x-python|x-sh|sql|csv)"
@@ -42,7 +42,7 @@ class Document(NamedTuple):
     mark: tuple[Path, str] | None = None
 
     def read(self, block: Any) -> ItemText | None:
-        """Return the text in `block`, None if it is no such document or holds none."""
+        """Return the text in `block`, None if it is not such a document or is without one."""
         if self.mark is not None and at(block, self.mark[0]) != self.mark[1]:
             return None
         value = at(block, self.path)
@@ -121,7 +121,7 @@ def _encoded(text: str, like: Any) -> Any:
     return (url[0] if url else "") + base64.b64encode(data).decode()
 
 
-# For all providers whose blocks name their type; the image or document of a text file is none.
+# For all providers whose blocks name their type; the data of a text file is not an image or a document.
 TYPED_FILES = (
     Place(("source", "data"), ("source", "media_type")),
     Place(("file", "file_data")),

@@ -78,7 +78,7 @@ class ResultBlocks(Shape):
         return text_of(block, where) if type_of(block, where) == self._text_type else None
 
     def text_field(self, block: Any) -> Path:  # noqa: ARG002 # for formats with other texts
-        """Return the path to the text in a block that is no string."""
+        """Return the path to the text in a block that is not a string."""
         return ("text",)
 
     def rest(self, block: Any, *, is_ordered: bool = False) -> Any:

@@ -88,7 +88,7 @@ def sequence_like(content: Any, blocks: list[Any]) -> Any:
 
 
 def block_list(content: Any) -> list[Any] | tuple[Any, ...]:
-    """Return the blocks of a content, none if it is no list."""
+    """Return the blocks of a content, none if it is not a list."""
     return content if isinstance(content, list | tuple) else ()
 
 

@@ -158,7 +158,7 @@ class Scan:
 
     @property
     def texts(self) -> list[str]:
-        """The texts of the model that are no items: thinking, code, arguments of built-in tools."""
+        """The texts of the model that are not items: thinking, code, arguments of built-in tools."""
         return [part.text for part in self.fixed if part.is_said]
 
     @property
@@ -280,7 +280,7 @@ class Scan:
         self.items.append(_item("tool_call", block, path, item_text, shape=shape, source=source))
 
     def note_call(self, call: Any, name: Any, arguments: Any) -> Call | None:
-        """Note a tool call for its results, and return it; one without a tool is none."""
+        """Note a tool call for its results, and return it; one without a tool is ignored."""
         if not isinstance(name, str):
             return None
         made = Call(name, arguments)

@@ -65,7 +65,7 @@ _SETTING = re.compile(r"timeout|limit|offset|max_|format", re.IGNORECASE)
 _REPLACEMENTS = {"replace", "replacement", "new_string", "new_str", "newText"}
 _PATCHED = re.compile(r"^(?:\*\*\* (?:Update|Add|Delete) File: |\+\+\+ b/)(.+)$", re.MULTILINE)
 _PATCH_FIELDS = ("input", "patch", "diff", "patch_text", "patchText")
-# The text of a call whose arguments are no JSON object.
+# The text of a call whose arguments are not a JSON object.
 _INPUT = "input"
 PLACEHOLDER = "[Offloaded: "
 _SHORT_CHARS = 60

@@ -103,7 +103,7 @@ def media_ref(text: str) -> str | None:
 
 
 class Place(NamedTuple):
-    """The paths to data in a block (bytes, base64, a data URL), and to its type if the data is no URL.
+    """The paths to data in a block (bytes, base64, a data URL), and to its type if the data is not a URL.
 
     `prefix` is the first part of that type, if the block holds its second part only.
     """

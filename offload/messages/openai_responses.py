@@ -18,7 +18,7 @@ from offload.messages.media import Media, Place
 
 _TEXT_BLOCKS = ("input_text", "output_text")
 _OWN_BLOCKS = (*_TEXT_BLOCKS, "input_image", "input_file")
-# Blocks, of this format and others, are no items: any other type without a role is one.
+# Blocks, of this format and others, are not items; anything else with a type and without a role is an item.
 _BLOCKS = (*_OWN_BLOCKS, "text", "image", "document", "tool_use", "tool_result", "thinking")
 _MEDIA = Media([Place(("image_url",)), Place(("file_data",))], {"type": "input_text"})
 _RESULT = ResultBlocks(_MEDIA, "input_text")
@@ -124,7 +124,7 @@ def _scan_output(scan: Scan, message: Any, where: str) -> None:
     if kind == "shell_call_output":
         for i, chunk in enumerate(blocks_of(output, where)):
             for j, stream in enumerate(_STREAMS):
-                # An empty stream is no result.
+                # An empty stream is not a result.
                 scan.add_result(
                     2 * i + j, ("output", i, stream), get(chunk, stream) or None, where, call=call, name=name
                 )

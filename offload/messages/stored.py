@@ -23,7 +23,7 @@ def as_data(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         data = value.model_dump(mode="json", exclude_unset=True, warnings=False)
         kind = getattr(value, "type", None)
-        # LangChain's classes name the kind of a message by a default, which is no field that was set.
+        # LangChain's classes name the kind of a message by a default, which is not a field that was set.
         return {"type": kind, **data} if isinstance(kind, str) and isinstance(data, dict) else data
     if isinstance(value, Mapping):
         return {name: as_data(part) for name, part in value.items()}

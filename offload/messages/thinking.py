@@ -29,7 +29,7 @@ _PLACES: tuple[Path, ...] = (
 )
 # An API accepts no message without content.
 _EMPTIED = "(empty)"
-# Marks of the cache are no content: they may move between requests.
+# Cache marks are not content: they may move between requests.
 _NO_CONTENT = ("cache_control", "cachePoint")
 
 

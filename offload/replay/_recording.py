@@ -22,7 +22,7 @@ class Row(NamedTuple):
     """One text of a conversation.
 
     Attributes:
-        kind: its item type; empty for a text that is no item, such as reasoning.
+        kind: its item type; empty for a text that is not an item, such as reasoning.
         tool: the tool that was called, or None.
         text: the text.
     """
@@ -117,7 +117,7 @@ class Recording:
 
 
 def rows_of(message: Any, calls: dict[CallId, Call], where: str = "message") -> Iterator[Row]:
-    """Yield the texts of a message, those that are no items first; its tool calls are added to `calls`.
+    """Yield the texts of a message, those that are not items first; its tool calls are added to `calls`.
 
     Raises `MessageError` with its place `where` if it is malformed.
     """

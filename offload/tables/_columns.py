@@ -19,10 +19,10 @@ _SAFE_DIGITS = 18
 _EXACT = 2**53
 # Cells by which a long column of words is known.
 _SAMPLED = 50
-# Of the values of a column of numbers, the largest share that may be none.
+# Of the values of a column of numbers, the largest share that may be something else.
 _MOST_OTHERS = 0.1
 _KEPT_WHOLES = 3
-# Texts of digits that are no plain number: 007, and 1,5, whose comma may be a point.
+# Texts of digits that are not plain numbers: 007, and 1,5, whose comma may be a point.
 _CODE = re.compile(r"[+-]?(?:0[0-9]+|[0-9]+(?:,[0-9]+)+)(?:\.[0-9]+)?")
 _SHOWN_CHARS = 30
 _HINTS = {
@@ -38,13 +38,13 @@ class ColumnType(NamedTuple):
 
     Attributes:
         kinds: kinds of its cells: "integer", "real", "boolean", "JSON", "large" for a JSON integer beyond
-            64 bits; "other" for a text that is no number.
+            64 bits; "other" for a text that is not a number.
         numbers: how many cells are numbers.
         others: how many are other texts.
         nulls: how many are texts for an absent value, such as N/A.
         texts: how many are texts of JSON.
-        other: the first text that is no number.
-        code: the first of its numbers that may be none, such as 007.
+        other: the first text that is not a number.
+        code: the first text that may be a code and not a number, such as 007.
         written: a text whose spelling its number does not have, "" if there is none.
         units: units of its numbers.
         decimals: numbers of digits after the point of plain texts that are real.
@@ -90,7 +90,7 @@ class ColumnType(NamedTuple):
 
     @property
     def doubt(self) -> str:
-        """The reason why a column with numbers is none of numbers, "" if there is no reason."""
+        """The reason why a column with numbers is not one of numbers, "" if there is no reason."""
         if not (self.others or self.nulls or self.code or self.hints or self.uneven or len(self.units) > 1):
             return ""
         if self.others > _MOST_OTHERS * (self.numbers + self.others) or self.nulls > self.numbers:
@@ -185,9 +185,8 @@ class ColumnType(NamedTuple):
         if not absent:
             return note
         other = repr(self.other[:_SHOWN_CHARS])
-        return (
-            f"{note}; {absent:,} of {absent + self.numbers:,} values are no numbers, so NULL, such as {other}"
-        )
+        count = absent + self.numbers
+        return f"{note}; {absent:,} of {count:,} values are not numbers, so NULL, such as {other}"
 
 
 def new_column(name: str, *, is_comma_decimal: bool) -> ColumnType:

@@ -170,7 +170,7 @@ def _form_in(chunks: Iterable[str]) -> Form:
         beginning += chunk
     form = form_of(beginning, is_whole=is_whole, later=_parts(chunks) if len(beginning) > HEAD_CHARS else ())
     if form is None:
-        raise NoTableError("its text is no table")
+        raise NoTableError("its text is not a table")
     return form
 
 

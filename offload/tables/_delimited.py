@@ -209,7 +209,7 @@ class _Table(NamedTuple):
 
     @property
     def misfit(self) -> str:
-        """Why it is no table, "" if enough rows have its width."""
+        """Why it is not a table, "" if enough rows have its width."""
         others = len(self.rows) - self.fitting
         if self.fitting >= _FITTING * (len(self.rows) - 1):
             return ""
@@ -277,7 +277,7 @@ def _rows(
         elif has_begun and len(row) >= _PAIR:
             yield fitted(row, dialect.width, rows.number, remarks)
         elif any(row):
-            remarks.add("lines that are no rows", rows.number, is_misfit=has_begun)
+            remarks.add("lines that are not rows", rows.number, is_misfit=has_begun)
 
 
 def _without_comments(lines: Iterator[tuple[int, str]], remarks: Remarks) -> Iterator[tuple[int, str]]:

@@ -25,7 +25,7 @@ Row = Sequence[Any] | dict[str, Any]
 
 
 class NoTableError(ConfigError):
-    """A text is no table after all; the message gives the reason."""
+    """A text is not a table after all; the message gives the reason."""
 
     kind = "no_table"
 
@@ -35,7 +35,7 @@ class Remarks:
     """Parts of a text that a table does not show as they are: for each sort how many, and the first place.
 
     Attributes:
-        misfits: how many lines should have been rows and are none, or not whole.
+        misfits: how many lines should have been rows, and are not, or are not whole.
         notes: lines about the table itself.
     """
 
@@ -73,7 +73,7 @@ class Form(NamedTuple):
         score: how well it explains the sample, from 0 to 1.
         fits: returns the share of lines from another part of the text that are rows.
         is_comma_decimal: whether a comma in a number may be that of a decimal.
-        misfit: why it is none after all, "" if it is one.
+        misfit: why it is not a table after all, "" if it is.
     """
 
     name: str
@@ -147,7 +147,7 @@ class LineReader(NamedTuple):
     """Reads a text with one row on a line.
 
     Attributes:
-        cut: returns the cells of a line, or nothing if it is no row.
+        cut: returns the cells of a line, or nothing if it is not a row.
         start: the number of lines before the first row.
         heading: how many of these, the last ones, belong to the table.
     """
@@ -164,7 +164,7 @@ class LineReader(NamedTuple):
             if cells:
                 yield cells
             elif text.strip() and not self.start - self.heading <= number < self.start:
-                remarks.add("lines that are no rows", number + 1, is_misfit=number >= self.start)
+                remarks.add("lines that are not rows", number + 1, is_misfit=number >= self.start)
 
     def fits(self, lines: Sequence[str]) -> float:
         """Return the share of the lines that are rows."""

@@ -97,7 +97,7 @@ class _Tables(HTMLParser):
 
 
 def html_form(sample: Sample) -> Form | None:
-    """Return the table of HTML, None if the text is none."""
+    """Return the table of HTML, None if the text is not HTML."""
     if _BEGINNING.match(sample.text) is None or _TABLE.search(sample.text) is None:
         return None
     tables = _Tables()

@@ -107,7 +107,7 @@ class _Scanner:
                 value, end = _scan(self._text, self._at)
             except (StopIteration, ValueError) as error:
                 if not self._more():
-                    raise NoTableError(f"no JSON at character {self.place}") from error
+                    raise NoTableError(f"invalid JSON at character {self.place}") from error
             except RecursionError as error:
                 raise NoTableError("its JSON is nested too deeply") from error
             else:
@@ -124,12 +124,12 @@ class _Scanner:
             if closing == "}":
                 key = self.value()
                 if not isinstance(key, str) or not self.take(":"):
-                    raise NoTableError(f"no JSON at character {self.place}")
+                    raise NoTableError(f"invalid JSON at character {self.place}")
             yield key
             if not self.take(","):
                 break
         if not self.take(closing):
-            raise NoTableError(f"no JSON at character {self.place}")
+            raise NoTableError(f"invalid JSON at character {self.place}")
 
     def _more(self) -> bool:
         """Get at least as many characters as are held, so that a long value is scanned few times."""
@@ -164,7 +164,7 @@ class _Parsed:
         try:
             self.value = decoder.raw_decode(text.lstrip(_SPACES))[0]
         except (ValueError, RecursionError) as error:
-            raise NoTableError("it is no JSON") from error
+            raise NoTableError("it is not JSON") from error
 
     def rows(self, value: dict[str, Any] | list[Any], names: tuple[str, ...] = ()) -> Iterator[Row]:
         """Yield the rows in an array or object, as `_array_rows` does."""
@@ -288,7 +288,7 @@ def _line_values(chunks: Iterable[str], remarks: Remarks) -> Iterator[Any]:
             value, end = _scan(line, 0) if line.startswith("{") else (json.loads(line), len(line))
         except (StopIteration, ValueError, RecursionError):
             if line.strip():
-                remarks.add("lines that are no JSON", number, is_misfit=True)
+                remarks.add("lines that are not JSON", number, is_misfit=True)
         else:
             if end < len(line.rstrip()):
                 remarks.add("lines with a text after the JSON, not read", number, is_misfit=True)

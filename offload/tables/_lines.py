@@ -52,7 +52,7 @@ class _LinePattern(NamedTuple):
             elif row is not None and self.continues and line.strip() and len(row[-1]) < _CONTINUED_CHARS:
                 row[-1] = f"{row[-1]}\n{line}"
             elif line.strip("- "):
-                remarks.add("lines that are no rows", number, is_misfit=row is not None)
+                remarks.add("lines that are not rows", number, is_misfit=row is not None)
         if row is not None:
             yield row
 
@@ -68,7 +68,7 @@ _TIME = (
 )
 _SOURCE = r"(?P<source>[\w.$/@-]{1,100}+(?:\[\d+\])?)"
 _MESSAGE = r"[ |:-]*+(?P<message>.*)"
-# A name with a folder or an extension, or one that many projects have: a time or an address is none.
+# A name with a folder or an extension, or one that many projects have: a time or an address does not match.
 _PATH = (
     r"(?=[^:]{0,300}(?:/|\.[A-Za-z_]\w{0,15}(?::|$))|\.?[A-Z][A-Za-z-]{2,40}:\d)[^:\s,;|\"'\[\](){}]{1,300}"
 )
@@ -157,7 +157,7 @@ def pairs_forms(sample: Sample) -> Iterator[Form]:
 
 
 def _pairs(line: str) -> dict[Any, str]:
-    """Return the pairs of a line that has nothing else, and is no code."""
+    """Return the pairs of a line that has nothing else, and is not code."""
     pairs: dict[Any, str] = {}
     at = 0
     while (found := _PAIRS.match(line, at)) is not None and len(pairs) < MAX_COLUMNS:

@@ -41,7 +41,7 @@ class Heading(NamedTuple):
 
     Attributes:
         names: the names, none if the first row has values.
-        doubt: why the first row may be none of names, "" if it surely is.
+        doubt: why the first row may not be the names, "" if it surely is.
         has_values: whether some column has values of one kind.
         is_likely: whether some column has values that its name is not like.
         is_above: whether the names are in a comment before the rows.
@@ -106,7 +106,7 @@ def _is_value(first: str, column: Sequence[str], kind: str) -> bool:
 
 
 def _is_name(first: str, column: Sequence[str], kind: str) -> bool:
-    """Return whether the first cell of a column is none of the values that the others are."""
+    """Return whether the first cell of a column is unlike the values below it."""
     if not first or not column or first.lower() in NULLS:
         return False
     if kind and _kind_of(first) == kind:

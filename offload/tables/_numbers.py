@@ -46,7 +46,7 @@ NULLS = frozenset(
         *("<nil>", "<na>", "<none>", "<null>", "\\n", "#n/a"),
     )
 )
-# A longer text is no number.
+# A longer text is not a number.
 _MOST_CHARS = 60
 
 
@@ -66,7 +66,7 @@ class Scale(NamedTuple):
 
 
 def number_of(text: str) -> Number | None:
-    """Return the number in a text, None if it has none, or is a name in digits such as 007."""
+    """Return the number in a text, None if it has none, or is a code such as 007."""
     found = _NUMBER.fullmatch(text) if len(text) <= _MOST_CHARS else None
     if found is None or not (found["whole"] or found["fraction"]):
         return _duration_of(text)

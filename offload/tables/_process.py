@@ -193,8 +193,8 @@ class Worker(Generic[T]):
         if self._is_late or code == -getattr(signal, "SIGXCPU", 0):
             return LateError()
         if self.version is None:
-            return ConfigError(f"{sys.executable} ended with {code} and runs no queries; {_INSTEAD}")
-        return ConfigError(f"the process of the query ended with {code}; the next query starts another one")
+            return ConfigError(f"the query process {sys.executable} ended with code {code}; {_INSTEAD}")
+        return ConfigError(f"the query process ended with code {code}; the next query starts a new one")
 
 
 def _code() -> Any:
@@ -206,7 +206,7 @@ def _started() -> subprocess.Popen[bytes]:
     name = os.path.basename(sys.executable or "").lower()  # noqa: PTH119 # pathlib is slow, and gains nothing
     if getattr(sys, "frozen", False) or not any(each in name for each in _INTERPRETERS):
         raise ConfigError(
-            f"a query needs a process of its own, and {sys.executable!r} is no Python interpreter; {_INSTEAD}"
+            f"queries run in a Python process, and {sys.executable!r} is not a Python interpreter; {_INSTEAD}"
         )
     try:
         return subprocess.Popen(  # noqa: S603 # this interpreter alone
@@ -220,9 +220,7 @@ def _started() -> subprocess.Popen[bytes]:
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )
     except OSError as error:
-        raise ConfigError(
-            f"a query needs a process of its own, and none could be started: {error}; {_INSTEAD}"
-        ) from None
+        raise ConfigError(f"the query process could not be started: {error}; {_INSTEAD}") from None
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
@@ -274,7 +272,7 @@ class Pool(Generic[T]):
     def _taken(self, key: Hashable) -> Worker[T]:
         with self._changed:
             if not self._changed.wait_for(self._has_room, _WAIT_SECONDS):
-                raise ConfigError(f"{_MOST_WORKERS} queries run at once already; ask again later")
+                raise ConfigError(f"{_MOST_WORKERS} queries are already running; try again later")
             self._end_unusable()
             idle = [worker for worker in self._workers if worker not in self._leased]
             keeping = [worker for worker in idle if key in worker.kept]

@@ -290,11 +290,11 @@ class _Wrong(NamedTuple):
         return f"SQLite: {self.message}; {_example(self.tables)}"
 
     def unknown_column(self, found: re.Match[str]) -> str:
-        """Return the error of a column that is not there."""
+        """Return the error of a column that does not exist."""
         return f"unknown column {found[1][:_SHOWN_CHARS]}; {_shown(self.tables)}"
 
     def unknown_table(self, found: re.Match[str]) -> str:
-        """Return the error of a table that is not there, or that a record has not."""
+        """Return the error of a table that does not exist, or that a record does not have."""
         reason = self.reasons.get(found[1].lower())
         if reason:
             return f"there is no {found[1]}: {reason}; use lines(n, text)"
@@ -366,4 +366,4 @@ def _name_notes(sql: str, tables: dict[str, Table]) -> Iterator[str]:
     known |= {name.lower() for name in _ALIAS.findall(sql)}
     for name in dict.fromkeys(_IN_QUOTES.findall(sql)):
         if name.replace('""', '"').lower() not in known:
-            yield f'"{name[:60]}" is no column, so it is a text here'
+            yield f'"{name[:60]}" is not a column, so it is a text here'

@@ -51,7 +51,7 @@ class _Style(NamedTuple):
         if _ANY_BAR.search(line) is None or self.is_rule(line):
             return []
         bare = line.strip()
-        # In Markdown a single row may have bars that the names have not.
+        # In Markdown a single row may have bars that the names do not have.
         has_outer = self.has_outer or (bare == line and bare[0] in _BARS and bare[-1] in _BARS)
         if has_outer:
             bare = bare[bare[0] in _BARS :]
@@ -165,7 +165,7 @@ class _Drawn:
         if len(cells) < _PAIR:
             self._is_over = self._is_over or _RULE.fullmatch(line) is None
             if not self.count_other(line, number) and self._style.is_markdown:
-                self._remarks.add("lines of dashes that are no rows", number)
+                self._remarks.add("lines of dashes that are not rows", number)
             return self.end(number - 1) if self.row else []
         values = _without_marks(cells, self._style, line)
         done: Row = []
@@ -188,10 +188,10 @@ class _Drawn:
         return fitted(row, self._style.width, number, self._remarks)
 
     def count_other(self, line: str, number: int) -> bool:
-        """Count a line that is no part of the table; return whether it is none."""
+        """Count a line that is not part of the table; return whether it is not."""
         is_other = line.strip() != "" and _RULE.fullmatch(line) is None
         if is_other:
-            self._remarks.add("lines that are no rows", number)
+            self._remarks.add("lines that are not rows", number)
         return is_other or not line.strip()
 
 

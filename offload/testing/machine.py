@@ -73,7 +73,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(key=keys)
     def delete(self, key: str) -> None:
-        """A deleted key is absent; deleting an absent one is no error."""
+        """A deleted key is absent; deleting an absent one is not an error."""
         self.store.delete(key)
         self.model.pop(key, None)
 

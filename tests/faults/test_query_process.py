@@ -139,7 +139,7 @@ def test_a_process_that_is_killed_in_a_query_fails_that_query_alone() -> None:
     thread.join()
 
     assert errors == [
-        f"the process of the query ended with -{int(signal.SIGKILL)}; the next query starts another one"
+        f"the query process ended with code -{int(signal.SIGKILL)}; the next query starts a new one"
     ]
     assert answer("select count(*) from t") == [(500,)]
 
@@ -163,7 +163,7 @@ def test_many_threads_share_a_few_processes() -> None:
 def test_a_query_beyond_those_at_once_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_process, "_MOST_WORKERS", 1)
     monkeypatch.setattr(_process, "_WAIT_SECONDS", 0.0)
-    with _query.pool.lease("other"), pytest.raises(ConfigError, match="1 queries run at once already"):
+    with _query.pool.lease("other"), pytest.raises(ConfigError, match="1 queries are already running"):
         answer("select 1")
     assert answer("select 1") == [(1,)]
 
@@ -211,23 +211,33 @@ if {way != "it ends"}:
     assert errors == ""
 
 
-@pytest.mark.parametrize("program", ["", "/usr/sbin/uwsgi", "/no/such/python"])
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("", "queries run in a Python process, and '' is not a Python interpreter"),
+        (
+            "/usr/sbin/uwsgi",
+            "queries run in a Python process, and '/usr/sbin/uwsgi' is not a Python interpreter",
+        ),
+        ("/no/such/python", "the query process could not be started: "),
+    ],
+)
 def test_where_no_process_can_be_started_a_query_is_refused(
-    monkeypatch: pytest.MonkeyPatch, program: str
+    monkeypatch: pytest.MonkeyPatch, program: str, reason: str
 ) -> None:
     monkeypatch.setattr(sys, "executable", program)
     tools, ref = tools_for(CSV)
 
     said = tools.call("context_query", {"id": ref, "sql": "select 1 from t"})
 
-    assert said.startswith("Error: a query needs a process of its own, and ")
+    assert said.startswith(f"Error: {reason}")
     assert said.endswith("use context_grep or context_read")
 
 
 def test_a_frozen_program_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
 
-    with pytest.raises(ConfigError, match="a query needs a process of its own"):
+    with pytest.raises(ConfigError, match="queries run in a Python process"):
         answer("select 1")
 
 
@@ -237,7 +247,7 @@ def test_an_interpreter_that_does_not_start_is_named(monkeypatch: pytest.MonkeyP
     program.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(program))
 
-    with pytest.raises(ConfigError, match=r"python ended with 3 and runs no queries"):
+    with pytest.raises(ConfigError, match=r"python ended with code 3; use context_grep"):
         answer("select 1")
 
 

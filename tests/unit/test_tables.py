@@ -263,7 +263,7 @@ def test_a_late_value_changes_the_type_of_its_column_and_loses_nothing() -> None
         ("007", "text", "integer", None, "n/a"),
     ]
     assert "zip is text, since '007' would lose a zero" in str(run(text, "select max(zip) from t").notes)
-    assert "1 of 5,010 values are no numbers, so NULL" in str(run(text, "select sum(m) from t").notes)
+    assert "1 of 5,010 values are not numbers, so NULL" in str(run(text, "select sum(m) from t").notes)
 
 
 def test_values_that_are_no_numbers_are_counted_in_the_answer() -> None:
@@ -272,7 +272,7 @@ def test_values_that_are_no_numbers_are_counted_in_the_answer() -> None:
     found = run(text, "select sum(qty), min(qty_text) from t where qty > 3")
 
     assert found.rows == [(sum(range(5, 19)), "10")]
-    why = "1 of 19 values are no numbers, so NULL, such as 'lost'"
+    why = "1 of 19 values are not numbers, so NULL, such as 'lost'"
     assert found.notes == [f"t: qty has numbers, as written in qty_text; {why}"]
     assert run(text, "select sum(id) from t").notes == []
 
@@ -360,7 +360,7 @@ def test_lines_that_are_no_rows_are_counted() -> None:
 
     assert (found.rows, found.notes) == (
         [(1, "foo"), (2, "bar"), (3, "baz")],
-        ["t: lines that are no rows: 2, first at line 1"],
+        ["t: lines that are not rows: 2, first at line 1"],
     )
     assert schema_line(text) == ""
 

@@ -177,7 +177,7 @@ REFUSED = {
         "<table><tr><th>a</th><th>b</th></tr>" + "<tr><td rowspan=2>1</td><td>2</td></tr>" * 3 + "</table>",
         "a cell that spans several columns or rows",
     ),
-    "code": ("x=1; y=2\nx=3; y=4\nx=5; y=6\n", "its text is no table"),
+    "code": ("x=1; y=2\nx=3; y=4\nx=5; y=6\n", "its text is not a table"),
     "wrapped cells of a box": (BOX, "rows that may continue the one before: 5"),
 }
 
@@ -265,7 +265,7 @@ def test_lines_of_pairs_are_a_table_if_nine_of_ten_are(others: int, is_table: bo
         assert len(run("\n".join(lines)).rows) == 20 - others
         assert (run("\n".join(lines)).notes == []) == (others == 0)
     else:
-        assert "its text is no table" in refusal("\n".join(lines))
+        assert "its text is not a table" in refusal("\n".join(lines))
 
 
 @pytest.mark.parametrize(
@@ -292,6 +292,6 @@ def test_json_is_read_wherever_the_part_that_is_examined_ends(whole: str, chars:
 
 
 def test_one_line_of_pairs_is_no_table() -> None:
-    assert "its text is no table" in refusal("a=1 b=2\n\n")
-    assert "its text is no table" in refusal("a=1 b=2\nand a sentence\n")
+    assert "its text is not a table" in refusal("a=1 b=2\n\n")
+    assert "its text is not a table" in refusal("a=1 b=2\nand a sentence\n")
     assert run("a=1 b=2\na=3 b=4\n").rows == [(1, 2), (3, 4)]

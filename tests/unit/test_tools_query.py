@@ -161,7 +161,7 @@ def test_a_text_that_is_no_table_has_lines_only_and_the_error_says_so() -> None:
 
     answer = tools.call("context_query", {"id": ref, "sql": "select * from t"})
 
-    assert answer == "Error: there is no t: its text is no table; use lines(n, text)"
+    assert answer == "Error: there is no t: its text is not a table; use lines(n, text)"
     assert tools.query(ref, "select count(*) from lines").split("\n")[2] == "3"
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from offload import ConfigError, NotFoundError, Offloader, OffloadStore
+from offload import ConfigError, NotFoundError, Offloader, OffloadStore, StoreError
 from offload.cli.shell import REMOVE, quoted
 from offload.cli.stores import existing_store, open_session, place_of, ref_named
 from offload.cli.terminal import (
@@ -27,6 +27,7 @@ from offload.cli.terminal import (
     say,
     working,
 )
+from offload.cli.workers import OnOption, WorkersOption, executor_of
 from offload.layout import tombstone_key
 from offload.policy import Retention
 from offload.retention import GcReport, collect, delete, usage
@@ -62,6 +63,8 @@ def gc(
     live_for: Annotated[
         str, _duration("Exempt a session from quotas for this long after its last use")
     ] = "1d",
+    workers: WorkersOption = None,
+    on: OnOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Delete records past their TTL or over a quota, in one session or the whole store.
@@ -80,9 +83,11 @@ def gc(
     )
     if session is not None and (store_bytes or store_records):
         raise ConfigError("a store quota applies to all sessions: omit --session")
+    if session is not None and (workers or on):
+        raise ConfigError("--workers and --on share the sessions of a store among workers: omit --session")
     opened = existing_store(store, session)
-    with working("deleting"):
-        report = collect(opened, retention, session=session, dry_run=dry_run)
+    with working("deleting"), executor_of(opened, workers, on) as executor:
+        report = collect(opened, retention, session=session, dry_run=dry_run, executor=executor)
     would = "would be " if dry_run else ""
     marked, protected = (sum(map(len, group.values())) for group in (report.marked, report.protected))
     summary = (
@@ -90,17 +95,29 @@ def gc(
         f"{would}marked: {marked:,}; protected: {protected:,}; in {place_of(opened, session)}"
     )
     _print_report(report, summary, as_json=as_json, store=opened.url, session=session)
+    if report.failures:
+        names = ", ".join(f"{name!r:.80}" for name, _ in report.failures[:_SHOWN])
+        more = f" and {len(report.failures) - _SHOWN:,} more" if len(report.failures) > _SHOWN else ""
+        raise StoreError(f"gc of {names}{more} failed, so run it again: {report.failures[0][1]}")
 
 
-def du(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def du(
+    *,
+    store: StoreOption = None,
+    workers: WorkersOption = None,
+    on: OnOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show storage use per session and in total.
 
     Example: offload du
     """
     opened = existing_store(store)
+    with executor_of(opened, workers, on) as executor:
+        listed = sorted(usage(opened, executor=executor), key=lambda used: used.last_use or 0, reverse=True)
     rows: list[dict[str, Any]] = [
         asdict(used) | {"last_use": datetime.fromtimestamp(used.last_use, UTC) if used.last_use else None}
-        for used in sorted(usage(opened), key=lambda used: used.last_use or 0, reverse=True)
+        for used in listed
     ]
     sums = ("records", "stored_bytes", "marked", "marked_bytes", "pinned")
     total = {name: sum(row[name] for row in rows) for name in sums}

@@ -87,6 +87,14 @@ def list_sessions(store: OffloadStore) -> Iterator[SessionObjects]:
         yield _session_objects(part, objects)
 
 
+def session_parts(store: OffloadStore) -> Iterator[str]:
+    """Yield the key part of each session of `store`, from a listing of its folders."""
+    for part in folders(store, RECORD.prefix()):
+        with suppress(InvalidKeyError):
+            decode_part(part)
+            yield part
+
+
 def split_objects(objects: Iterable[StoredObject]) -> tuple[dict[str, RecordInfo], list[DeletedRecord]]:
     """Return the records and links by key, and the records with a tombstone, of listed objects."""
     infos: dict[str, RecordInfo] = {}
@@ -133,9 +141,7 @@ def _noting_times(objects: Iterable[StoredObject], times: dict[str, float]) -> I
 
 def sessions(store: OffloadStore) -> Iterator[str]:
     """Yield the name of each session in `store`, from a listing of its folders; a long name takes a read."""
-    for part in folders(store, RECORD.prefix()):
-        with suppress(InvalidKeyError):
-            yield session_name(store, part)
+    return (session_name(store, part) for part in session_parts(store))
 
 
 def session_name(store: OffloadStore, part: str) -> str:

@@ -6,16 +6,19 @@ import math
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 from offload import layout
 from offload import policy as policies
 from offload.codec import find_codec
-from offload.errors import ConfigError, ExistsError, NotFoundError
+from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError
 from offload.events import EventBus
 from offload.events.observer import Observer
 from offload.index.entries import Tombstone
 from offload.index.objects import DeletedRecord, SessionObjects, list_session, list_sessions
+from offload.jobs.each import each_session
 from offload.record import RecordInfo
 from offload.retention._report import GcReport, Protection, size_of
 from offload.retention.marks import UNMARKED, Marks, read_all_marks, read_marks
@@ -35,6 +38,8 @@ def collect(
     session: str | None = None,
     dry_run: bool = False,
     events: EventBus | None = None,
+    executor: Executor | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> GcReport:
     """Delete records past their time to live or over a quota, and complete earlier deletions.
 
@@ -47,9 +52,14 @@ def collect(
         session: only this session; without it all sessions, and the quotas of the store.
         dry_run: write nothing; "now" is then this machine's clock.
         events: receives an event with the figures of the report.
+        executor: any executor of `concurrent.futures`, whose workers take one session each; by default this
+            thread takes all. A session whose worker fails is in `failures` of the report, and then no quota
+            of the store is applied.
+        storage_options: for workers in other processes, which open the store by its URL and have the
+            credentials of their own environment otherwise.
 
     Raises:
-        ConfigError: the store reports no modification times.
+        ConfigError: the store reports no modification times, or workers in other processes cannot open it.
         StoreError: the store failed; the next gc continues.
     """
     part = None if session is None else layout.encode_part(check_name(session))
@@ -57,15 +67,42 @@ def collect(
     run = _Run(store, retention, now, GcReport(is_dry_run=dry_run))
     if part is not None:
         run.collect_session(list_session(store, part))
-    else:
+    elif executor is None:
         run.marks = read_all_marks(store) if dry_run else None
         for objects in list_sessions(store):
             run.collect_session(objects)
         run.collect_store()
+    else:
+        work = partial(_collect_one, retention, now, dry_run)
+        for each, found in each_session(work, store, executor, storage_options):
+            run.add(each, found)
+        if not run.report.failures:
+            run.collect_store()
     if not dry_run:
         update_index(store)
     Observer(session, events).collected(run.report.figures())
     return run.report
+
+
+class _Collected(NamedTuple):
+    """The effects of gc on one session, and what remains of it."""
+
+    report: GcReport
+    records: int
+    stored_bytes: int
+    newest: float
+
+
+def _collect_one(
+    retention: policies.Retention | None,
+    now: float,
+    dry_run: bool,  # a partial passes it by position
+    store: OffloadStore,
+    objects: SessionObjects,
+) -> _Collected:
+    run = _Run(store, retention, now, GcReport(is_dry_run=dry_run))
+    run.collect_session(objects)
+    return _Collected(run.report, len(objects.records), size_of(objects.records), objects.newest)
 
 
 def delete(
@@ -137,8 +174,12 @@ class _Excess:
 
     def add(self, infos: Sequence[RecordInfo], sign: Literal[1, -1] = 1) -> None:
         """Add records, or with -1 subtract those that will be deleted."""
-        self._bytes += sign * size_of(infos)
-        self._records += sign * len(infos)
+        self.add_total(sign * size_of(infos), sign * len(infos))
+
+    def add_total(self, stored_bytes: int, records: int) -> None:
+        """Add as many bytes and records."""
+        self._bytes += stored_bytes
+        self._records += records
 
 
 class _Run:
@@ -180,6 +221,15 @@ class _Run:
             self._put_tombstones(torn, "deleted")
         self._excess.add(objects.records)
         self._newest[objects.part] = objects.newest
+
+    def add(self, part: str, found: _Collected | OffloadError) -> None:
+        """Add the effects on a session that a worker had, or its failure."""
+        if isinstance(found, OffloadError):
+            self.report.failures.append((layout.decode_part(part), found))
+            return
+        self.report.add(found.report)
+        self._excess.add_total(found.stored_bytes, found.records)
+        self._newest[part] = found.newest
 
     def collect_store(self) -> None:
         """Mark whole sessions, the least recently used first, until the store is within its quota."""

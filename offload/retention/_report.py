@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
-from offload.index.objects import list_sessions
+from offload.errors import OffloadError
+from offload.index.objects import SessionObjects
+from offload.jobs.each import each_session
 from offload.layout import Reason
 from offload.record import RecordInfo
-from offload.retention.marks import UNMARKED, read_all_marks
+from offload.retention.marks import UNMARKED, Marks, read_all_marks, read_marks
 from offload.store import OffloadStore
 
 Protection = Literal["pinned", "active", "shared", "forked"]
@@ -26,6 +30,7 @@ class GcReport:
         undeleted: marked records that are readable again, since they were pinned in time.
         protected: records that would have been marked, by what protects them.
         forks: the names of the forks that read protected records.
+        failures: the errors of workers by the session that they had; run gc again.
     """
 
     is_dry_run: bool = False
@@ -34,6 +39,17 @@ class GcReport:
     undeleted: list[RecordInfo] = field(default_factory=list)
     protected: dict[Protection, list[RecordInfo]] = field(default_factory=dict)
     forks: set[str] = field(default_factory=set)
+    failures: list[tuple[str, OffloadError]] = field(default_factory=list)
+
+    def add(self, other: GcReport) -> None:
+        """Add the effects of another part of the same gc."""
+        for reason, infos in other.marked.items():
+            self.marked.setdefault(reason, []).extend(infos)
+        for protection, infos in other.protected.items():
+            self.protected.setdefault(protection, []).extend(infos)
+        self.deleted.extend(other.deleted)
+        self.undeleted.extend(other.undeleted)
+        self.forks.update(other.forks)
 
     @property
     def bytes_freed(self) -> int:
@@ -88,18 +104,40 @@ def size_of(infos: Iterable[RecordInfo]) -> int:
     return sum(info.stored_bytes for info in infos)
 
 
-def usage(store: OffloadStore) -> Iterator[Usage]:
-    """Yield the storage use of each session of `store`, in key order; two listings of it in all."""
-    marked_sessions = read_all_marks(store)
-    for objects in list_sessions(store):
-        marks = marked_sessions.get(objects.part, UNMARKED)
-        marked = [record.info for record in objects.deleted if record.info.stored_bytes]
-        yield Usage(
-            session=objects.name,
-            records=len(objects.records),
-            stored_bytes=size_of(objects.records),
-            marked=len(marked),
-            marked_bytes=size_of(marked),
-            pinned=sum(marks.is_pinned(info.ref) for info in objects.records),
-            last_use=max(objects.newest, marks.last_use),
-        )
+def usage(
+    store: OffloadStore,
+    *,
+    executor: Executor | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Iterator[Usage]:
+    """Yield the storage use of each session of `store`, in key order.
+
+    Args:
+        store: the store.
+        executor: its workers list one session each; by default this thread lists the store.
+        storage_options: for workers in other processes; see `collect`.
+
+    Raises:
+        ConfigError: workers in other processes cannot open the store by its URL.
+        StoreError: the store failed, or a worker was lost.
+    """
+    work = partial(_usage_of, read_all_marks(store) if executor is None else None)
+    for _, used in each_session(work, store, executor, storage_options):
+        if isinstance(used, OffloadError):
+            raise used
+        yield used
+
+
+def _usage_of(all_marks: Mapping[str, Marks] | None, store: OffloadStore, objects: SessionObjects) -> Usage:
+    part = objects.part
+    marks = read_marks(store, part) if all_marks is None else all_marks.get(part, UNMARKED)
+    marked = [record.info for record in objects.deleted if record.info.stored_bytes]
+    return Usage(
+        session=objects.name,
+        records=len(objects.records),
+        stored_bytes=size_of(objects.records),
+        marked=len(marked),
+        marked_bytes=size_of(marked),
+        pinned=sum(marks.is_pinned(info.ref) for info in objects.records),
+        last_use=max(objects.newest, marks.last_use),
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -12,11 +14,21 @@ from typing import Any
 import pytest
 from worker import size_of
 
-from offload import ConfigError, NotFoundError, Offloader, OffloadError
+from offload import (
+    ConfigError,
+    NotFoundError,
+    Offloader,
+    OffloadError,
+    OffloadPolicy,
+    Retention,
+    Rule,
+    StoreUnavailableError,
+)
 from offload.jobs import verify
 from offload.jobs.each import Place, places_of, run_each
 from offload.jobs.executors import executor_of_workers, executor_on
-from offload.store import OffloadStore
+from offload.retention import GcReport, collect, pin, usage
+from offload.store import OffloadStore, StoredObject
 from offload.wrappers import EncryptingStore, RetryingStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
@@ -164,6 +176,69 @@ def test_progress_is_told_after_each_slice(tmp_path):
     verify(damaged_store(tmp_path), on_progress=lambda report: seen.append((report.sessions, report.checked)))
 
     assert seen == [(1, 64), (1, 70), (2, 134), (2, 140), (3, 204), (3, 210)]
+
+
+def expired_store(folder: Path) -> OffloadStore:
+    """Return a store of 12 sessions of three records, one of which is expired."""
+    policy = OffloadPolicy(tools={"Old": Rule(min_tokens=1, ttl=1)})
+    for number in range(12):
+        off = Offloader(folder, session=f"s{number:02}", policy=policy)
+        for tool in ("Old", "Bash", "Read"):
+            off.offload_text(f"{tool} {number}\n" * 2000, tool_name=tool, tool_use_id=tool)
+    past = time.time() - 3600
+    for path in folder.glob("r/*/*"):
+        os.utime(path, (past, past))
+    return Offloader(folder).store
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_workers_collect_what_one_process_collects(kind, tmp_path, processes):
+    rules = Retention(grace=0, live_for=0, session_records=2, store_records=20)
+    alone = collect(expired_store(tmp_path / "one"), rules)
+    store = expired_store(tmp_path / "many")
+
+    with ThreadPoolExecutor(3) as threads:
+        executor = threads if kind == "threads" else processes
+        planned = collect(store, rules, dry_run=True, executor=executor)
+        done = collect(store, rules, executor=executor)
+
+    def by_effect(report: GcReport) -> list[Any]:
+        return [(what, why, {i.key for i in infos}) for what, why, infos in report.groups()]
+
+    assert by_effect(planned) == by_effect(done) == by_effect(alone)
+    assert len(done.marked["expired"]) == 12
+    assert done.failures == []
+    assert sorted(stored.key for stored in store.keys("r/")) == sorted(
+        path.relative_to(tmp_path / "one").as_posix() for path in (tmp_path / "one").glob("r/*/*")
+    )
+
+
+class UnlistedStore(LocalStore):
+    """Fails to list one session."""
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        if prefix == "r/s02/":
+            raise StoreUnavailableError("no listing")
+        return super().keys(prefix, after=after)
+
+
+def test_a_session_whose_worker_fails_is_named_and_no_quota_of_the_store_is_applied(tmp_path):
+    store = UnlistedStore(expired_store(tmp_path).url)
+
+    with ThreadPoolExecutor(1) as pool:
+        report = collect(store, Retention(store_records=1), dry_run=True, executor=pool)
+
+    assert [(name, type(error)) for name, error in report.failures] == [("s02", StoreUnavailableError)]
+    assert {what: len(infos) for what, infos in report.marked.items()} == {"expired": 11}
+    with ThreadPoolExecutor(1) as pool, pytest.raises(StoreUnavailableError, match="no listing"):
+        list(usage(store, executor=pool))
+
+
+def test_workers_count_the_use_that_one_process_counts(tmp_path, processes):
+    store = expired_store(tmp_path)
+    pin(store, "s03")
+
+    assert [*usage(store, executor=processes)] == [*usage(store)]
 
 
 def test_workers_are_threads_for_a_shared_store_and_processes_for_a_local_one(tmp_path):

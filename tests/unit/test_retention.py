@@ -665,9 +665,17 @@ def test_gc_refuses_what_cannot_be_meant(folder: Path, run: Run, wrong: tuple[st
     assert run("gc", "--store", folder, *wrong).returncode == 2
 
 
-def test_a_quota_of_the_store_is_not_kept_by_collecting_one_session(folder: Path, run: Run) -> None:
-    done = run("gc", "--store", folder, "--session", "s", "--store-bytes", "5")
+@pytest.mark.parametrize("option", [("--store-bytes", "5"), ("--workers", "2"), ("--on", "tcp://host:8786")])
+def test_what_is_for_all_sessions_is_refused_with_one(
+    folder: Path, run: Run, option: tuple[str, str]
+) -> None:
+    done = run("gc", "--store", folder, "--session", "s", *option)
     assert (done.returncode, "omit --session" in done.stderr) == (2, True)
+
+
+def test_workers_and_a_cluster_exclude_each_other(folder: Path, run: Run) -> None:
+    done = run("du", "--store", folder, "--workers", "2", "--on", "tcp://host:8786")
+    assert (done.returncode, "exclude each other" in done.stderr) == (2, True)
 
 
 def test_pin_keeps_and_unpin_lets_go(folder: Path, run: Run, answer: Answer) -> None:

@@ -189,6 +189,7 @@ LAST_USE = Family("g/<session>/used")
 GRANT = Family("g/<session>/shared~<ref>~<receiver>")
 LAST_READ = Family("g/<session>/read~<ref>")
 FORK = Family("g/<session>/forked~<receiver>~<base>")
+CLOSED = Family("g/<session>/closed[~<base>]")
 JOURNAL = Family(
     "j/<session>/<number>~<kind>~<bytes>~<letters>[~sent<sent>][~used<used>][~by<model>]"
     "[~after<base>][~from<parent>].zst"
@@ -200,7 +201,7 @@ CLOCK = Family("t/now-<digits>")
 CHECK = Family("doctor-<digits>-<name>")
 FAMILIES = (
     RECORD, LINK, TOMBSTONE, BRANCH, SIDECAR, PIN, LAST_USE, GRANT, LAST_READ, FORK,
-    JOURNAL, SNAPSHOT, FILE, VALUE, CLOCK, CHECK,
+    CLOSED, JOURNAL, SNAPSHOT, FILE, VALUE, CLOCK, CHECK,
 )  # fmt: skip
 
 

@@ -294,14 +294,15 @@ class Offloader:
         result.errors.extend(failed)
         return result
 
-    def timeline(self) -> Timeline:
+    def timeline(self, *, branch: str | None = None) -> Timeline:
         """Return the requests of the session as its journal has them now, from any process.
 
-        It is empty for a session without a journal. Raises `StoreError`.
+        It is empty for a session without a journal. With the id of one of its `branches`, which rewinds left,
+        they are those before this rewind. Raises `NotFoundError` for another id, and `StoreError`.
         """
         from offload.timeline import Timeline  # noqa: PLC0415 # loaded only when used
 
-        return Timeline(self.store, self.session)
+        return Timeline(self.store, self.session, branch=branch)
 
     @property
     def activity(self) -> Activity | None:
@@ -664,7 +665,7 @@ class Offloader:
         """Mark the session as used now, so that quotas do not evict it. Raises `StoreError`."""
         touch(self.store, self.session, must_exist=False)
 
-    def fork(self, name: str, *, at: int | None = None) -> Offloader:
+    def fork(self, name: str, *, at: int | None = None, branch: str | None = None) -> Offloader:
         """Let a new session of this store continue from a request; return its offloader, with these options.
 
         With a journal nothing is copied, and three small objects are written at most. Placeholders up to the
@@ -674,9 +675,10 @@ class Offloader:
         Args:
             name: the name of the new session.
             at: the number of the request in `timeline()`; by default the end.
+            branch: the branch with the request, one of `timeline().branches`, if a rewind left it.
 
         Raises:
-            NotFoundError: the journal has no such request.
+            NotFoundError: the journal has no such request or branch.
             ConfigError: `name` is invalid or that of a session that exists, or a hook or listener calls this
                 method.
             CorruptError: a record is damaged; the others are copied.
@@ -686,8 +688,8 @@ class Offloader:
         from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
 
         with exclusive(self._gate):
-            if at is not None or len(self.timeline()):
-                transfer.fork(self.store, self.session, name, at=at)
+            if at is not None or branch is not None or len(self.timeline()):
+                transfer.fork(self.store, self.session, name, at=at, branch=branch)
                 return self._of_session(name)
             report = transfer.copy(self.store, self.store, self.session, name=name, must_exist=False)
         for failure in report.failures:
@@ -701,21 +703,22 @@ class Offloader:
         other.last_request = self.last_request
         return other
 
-    def rewind(self, at: int) -> None:
+    def rewind(self, at: int, *, branch: str | None = None) -> None:
         """Let this session continue from an earlier request, given by its number in `timeline()`.
 
         Pass the messages of that request to the next `offload`, or use `ContextManager.rewind`. The later
-        requests are no longer in the timeline; their entries and records remain in the store.
+        requests are no longer in the timeline, but in its `branches` until a gc; their records remain. With
+        one of these branches, the session continues from a request of it.
 
         Raises:
-            NotFoundError: the journal has no such request.
+            NotFoundError: the journal has no such request or branch.
             ConfigError: `at` is not a number, or a hook or listener calls this method.
             StoreError: the store failed.
         """
         from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
 
         with exclusive(self._gate):
-            transfer.rewind(self.store, self.session, at)
+            transfer.rewind(self.store, self.session, at, branch=branch)
             self._conversation.start_over()
             if self._recorder is not None:
                 self._recorder = self._new_recorder(is_new=False)

@@ -365,14 +365,14 @@ class ContextManager:
         self._offloader.last_request = state.requested
         return len(state.messages)
 
-    def rewind(self, at: int) -> int:
+    def rewind(self, at: int, *, branch: str | None = None) -> int:
         """Continue from an earlier request, by its number in `timeline()`; return its number of messages.
 
-        Messages that were added since are dropped; the later requests are no longer in the timeline, and
-        their entries and records remain in the store. Raises as `Offloader.rewind` and `resume`.
+        Messages that were added since are dropped. Arguments, errors and what becomes of the later requests
+        are as for `Offloader.rewind`; raises also as `resume`.
         """
         with exclusive(self._gate):
-            self._offloader.rewind(at)
+            self._offloader.rewind(at, branch=branch)
             self._messages = AgentMessages(self._count, self.events)
             self._reducer = self._new_reducer(self.config)
             self._fixed = self._sent = 0

@@ -12,14 +12,24 @@ from typing import Annotated, Any
 import typer
 
 from offload import ConfigError, OffloadStore
+from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, place_of
-from offload.cli.terminal import Dollars, JsonOption, StoreOption, count, page, print_json, print_report
+from offload.cli.terminal import (
+    BranchOption,
+    Dollars,
+    JsonOption,
+    StoreOption,
+    count,
+    page,
+    print_json,
+    print_report,
+)
 from offload.errors import InvalidKeyError
 from offload.index.objects import session_name
 from offload.messages import to_json
 from offload.messages.formats import role_or_none, scan_of
 from offload.record.text import escape_controls
-from offload.replay import Prices
+from offload.replay import RequestCost, costs_of
 from offload.timeline import Change, SentRequest, Timeline
 from offload.timeline.titles import list_journals, task_titles
 
@@ -37,6 +47,10 @@ def log(
     diff: Annotated[
         str | None, typer.Option("--diff", metavar="M:N", help="Show what differs between two requests.")
     ] = None,
+    branch: BranchOption = None,
+    branches: Annotated[
+        bool, typer.Option("--branches", help="List the branches that rewinds left, newest first.")
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -46,29 +60,59 @@ def log(
 
     Example: offload log research-42
     """
-    if session is None and not (at is None and diff is None):
-        raise ConfigError("--at and --diff need a SESSION; `offload log` lists them")
-    if at is not None and diff is not None:
-        raise ConfigError("--at and --diff exclude each other; give one of them")
+    if session is None and not (at is None and diff is None and branch is None and not branches):
+        raise ConfigError("--at, --diff, --branch and --branches need a SESSION; `offload log` lists them")
+    if sum([at is not None, diff is not None, branches]) > 1:
+        raise ConfigError("--at, --diff and --branches exclude each other; give one of them")
     numbers = None if diff is None else _numbers(diff)
     opened = existing_store(store, session)
     if session is None:
-        rows = sorted(_journals(opened), key=lambda row: str(row["sent_at"] or ""), reverse=True)
-        note = "" if rows else "; one keeps its requests with Offloader(journal=True)"
-        summary = f"{count(len(rows), 'session')} with requests in {place_of(opened)}{note}"
-        print_report(rows, summary, as_json=as_json)
+        _log_sessions(opened, as_json=as_json)
         return
-    timeline = Timeline(opened, session)
-    if at is not None:
+    timeline = Timeline(opened, session, branch=branch)
+    if branches:
+        rows = [_branch_row(name, requests) for name, requests in timeline.branches.items()]
+        note = f"; to continue one: offload fork NAME --session {quoted(session)} --branch ID" if rows else ""
+        left = count(len(rows), "branch", "branches")
+        print_report(rows, f"{left} of {place_of(opened, session)}{note}", as_json=as_json)
+    elif at is not None:
         _print(timeline.at(at), _shown, as_json=as_json)
     elif numbers is not None:
         _print(timeline.changes(numbers[1], since=numbers[0]), _compared, as_json=as_json)
     else:
-        prices = Prices()
-        rows = [_row(request, prices) for request in timeline][::-1]
-        note = "" if rows else "; its journal has them if it keeps one, see Offloader(journal=True)"
-        summary = f"{count(len(rows), 'request')} in {place_of(opened, session)}{note}"
-        print_report(rows, summary, as_json=as_json)
+        _log_requests(timeline, place_of(opened, session), as_json=as_json)
+
+
+def _log_sessions(store: OffloadStore, *, as_json: bool) -> None:
+    rows = sorted(_journals(store), key=lambda row: str(row["sent_at"] or ""), reverse=True)
+    note = "" if rows else "; one keeps its requests with Offloader(journal=True)"
+    print_report(
+        rows, f"{count(len(rows), 'session')} with requests in {place_of(store)}{note}", as_json=as_json
+    )
+
+
+def _log_requests(timeline: Timeline, place: str, *, as_json: bool) -> None:
+    rows = [_row(request, cost) for request, cost in zip(timeline, costs_of(timeline), strict=True)][::-1]
+    note = "" if rows else "; its journal has them if it keeps one, see Offloader(journal=True)"
+    if timeline.branches:
+        note = f"; {count(len(timeline.branches), 'branch', 'branches')} left by a rewind, see --branches"
+    # A table has no column without a value.
+    known = {name for row in rows for name, value in row.items() if as_json or value is not None}
+    shown = [{name: value for name, value in row.items() if name in known} for row in rows]
+    print_report(shown, f"{count(len(rows), 'request')} in {place}{note}", as_json=as_json)
+
+
+def _branch_row(name: str, requests: Sequence[SentRequest]) -> dict[str, Any]:
+    first, last = requests[0], requests[-1]
+    return {
+        "branch": name,
+        "first": first.number,
+        "last": last.number,
+        "sent_at": last.time,
+        "messages": last.messages,
+        "tokens": last.tokens,
+        "model": last.model,
+    }
 
 
 def _journals(store: OffloadStore) -> Iterator[dict[str, Any]]:
@@ -94,7 +138,8 @@ def _numbers(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _row(request: SentRequest, prices: Prices) -> dict[str, Any]:
+def _row(request: SentRequest, cost: RequestCost) -> dict[str, Any]:
+    usage = request.usage
     return {
         "request": request.number,
         "sent_at": request.time,
@@ -105,17 +150,11 @@ def _row(request: SentRequest, prices: Prices) -> dict[str, Any]:
         "reads": request.read_backs,
         "compacted": request.is_compacted,
         "model": request.model,
-        "cost": _cost(request, prices),
+        "input": usage and usage.tokens,
+        "cached": usage and usage.read,
+        "cold": cost.cold,
+        "cost": None if cost.dollars is None else Dollars(cost.dollars),
     }
-
-
-def _cost(request: SentRequest, prices: Prices) -> Dollars | None:
-    """Return the price of the input of a request; None if it was not reported or the model is not known."""
-    usage = request.usage
-    if usage is None or request.model is None or not prices.knows(request.model):
-        return None
-    _, card = prices.of(request.model)
-    return Dollars(card.dollars(card.units_of(usage)))
 
 
 def _print(parts: Sequence[Any], lines_of: Any, *, as_json: bool) -> None:

@@ -92,7 +92,8 @@ def gc(
     marked, protected = (sum(map(len, group.values())) for group in (report.marked, report.protected))
     summary = (
         f"{would}freed: {report.bytes_freed:,} bytes of {count(len(report.deleted), 'record')}; "
-        f"{would}marked: {marked:,}; protected: {protected:,}; in {place_of(opened, session)}"
+        f"{would}marked: {marked:,}; protected: {protected:,}; {_entries(report, behind='; ')}"
+        f"in {place_of(opened, session)}"
     )
     _print_report(report, summary, as_json=as_json, store=opened.url, session=session)
     if report.failures:
@@ -149,7 +150,7 @@ def rm(
         refs = refs and [ref_named(off, ref) for ref in refs]
         report = delete(off.store, session, refs, dry_run=True)
     place = place_of(off.store, session)
-    if not report.marked and not report.protected:
+    if not report.marked and not report.protected and not report.entries:
         raise NotFoundError(f"{place} has no record to delete")
     if not dry_run:
         _confirm(report, place, is_sure=is_sure)
@@ -165,7 +166,7 @@ def rm(
 def _confirm(plan: GcReport, place: str, *, is_sure: bool) -> None:
     """Ask the user to confirm a deletion. Raises `ConfigError` if stdin is not a terminal."""
     action = one_line(f"delete {_extent(plan)} in {place}")
-    if is_sure or not plan.marked:
+    if is_sure or not (plan.marked or plan.entries):
         return
     if not sys.stdin.isatty():
         raise ConfigError(f"nothing was deleted: to {action}, add --yes; --dry-run shows the records")
@@ -181,7 +182,16 @@ def _extent(report: GcReport) -> str:
     kept = [f"{count(len(infos), f'{why} record')} kept" for why, infos in report.protected.items()]
     if report.forks:
         kept.append(f"read by {', '.join(sorted(report.forks))}")
-    return f"{count(len(deleted), 'record')}, {stored:,} bytes" + (f" ({', '.join(kept)})" if kept else "")
+    extent = f"{count(len(deleted), 'record')}, {stored:,} bytes{_entries(report, ', ')}"
+    return extent + (f" ({', '.join(kept)})" if kept else "")
+
+
+def _entries(report: GcReport, before: str = "", behind: str = "") -> str:
+    return (
+        f"{before}{count(report.entries, 'journal entry', 'journal entries')}{behind}"
+        if report.entries
+        else ""
+    )
 
 
 def _print_undo(store: OffloadStore, keys: list[str]) -> None:
@@ -246,5 +256,9 @@ def _print_report(report: GcReport, summary: str, *, as_json: bool, **facts: obj
         for what, why, infos in report.groups()
         for info in infos
     ]
-    figures = {"is_dry_run": report.is_dry_run, "bytes_freed": report.bytes_freed}
+    figures = {
+        "is_dry_run": report.is_dry_run,
+        "bytes_freed": report.bytes_freed,
+        "entries": report.entries,
+    }
     print_report(rows, summary, as_json=as_json, document={**facts, **figures, "records": rows})

@@ -76,6 +76,10 @@ FolderSessionOption = Annotated[
 SessionName = Annotated[
     str, typer.Option("--session", metavar="NAME", help="Session name.", show_default=False)
 ]
+BranchOption = Annotated[
+    str | None,
+    typer.Option("--branch", metavar="ID", help="A branch that a rewind left, see `offload log --branches`."),
+]
 IdArgument = Annotated[
     str,
     typer.Argument(
@@ -171,9 +175,9 @@ def age(moment: datetime) -> str:
     return "now"
 
 
-def count(number: int, noun: str) -> str:
+def count(number: int, noun: str, plural: str = "") -> str:
     """Return a number of things, as "1 record" or "2,000 records"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def progress(steps: Iterable[T], title: str) -> Iterable[T]:

@@ -11,6 +11,7 @@ from offload import transfer
 from offload.cli.stores import existing_store, open_record, place_of, store_at
 from offload.cli.terminal import (
     PROBLEMS,
+    BranchOption,
     IdArgument,
     JsonOption,
     SessionName,
@@ -60,6 +61,7 @@ def fork(
         int | None,
         typer.Option("--at", min=1, metavar="N", help="Continue from request N [default: the end]."),
     ] = None,
+    branch: BranchOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -68,9 +70,9 @@ def fork(
     Example: offload fork research-43 --session research-42
     """
     opened = existing_store(store, session)
-    timeline = Timeline(opened, session)
+    timeline = Timeline(opened, session, branch=branch)
     if at is not None or len(timeline):
-        transfer.fork(opened, session, name, at=at)
+        transfer.fork(opened, session, name, at=at, branch=branch)
         print_done("forked", as_json=as_json, session=session, request=at or len(timeline), to=name)
         return
     with working("copying"):

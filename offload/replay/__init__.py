@@ -14,6 +14,7 @@ from offload.replay._journal import Account, replay_journal
 from offload.replay._prices import DEFAULT_MODEL, PriceCard, PriceFile, Prices
 from offload.replay._recording import Recording, Request, tokens_of
 from offload.replay._replay import Replay, replay
+from offload.replay._requests import RequestCost, costs_of
 from offload.replay._simulation import Bill, Offloading, Sender, Untouched, View, measure
 from offload.replay._transcripts import Answer, Transcript
 
@@ -29,10 +30,12 @@ __all__ = [
     "Recording",
     "Replay",
     "Request",
+    "RequestCost",
     "Sender",
     "Transcript",
     "Untouched",
     "View",
+    "costs_of",
     "find",
     "load",
     "measure",

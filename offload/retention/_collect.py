@@ -7,7 +7,9 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
+from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from offload import layout
@@ -22,11 +24,11 @@ from offload.jobs.each import each_session
 from offload.record import RecordInfo
 from offload.retention._report import GcReport, Protection, size_of
 from offload.retention.marks import UNMARKED, Marks, read_all_marks, read_marks
-from offload.session.lineage import parse_branch, records_of_branch, records_until
+from offload.session.lineage import chain_of, entry_of, parse_branch, records_of_branch, records_until
 from offload.session.names import check_name
 from offload.session.reader import SessionReader
 from offload.session.session import note_deletions
-from offload.store import OffloadStore, delete_many, put_many, update_index
+from offload.store import OffloadStore, StoredObject, delete_many, put_many, update_index
 
 _ABANDONED_SECONDS = 3600
 
@@ -42,6 +44,8 @@ def collect(
     storage_options: Mapping[str, Any] | None = None,
 ) -> GcReport:
     """Delete records past their time to live or over a quota, and complete earlier deletions.
+
+    Entries of a journal that a rewind left are deleted after the grace period, unless a fork needs them.
 
     Any number of gc processes may run at once, next to readers and writers, and may be killed: the next one
     continues. All of them should use the same grace period.
@@ -65,6 +69,7 @@ def collect(
     part = None if session is None else layout.encode_part(check_name(session))
     now = time.time() if dry_run else store_time(store)
     run = _Run(store, retention, now, GcReport(is_dry_run=dry_run))
+    run.collect_journals(part or "")
     if part is not None:
         run.collect_session(list_session(store, part))
     elif executor is None:
@@ -112,7 +117,8 @@ def delete(
 
     `collect` deletes their bytes after the grace period; until then, deleting the object at a record's key
     and `.deleted` undoes the deletion. Pinned records are protected and reported. Without `refs` and pins the
-    journal of the session is deleted at once.
+    journal of the session is deleted at once; what a fork reads is kept, and `collect` deletes it after the
+    last fork, unless the session was used again.
 
     Raises:
         NotFoundError: a record does not exist; nothing is marked. `ExpiredError` if it is marked already.
@@ -122,17 +128,28 @@ def delete(
     reader = SessionReader(store, session)
     for ref in refs or ():
         reader.find(ref)
-    objects, marks = list_session(store, part), read_marks(store, part)
     run = _Run(store, None, 0.0, GcReport(is_dry_run=dry_run))
-    requested = [info for info in objects.records if refs is None or info.ref in refs]
-    run.mark(objects, requested, "deleted", marks)
-    is_kept = run.report.protected or marks.session_pin is not None or run.forked(part, marks) is not None
-    if refs is None and not dry_run and not is_kept:
-        delete_many(store, [stored.key for stored in store.keys(layout.JOURNAL.prefix(part))])
-        _leave_parents(store, part)
+    if refs is None and not dry_run:
+        _close(store, part)
+    objects, marks = list_session(store, part), read_marks(store, part)
+    if refs is None:
+        run.remove(objects, marks)
+    else:
+        run.mark(objects, [info for info in objects.records if info.ref in refs], "deleted", marks)
     if not dry_run:
         update_index(store)
     return run.report
+
+
+def _close(store: OffloadStore, part: str, base: int | None = None) -> str:
+    """Let no fork of a session start, or none at an entry up to `base` that a rewind left; return the mark.
+
+    Marks of forks that are listed afterwards are all that count.
+    """
+    key = layout.CLOSED.key(session=part, base=None if base is None else f"{base:09}")
+    with suppress(ExistsError):
+        store.put(key, b"")
+    return key
 
 
 def _leave_parents(store: OffloadStore, part: str) -> None:
@@ -231,6 +248,74 @@ class _Run:
         self._excess.add_total(found.stored_bytes, found.records)
         self._newest[part] = found.newest
 
+    def collect_journals(self, part: str) -> None:
+        """Delete sessions that only their forks kept, and entries that a rewind left; "" is all sessions."""
+        closed = [mark for mark in self._store.keys(layout.PIN.prefix(part)) if layout.CLOSED.match(mark.key)]
+        for mark in closed:
+            if mark.key == layout.CLOSED.key(session=layout.session_part(mark.key)):
+                self._remove_closed(layout.session_part(mark.key), mark)
+            elif self._writes and mark.modified <= self._now - _ABANDONED_SECONDS:
+                self._store.delete(mark.key)
+        listed = self._store.keys(layout.JOURNAL.prefix(part))
+        for name, entries in groupby(listed, key=lambda stored: layout.session_part(stored.key)):
+            self._delete_left(name, [*entries])
+
+    def _remove_closed(self, part: str, closed: StoredObject) -> None:
+        """Delete the rest of a session after its last fork, unless it was used since it was deleted."""
+        marks, used = read_marks(self._store, part), 0.0
+        for family in (layout.RECORD, layout.JOURNAL):
+            # Tombstones and deleted records are empty.
+            stored = (
+                one for one in self._store.keys(family.prefix(part)) if one.size or layout.is_link(one.key)
+            )
+            used = max([used, *(one.modified for one in stored)])
+        if max(used, marks.last_use) < closed.modified:
+            if self.forked(part, marks) is None:
+                self.remove(list_session(self._store, part), marks)
+        elif self._writes:
+            self._store.delete(closed.key)
+
+    def remove(self, objects: SessionObjects, marks: Marks) -> None:
+        """Mark all records of a closed session, and delete its journal unless a pin or a fork keeps them."""
+        part = objects.part
+        is_pinned = marks.session_pin is not None or any(info.ref in marks.pins for info in objects.records)
+        self.mark(objects, objects.records, "deleted", marks)
+        entries = [stored.key for stored in self._store.keys(layout.JOURNAL.prefix(part))]
+        is_forked = self.forked(part, marks) is not None
+        self.report.entries += 0 if is_pinned or is_forked else len(entries)
+        if not self._writes or (is_forked and not is_pinned):
+            return
+        if not is_pinned:
+            delete_many(self._store, entries)
+            _leave_parents(self._store, part)
+        self._store.delete(layout.CLOSED.key(session=part))
+
+    def _delete_left(self, part: str, listed: Sequence[StoredObject]) -> None:
+        """Delete the entries of a journal that rewinds left before the grace period and no fork needs."""
+        matches = [(layout.JOURNAL.match(stored.key), stored.modified) for stored in listed]
+        own = [entry_of(match) for match, _ in matches if match]
+        times = [modified for match, modified in matches if match]
+        rewinds = [place for place, entry in enumerate(own) if entry.is_rewind]
+        if not rewinds:
+            return
+        kept = {entry.at for entry in chain_of(self._store, part, own)}
+        grace = self._retention.grace
+        for place in rewinds:
+            if grace and self._now - times[place] < grace:
+                kept.update(entry.at for entry in chain_of(self._store, part, own[:place]))
+        left = [entry for entry in own if entry.at not in kept]
+        if not left:
+            return
+        closed = _close(self._store, part, left[-1].number) if self._writes else None
+        for branch in read_marks(self._store, part).forks:
+            base = parse_branch(branch).base
+            kept.update(entry.at for entry in chain_of(self._store, part, own, base))
+        left = [entry for entry in left if entry.at not in kept]
+        self.report.entries += len(left)
+        if closed is not None:
+            delete_many(self._store, [str(entry.at) for entry in left])
+            self._store.delete(closed)
+
     def collect_store(self) -> None:
         """Mark whole sessions, the least recently used first, until the store is within its quota."""
         if not self._excess:
@@ -276,19 +361,25 @@ class _Run:
 
     def _read_by(self, part: str, branch: str, marked_at: float) -> set[str] | None:
         """Return the refs of the records that the fork with a branch reads; None if it is gone."""
-        try:
-            return records_of_branch(self._store, branch)[1]
-        except NotFoundError:
-            if any(stored.key == branch for stored in self._store.keys(branch)):
-                return set()  # Its journal was deleted by hand, and no record is known to be read.
         place = parse_branch(branch)
+        with suppress(NotFoundError):
+            return records_of_branch(self._store, branch)[1]
+        if self._has(branch):
+            return set()  # Its journal was deleted by hand, and no record is known to be read.
         if not self._now or marked_at > self._now - _ABANDONED_SECONDS:
             return records_until(self._store, place)
         if self._writes:
             child = layout.session_part(branch)
             key = layout.FORK.key(session=part, receiver=child, base=f"{place.base:09}")
             self._store.delete(key)
+            if self._has(branch):
+                # The fork was repeated meanwhile: the process that acts last detects that.
+                self._store.put(key, b"", overwrite=True)
+                return records_until(self._store, place)
         return None
+
+    def _has(self, key: str) -> bool:
+        return any(stored.key == key for stored in self._store.keys(key))
 
     def undelete(self, part: str, records: Sequence[DeletedRecord]) -> list[RecordInfo]:
         """Delete the tombstones of records; return the records that are readable again."""

@@ -19,7 +19,7 @@ from offload.store import OffloadStore
 Protection = Literal["pinned", "active", "shared", "forked"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GcReport:
     """The effects of a gc, or with `is_dry_run` the effects it would have.
 
@@ -31,6 +31,8 @@ class GcReport:
         protected: records that would have been marked, by what protects them.
         forks: the names of the forks that read protected records.
         failures: the errors of workers by the session that they had; run gc again.
+        entries: the number of journal entries that were deleted: those of deleted sessions, and those of
+            branches that a rewind left.
     """
 
     is_dry_run: bool = False
@@ -40,6 +42,7 @@ class GcReport:
     protected: dict[Protection, list[RecordInfo]] = field(default_factory=dict)
     forks: set[str] = field(default_factory=set)
     failures: list[tuple[str, OffloadError]] = field(default_factory=list)
+    entries: int = 0
 
     def add(self, other: GcReport) -> None:
         """Add the effects of another part of the same gc."""
@@ -50,6 +53,7 @@ class GcReport:
         self.deleted.extend(other.deleted)
         self.undeleted.extend(other.undeleted)
         self.forks.update(other.forks)
+        self.entries += other.entries
 
     @property
     def bytes_freed(self) -> int:
@@ -66,13 +70,14 @@ class GcReport:
         ]
 
     def figures(self) -> dict[str, int]:
-        """Return the number of records of each kind, and the bytes freed."""
+        """Return the number of records of each kind and of journal entries, and the bytes freed."""
         return {
             "is_dry_run": self.is_dry_run,
             "marked": sum(map(len, self.marked.values())),
             "deleted": len(self.deleted),
             "undeleted": len(self.undeleted),
             "bytes_freed": self.bytes_freed,
+            "entries": self.entries,
         }
 
 

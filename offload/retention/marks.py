@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from offload.errors import ExistsError, NotFoundError
-from offload.layout import BRANCH, FORK, GRANT, LAST_USE, PIN, encode_part, session_part
+from offload.layout import BRANCH, CLOSED, FORK, GRANT, LAST_USE, PIN, encode_part, session_part
 from offload.session.names import check_known, check_name, is_ref
 from offload.session.reader import SessionReader
 from offload.store import OffloadStore, StoredObject
@@ -52,6 +52,8 @@ def _marks(listed: Iterable[StoredObject]) -> Marks:
     shares: dict[str, float] = {}
     forks: dict[str, float] = {}
     for mark in listed:
+        if CLOSED.match(mark.key):
+            continue  # a deletion is no use
         last_use = max(last_use, mark.modified)
         if match := PIN.match(mark.key):
             if match["ref"]:

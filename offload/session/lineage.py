@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -56,7 +57,8 @@ class JournalEntry(NamedTuple):
     entry; `grown` for the changes since the entry before. If it is that of a request, `sent` describes it
     and `model` names its model. `used` is what the provider counted for the request before: the input
     tokens, and those read from and written to its cache. `base` is the number of the entry that it continues
-    from, if that is not the one before; `parent` is the key part of the session that has it.
+    from, if that is not the one before; `parent` is the key part of the session that has it. The `letters` of
+    its key are random.
     """
 
     number: int
@@ -68,6 +70,12 @@ class JournalEntry(NamedTuple):
     model: str | None = None
     base: int | None = None
     parent: str | None = None
+    letters: str = ""
+
+    @property
+    def is_rewind(self) -> bool:
+        """Whether the session continues in it from an entry that is not the one before."""
+        return self.base is not None and self.parent is None
 
 
 class Branch(NamedTuple):
@@ -93,30 +101,65 @@ class Origin(msgspec.Struct, frozen=True):
 _ORIGINS = msgspec.json.Decoder(Origin)
 
 
-def list_entries(store: OffloadStore, session: str) -> list[JournalEntry]:
+def list_entries(store: OffloadStore, session: str, branch: str | None = None) -> list[JournalEntry]:
     """Return the entries of the journal of a session, in order, first those that it was forked from.
 
-    Of several that continue from the same entry, those that were written last are returned.
+    Of several that continue from the same entry, those that were written last are returned; or with a branch,
+    one of `left_branches`, those of the timeline before that rewind. Raises `NotFoundError` for another one.
     """
-    return _entries(store, encode_part(session), _MAX_FORKS)
+    part = encode_part(session)
+    own = own_entries(store, part)
+    if branch is not None:
+        known = left_branches(store, part, own)
+        if branch not in known:
+            names = ", ".join(known) or "none"
+            raise NotFoundError(f"session {session!r} has no branch {branch!r:.40}; rewinds left {names}")
+        return known[branch]
+    return chain_of(store, part, own)
 
 
-def place_of_request(entries: Sequence[JournalEntry], session: str, number: int) -> int:
+def left_branches(
+    store: OffloadStore, part: str, own: Sequence[JournalEntry]
+) -> dict[str, list[JournalEntry]]:
+    """Return the entries of each timeline that a rewind left, the newest first, by the letters of the rewind.
+
+    Those with no request that the timeline or a newer branch lacks are not among them.
+
+    Args:
+        store: the store of the session.
+        part: its key part.
+        own: its own entries.
+    """
+    seen = {entry.at for entry in chain_of(store, part, own)}
+    branches = {}
+    for place in range(len(own) - 1, 0, -1):
+        if not own[place].is_rewind:
+            continue
+        chain = chain_of(store, part, own[:place])
+        if any(entry.sent is not None and entry.at not in seen for entry in chain):
+            branches[own[place].letters] = chain
+            seen.update(entry.at for entry in chain)
+    return branches
+
+
+def place_of_request(entries: Sequence[JournalEntry], session: str, number: int | None) -> int:
     """Return the index of the entry of a request.
 
     Args:
         entries: those of the journal, as `list_entries` returns them.
         session: its name, for the error.
-        number: the number of the request, from 1.
+        number: the number of the request, from 1; None for the end, with what follows the last request.
 
     Raises:
         ConfigError: `number` is not a number.
         NotFoundError: there is no such request, or none at all.
     """
-    if type(number) is not int:
+    if number is not None and type(number) is not int:
         raise ConfigError(f"the number of a request is an int, got {number!r:.40}")
     places = [place for place, entry in enumerate(entries) if entry.sent is not None]
-    if 1 <= number <= len(places):
+    if places and number is None:
+        return len(entries) - 1
+    if number is not None and 1 <= number <= len(places):
         return places[number - 1]
     if places:
         raise NotFoundError(f"session {session!r} has requests 1 to {len(places)}, got {number}")
@@ -131,23 +174,50 @@ def own_entries(store: OffloadStore, part: str) -> list[JournalEntry]:
     return [entry_of(match) for match in filter(None, map(JOURNAL.match, keys))]
 
 
-def _entries(store: OffloadStore, part: str, most: int) -> list[JournalEntry]:
-    listed = own_entries(store, part)
-    turns = [place for place, entry in enumerate(listed) if entry.base is not None]
-    if not turns:
-        return listed
-    if not most:
-        raise CorruptError(f"session {decode_part(part)!r} has more than {_MAX_FORKS} parents")
-    chain: list[JournalEntry] = []
-    for place, end in pairwise([0, *turns, len(listed)]):
-        first = listed[place : place + 1]
-        base = first[0].base if first else None
-        if base is not None:
-            parent = first[0].parent
-            before = chain if parent is None else _entries(store, parent, most - 1)
-            chain = [entry for entry in before if entry.number <= base]
-        chain += listed[place:end]
-    return chain
+def chain_of(
+    store: OffloadStore, part: str, own: Sequence[JournalEntry], base: int | None = None
+) -> list[JournalEntry]:
+    """Return the entries that an entry of a session continues, in order, with it; by default its last one.
+
+    They are followed from it back, through the sessions that this one was forked from.
+
+    Args:
+        store: the store of the session.
+        part: its key part.
+        own: its own entries.
+        base: the number of the entry.
+
+    Raises:
+        CorruptError: there are more than 1,000 parents.
+        StoreError: the store failed.
+    """
+    parts: list[Sequence[JournalEntry]] = []
+    parents = 0
+    while own:
+        end = len(own) if base is None else bisect_right(own, base, key=lambda entry: entry.number)
+        place = next((at for at in range(end - 1, 0, -1) if own[at].base is not None), 0)
+        parts.append(own[place:end])
+        # A fork may be rewound to a request before it, which its parent has.
+        parent = own[place].parent
+        base = own[place].base if end else base
+        # A base that is not earlier would never end.
+        if base is None or base >= own[place].number or (not end and parent is None):
+            break
+        if parent is not None:
+            parents += 1
+            if parents > _MAX_FORKS:
+                raise CorruptError(f"session {decode_part(part)!r} has more than {_MAX_FORKS} parents")
+            own = own_entries(store, parent)
+    return [entry for entries in reversed(parts) for entry in entries]
+
+
+def entries_of_branch(store: OffloadStore, branch: Branch) -> Sequence[JournalEntry]:
+    """Return the entries that make up the conversation of the parent at a branch, as `needed` does."""
+    entries = chain_of(store, branch.parent, own_entries(store, branch.parent), branch.base)
+    name = decode_part(branch.parent)
+    if not entries or entries[-1].number != branch.base:
+        raise NotFoundError(f"the journal of session {name!r} was deleted")
+    return needed(entries, len(entries) - 1, name)
 
 
 def entry_of(match: re.Match[str]) -> JournalEntry:
@@ -167,6 +237,7 @@ def entry_of(match: re.Match[str]) -> JournalEntry:
         decode_part(match["model"]) if match["model"] else None,
         int(match["base"]) if match["base"] else None,
         match["parent"],
+        match["letters"],
     )
 
 
@@ -193,11 +264,8 @@ def needed(entries: Sequence[JournalEntry], place: int, session: str) -> Sequenc
 
 def records_until(store: OffloadStore, branch: Branch) -> set[str]:
     """Return the ids of the records that the parent had created at a branch. Raises `OffloadError`."""
-    entries = [one for one in _entries(store, branch.parent, _MAX_FORKS) if one.number <= branch.base]
-    if not entries:
-        raise NotFoundError(f"the journal of session {decode_part(branch.parent)!r} was deleted")
     found: set[str] = set()
-    parts = needed(entries, len(entries) - 1, decode_part(branch.parent))
+    parts = entries_of_branch(store, branch)
     for entry, data in zip(parts, get_many(store, [str(one.at) for one in parts]), strict=True):
         if isinstance(data, OffloadError):
             raise data

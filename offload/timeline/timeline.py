@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
+from functools import cached_property
 from html import escape
 from typing import Any, Literal, overload
 
 from offload.errors import ConfigError
+from offload.layout import encode_part
 from offload.messages import Usage, to_json
 from offload.messages._equal import are_equal
 from offload.messages.formats import scan_of
 from offload.placeholder.forms import known_refs
 from offload.record.display import html_table
-from offload.session.lineage import JournalEntry, list_entries, place_of_request
+from offload.session.lineage import (
+    JournalEntry,
+    left_branches,
+    list_entries,
+    own_entries,
+    place_of_request,
+)
 from offload.store import OffloadStore
 from offload.timeline.journal import messages_at
 
@@ -85,15 +93,17 @@ class Timeline(Sequence[SentRequest]):
     Args:
         store: the store of the session.
         session: its name.
+        branch: the id of a branch that a rewind left: the requests are then those before this rewind.
 
     Raises:
+        NotFoundError: there is no such branch.
         StoreError: the store failed.
     """
 
-    def __init__(self, store: OffloadStore, session: str) -> None:
+    def __init__(self, store: OffloadStore, session: str, *, branch: str | None = None) -> None:
         self._store = store
         self._session = session
-        self._entries = list_entries(store, session)
+        self._entries = list_entries(store, session, branch)
         self._requests = _requests(self._entries)
 
     def __len__(self) -> int:
@@ -118,6 +128,24 @@ class Timeline(Sequence[SentRequest]):
         rest = f"<p>{len(self) - len(shown):,} earlier requests</p>" if len(shown) < len(self) else ""
         rows = [{field.name: getattr(request, field.name) for field in _SHOWN} for request in shown]
         return f"<p>{escape(repr(self))}</p>{rest}{html_table(rows)}"
+
+    @cached_property
+    def branches(self) -> Mapping[str, Sequence[SentRequest]]:
+        """The requests that rewinds left, by the id of their branch, the newest first.
+
+        `Offloader.timeline(branch=id)` has them and those before; `fork` and `rewind` continue from them. A
+        request that several branches have is in the newest one. gc deletes them after the grace period. The
+        first access lists the journal. Raises `StoreError`.
+        """
+        part = encode_part(self._session)
+        seen = {entry.at for entry in self._entries}
+        found: dict[str, Sequence[SentRequest]] = {}
+        for name, entries in left_branches(self._store, part, own_entries(self._store, part)).items():
+            sent = [entry for entry in entries if entry.sent is not None]
+            requests = zip(sent, _requests(entries), strict=True)
+            found[name] = [request for entry, request in requests if entry.at not in seen]
+            seen.update(entry.at for entry in sent)
+        return found
 
     def at(self, number: int) -> list[Any]:
         """Return the messages of a request as they were sent; SDK objects are returned as data.

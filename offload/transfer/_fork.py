@@ -1,24 +1,22 @@
 """Forks and rewinds: a session continues from a request of its own, or of another session, without a copy.
 
-A fork writes a mark of the parent, then a journal entry and a branch of the new session. The mark is written
-first, so that gc keeps what a fork reads. All have keys that a second fork at the same place writes again, so
-that a fork that was killed can be repeated.
+A fork writes a mark of the parent, then a journal entry and a branch of the new session. All have keys that a
+second fork at the same place writes again, so that a fork that was killed can be repeated. A fork writes its
+mark and then looks whether the parent is being deleted; a deletion closes the parent and then looks for
+marks: one of them sees the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
-
 import msgspec
 
 from offload.codec._frames import SLOW_LEVEL, compress
-from offload.errors import ConfigError, ExistsError
-from offload.layout import BRANCH, FORK, JOURNAL, RECORD, encode_part, random_letters
+from offload.errors import ConfigError, ExistsError, NotFoundError
+from offload.layout import BRANCH, CLOSED, FORK, JOURNAL, RECORD, encode_part, random_letters
 from offload.session.lineage import (
     Branch,
-    JournalEntry,
     Origin,
+    entries_of_branch,
     list_entries,
     own_entries,
     parse_branch,
@@ -27,7 +25,7 @@ from offload.session.lineage import (
 )
 from offload.session.names import check_known, check_name
 from offload.session.reader import SessionReader
-from offload.store import OffloadStore
+from offload.store import OffloadStore, delete_many
 
 # The head of an entry without changes.
 _NO_CHANGES = b"{}"
@@ -35,7 +33,9 @@ _NO_CHANGES = b"{}"
 _LETTERS = "forkedhere"
 
 
-def fork(store: OffloadStore, session: str, name: str, *, at: int | None = None) -> None:
+def fork(
+    store: OffloadStore, session: str, name: str, *, at: int | None = None, branch: str | None = None
+) -> None:
     """Let session `name` continue from a request of `session`; nothing is copied.
 
     It writes at most three small objects. The new session reads the records that `session` had created by
@@ -46,55 +46,72 @@ def fork(store: OffloadStore, session: str, name: str, *, at: int | None = None)
         session: the session with the request; it keeps a journal.
         name: the name of the new session.
         at: the number of the request, from 1; by default the end, with the reply to the last one.
+        branch: a branch of `session` that a rewind left, see `Timeline.branches`, with this request.
 
     Raises:
         ConfigError: `name` is invalid, this session's name, or that of a session that exists.
-        NotFoundError: `session` has no such request.
+        NotFoundError: `session` has no such request or branch, or it was deleted.
         OffloadError: the journal cannot be read.
         StoreError: the store failed; forking again continues.
     """
     check_known(store, session)
     if check_name(name) == session:
         raise ConfigError(f"a fork of session {session!r} must have another name")
-    entries = list_entries(store, session)
-    base = _base(entries, session, at)
+    entries = list_entries(store, session, branch)
+    base = entries[place_of_request(entries, session, at)]
     parent, child = encode_part(session), encode_part(name)
-    branch = BRANCH.key(session=child, parent=parent, base=f"{base.number:09}")
+    place = Branch(parent, base.number)
     old = _unchanged(store, name, session)
-    more = [] if at is not None else _unnoted(store, session, Branch(parent, base.number))
     mark = FORK.key(session=parent, receiver=child, base=f"{base.number:09}")
     entry = _entry_key(child, base.number + 1, base.number, letters=_LETTERS, parent=parent)
-    new = {
-        mark: b"",
-        entry: compress(_NO_CHANGES, SLOW_LEVEL),
-        branch: msgspec.json.encode(Origin(session, more)),
-    }
-    for key, data in new.items():
-        with suppress(ExistsError):
-            store.put(key, data)
+    key = BRANCH.key(session=child, parent=parent, base=f"{base.number:09}")
+    more = [] if at is not None else _unnoted(store, session, place)
+    # What an earlier mark names was kept, also by a deletion.
+    is_new = _create(store, mark, b"")
+    if is_new and not _is_open(store, place):
+        delete_many(store, [key, entry, mark])
+        raise NotFoundError(f"session {session!r} or a branch of it is being deleted; nothing was forked")
+    _create(store, entry, compress(_NO_CHANGES, SLOW_LEVEL))
+    _create(store, key, msgspec.json.encode(Origin(session, more)))
     # An earlier fork goes last: until then, the first of both holds.
-    for key in old:
-        if key not in new:
-            store.delete(key)
+    for stale in {*old} - {mark, entry, key}:
+        store.delete(stale)
+    if not is_new and all(found.key != mark for found in store.keys(mark)):
+        # A gc deleted the old mark before it could see the branch.
+        fork(store, session, name, at=at, branch=branch)
 
 
-def rewind(store: OffloadStore, session: str, at: int) -> None:
-    """Let a session continue from one of its requests; the later ones remain in the store.
+def rewind(store: OffloadStore, session: str, at: int, *, branch: str | None = None) -> None:
+    """Let a session continue from one of its requests; the later ones remain, as a branch, until a gc.
 
-    It writes one small object. Raises as `fork`.
+    It writes one small object. Arguments and errors are as for `fork`.
     """
     check_known(store, session)
-    entries, part = list_entries(store, session), encode_part(session)
-    base = _base(entries, session, at)
+    entries, part = list_entries(store, session, branch), encode_part(session)
+    base = entries[place_of_request(entries, session, at)]
     number = max(entry.number for entry in (*entries, *own_entries(store, part))) + 1
     key = _entry_key(part, number, base.number, letters=random_letters())
     store.put(key, compress(_NO_CHANGES, SLOW_LEVEL))
 
 
-def _base(entries: Sequence[JournalEntry], session: str, at: int | None) -> JournalEntry:
-    """Return the entry of a request, or the last one; raises as `place_of_request`."""
-    place = place_of_request(entries, session, 1 if at is None else at)
-    return entries[-1 if at is None else place]
+def _create(store: OffloadStore, key: str, data: bytes) -> bool:
+    """Store an object; return whether it is new."""
+    try:
+        store.put(key, data)
+    except ExistsError:
+        return False
+    return True
+
+
+def _is_open(store: OffloadStore, place: Branch) -> bool:
+    """Return whether no process deletes a session, or the place of a fork in it."""
+    closed = CLOSED.key(session=place.parent)
+    if any(CLOSED.match(mark.key) for mark in store.keys(closed)):
+        return False
+    try:
+        return bool(entries_of_branch(store, place))
+    except NotFoundError:
+        return False
 
 
 def _unchanged(store: OffloadStore, name: str, session: str) -> list[str]:

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from forks import exchange
 from pages import Html, path_of, visitor
 
 from offload import Offloader
@@ -14,12 +15,6 @@ from offload_backends.memory import MemoryStore
 
 PATH = path_of("s") + "/timeline"
 HOSTILE = '"><script>alert(1)</script>'
-
-
-def exchange(n: int) -> list[dict[str, Any]]:
-    call = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": f"make {n}"}}
-    result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"step {n} is made\n" * 2000}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
 
 
 @pytest.fixture

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import runner
+from forks import conversation, exchange, journaled, keys, run
 
 from offload import ConfigError, NotFoundError, Offloader, OffloadPolicy, Retention
 from offload.agent import AgentConfig, ContextManager
@@ -18,30 +20,6 @@ from offload.transfer import copy as copy_session
 from offload.transfer import export, fork, import_
 from offload.wrappers import EncryptingStore, WrapperStore
 from offload_backends.memory import MemoryStore
-
-
-def exchange(n: int, lines: int = 2000) -> list[dict[str, Any]]:
-    call = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": f"make {n}"}}
-    result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"step {n} is made\n" * lines}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
-
-
-def conversation(turns: int) -> list[Any]:
-    return [{"role": "user", "content": "go"}, *(m for n in range(turns) for m in exchange(n))]
-
-
-def journaled(store: Any, session: str = "a", **options: Any) -> Offloader:
-    return Offloader(store, session=session, journal=True, **options)
-
-
-def run(off: Offloader, turns: int) -> list[list[Any]]:
-    """Return the lists that were sent in a loop of some turns."""
-    return [copy.deepcopy(off.offload(conversation(n)).messages) for n in range(turns)]
-
-
-def keys(store: Any, prefix: str = "") -> set[str]:
-    return {found.key for found in store.keys(prefix)}
-
 
 # What it writes
 
@@ -345,3 +323,125 @@ def test_the_command_forks_at_a_request(
     assert "(1 forked record kept, read by b)" in removed.stdout
     listed = command("ls", "--store", tmp_path, "--session", "b")
     assert "1 record in session b" in listed.stdout
+
+
+# What a rewind leaves
+
+
+def test_what_a_rewind_left_is_a_branch_that_is_listed_read_and_forked() -> None:
+    store = MemoryStore()
+    off = journaled(store)
+    sent = run(off, 6)
+    assert off.timeline().branches == {}
+    off.rewind(3)
+    [(name, left)] = off.timeline().branches.items()
+    assert [request.number for request in left] == [4, 5, 6]
+    assert [request.messages for request in left] == [len(sent[n]) for n in (3, 4, 5)]
+    branch = Offloader(store, session="a").timeline(branch=name)
+    assert [branch.at(n) for n in range(1, 7)] == sent
+
+    off.offload([*conversation(2), *exchange(50)])
+    fork = off.fork("b", at=5, branch=name)
+    assert [fork.timeline().at(n) for n in range(1, 6)] == sent[:5]
+    assert fork.restore(sent[4]) == conversation(4)
+    assert fork.offload(conversation(4)).messages == sent[4]
+    for wrong in ("abcdefghij", "x"):
+        with pytest.raises(NotFoundError, match=f"has no branch '{wrong}'; rewinds left {name}"):
+            off.fork("c", at=5, branch=wrong)
+
+
+def test_a_rewind_goes_back_to_a_branch_that_another_one_left() -> None:
+    store = MemoryStore()
+    off = journaled(store)
+    sent = run(off, 6)
+    off.rewind(2)
+    [first] = off.timeline().branches
+    later = copy.deepcopy(off.offload([*conversation(1), *exchange(70)]).messages)
+    off.rewind(5, branch=first)
+    assert [off.timeline().at(n) for n in range(1, 6)] == sent[:5]
+    assert [[r.number for r in left] for left in off.timeline().branches.values()] == [[3], [6]]
+    [second, _] = off.timeline().branches
+    assert off.timeline(branch=second).at(3) == later
+    config = AgentConfig(window_tokens=200_000)
+    context = ContextManager(Offloader(store, session="a"), config)
+    context.resume()
+    assert context.rewind(3, branch=second) == len(later)
+    assert context.before_model_call().messages == later
+
+
+def test_a_fork_keeps_its_requests_when_its_parent_is_rewound_before_them() -> None:
+    store = MemoryStore()
+    off = journaled(store)
+    sent = run(off, 6)
+    fork = off.fork("b", at=5)
+    other = fork.fork("c", at=2)
+    off.rewind(2)
+    off.offload([*conversation(1), *exchange(70)])
+    collect(store, Retention(grace=0))
+    assert [fork.timeline().at(n) for n in range(1, 6)] == sent[:5]
+    assert Offloader(store, session="b").restore(sent[4]) == conversation(4)
+    fork.rewind(3)
+    assert [fork.timeline().at(n) for n in range(1, 4)] == sent[:3]
+    assert [other.timeline().at(n) for n in (1, 2)] == sent[:2]
+    assert fork.verify() == other.verify() == []
+
+
+def test_gc_deletes_what_rewinds_left_after_the_grace_period_but_for_what_a_fork_reads() -> None:
+    store = MemoryStore()
+    off = journaled(store)
+    sent = run(off, 6)
+    off.rewind(3)
+    off.offload([*conversation(2), *exchange(60)])
+    [name] = off.timeline().branches
+    off.fork("b", at=5, branch=name)
+    before = keys(store, "j/a/")
+
+    assert collect(store, Retention(grace=3600)).entries == 0
+    assert collect(store, Retention(grace=0), dry_run=True).entries == 1
+    assert keys(store, "j/a/") == before
+    report = collect(store, Retention(grace=0))
+    assert report.entries == len(before - keys(store, "j/a/")) == 1
+    assert [r.number for r in Offloader(store, session="a").timeline().branches[name]] == [4, 5]
+    assert Offloader(store, session="b").timeline().at(5) == sent[4]
+
+    delete(store, "b")
+    assert collect(store, Retention(grace=0), session="a").entries == 2
+    timeline = Offloader(store, session="a").timeline()
+    assert timeline.branches == {}
+    assert [timeline.at(n) for n in (1, 2, 3)] == sent[:3]
+    assert len(timeline) == 4
+    assert not keys(store, "g/a/closed")
+
+
+def test_the_commands_list_the_branches_and_fork_from_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    off = journaled(tmp_path)
+    sent = run(off, 5)
+    off.rewind(2)
+    command = runner(capsys, monkeypatch)
+    assert "2 requests" in command("log", "a", "--store", tmp_path).stdout
+    assert "1 branch left by a rewind, see --branches" in command("log", "a", "--store", tmp_path).stdout
+    [row] = json.loads(command("log", "a", "--branches", "--json", "--store", tmp_path).stdout)
+    assert (row["first"], row["last"]) == (3, 5)
+    listed = command("log", "a", "--branches", "--store", tmp_path).stdout
+    assert row["branch"] in listed
+    assert "offload fork NAME --session a --branch ID" in listed
+    assert "5 requests" in command("log", "a", "--branch", row["branch"], "--store", tmp_path).stdout
+    done = command("fork", "b", "--session", "a", "--branch", row["branch"], "--at", 4, "--store", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert Offloader(tmp_path, session="b").timeline().at(4) == sent[3]
+    freed = command("gc", "--grace", "0s", "--store", tmp_path)
+    assert "1 journal entry" in freed.stdout
+    assert command("log", "--branches", "--store", tmp_path).returncode == 2
+
+
+def test_the_command_removes_a_session_that_has_only_a_journal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    off = journaled(tmp_path)
+    off.offload(conversation(0))
+    command = runner(capsys, monkeypatch)
+    removed = command("rm", "--yes", "--session", "a", "--store", tmp_path)
+    assert "deleted: 0 records, 0 bytes, 1 journal entry" in removed.stdout
+    assert not keys(off.store, "j/")

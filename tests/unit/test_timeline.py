@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from command import runner
+from forks import exchange, run
 from hypothesis import given
 from hypothesis import strategies as st
 from strength import examples
@@ -27,24 +28,8 @@ from offload_backends.memory import MemoryStore
 LATE = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, after_turns=2)}, min_saving=0)
 
 
-def exchange(n: int, lines: int = 2000) -> list[dict[str, Any]]:
-    call = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": f"make {n}"}}
-    result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"step {n} is made\n" * lines}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
-
-
 def journaled(store: Any, **options: Any) -> Offloader:
     return Offloader(store, session="s", journal=True, **options)
-
-
-def run(off: Offloader, turns: int) -> list[list[Any]]:
-    """Return the lists that were sent in a loop of some turns."""
-    messages: list[Any] = [{"role": "user", "content": "go"}]
-    sent = []
-    for n in range(turns):
-        sent.append(copy.deepcopy(off.offload(messages).messages))
-        messages += exchange(n)
-    return sent
 
 
 def entries(store: Any) -> list[str]:

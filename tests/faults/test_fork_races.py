@@ -1,0 +1,245 @@
+"""Forks next to deletions, gc, rewinds and other forks: each between any two operations of the other.
+
+And forks that are killed by `kill -9` between their objects.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forks import conversation, journaled, keys, run
+
+from offload import NotFoundError, Offloader, Retention
+from offload.layout import BRANCH
+from offload.retention import collect, delete
+from offload.store import StoredObject
+from offload.transfer import fork, rewind
+from offload.wrappers import WrapperStore
+from offload_backends.memory import MemoryStore
+
+Action = Callable[[Any], object]
+NOW = Retention(grace=0, live_for=0)
+
+
+class Interrupted(WrapperStore):
+    """Runs an action of another process, once, before the operation with a number."""
+
+    def __init__(self, inner: Any, at: int, action: Action) -> None:
+        super().__init__(inner)
+        self._left, self._action = at, action
+
+    @property
+    def is_over(self) -> bool:
+        return self._left < 0
+
+    def _step(self) -> None:
+        self._left -= 1
+        if self._left == -1:
+            self._action(self.inner)
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        self._step()
+        self.inner.put(key, data, overwrite=overwrite)
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        self._step()
+        return self.inner.get(key, start=start, end=end)
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        self._step()
+        return self.inner.keys(prefix, after=after)
+
+    def delete(self, key: str) -> None:
+        self._step()
+        self.inner.delete(key)
+
+
+def forking(name: str, at: int | None = None, branch: str | None = None) -> Action:
+    """Return a fork that may find its session deleted, which it says."""
+
+    def action(store: Any) -> None:
+        with suppress(NotFoundError):
+            fork(store, "a", name, at=at, branch=branch)
+
+    return action
+
+
+def removing(session: str) -> Action:
+    return lambda store: delete(store, session)
+
+
+def gc(store: Any) -> None:
+    collect(store, NOW)
+
+
+def in_order(*actions: Action) -> Action:
+    return lambda store: [action(store) for action in actions]
+
+
+def check(store: Any, name: str, sent: list[list[Any]], at: int | None) -> bool:
+    """Return whether there is a fork, which then has all that it reads; None is its last request."""
+    gc(store)
+    if not any(BRANCH.match(key) for key in keys(store, f"r/{name}/")):
+        return False
+    off = Offloader(store, session=name)
+    at = at or len(off.timeline())
+    assert off.timeline().at(at) == sent[at - 1]
+    assert off.restore(sent[at - 1]) == conversation(at - 1)
+    assert off.verify() == []
+    return True
+
+
+# A fork of request 4, one of a request that a rewind left, and one of the end.
+PLACES = {"a request": (4, False), "a request that a rewind left": (5, True), "the end": (None, False)}
+OTHERS = {
+    "rm": removing("a"),
+    "rm and gc": in_order(removing("a"), gc),
+    "gc": gc,
+    "rm of a fork, rm and gc": in_order(removing("old"), removing("a"), gc),
+    "another fork, rm, gc, its rm and gc": in_order(
+        forking("c", 2), removing("a"), gc, removing("c"), gc
+    ),
+    "rewind and gc": in_order(lambda store: rewind(store, "a", 1), gc),
+}  # fmt: skip
+
+
+def prepared(*, is_left: bool) -> tuple[MemoryStore, list[list[Any]], str | None]:
+    store = MemoryStore()
+    off = journaled(store)
+    sent = run(off, 5)
+    off.fork("old", at=2)
+    if is_left:
+        off.rewind(3)
+        return store, sent, next(iter(off.timeline().branches))
+    return store, sent, None
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_fork_is_whole_or_refused_whatever_happens_between_its_operations(place: str, other: str) -> None:
+    number, is_left = PLACES[place]
+    outcomes = set()
+    for at in itertools.count():
+        store, sent, branch = prepared(is_left=is_left)
+        interrupted = Interrupted(store, at, OTHERS[other])
+        try:
+            fork(interrupted, "a", "b", at=number, branch=branch)
+            is_told = True
+        except NotFoundError:
+            is_told = False
+        assert check(store, "b", sent, number) == is_told, f"interrupted before operation {at}"
+        outcomes.add(is_told)
+        if not interrupted.is_over:
+            break
+    assert True in outcomes
+    assert at > 8
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_fork_between_any_two_operations_of_a_deletion_is_whole_or_not_there(
+    place: str, other: str
+) -> None:
+    number, is_left = PLACES[place]
+    for at in itertools.count():
+        store, sent, branch = prepared(is_left=is_left)
+        interrupted = Interrupted(store, at, forking("b", number, branch))
+        OTHERS[other](interrupted)
+        check(store, "b", sent, number)
+        if not interrupted.is_over:
+            break
+    assert at > 4
+
+
+def test_gc_deletes_a_session_that_was_removed_after_the_rm_of_its_last_fork() -> None:
+    store = MemoryStore()
+    off = journaled(store)
+    sent = run(off, 5)
+    for name, at in (("b", 3), ("c", 2)):
+        off.fork(name, at=at)
+    delete(store, "a")
+    with pytest.raises(NotFoundError, match="is being deleted"):
+        fork(store, "a", "d", at=2)
+    for name in ("b", "c"):
+        gc(store)
+        assert check(store, name, sent, 2)
+        assert keys(store, "j/a/")
+        delete(store, name)
+    gc(store)
+    assert not keys(store, "j/") | keys(store, "g/a/")
+    assert not [key for key in keys(store, "r/a/") if len(store.get(key))]
+
+
+def test_a_session_that_is_used_after_its_rm_is_not_deleted_after_its_last_fork() -> None:
+    store = MemoryStore()
+    off = journaled(store)
+    sent = run(off, 4)
+    off.fork("b", at=3)
+    delete(store, "a")
+    later = run(journaled(store), 6)
+    delete(store, "b")
+    gc(store)
+    again = Offloader(store, session="a")
+    assert again.timeline().at(len(again.timeline())) == later[5]
+    assert again.restore(later[5]) == conversation(5)
+    assert sent[3] == later[3]
+    fork(store, "a", "c", at=2)
+
+
+# Killed between its objects
+
+FORK = """
+import os, signal, sys
+from offload import open_store
+from offload.transfer import fork
+from offload.wrappers import WrapperStore
+
+class Killed(WrapperStore):
+    left = int(sys.argv[2])
+
+    def put(self, key, data, *, overwrite=False):
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.left -= 1
+        self.inner.put(key, data, overwrite=overwrite)
+
+fork(Killed(open_store(sys.argv[1])), "a", "b", at=3)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("puts", [0, 1, 2, 3])
+def test_a_fork_that_is_killed_between_its_objects_harms_nothing_and_is_repeated(
+    tmp_path: Path, puts: int
+) -> None:
+    off = journaled(tmp_path)
+    sent = run(off, 4)
+    killed = subprocess.run([sys.executable, "-c", FORK, str(tmp_path), str(puts)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(keys(off.store, "g/a/forked")) + len(keys(off.store, "j/b/")) + len(
+        keys(off.store, "r/b/")
+    ) == (puts)
+
+    delete(off.store, "a")
+    # The clock of a file system ticks slowly, and a use in the tick of the deletion counts as a later one.
+    for closed in tmp_path.glob("g/a/closed"):
+        os.utime(closed, (closed.stat().st_mtime + 1,) * 2)
+    gc(off.store)
+    if puts == 0:
+        with pytest.raises(NotFoundError):
+            fork(off.store, "a", "b", at=3)
+        return
+    fork(off.store, "a", "b", at=3)
+    assert check(off.store, "b", sent, 3)
+    delete(off.store, "b")
+    gc(off.store)
+    assert not keys(off.store, "j/") | keys(off.store, "g/a/")

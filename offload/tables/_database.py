@@ -35,7 +35,6 @@ class Table:
     loaded: frozenset[str] | None
     rows: int = 0
     remarks: list[str] = field(default_factory=list)
-    form: Form | None = None
     notes: dict[str, str] = field(default_factory=dict)
 
 
@@ -147,7 +146,7 @@ def _table_of(survey: Survey, loaded: frozenset[str] | None) -> Table:
     """Return a table without rows."""
     fields = survey.fields
     shown = {field.name: field.shown for field in fields}
-    return Table(shown, {field.name: field.affinity for field in fields}, loaded, form=survey.form)
+    return Table(shown, {field.name: field.affinity for field in fields}, loaded)
 
 
 def _survey_in(chunks: Iterable[str]) -> Survey:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from offload.errors import ConfigError
@@ -23,12 +23,20 @@ _SECONDS = 2.0
 _GRACE_SECONDS = 0.5
 _LOAD_SECONDS = 15.0
 _VALUE_KIB = 256
-_MOST_COUNTED = 100_000
 _WORDS = re.compile(r"[^\W\d]\w*")
 _IN_QUOTES = re.compile(r"(?<!\w)\"((?:[^\"]|\"\")+)\"")
 _ALIAS = re.compile(r"\bas\s+\"((?:[^\"]|\"\")+)\"", re.IGNORECASE)
-_NO_TABLE = re.compile(r"no such table: (?:main\.)?(\w+)", re.IGNORECASE)
+_NO_COLUMN = re.compile("no such column: (.+)", re.DOTALL)
+_NO_TABLE = re.compile(r"no such table: (?:main\.)?(.+)", re.DOTALL)
+_SYNTAX = re.compile(r'near "(.*)": syntax error', re.DOTALL)
 _ARROW_VERSION = (3, 38)
+_SHOWN_CHARS = 60
+# Words in errors of SQLite, in lower case, and the error in their place.
+_FIXES = {
+    "no such function: regexp": 'there is no REGEXP; use LIKE, or context_grep with mode="regex"',
+    "one statement": "sql must be one statement; remove what follows the first ;",
+    "too big": f"a value would exceed {_VALUE_KIB} KiB; use substr(), or fewer rows in group_concat()",
+}
 
 
 class Record(NamedTuple):
@@ -214,9 +222,29 @@ class _Query:
         self._supply_named()
         if refusal.kind == "select":
             return f"sql must be one SELECT; {_example(self.database.tables)}"
-        return _Wrong(
-            self.sql, self._worker.version or (), self.database.tables, self.reasons, *refusal.details
-        ).taught()
+        return self._taught_by_sqlite(*refusal.details)
+
+    def _taught_by_sqlite(self, message: str, place: int) -> str:
+        """Return an error of SQLite with what would be right; `place` is the offset of its token, or -1."""
+        tables = self.database.tables
+        if found := _NO_COLUMN.search(message):
+            return f"unknown column {found[1][:_SHOWN_CHARS]}; {_shown(tables)}"
+        if found := _NO_TABLE.search(message):
+            return self._unknown_table(found[1])
+        if fix := next((fix for words, fix in _FIXES.items() if words in message.lower()), ""):
+            return fix
+        if found := _SYNTAX.search(message):
+            near = f"{found[1][:_SHOWN_CHARS]!r}: {self.sql[max(0, place - 30) : place + 30]!r}"
+            return f"syntax error at character {place + 1} near {near}; {_example(tables)}"
+        if "->" in self.sql and (self._worker.version or ()) < _ARROW_VERSION:
+            return f"this SQLite has no -> and ->>; use json_extract(column, '$.key') ({message})"
+        return f"SQLite: {message}; {_example(tables)}"
+
+    def _unknown_table(self, name: str) -> str:
+        reason = self.reasons.get(name.lower())
+        if reason:
+            return f"there is no {name}: {reason}; use lines(n, text)"
+        return f"unknown table {name[:_SHOWN_CHARS]}; {_shown(self.database.tables)}"
 
     def _supply_named(self) -> None:
         """Load the tables that a wrong statement may mean, for its error names their columns."""
@@ -259,71 +287,6 @@ def _evict(worker: Worker[Database], used: Database) -> None:
 
 def _cell(value: Any) -> Any:
     return bytes.fromhex(value["blob"]) if isinstance(value, dict) else value
-
-
-class _Wrong(NamedTuple):
-    """A statement that SQLite refused, for its error.
-
-    Attributes:
-        sql: the statement.
-        version: the version of SQLite.
-        tables: the tables that there are.
-        reasons: why a record has no table, by the name of that table.
-        message: the error of SQLite.
-        place: the offset of the token that it names, or -1.
-    """
-
-    sql: str
-    version: tuple[int, ...]
-    tables: dict[str, Table]
-    reasons: dict[str, str]
-    message: str
-    place: int
-
-    def taught(self) -> str:
-        """Return the error with what would be right."""
-        for pattern, fix in _FIXES:
-            if found := re.search(pattern, self.message, re.DOTALL | re.IGNORECASE):
-                return fix(self, found)
-        if "->" in self.sql and self.version < _ARROW_VERSION:
-            return f"this SQLite has no -> and ->>; use json_extract(column, '$.key') ({self.message})"
-        return f"SQLite: {self.message}; {_example(self.tables)}"
-
-    def unknown_column(self, found: re.Match[str]) -> str:
-        """Return the error of a column that does not exist."""
-        return f"unknown column {found[1][:_SHOWN_CHARS]}; {_shown(self.tables)}"
-
-    def unknown_table(self, found: re.Match[str]) -> str:
-        """Return the error of a table that does not exist, or that a record does not have."""
-        reason = self.reasons.get(found[1].lower())
-        if reason:
-            return f"there is no {found[1]}: {reason}; use lines(n, text)"
-        return f"unknown table {found[1][:_SHOWN_CHARS]}; {_shown(self.tables)}"
-
-    def syntax(self, found: re.Match[str]) -> str:
-        """Return the error of the syntax, with its place."""
-        near = self.sql[max(0, self.place - 30) : self.place + 30]
-        return (
-            f"syntax error at character {self.place + 1} near {found[1][:_SHOWN_CHARS]!r}: {near!r}; "
-            f"{_example(self.tables)}"
-        )
-
-
-_SHOWN_CHARS = 60
-_FIXES: tuple[tuple[str, Callable[[_Wrong, re.Match[str]], str]], ...] = (
-    ("no such column: (.+)", _Wrong.unknown_column),
-    ("no such table: (?:main[.])?(.+)", _Wrong.unknown_table),
-    (
-        "no such function: regexp",
-        lambda *_: 'there is no REGEXP; use LIKE, or context_grep with mode="regex"',
-    ),
-    ("one statement", lambda *_: "sql must be one statement; remove what follows the first ;"),
-    (
-        "too big",
-        lambda *_: f"a value would exceed {_VALUE_KIB} KiB; use substr(), or fewer rows in group_concat()",
-    ),
-    (r'near "(.*)": syntax error', _Wrong.syntax),
-)
 
 
 def _shown(tables: dict[str, Table]) -> str:

@@ -49,7 +49,9 @@ def mcp(
     http: HttpOption = None,
     hook: Annotated[
         Program | None,
-        typer.Option(help="Also offload the results of this program, through its hooks.", show_default=False),
+        typer.Option(
+            metavar="PROGRAM", help="Also offload the results of a program by its hooks: claude-code."
+        ),
     ] = None,
     readers: Annotated[
         int | None,

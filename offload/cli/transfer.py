@@ -65,7 +65,7 @@ def fork(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a new session continue from a request of another; one without a journal is copied.
+    """Start the session NAME from a request of another session; one without a journal is copied.
 
     Example: offload fork research-43 --session research-42
     """

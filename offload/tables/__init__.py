@@ -1,7 +1,7 @@
 """Texts as tables: the columns of JSON, CSV, tables, grep output and logs, and SQL over them.
 
-One reader for each kind of text is in `_json` and `_lines`; `_forms` lists them in order. SQLite is imported
-when the first query runs.
+Each kind of text has a reader; `_forms` lists them. SQLite runs in a separate process, which the first
+query starts.
 """
 
 from offload.tables._survey import schema_line

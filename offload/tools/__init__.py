@@ -1,4 +1,4 @@
-"""The retrieval tools of a model: context_list, context_read, context_tail, context_grep, context_diff."""
+"""The retrieval tools of a model: context_list, _read, _tail, _grep, _query and _diff."""
 
 from offload.tools._tools import Tools
 from offload.tools.references import References

@@ -1,4 +1,4 @@
-"""The five retrieval tools. Each answer is bounded, and gives its position and the next call."""
+"""The retrieval tools. Each answer is bounded, and gives its position and the next call."""
 
 from __future__ import annotations
 

@@ -217,6 +217,67 @@ class BreakpointCache:
 Cache = AnthropicCache | AutomaticCache | BreakpointCache
 
 
+# Calls and results
+
+
+def check_calls(kind: str, request: Json) -> None:
+    """Raise `BadRequestError` for calls without results behind them, and for results out of place."""
+    if kind == "messages":
+        _check_blocks(request["messages"])
+    elif kind == "responses":
+        _check_items(request["input"])
+    else:
+        _check_messages(request["messages"])
+
+
+def _check_blocks(messages: list[Json]) -> None:
+    """Check the Messages API: the next message begins with the results of all calls, and has no others."""
+    open_calls: list[str] = []
+    for at, message in enumerate(messages):
+        blocks = _as_blocks(message["content"])
+        results = [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
+        leading = [b for b in blocks[: len(results)] if b["type"] == "tool_result"]
+        if sorted(results) != sorted(open_calls) or len(leading) != len(results):
+            raise BadRequestError(f"messages.{at}: results {results} do not answer the calls {open_calls}")
+        open_calls = [b["id"] for b in blocks if b["type"] == "tool_use"]
+        if open_calls and message["role"] != "assistant":
+            raise BadRequestError(f"messages.{at}: tool_use blocks in a message of the user")
+    if open_calls:
+        raise BadRequestError(f"tool_use ids {open_calls} were found without tool_result blocks after")
+
+
+def _check_messages(messages: list[Json]) -> None:
+    """Check chat completions: messages with the results follow the message with the calls at once."""
+    open_calls: list[str] = []
+    for at, message in enumerate(messages):
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in open_calls:
+                raise BadRequestError(f"messages.{at}: a result of no call before it")
+            open_calls.remove(message["tool_call_id"])
+        elif open_calls:
+            raise BadRequestError(f"tool_call_ids {open_calls} did not have response messages")
+        else:
+            open_calls = [call["id"] for call in message.get("tool_calls") or []]
+        if message["role"] == "assistant" and not (message.get("content") or message.get("tool_calls")):
+            raise BadRequestError(f"messages.{at}: expected a content or calls")
+    if open_calls:
+        raise BadRequestError(f"tool_call_ids {open_calls} did not have response messages")
+
+
+def _check_items(items: list[Json]) -> None:
+    """Check the Responses API: calls and outputs are pairs, in this order."""
+    called: list[str] = []
+    for item in items:
+        if item.get("type") == "function_call":
+            called.append(item["call_id"])
+        elif item.get("type") == "function_call_output":
+            if item["call_id"] not in called:
+                raise BadRequestError(f"No tool call found for function call output {item['call_id']}.")
+            called.remove(item["call_id"])
+    if called:
+        raise BadRequestError(f"No tool output found for function call {called}.")
+
+
 # The prompt in blocks
 
 
@@ -373,21 +434,7 @@ def _reply(kind: str, request: Json, content: list[Json], usage: Json) -> Json:
             "usage": usage,
         }
     if kind == "responses":
-        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-        output: list[Json] = [
-            {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
-        ]
-        output += [
-            {
-                "type": "function_call",
-                "id": f"fc_{call['id']}",
-                "call_id": call["id"],
-                "name": call["name"],
-                "arguments": json.dumps(call["input"]),
-                "status": "completed",
-            }
-            for call in calls
-        ]
+        output = [_item(number, block) for number, block in enumerate(content)]
         return {
             "id": "resp_1",
             "object": "response",
@@ -414,6 +461,20 @@ def _reply(kind: str, request: Json, content: list[Json], usage: Json) -> Json:
     }
 
 
+def _item(number: int, block: Json) -> Json:
+    """Return a block as an item of the Responses API; reasoning has a signature of its own."""
+    if block["type"] == "thinking":
+        encrypted = block.get("signature") or f"encrypted-{block.get('thinking')}"
+        return {"type": "reasoning", "id": f"rs_{number}", "summary": [], "encrypted_content": encrypted}
+    if block["type"] == "tool_use":
+        arguments = json.dumps(block["input"])
+        call = {"call_id": block["id"], "name": block["name"], "arguments": arguments}
+        return {"type": "function_call", "id": f"fc_{block['id']}", **call, "status": "completed"}
+    part = {"type": "output_text", "text": block["text"], "annotations": [], "logprobs": []}
+    message = {"type": "message", "id": f"msg_{number}", "role": "assistant"}
+    return {**message, "status": "completed", "content": [part]}
+
+
 def _chat_call(call: Json) -> Json:
     function = {"name": call["name"], "arguments": json.dumps(call["input"])}
     return {"id": call["id"], "type": "function", "function": function}
@@ -424,8 +485,8 @@ def _events(kind: str, request: Json, reply: Json) -> Iterator[str]:
     if kind == "messages":
         yield from map(_named, _message_events(reply))
     elif kind == "responses":
-        yield _named({"type": "response.created", "sequence_number": 0, "response": {**reply, "usage": None}})
-        yield _named({"type": "response.completed", "sequence_number": 1, "response": reply})
+        for number, event in enumerate(_response_events(reply)):
+            yield _named({**event, "sequence_number": number})
     else:
         yield from (f"data: {json.dumps(chunk)}\n\n" for chunk in _chunks(request, reply))
         yield "data: [DONE]\n\n"
@@ -433,6 +494,34 @@ def _events(kind: str, request: Json, reply: Json) -> Iterator[str]:
 
 def _named(event: Json) -> str:
     return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+
+
+# The fields of an item that are empty at first.
+_EMPTY: dict[str, Json] = {"message": {"content": []}, "function_call": {"arguments": ""}}
+
+
+def _response_events(reply: Json) -> Iterator[Json]:
+    begun = {**reply, "usage": None, "output": [], "status": "in_progress"}
+    yield {"type": "response.created", "response": begun}
+    yield {"type": "response.in_progress", "response": begun}
+    for index, item in enumerate(reply["output"]):
+        at = {"output_index": index, "item_id": item["id"]}
+        kind = item["type"]
+        empty: Json = _EMPTY.get(kind, {})
+        yield {"type": "response.output_item.added", "output_index": index, "item": {**item, **empty}}
+        if kind == "message":
+            [part] = item["content"]
+            place, text = {**at, "content_index": 0}, part["text"]
+            yield {"type": "response.content_part.added", **place, "part": {**part, "text": ""}}
+            yield {"type": "response.output_text.delta", **place, "delta": text, "logprobs": []}
+            yield {"type": "response.output_text.done", **place, "text": text, "logprobs": []}
+            yield {"type": "response.content_part.done", **place, "part": part}
+        elif kind == "function_call":
+            given = {"name": item["name"], "arguments": item["arguments"]}
+            yield {"type": "response.function_call_arguments.delta", **at, "delta": item["arguments"]}
+            yield {"type": "response.function_call_arguments.done", **at, **given}
+        yield {"type": "response.output_item.done", "output_index": index, "item": item}
+    yield {"type": "response.completed", "response": reply}
 
 
 def _message_events(reply: Json) -> Iterator[Json]:
@@ -462,9 +551,15 @@ def _chunks(request: Json, reply: Json) -> Iterator[Json]:
     chunk = {key: reply[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     [choice] = reply["choices"]
     message = {key: value for key, value in choice["message"].items() if value is not None}
-    for number, call in enumerate(message.get("tool_calls", [])):
-        call["index"] = number
-    yield {**chunk, "choices": [{"index": 0, "delta": message, "finish_reason": None}]}
+    calls = message.pop("tool_calls", [])
+    deltas: list[Json] = [message]
+    for number, call in enumerate(calls):
+        function = call["function"]
+        began = {**call, "index": number, "function": {**function, "arguments": ""}}
+        more = {"index": number, "function": {"arguments": function["arguments"]}}
+        deltas += [{"tool_calls": [began]}, {"tool_calls": [more]}]
+    for delta in deltas:
+        yield {**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
     yield {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
     if (request.get("stream_options") or {}).get("include_usage"):
         yield {**chunk, "choices": [], "usage": reply["usage"]}
@@ -483,6 +578,9 @@ class Provider:
         keeps: whether `requests` keeps path, headers and body of each request.
         url: where it answers.
         refused: how many requests it refused.
+        is_strict: whether it refuses calls without results behind them, and results without calls.
+        cut: returns the parts in which a stream of events is sent.
+        failure: returns a status and a body in place of an answer, None for an answer.
     """
 
     answer: Answer = _said
@@ -493,6 +591,9 @@ class Provider:
     caches: dict[str, Cache] = field(default_factory=dict)
     binding: Binding = field(default_factory=Binding)
     refused: int = 0
+    is_strict: bool = False
+    cut: Callable[[bytes], Iterable[bytes]] = lambda data: [data]
+    failure: Callable[[Json], tuple[int, Json] | None] = lambda _: None
 
     def charge(self, kind: str, request: Json, headers: Mapping[str, str]) -> Charge:
         """Return what a request costs. Raises `BadRequestError`."""
@@ -523,21 +624,29 @@ class _Handler(BaseHTTPRequestHandler):
         if self.provider.keeps:
             self.provider.requests.append((self.path, headers, body))
         kind = self.path.partition("?")[0].rpartition("/")[2]
-        request = json.loads(body)
-        dropped = list[Json]()
         try:
-            if kind in ("messages", "count_tokens"):
-                request, dropped = self.provider.binding.checked(request, headers)
-            if kind == "count_tokens":
-                tokens = sum(_tokens(part) for *_, part in _anthropic_parts(request))
-                self._send_json(200, {"input_tokens": round(tokens)})
-                return
-            charge = self.provider.charge(kind, request, headers)
+            self._answer(kind, json.loads(body), headers)
         except (BadRequestError, RefusedError) as error:
             self.provider.refused += 1
             self._send_json(400, _refusal(str(error)))
+
+    def _answer(self, kind: str, request: Json, headers: Mapping[str, str]) -> None:
+        dropped = list[Json]()
+        if kind in ("messages", "count_tokens"):
+            request, dropped = self.provider.binding.checked(request, headers)
+        if kind == "count_tokens":
+            tokens = sum(_tokens(part) for *_, part in _anthropic_parts(request))
+            self._send_json(200, {"input_tokens": round(tokens)})
             return
-        content = self.provider.binding.sign(request, self.provider.answer(request))
+        if self.provider.is_strict:
+            check_calls(kind, request)
+        charge = self.provider.charge(kind, request, headers)
+        if (failure := self.provider.failure(request)) is not None:
+            self._send_json(*failure)
+            return
+        content = self.provider.answer(request)
+        if kind == "messages":
+            content = self.provider.binding.sign(request, content)
         reply = _reply(kind, request, content, _usage(charge, kind))
         if HEADER in headers.get("anthropic-beta", ""):
             reply["input_transformations"] = dropped
@@ -559,8 +668,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "text/event-stream; charset=utf-8")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        for event in events:
-            data = event.encode()
+        for data in self.provider.cut("".join(events).encode()):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         self.wfile.write(b"0\r\n\r\n")
 

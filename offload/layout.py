@@ -143,6 +143,9 @@ _PATTERNS = {
     "parent": r"[^/~]+",
     "began": r"\d{1,15}",
     "took": r"\d{1,15}",
+    "root": r"[0-9a-f]{32}",
+    "before": r"[0-9a-f]{32}",
+    "reply": r"[0-9a-f]{32}",
     "digits": r"[0-9a-f]{16}",
 }
 
@@ -194,6 +197,7 @@ JOURNAL = Family(
     "j/<session>/<number>~<kind>~<bytes>~<letters>[~sent<sent>][~used<used>][~by<model>]"
     "[~after<base>][~from<parent>].zst"
 )
+CALLS = Family("c/<session>/<root>~<before>[~<reply>]")
 SNAPSHOT = Family("i/<session>/<began>~<took>~<letters>")
 FILE = Family("f/<space>/<name>")
 VALUE = Family("k/<space>/<name>")
@@ -201,7 +205,7 @@ CLOCK = Family("t/now-<digits>")
 CHECK = Family("doctor-<digits>-<name>")
 FAMILIES = (
     RECORD, LINK, TOMBSTONE, BRANCH, SIDECAR, PIN, LAST_USE, GRANT, LAST_READ, FORK,
-    CLOSED, JOURNAL, SNAPSHOT, FILE, VALUE, CLOCK, CHECK,
+    CLOSED, JOURNAL, CALLS, SNAPSHOT, FILE, VALUE, CLOCK, CHECK,
 )  # fmt: skip
 
 

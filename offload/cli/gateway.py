@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -18,6 +19,14 @@ DEFAULT_SESSION = "gateway"
 _LOG_FORMAT = "offload: %(message)s"
 
 
+class ToolsOf(StrEnum):
+    """The side that answers the model's calls of the retrieval tools."""
+
+    gateway = "gateway"
+    client = "client"
+    none = "none"
+
+
 def gateway(
     *,
     upstream: Annotated[
@@ -30,10 +39,10 @@ def gateway(
         str | None,
         typer.Option(metavar="NAME", help='Session of all records [default: from settings, else "gateway"].'),
     ] = None,
-    needs_no_read_back: Annotated[
-        bool,
-        typer.Option("--without-read-back", help="Replace results even if the model cannot read them."),
-    ] = False,
+    tools: Annotated[
+        ToolsOf,
+        typer.Option(metavar="gateway|client|none", help="Side that answers the retrieval tools."),
+    ] = ToolsOf.gateway,
     keeps_no_journal: Annotated[
         bool, typer.Option("--without-journal", help="Keep no timeline of the conversations.")
     ] = False,
@@ -41,8 +50,9 @@ def gateway(
 ) -> None:
     """Replace old large tool results in the requests of a client to the API of a model.
 
-    Set the base URL of the client to the gateway, and add `offload mcp` with the same store and session to
-    the client, so that the model can read back.
+    Set the base URL of the client to the gateway. The model reads back with tools that the gateway adds to
+    the requests and answers itself, unless the client has them, such as those of `offload mcp` with the same
+    store and session.
 
     Example: offload gateway --upstream https://api.anthropic.com
     """
@@ -53,9 +63,9 @@ def gateway(
 
     name = load_config(arguments={"session": session}).settings.session or DEFAULT_SESSION
     off = Offloader.from_config(store=store_at(store), session=name, journal=not keeps_no_journal)
-    if off.store.url.startswith("memory://") and not needs_no_read_back:
+    if off.store.url.startswith("memory://") and tools is ToolsOf.client:
         raise ConfigError(
-            f"the tools to read back run in another process, which cannot read {off.store.url}; name a "
+            f"the tools of the client run in another process, which cannot read {off.store.url}; name a "
             "folder or the URL of a store with --store or OFFLOAD_STORE"
         )
     if not _is_loopback(host):
@@ -65,7 +75,7 @@ def gateway(
         out.print(f"Gateway at {address} for {upstream}", soft_wrap=True)
         say(f"Results go to {place_of(off.store)}, session {name}. Press Ctrl-C to stop.")
 
-    serve(upstream, off, host=host, port=port, needs_read_back=not needs_no_read_back, announce=announce)
+    serve(upstream, off, host=host, port=port, tools=tools.value, announce=announce)
 
 
 def _is_loopback(host: str) -> bool:

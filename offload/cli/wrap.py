@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from types import MappingProxyType
@@ -43,32 +42,21 @@ class Client(NamedTuple):
 
     upstream: str
     variable: str
-    start: Callable[[str, list[str]], Start]
+    start: Callable[[str], Start]
 
 
-def _claude(url: str, tools: list[str]) -> Start:
-    server = {"type": "stdio", "command": tools[0], "args": tools[1:], "alwaysLoad": True}
-    config = json.dumps({"mcpServers": {"offload": server}})
-    # With "=", since each of these options takes all words behind it.
-    arguments = [f"--mcp-config={config}", "--allowedTools=mcp__offload"]
-    return Start(arguments, {"ANTHROPIC_BASE_URL": url})
+def _claude(url: str) -> Start:
+    return Start(environ={"ANTHROPIC_BASE_URL": url})
 
 
-def _codex(url: str, tools: list[str]) -> Start:
+def _codex(url: str) -> Start:
     api = {"base_url": f"{url}/v1", "env_key": "OPENAI_API_KEY", "wire_api": "responses"}
-    values = {
-        "model_provider": '"offload"',
-        "model_providers.offload": _toml({"name": "OpenAI"} | api),
-        "mcp_servers.offload": _toml({"command": tools[0], "args": tools[1:]}),
-    }
+    values = {"model_provider": '"offload"', "model_providers.offload": _toml({"name": "OpenAI"} | api)}
     return Start([word for name, value in values.items() for word in ("-c", f"{name}={value}")])
 
 
-def _opencode(url: str, tools: list[str]) -> Start:
-    config = {
-        "provider": {"anthropic": {"options": {"baseURL": f"{url}/v1"}}},
-        "mcp": {"offload": {"type": "local", "command": tools}},
-    }
+def _opencode(url: str) -> Start:
+    config = {"provider": {"anthropic": {"options": {"baseURL": f"{url}/v1"}}}}
     return Start(environ={"OPENCODE_CONFIG_CONTENT": json.dumps(config)})
 
 
@@ -91,7 +79,7 @@ def wrap(
 ) -> None:
     """Run COMMAND, a client of a model, behind a gateway that replaces old large tool results.
 
-    Known clients are claude, codex and opencode: they get the URL of the gateway and the tools to read back.
+    The gateway adds the tools to read back, and answers them. Known clients are claude, codex and opencode.
     Any other one needs --upstream; it gets ANTHROPIC_BASE_URL or OPENAI_BASE_URL. The gateway ends with the
     client. Options after COMMAND belong to COMMAND.
 
@@ -106,8 +94,7 @@ def wrap(
     check_lasting(off.store)
     with unlogged():
         with serving(_upstream(client, upstream), off) as (url, gateway):
-            tools = [sys.executable, "-m", "offload", "mcp", off.store.url, "--session", name]
-            start = client.start(url, tools)
+            start = client.start(url)
             found = shutil.which(command[0]) or command[0]
             code = run_child([found, *start.arguments, *command[1:]], environ=os.environ | start.environ)
         for line in _summary(off, gateway.status(), gateway.timelines):
@@ -126,7 +113,7 @@ def _client(program: str, upstream: str | None) -> Client:
         )
     is_anthropic = "anthropic" in (urlsplit(upstream).hostname or "")
     variable, end = ("ANTHROPIC_BASE_URL", "") if is_anthropic else ("OPENAI_BASE_URL", "/v1")
-    return Client(upstream, variable, lambda url, _: Start(environ={variable: url + end}))
+    return Client(upstream, variable, lambda url: Start(environ={variable: url + end}))
 
 
 def _upstream(client: Client, upstream: str | None) -> str:

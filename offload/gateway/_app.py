@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -15,10 +15,11 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from offload import __version__
-from offload.errors import ConfigError, StoreError
+from offload.errors import ConfigError, StoreError, check_choice
 from offload.gateway._forward import BrokenAnswerError, Forwarder, send_error, send_json
+from offload.gateway._own_tools import OwnTools
 from offload.gateway._requests import api_of
-from offload.gateway._rewriter import Rewriter
+from offload.gateway._rewriter import Rewriter, ToolsMode
 from offload.gateway._status import Status, logger
 from offload.offloader import Offloader
 from offload.origins import refusal_of
@@ -42,15 +43,17 @@ class Gateway:
         upstream: str,
         offloader: Offloader,
         *,
-        needs_read_back: bool = True,
+        tools: ToolsMode = "gateway",
         names: frozenset[str] = frozenset(),
     ) -> None:
         self._upstream = check_upstream(upstream)
         self._offloader = offloader
         self._names = names | _LOCAL_NAMES
         self._status = Status()
-        rewriter = Rewriter(offloader, self._status, needs_read_back=needs_read_back)
-        self._forwarder = Forwarder(self._upstream, rewriter, self._status)
+        check_choice("tools", tools, get_args(ToolsMode))
+        rewriter = Rewriter(offloader, self._status, tools=tools)
+        own = OwnTools(offloader, self._status, are_added=tools == "gateway")
+        self._forwarder = Forwarder(self._upstream, rewriter, own, self._status)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -117,7 +120,7 @@ class Gateway:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def gateway_app(upstream: str, offloader: Offloader, *, needs_read_back: bool = True) -> ASGIApp:
+def gateway_app(upstream: str, offloader: Offloader, *, tools: ToolsMode = "gateway") -> ASGIApp:
     """Return the ASGI app that `serve` runs.
 
     Args:
@@ -126,12 +129,13 @@ def gateway_app(upstream: str, offloader: Offloader, *, needs_read_back: bool = 
             no proxy of the environment is used.
         offloader: has the store, the session and the options for all conversations. With `journal=True`, each
             conversation keeps its requests in a journal of its own, that of the session `NAME.CONVERSATION`.
-        needs_read_back: whether requests without tools to read back pass unchanged.
+        tools: who answers the model's calls of the retrieval tools: "gateway", unless the client has these
+            tools; "client", whose requests pass unchanged without them; or "none".
 
     Raises:
-        ConfigError: `upstream` is not the URL of a server.
+        ConfigError: `upstream` is not the URL of a server, or another `tools`.
     """
-    return Gateway(upstream, offloader, needs_read_back=needs_read_back)
+    return Gateway(upstream, offloader, tools=tools)
 
 
 def serve(
@@ -140,7 +144,7 @@ def serve(
     *,
     host: str = LOOPBACK,
     port: int = 0,
-    needs_read_back: bool = True,
+    tools: ToolsMode = "gateway",
     announce: Callable[[str], None],
 ) -> None:
     """Serve a gateway until the process is stopped.
@@ -150,13 +154,13 @@ def serve(
         offloader: has the store, the session and the options.
         host: the address to listen on; one that other machines can reach lets them use this gateway.
         port: the port; 0 is a free one.
-        needs_read_back: whether requests without tools to read back pass unchanged.
+        tools: who answers the model's calls of the retrieval tools.
         announce: called with the URL of the gateway.
 
     Raises:
         ConfigError: `upstream` is not the URL of another server, or the address is not available.
     """
-    listening, server, url = _server(upstream, offloader, host, port, needs_read_back=needs_read_back)[1:]
+    listening, server, url = _server(upstream, offloader, host, port, tools=tools)[1:]
     announce(url)
     with suppress(KeyboardInterrupt):
         server.run(sockets=[listening])
@@ -164,14 +168,14 @@ def serve(
 
 @contextmanager
 def serving(
-    upstream: str, offloader: Offloader, *, needs_read_back: bool = True
+    upstream: str, offloader: Offloader, *, tools: ToolsMode = "gateway"
 ) -> Iterator[tuple[str, Gateway]]:
     """Serve a gateway on a free port of this machine in a thread; yield its URL and the gateway.
 
     At the end, open requests get a few seconds and the journals are written. Arguments and errors are those
     of `serve`.
     """
-    app, listening, server, url = _server(upstream, offloader, LOOPBACK, 0, needs_read_back=needs_read_back)
+    app, listening, server, url = _server(upstream, offloader, LOOPBACK, 0, tools=tools)
     thread = threading.Thread(
         target=server.run, kwargs={"sockets": [listening]}, name="offload-gateway-server"
     )
@@ -185,10 +189,10 @@ def serving(
 
 
 def _server(
-    upstream: str, offloader: Offloader, host: str, port: int, *, needs_read_back: bool
+    upstream: str, offloader: Offloader, host: str, port: int, *, tools: ToolsMode
 ) -> tuple[Gateway, socket.socket, uvicorn.Server, str]:
     """Return a gateway, the socket it listens on, its server and its URL. Raises `ConfigError`."""
-    app = Gateway(upstream, offloader, needs_read_back=needs_read_back, names=_names(host))
+    app = Gateway(upstream, offloader, tools=tools, names=_names(host))
     if _is_itself(upstream, host, port):
         raise ConfigError(f"upstream {upstream} is this gateway; give the URL of the provider")
     try:

@@ -6,10 +6,11 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import aiohttp
 from aiohttp import hdrs
@@ -18,11 +19,13 @@ from starlette.types import Receive, Scope, Send
 from yarl import URL
 
 from offload.engine.refusals import BoundRefusal, bound_refusal
+from offload.gateway._apis.base import Call, Reply, data_of
 from offload.gateway._headers import ExactRequest, as_text
+from offload.gateway._own_tools import MOST_ROUNDS, Opened, OwnTools
 from offload.gateway._requests import COUNT, Api, api_of
 from offload.gateway._rewriter import Rewriter, Rewritten
 from offload.gateway._status import Status, logger
-from offload.gateway._usage import UsageReader, text_of
+from offload.gateway._usage import UsageReader, decoder, text_of
 
 # Larger bodies pass unread; the providers whose models bind thinking accept none.
 MOST_BYTES = 32 * 1024 * 1024
@@ -37,11 +40,12 @@ _HOP_BY_HOP = frozenset(
         *(b"te", b"trailer", b"transfer-encoding", b"upgrade"),
     )
 )
+_OF_BODY = frozenset((b"content-length", b"content-encoding"))
+_EVENTS, _JSON = "text/event-stream", "application/json"
 _SET_ANEW = frozenset((b"host", b"content-length", b"expect"))
 _ADDED_BY_CLIENT = (hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.USER_AGENT, hdrs.CONTENT_TYPE)
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
-_Rewrite = Callable[[bytes, Api, Headers], Awaitable[Rewritten]]
 
 
 class ClientGoneError(Exception):
@@ -55,9 +59,10 @@ class BrokenAnswerError(Exception):
 class Forwarder:
     """Sends requests on to one provider, at a URL to which the path of a request is added."""
 
-    def __init__(self, upstream: str, rewriter: Rewriter, status: Status) -> None:
+    def __init__(self, upstream: str, rewriter: Rewriter, own: OwnTools, status: Status) -> None:
         self._upstream = upstream.rstrip("/")
         self._rewriter = rewriter
+        self._own = own
         self._status = status
         self._client: aiohttp.ClientSession | None = None
 
@@ -67,6 +72,7 @@ class Forwarder:
 
     async def close(self) -> None:
         await self._rewriter.close()
+        await self._own.close()
         if self._client is not None:
             await self._client.close()
 
@@ -85,33 +91,45 @@ class Forwarder:
             raise error
 
     async def _answer(self, scope: Scope, body: _Body, send: Send) -> None:
-        began = time.perf_counter()
         is_counted = scope["path"].endswith(COUNT)
         api = api_of(scope["path"].removesuffix(COUNT)) if scope["method"] == "POST" else None
         exchange, headers = _Exchange(scope, _name_of(scope["method"], api)), Headers(scope=scope)
-        rewrite = self._rewriter.counted if is_counted else self._rewriter.rewrite
         try:
-            exchange.request = await self._request(api, headers, body, rewrite)
-            exchange.seconds = time.perf_counter() - began
-            if exchange.request is not None:
-                self._rewriter.check(exchange.request)
-            async with self._open(scope, headers, exchange.request, body) as answer:
-                refused = await _refused(exchange.request, answer)
-                if refused is None:
+            opened = await self._request(exchange, api, headers, body, is_counted=is_counted)
+            if opened is None or is_counted:
+                async with self._asked(exchange, headers, body) as answer:
                     await self._pass_on(exchange, answer, send)
-                    return
-            if not await self._repair(exchange, headers, body, refused, send):
-                await self._pass_refusal(exchange, refused, send)
+            else:
+                await self._converse(exchange, headers, body, opened, send)
         except ClientGoneError:
             return
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             if not body.is_gone:
                 await self._fail(exchange, error, send)
 
-    async def _repair(
-        self, exchange: _Exchange, headers: Headers, body: _Body, refused: _Refused, send: Send
-    ) -> bool:
-        """Send a refused request again without its refused thinking; return whether its answer was passed on.
+    @asynccontextmanager
+    async def _asked(
+        self, exchange: _Exchange, headers: Headers, body: _Body
+    ) -> AsyncIterator[aiohttp.ClientResponse | _Refused]:
+        """Send a request; yield the answer of the provider, or of a repaired request if that helps."""
+        if exchange.request is not None:
+            self._rewriter.check(exchange.request)
+        async with AsyncExitStack() as stack:
+            answer = await stack.enter_async_context(
+                self._open(exchange.scope, headers, exchange.request, body)
+            )
+            refused = await _refused(exchange.request, answer)
+            if refused is None:
+                yield answer
+                return
+        async with AsyncExitStack() as stack:
+            repaired = await self._repaired(exchange, headers, body, refused, stack)
+            yield refused if repaired is None else repaired
+
+    async def _repaired(
+        self, exchange: _Exchange, headers: Headers, body: _Body, refused: _Refused, stack: AsyncExitStack
+    ) -> aiohttp.ClientResponse | None:
+        """Send a refused request again without its refused thinking; None if its answer is no better.
 
         All thinking is removed if the request is refused again. Any other error of it is better answered by
         the first refusal, unless the client can try again.
@@ -120,23 +138,116 @@ class Forwarder:
         refusals = [] if refused.refusal is None else [refused.refusal, BoundRefusal(None)]
         for refusal in refusals:
             if request is None or again.refusal is None:
-                return False
+                return None
             self._status.count("thinking_refused")
             repaired = await self._rewriter.repaired(request, refusal)
             if repaired is None:
                 continue
             try:
-                async with self._open(exchange.scope, headers, repaired, body) as answer:
-                    if answer.status != HTTPStatus.BAD_REQUEST:
-                        exchange.request = repaired
-                        await self._pass_on(exchange, answer, send)
-                        return True
-                    again = await _read_refusal(answer)
+                answer: aiohttp.ClientResponse = await stack.enter_async_context(
+                    self._open(exchange.scope, headers, repaired, body)
+                )
+                if answer.status != HTTPStatus.BAD_REQUEST:
+                    exchange.request = repaired
+                    return answer
+                again = await _read_refusal(answer)
             except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
-                if exchange.status:
-                    raise
-                return False
-        return False
+                return None
+        return None
+
+    async def _converse(
+        self, exchange: _Exchange, headers: Headers, body: _Body, opened: Opened, send: Send
+    ) -> None:
+        """Pass a reply on in which the calls of the gateway's own tools are answered here."""
+        reply: Reply | None = None
+        while True:
+            async with self._asked(exchange, headers, body) as answer:
+                if not _is_readable(answer):
+                    await self._break_off(exchange, answer, reply, send)
+                    return
+                if reply is None:
+                    exchange.is_streamed = _kind_of(answer) == _EVENTS
+                    reply = opened.calls.reply(self._own.names, is_stream=exchange.is_streamed)
+                taken = await self._take(exchange, answer, reply, send)
+            calls, has_own = reply.end()
+            goes_on = bool(calls) and not has_own and opened.rounds <= MOST_ROUNDS
+            if calls and (goes_on or has_own):
+                await self._answer_calls(exchange, opened, calls, reply, goes_on=goes_on)
+            if not goes_on:
+                rest = reply.close(is_stopped=bool(calls) and not has_own)
+                break
+            opened = await self._own.grown(opened, reply)
+            await self._rewrite(exchange, opened, headers)
+        if reply.is_whole:
+            await self._own.passed(opened, reply)
+        await self._finish(exchange, taken, rest, send)
+
+    async def _finish(self, exchange: _Exchange, taken: _Taken, rest: bytes, send: Send) -> None:
+        """Send the rest of a reply, which is all of one that is no stream."""
+        if not exchange.is_streamed:
+            exchange.status = taken.answer.status
+            is_same = rest == taken.plain
+            rest = taken.raw if is_same else rest
+            await send(_start_of(taken.answer, None if is_same else len(rest)))
+        await send({"type": "http.response.body", "body": rest, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _answer_calls(
+        self, exchange: _Exchange, opened: Opened, calls: Sequence[Call], reply: Reply, *, goes_on: bool
+    ) -> None:
+        conversation = exchange.request.conversation if exchange.request is not None else None
+        for call in calls:
+            if (redacted := await self._own.redacted(call)) is not None:
+                reply.rewritten(redacted)
+        offloader = None if conversation is None else conversation.offloader
+        answers = await self._own.answers(opened, calls, offloader)
+        reply.answered(answers, goes_on=goes_on)
+
+    async def _take(
+        self, exchange: _Exchange, answer: aiohttp.ClientResponse, reply: Reply, send: Send
+    ) -> _Taken:
+        """Read an answer, and send on what the client gets of it now."""
+        is_first, exchange.status = exchange.status == 0, answer.status
+        encoding = answer.headers.get("Content-Encoding", "").encode()
+        reader = UsageReader(answer.headers.get("Content-Type", "").encode(), encoding)
+        decode = decoder(encoding) or bytes
+        if exchange.request is not None:
+            await self._rewriter.accepted(exchange.request)
+        if is_first and exchange.is_streamed:
+            await send(_start_of(answer, -1))
+        raw, plain = list[bytes](), list[bytes]()
+        try:
+            async for chunk in answer.content.iter_any():
+                reader.feed(chunk)
+                data = decode(chunk)
+                if part := reply.feed(data):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                elif not exchange.is_streamed:
+                    raw.append(chunk)
+                    plain.append(data)
+        finally:
+            self._note(exchange, reader.close())
+        return _Taken(answer, b"".join(raw), b"".join(plain))
+
+    async def _break_off(
+        self,
+        exchange: _Exchange,
+        answer: aiohttp.ClientResponse | _Refused,
+        reply: Reply | None,
+        send: Send,
+    ) -> None:
+        """Send an answer on that is no reply; if the client has a part of a stream, its error ends that."""
+        if reply is None or not exchange.is_streamed:
+            await self._pass_on(exchange, answer, send)
+            return
+        refused = answer if isinstance(answer, _Refused) else await _read_refusal(answer)
+        exchange.status = refused.status
+        self._note(exchange, None)
+        error = data_of(b"data:" + refused.text.encode(errors="replace").replace(b"\n", b" "))
+        if not isinstance(error, dict):
+            raise BrokenAnswerError(f"status {refused.status}")
+        await send({"type": "http.response.body", "body": reply.failed(error), "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
     async def _pass_refusal(self, exchange: _Exchange, refused: _Refused, send: Send) -> None:
         """Send an error on that was read."""
@@ -146,8 +257,13 @@ class Forwarder:
         await send({"type": "http.response.body", "body": refused.body})
         self._note(exchange, None)
 
-    async def _pass_on(self, exchange: _Exchange, answer: aiohttp.ClientResponse, send: Send) -> None:
+    async def _pass_on(
+        self, exchange: _Exchange, answer: aiohttp.ClientResponse | _Refused, send: Send
+    ) -> None:
         """Send an answer on as it comes, and note the usage in what came."""
+        if isinstance(answer, _Refused):
+            await self._pass_refusal(exchange, answer, send)
+            return
         exchange.status = answer.status
         reader = UsageReader(
             answer.headers.get("Content-Type", "").encode() if exchange.request else b"",
@@ -181,17 +297,38 @@ class Forwarder:
         await send_error(send, 504 if isinstance(error, TimeoutError) else 502, text)
 
     async def _request(
-        self, api: Api | None, headers: Headers, body: _Body, rewrite: _Rewrite
-    ) -> Rewritten | None:
-        """Return the whole request; None if it is too long or unknown, so that it passes unread."""
+        self, exchange: _Exchange, api: Api | None, headers: Headers, body: _Body, *, is_counted: bool
+    ) -> Opened | None:
+        """Make the request to be sent that of `exchange`; one that is too long or unknown passes unread.
+
+        Returns it if the gateway answers the calls in its reply.
+        """
+        began = time.perf_counter()
         if api is None or not await body.read(MOST_BYTES):
             if api is not None:
                 self._status.passed("larger than 32 MB")
             return None
         if headers.get("content-encoding", "identity") != "identity":
             self._status.passed("encoded")
-            return Rewritten(body.start, reason="encoded")
-        return await rewrite(body.start, api, headers)
+            exchange.request = Rewritten(body.start, reason="encoded")
+            return None
+        opened = await self._own.opened(body.start, api, headers, is_counted=is_counted)
+        rewrite = self._rewriter.counted if is_counted else self._rewriter.rewrite
+        if opened is None:
+            exchange.request = await rewrite(body.start, api, headers)
+        else:
+            exchange.request = await rewrite(opened.text.encode(), api, headers, opened.left_out)
+        exchange.seconds = time.perf_counter() - began
+        return opened
+
+    async def _rewrite(self, exchange: _Exchange, opened: Opened, headers: Headers) -> None:
+        """Make the request that continues a reply that of `exchange`."""
+        if not exchange.is_streamed:
+            exchange.status = 0
+        began = time.perf_counter()
+        text = opened.text.encode()
+        exchange.request = await self._rewriter.rewrite(text, opened.api, headers, opened.left_out)
+        exchange.seconds = time.perf_counter() - began
 
     def _open(self, scope: Scope, headers: Headers, request: Rewritten | None, body: _Body) -> Any:
         has_body = "content-length" in headers or "transfer-encoding" in headers
@@ -252,6 +389,7 @@ class _Exchange:
         request: the request as it is sent; None if it is unread.
         seconds: the time from its arrival until it is sent.
         status: that of the answer, 0 before it begins.
+        is_streamed: whether the answer is a stream of events.
     """
 
     scope: Scope
@@ -259,6 +397,15 @@ class _Exchange:
     request: Rewritten | None = None
     seconds: float = 0.0
     status: int = 0
+    is_streamed: bool = False
+
+
+class _Taken(NamedTuple):
+    """An answer that was read; one that is no stream has its bytes as they came, and decoded."""
+
+    answer: aiohttp.ClientResponse
+    raw: bytes
+    plain: bytes
 
 
 class _Refused(NamedTuple):
@@ -267,6 +414,7 @@ class _Refused(NamedTuple):
     status: int
     headers: list[tuple[bytes, bytes]]
     body: bytes
+    text: str
     refusal: BoundRefusal | None
 
 
@@ -282,7 +430,7 @@ async def _refused(request: Rewritten | None, answer: aiohttp.ClientResponse) ->
 async def _read_refusal(answer: aiohttp.ClientResponse) -> _Refused:
     body = await answer.read()
     text = text_of(body, answer.headers.get("Content-Encoding", "").encode())
-    return _Refused(answer.status, _kept(answer.raw_headers), body, bound_refusal(text))
+    return _Refused(answer.status, _kept(answer.raw_headers), body, text, bound_refusal(text))
 
 
 class _Body:
@@ -351,6 +499,28 @@ def _kept(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
     named = b",".join(value for name, value in headers if name.lower() == b"connection").lower()
     dropped = _HOP_BY_HOP | {name.strip() for name in named.split(b",")}
     return [(name, value) for name, value in headers if name.lower() not in dropped]
+
+
+def _kind_of(answer: aiohttp.ClientResponse) -> str:
+    return answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+def _is_readable(answer: aiohttp.ClientResponse | _Refused) -> TypeGuard[aiohttp.ClientResponse]:
+    """Return whether an answer is a reply that can be read."""
+    if isinstance(answer, _Refused) or answer.status != HTTPStatus.OK:
+        return False
+    encoding = answer.headers.get("Content-Encoding", "").encode()
+    return _kind_of(answer) in (_EVENTS, _JSON) and decoder(encoding) is not None
+
+
+def _start_of(answer: aiohttp.ClientResponse, size: int | None) -> dict[str, Any]:
+    """Return the head of a reply: unchanged, or for a body of another size; that of a stream is -1."""
+    headers = _kept(answer.raw_headers)
+    if size is not None:
+        headers = [(name, value) for name, value in headers if name.lower() not in _OF_BODY]
+    if size is not None and size >= 0:
+        headers.append((b"content-length", b"%d" % size))
+    return {"type": "http.response.start", "status": answer.status, "headers": headers}
 
 
 def _name_of(method: str, api: Api | None) -> str:

@@ -107,6 +107,7 @@ class Request:
         sent: by message, the changes of the text that is sent.
         problems: why messages were kept that the engine changed.
         lasts_an_hour: whether a cache mark asks for an hour, which has another price.
+        left_out: digests of thinking that was made behind hidden calls which are gone.
     """
 
     text: str
@@ -121,6 +122,7 @@ class Request:
     lasts_an_hour: bool = False
     first: int = 0
     thread: Thread | None = None
+    left_out: frozenset[str] = frozenset()
 
     @property
     def is_threaded(self) -> bool:
@@ -258,10 +260,10 @@ def read_request(
     UTF-8 without repeated fields.
     """
     before = None if before is None or before.first else before
-    request, known = _parsed(body.decode(), api.messages, before)
+    request, known = parsed(body.decode(), api.messages, before)
     while request.views and role_or_none(request.views[-1]) == "assistant":
         del request.views[-1]
-    if any(request.fields.get(name) for name in _KEPT_ELSEWHERE):
+    if is_kept_elsewhere(request.fields):
         raise ElsewhereError
     if _kind_of_thread(request.fields) == _CONTINUE:
         thread = (threads or {}).get(str(request.fields[_THREAD].get("previous_message_id")))
@@ -275,6 +277,11 @@ def read_request(
         for path, tail in _prepared(request.views[index]):
             request.tails[index, path] = tail
     return request
+
+
+def is_kept_elsewhere(fields: Mapping[str, Any]) -> bool:
+    """Return whether the beginning of a conversation is with the provider alone."""
+    return any(fields.get(name) for name in _KEPT_ELSEWHERE)
 
 
 def _kind_of_thread(fields: Mapping[str, Any]) -> str | None:
@@ -302,8 +309,11 @@ def _lasts_an_hour(holder: Any) -> bool:
     return any(isinstance(mark, dict) and mark.get("ttl") == "1h" for mark in marks)
 
 
-def _parsed(text: str, messages: str, before: Request | None) -> tuple[Request, int]:
-    """Return a request, and how many of its messages are those of the request `before`."""
+def parsed(text: str, messages: str, before: Request | None) -> tuple[Request, int]:
+    """Return a request with all its messages, and how many are those of the request `before`.
+
+    Raises `ValueError` for anything but a JSON object without repeated fields.
+    """
     request, reader = Request(text, {}), Reader(text)
     known = 0
     for name in reader.members():

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, NamedTuple, TypeVar, TypeVarTuple
+from typing import Any, Literal, NamedTuple, TypeVar, TypeVarTuple
 
 from offload.engine.failures import AboveCeilingError
 from offload.engine.refusals import BoundRefusal
@@ -67,6 +67,9 @@ ELSEWHERE = (
 # The model's reply, for a look at what the next request replaces.
 _REPLY = {"role": "assistant", "content": ""}
 _SLOW = "the store is slow"
+# Who answers the model's calls of the retrieval tools: the gateway, unless the client has them; the client
+# alone; nobody.
+ToolsMode = Literal["gateway", "client", "none"]
 
 
 class _UnchangedError(Exception):
@@ -143,6 +146,7 @@ class Conversation:
 class _Found:
     """The facts of a request while it is read."""
 
+    left_out: frozenset[str] = frozenset()
     request: Request | None = None
     conversation: Conversation | None = None
 
@@ -188,10 +192,10 @@ class Rewritten:
 class Rewriter:
     """Replaces the old large results in requests; its arguments are those of `gateway_app`."""
 
-    def __init__(self, offloader: Offloader, status: Status, *, needs_read_back: bool = True) -> None:
+    def __init__(self, offloader: Offloader, status: Status, *, tools: ToolsMode) -> None:
         self._offloader = offloader
         self._status = status
-        self._needs_read_back = needs_read_back
+        self._needs_read_back = tools != "none"
         self._conversations: OrderedDict[str, Conversation] = OrderedDict()
         self._hints: dict[tuple[str | None, ...], str] = {}
         # Conversations that the provider keeps, by the id of the latest reply.
@@ -204,12 +208,15 @@ class Rewriter:
         self._background: set[asyncio.Task[None]] = set()
         self._journals = JournalWriter(status)
 
-    async def rewrite(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
+    async def rewrite(
+        self, body: bytes, api: Api, headers: Mapping[str, str], left_out: frozenset[str] = frozenset()
+    ) -> Rewritten:
         """Return the request to send; `body` itself if nothing is replaced or anything fails.
 
-        What was replaced earlier in front of thinking is replaced again in any case.
+        What was replaced earlier in front of thinking is replaced again in any case. `left_out` has the
+        digests of thinking that cannot be sent any more.
         """
-        found = _Found()
+        found = _Found(left_out)
         try:
             rewritten = await self._in_time(*await self._find(found, body, api, headers))
         except Exception as error:  # noqa: BLE001 # a request is sent in any case
@@ -220,9 +227,11 @@ class Rewriter:
         self._status.passed(reason)
         return await self._reading(found.repeated, reason) or Rewritten(body, reason=reason)
 
-    async def counted(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
+    async def counted(
+        self, body: bytes, api: Api, headers: Mapping[str, str], left_out: frozenset[str] = frozenset()
+    ) -> Rewritten:
         """Return a request whose tokens are counted, with what was replaced before in front of thinking."""
-        found, reason = _Found(), "tokens are counted"
+        found, reason = _Found(left_out), "tokens are counted"
         with suppress(Exception):
             await self._read(found, body, api, headers)
         again = await self._reading(found.repeated, reason)
@@ -244,6 +253,7 @@ class Rewriter:
             raise _UnchangedError("the provider keeps the conversation") from None
         if request is None:
             raise _UnchangedError("without tools or messages")
+        request.left_out = found.left_out
         name = conversation_of(request, headers)
         found.request, found.conversation = request, self._conversations.get(name)
         return request, name
@@ -471,6 +481,8 @@ class Rewriter:
     def _offload(self, conversation: Conversation, request: Request) -> Rewritten:
         """Return a request without what its conversation offloads. Runs in a thread."""
         conversation.latest = request
+        if conversation.may_bind(request):
+            conversation.refused |= request.left_out
         self._store_refused(conversation, request.views)
         result = self._kept_valid(conversation, request, _offloaded(conversation, request))
         self._note_errors(result)
@@ -554,7 +566,7 @@ def _as_before(conversation: Conversation, request: Request, reason: str) -> Rew
     """Return a request with nothing replaced but what was before."""
     sent = conversation.sent
     repeated = request.views if sent is None else sent.repeated(request.views)
-    messages = _without(repeated, conversation.refused)
+    messages = _without(repeated, conversation.refused | request.left_out)
     text = request.with_messages(messages)
     return Rewritten(text.encode(), conversation, request, messages, reason=reason)
 

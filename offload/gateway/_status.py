@@ -65,6 +65,6 @@ class Status:
 _MOST_SAID = 100
 _COUNTERS = (
     *("requests", "rewritten", "results_replaced", "tokens_removed", "stored_again", "failures", "late"),
-    *("thinking_refused", "thinking_removed"),
+    *("thinking_refused", "thinking_removed", "calls_answered", "calls_left_out"),
     *("input_tokens", "cache_read_tokens", "cache_written_tokens", "cache_missed_tokens"),
 )

@@ -27,7 +27,7 @@ class UsageReader:
     def __init__(self, content_type: bytes, encoding: bytes = b"", *, keeps_reply: bool = False) -> None:
         kind = content_type.split(b";")[0].strip().lower()
         self._is_stream = kind == _EVENTS
-        self._decode = _decoder(encoding.strip().lower()) if kind in (_EVENTS, _JSON) else None
+        self._decode = decoder(encoding.strip().lower()) if kind in (_EVENTS, _JSON) else None
         self._kept = bytearray()
         self.usage: Any = None
         self.reply: dict[str, Any] | None = None
@@ -117,14 +117,15 @@ class _StreamedReply:
 
 def text_of(body: bytes, encoding: bytes) -> str:
     """Return the text of an answer that is not streamed; an empty one if it cannot be decoded."""
-    decode = _decoder(encoding.strip().lower())
+    decode = decoder(encoding.strip().lower())
     try:
         return "" if decode is None else decode(body).decode(errors="replace")
     except Exception:  # noqa: BLE001 # an answer of any form passes
         return ""
 
 
-def _decoder(encoding: bytes) -> Callable[[bytes], bytes] | None:
+def decoder(encoding: bytes) -> Callable[[bytes], bytes] | None:
+    """Return a function that decodes one part of a body after another; None for an unknown encoding."""
     if encoding in (b"", b"identity"):
         return bytes
     if encoding in (b"gzip", b"deflate"):

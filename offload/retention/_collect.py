@@ -117,8 +117,8 @@ def delete(
 
     `collect` deletes their bytes after the grace period; until then, deleting the object at a record's key
     and `.deleted` undoes the deletion. Pinned records are protected and reported. Without `refs` and pins the
-    journal of the session is deleted at once; what a fork reads is kept, and `collect` deletes it after the
-    last fork, unless the session was used again.
+    journal of the session, and the calls that a gateway answered in it, are deleted at once; what a fork
+    reads is kept, and `collect` deletes it after the last fork, unless the session was used again.
 
     Raises:
         NotFoundError: a record does not exist; nothing is marked. `ExpiredError` if it is marked already.
@@ -287,6 +287,7 @@ class _Run:
             return
         if not is_pinned:
             delete_many(self._store, entries)
+            delete_many(self._store, [stored.key for stored in self._store.keys(layout.CALLS.prefix(part))])
             _leave_parents(self._store, part)
         self._store.delete(layout.CLOSED.key(session=part))
 

@@ -20,7 +20,7 @@ from offload.index import sessions
 from offload.store import Durability, OffloadStore, StoredObject, sized
 from offload.transfer._copy import CopyReport, copy
 
-_EXPORTED = (layout.RECORD, layout.TOMBSTONE, layout.SIDECAR, layout.PIN, layout.JOURNAL)
+_EXPORTED = (layout.RECORD, layout.TOMBSTONE, layout.SIDECAR, layout.PIN, layout.JOURNAL, layout.CALLS)
 _END = bytes(2 * tarfile.BLOCKSIZE)
 # More than the headers of any key take: what claims more is not read.
 _MAX_HEADER_BYTES = 64 * 1024
@@ -148,7 +148,7 @@ def _session_part(key: str) -> str:
     # A link is a grant, which must not be imported.
     if layout.family_of(layout.check_key(key)) not in _EXPORTED:
         raise errors.CorruptError(
-            f"{key[:80]!r} is not the key of a record, header, tombstone, pin or journal entry"
+            f"{key[:80]!r} is not the key of a record, header, tombstone, pin, journal entry or call"
         )
     return layout.session_part(key)
 

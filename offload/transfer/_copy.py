@@ -137,6 +137,7 @@ class _Copy:
                 self._create(self._pack(group, spools))
         self._copy_tombstones()
         self._copy_journal()
+        self._copy_calls()
         update_index(self._target.store)
         return self._report
 
@@ -283,6 +284,16 @@ class _Copy:
                 if name not in existing:
                     with suppress(errors.ExistsError):
                         self._target.store.put(target + name, self._source.store.get(key))
+
+    def _copy_calls(self) -> None:
+        """Copy the calls that a gateway answered, so that the copy continues its conversations."""
+        source, target = (layout.CALLS.prefix(part) for part in (self._source_part, self._target_part))
+        existing = {stored.key.removeprefix(target) for stored in self._target.store.keys(target)}
+        for stored in self._source.store.keys(source):
+            name = stored.key.removeprefix(source)
+            if layout.CALLS.match(stored.key) and name not in existing:
+                with suppress(errors.ExistsError):
+                    self._target.store.put(target + name, self._source.store.get(stored.key))
 
     def _journal_names(self) -> dict[str, str]:
         """Return the keys of the journal by their ends in the copy, which has all of a fork as its own."""

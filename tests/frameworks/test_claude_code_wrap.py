@@ -40,7 +40,7 @@ def test_a_result_leaves_and_the_model_reads_it_back_without_any_setting(tmp_pat
             return tool("Bash", command="echo short")
         if request.step == 2:
             [said] = replaced(request)
-            return tool("mcp__offload__context_grep", id=next(known_refs(said)), pattern="3999")
+            return tool("context_grep", id=next(known_refs(said)), pattern="3999")
         return text("done")
 
     with serving(script) as api:

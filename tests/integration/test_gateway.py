@@ -402,18 +402,19 @@ def test_openai_chat_and_responses_are_rewritten_too(gateway, upstream):
 # When the store or the tools are missing
 
 
-def test_without_tools_to_read_back_nothing_leaves_unless_the_host_says_so(alone, upstream, off, caplog):
+def test_without_tools_to_read_back_nothing_leaves_unless_the_host_says_so(upstream, off, caplog):
     body = body_of(turns(2), tools=[{"name": "Bash"}])
 
-    with caplog.at_level(logging.WARNING):
-        ask(alone + PATH, body)
-        ask(alone + PATH, body)
-    with running(upstream.url, off, needs_read_back=False) as other:
+    with caplog.at_level(logging.WARNING), running(upstream.url, off, tools="client") as gateway:
+        ask(gateway + PATH, body)
+        ask(gateway + PATH, body)
+        passed = status(gateway)["passed"]
+    with running(upstream.url, off, tools="none") as other:
         ask(other + PATH, body)
 
     assert [seen.body == body for seen in upstream.seen] == [True, True, False]
     assert caplog.text.count("could not read") == 1
-    assert status(alone)["passed"] == {"without tools to read back": 2}
+    assert passed == {"without tools to read back": 2}
 
 
 def test_a_store_that_fails_lets_every_request_pass(upstream, off, tmp_path):
@@ -668,8 +669,9 @@ def test_a_gateway_is_not_its_own_upstream(off, host):
         serve(f"http://{host}:8790", off, port=8790, announce=pytest.fail)
 
 
-def test_a_store_that_the_tools_to_read_back_cannot_reach_is_refused(capsys, monkeypatch):
-    done = runner(capsys, monkeypatch)("gateway", "--upstream", "http://127.0.0.1:9", "--store", "memory://x")
+def test_a_store_that_the_tools_of_the_client_cannot_reach_is_refused(capsys, monkeypatch):
+    arguments = ["--upstream", "http://127.0.0.1:9", "--store", "memory://x", "--tools", "client"]
+    done = runner(capsys, monkeypatch)("gateway", *arguments)
 
     assert done.returncode == 2
     assert "run in another process, which cannot read memory://x; name a folder" in done.stderr

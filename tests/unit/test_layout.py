@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from offload.agent import AgentConfig, ContextManager
 from offload.codec import CODECS
 from offload.doctor import diagnose
 from offload.errors import InvalidKeyError
+from offload.gateway._hidden import HiddenCalls, HiddenStore
+from offload.gateway._status import Status
 from offload.index.catalog import Catalog
 from offload.integrations._objects import ObjectStore
 from offload.layout import DESCRIPTOR, FAMILIES, FILE, PIN, RECORD, VALUE, family_of
@@ -36,11 +39,13 @@ CASES = [
     ("g/s/shared~abcde~other", 7),
     ("g/s/read~abcdefghij", 8),
     ("j/s/000000012~grown~345~abcdefghij.zst", 11),
-    ("i/s/1700000000000~12~abcdefghij", 12),
-    ("f/s/=2fnotes.md", 13),
-    ("k/s/name", 14),
-    ("t/now-0123456789abcdef", 15),
-    ("doctor-0123456789abcdef-key", 16),
+    ("c/s/" + "~".join(["0123456789abcdef" * 2] * 2), 12),
+    ("c/s/" + "~".join(["0123456789abcdef" * 2] * 3), 12),
+    ("i/s/1700000000000~12~abcdefghij", 13),
+    ("f/s/=2fnotes.md", 14),
+    ("k/s/name", 15),
+    ("t/now-0123456789abcdef", 16),
+    ("doctor-0123456789abcdef-key", 17),
     ("r/b/from~a~000000012", 3),
     ("g/a/forked~b~000000012", 9),
     ("g/a/closed~000000012", 10),
@@ -62,6 +67,15 @@ class RecordingStore(WrapperStore):
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         self.written.add(key)
         super().put(key, data, overwrite=overwrite)
+
+
+def answer_a_call(store: OffloadStore) -> None:
+    async def keep() -> None:
+        calls = HiddenStore(store, "s", Status())
+        await calls.keep("0" * 32, HiddenCalls("1" * 32, "2" * 32, []))
+        await calls.close()
+
+    asyncio.run(keep())
 
 
 def test_format_md_lists_the_form_of_every_family_in_order() -> None:
@@ -119,6 +133,7 @@ def test_every_key_that_the_library_writes_belongs_to_exactly_one_family(
     ObjectStore(store, VALUE, "s").put("é" * 300, b"value")
     list(diagnose(store))
     read_a_context_file(store)
+    answer_a_call(store)
 
     families = {key: [f for f in FAMILIES if f.match(key.removeprefix("~state/"))] for key in store.written}
     assert {key: found for key, found in families.items() if len(found) != 1} == {}

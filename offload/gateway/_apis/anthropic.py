@@ -1,0 +1,453 @@
+"""Calls of tools in the Messages API of Anthropic.
+
+A reply goes together in steps, each a list with a letter first: `t` thinking with its digest, `b` a blank
+text, `o` any other block that the client has; `c` the text of a hidden call; `a` the texts of the answers to
+those before it, in a message of their own, and `j` in the message with the client's own results. Behind the
+first three may stand the text of the block as it was sent: what follows it may be bound to that, and clients
+spell blocks in another way.
+https://platform.claude.com/docs/en/build-with-claude/streaming
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+from offload.gateway._apis.base import (
+    STOPPED,
+    Call,
+    Events,
+    Json,
+    Reply,
+    as_list,
+    data_of,
+    digest_of,
+    dumped,
+    event_of,
+    key_of_thinking,
+    summed,
+)
+from offload.gateway._requests import Request
+from offload.gateway._spans import Edit, Places
+from offload.messages.thinking import content_digest
+from offload.tools._definitions import Format
+
+_SIGNED = ("thinking", "redacted_thinking")
+_CALLED = "tool_use"
+# The steps of the blocks that the client has.
+_CLIENTS = ("t", "b", "o")
+
+
+class AnthropicCalls:
+    """The Messages API."""
+
+    format: Format = "anthropic"
+
+    def can_have(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether the client has the whole conversation."""
+        return "thread" not in fields
+
+    def is_reply(self, message: Any) -> bool:
+        """Return whether a message is the model's."""
+        return isinstance(message, dict) and message.get("role") == "assistant"
+
+    def digest(self, messages: Sequence[Any]) -> str:
+        """Return a digest of messages."""
+        return digest_of([_essence(message) for message in messages])
+
+    def marks(self, message: Any) -> list[str]:
+        """Return the marks of a message."""
+        return [mark for block in _blocks(message) if (mark := _mark(block))]
+
+    def storable(self, steps: Sequence[Any], may_store: Callable[[Any], bool]) -> list[Any]:
+        """Return steps without the texts of blocks that may not be stored."""
+        return [
+            step if _is_bare(step) or may_store(json.loads(step[-1])) else [*_kind_of_step(step)]
+            for step in steps
+        ]
+
+    def reply(self, names: Collection[str], *, is_stream: bool) -> Reply:
+        """Return a reader."""
+        return _Streamed(names) if is_stream else _Whole(names)
+
+    def put_back(
+        self, places: Places, request: Request, at: int, steps: Sequence[Any], reply: str | None
+    ) -> Iterator[Edit]:
+        """Yield the changes of a request."""
+        message = request.views[at]
+        if reply is not None and self.digest([message]) != reply:
+            raise ValueError("the reply has changed")
+        following = request.views[at + 1] if at + 1 < len(request.views) else None
+        joins = _has_results(following)
+        messages, joined = _assembled(deque(_parts(places, request, at)), steps, joins=joins)
+        yield Edit(request.starts[at], request.ends[at], ", ".join(messages))
+        if joined:
+            place = places.find(request.starts[at + 1], ("content",))
+            yield Edit(place.start + 1, place.start + 1, ", ".join(joined) + ", ")
+
+
+def _assembled(
+    left: deque[tuple[Any, str]], steps: Sequence[Any], *, joins: bool
+) -> tuple[list[str], list[str]]:
+    """Return the messages that a reply goes together from, and the answers for the message behind it."""
+    messages: list[str] = []
+    current: list[str] = []
+    last = max((i for i, step in enumerate(steps) if step[0] == "a"), default=-1)
+    for index, step in enumerate(steps):
+        if step[0] in _CLIENTS:
+            current += _taken(left, step)
+        elif step[0] == "c" and (index < last or joins):
+            current.append(step[1])
+        elif step[0] == "a":
+            messages += [_message("assistant", current), _message("user", step[1])]
+            current = []
+    if left:
+        raise ValueError("the reply has more blocks")
+    joined: list[str] = next((step[1] for step in steps if step[0] == "j" and joins), [])
+    return ([*messages, _message("assistant", current)] if current else messages), joined
+
+
+def _taken(left: deque[tuple[Any, str]], step: Sequence[str]) -> list[str]:
+    """Take the block of a step from those of the client; it may have left out thinking and blank texts."""
+    size = len(_kind_of_step(step))
+    if not left or _kind(left[0][0]) != [*step[:size]]:
+        if step[0] == "o":
+            raise ValueError("a block of the reply is gone")
+        return []
+    block, text = left.popleft()
+    if len(step) == size:
+        return [text]
+    mark = block.get("cache_control")
+    return [f'{step[-1][:-1]}, "cache_control": {dumped(mark)}}}' if mark else step[-1]]
+
+
+def _is_bare(step: Sequence[Any]) -> bool:
+    """Return whether a step lacks the text of a block, or has no block of the client."""
+    return step[0] not in _CLIENTS or len(step) == len(_kind_of_step(step))
+
+
+def _kind_of_step(step: Sequence[str]) -> Sequence[str]:
+    """Return a step without the text of its block."""
+    return step[:2] if step[0] == "t" else step[:1]
+
+
+def _message(role: str, blocks: Sequence[str]) -> str:
+    return f'{{"role": "{role}", "content": [{", ".join(blocks)}]}}'
+
+
+def _parts(places: Places, request: Request, at: int) -> Iterator[tuple[Any, str]]:
+    """Yield the blocks of a message, each with its text in the request."""
+    content = request.views[at].get("content")
+    if isinstance(content, str):
+        yield {"type": "text", "text": content}, dumped({"type": "text", "text": content})
+        return
+    for index, block in enumerate(as_list(content)):
+        inner = places.find(request.starts[at], ("content", index))
+        yield block, request.text[inner.start : inner.end]
+
+
+def _has_results(message: Any) -> bool:
+    is_user = isinstance(message, dict) and message.get("role") == "user"
+    return is_user and any(block.get("type") == "tool_result" for block in _blocks(message))
+
+
+def _blocks(message: Any) -> list[Json]:
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for block in as_list(content) if isinstance(block, dict)]
+
+
+def _kind(block: Any) -> list[Any]:
+    """Return the step of a block."""
+    kind = block.get("type") if isinstance(block, dict) else None
+    if kind in _SIGNED:
+        return ["t", key_of_thinking(block, "signature", "data", "thinking")]
+    return ["b"] if kind == "text" and not str(block.get("text")).strip() else ["o"]
+
+
+def _mark(block: Json) -> str | None:
+    if block.get("type") in _SIGNED:
+        return str(_kind(block)[1])
+    return str(block.get("id")) if block.get("type") == _CALLED else None
+
+
+def _essence(message: Any) -> Any:
+    """Return what clients repeat of a message."""
+    if not (isinstance(message, dict) and message.get("role") == "assistant"):
+        return content_digest(message)
+    return ["assistant", *(_essence_of(block) for block in _blocks(message) if _kind(block) == ["o"])]
+
+
+def _essence_of(block: Json) -> Any:
+    if block.get("type") == "text":
+        return [block.get("text")]
+    if block.get("type") == _CALLED:
+        return [block.get("id"), block.get("name"), block.get("input")]
+    return content_digest({"content": [block]})
+
+
+class _Blocks:
+    """The blocks of a reply as they come, from one answer after another."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+        self.steps: list[Any] = []
+        self.marks: list[str] = []
+        self.unfounded: list[str] = []
+        self.is_whole = False
+        # Those that the client has, and the hidden calls of this answer with their places in `steps`.
+        self.visible: list[Json] = []
+        self._hidden: list[tuple[int, Json]] = []
+        # The other blocks of this answer, in the same way.
+        self._shown: list[tuple[int, Json]] = []
+        self._has_own = False
+        self._stop: Any = None
+        # Of all answers but this one, and of this one.
+        self._before: Json = {}
+        self._usage: Json = {}
+        self._answers = 1
+
+    def is_hidden(self, block: Json) -> bool:
+        return block.get("type") == _CALLED and block.get("name") in self._names
+
+    def add(self, block: Json) -> None:
+        if self.is_hidden(block):
+            self._hidden.append((len(self.steps), block))
+            self.steps.append(["c", dumped(block)])
+            return
+        self.visible.append(block)
+        self._shown.append((len(self.steps), block))
+        self.steps.append(_kind(block))
+        self._has_own = self._has_own or block.get("type") == _CALLED
+        if (mark := _mark(block)) is not None:
+            self.marks.append(mark)
+            if self._answers > 1 and block.get("type") in _SIGNED:
+                self.unfounded.append(mark)
+
+    def _ended(self) -> tuple[list[Call], bool]:
+        self.is_whole = self._stop is not None
+        if self._stop != _CALLED:
+            self._forget()
+        return [_call(block) for _, block in self._hidden], self._has_own
+
+    def _forget(self) -> None:
+        """Leave hidden calls out that nobody answers."""
+        for at, _ in reversed(self._hidden):
+            del self.steps[at]
+        self._hidden = []
+
+    def rewritten(self, call: Call) -> None:
+        """Replace the arguments of a hidden call."""
+        for at, block in self._hidden:
+            if block.get("id") == call.id:
+                block["input"] = call.arguments
+                self.steps[at] = ["c", dumped(block)]
+
+    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
+        """Add the answers to the hidden calls."""
+        results = [
+            dumped({"type": "tool_result", "tool_use_id": block["id"], "content": answer})
+            for (_, block), answer in zip(self._hidden, answers, strict=True)
+        ]
+        if goes_on:
+            for at, block in self._shown:
+                self.steps[at] = [*self.steps[at], dumped(block)]
+        self.steps.append(["a" if goes_on else "j", results])
+        self._hidden, self._shown = [], []
+        if goes_on:
+            self._answers += 1
+            self._before = summed(self._before, self._usage)
+            self._usage, self._stop, self._has_own, self.is_whole = {}, None, False, False
+
+    @property
+    def has_hidden(self) -> bool:
+        """Whether it has hidden calls."""
+        return any(step[0] == "c" for step in self.steps)
+
+    def messages(self) -> list[str]:
+        """Return the reply so far."""
+        return [dumped({"role": "assistant", "content": self.visible})]
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the client gets anything else than the provider sent."""
+        return self._answers > 1 or self.has_hidden
+
+
+class _Whole(_Blocks):
+    """A reply that comes as one JSON value."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__(names)
+        self._body = b""
+        self._first: Json | None = None
+        self._message: Any = None
+
+    def feed(self, data: bytes) -> bytes:
+        """Read a part of an answer."""
+        self._body += data
+        return b""
+
+    def end(self) -> tuple[list[Call], bool]:
+        """Read an answer."""
+        self._message = None
+        with suppress(ValueError, RecursionError):
+            self._message = json.loads(self._body)
+        if not isinstance(self._message, dict) or not isinstance(self._message.get("content"), list):
+            return [], False
+        if self._first is None:
+            self._first = self._message
+        usage = self._message.get("usage")
+        self._usage = usage if isinstance(usage, dict) else {}
+        self._stop = self._message.get("stop_reason")
+        self._was_hidden = any(self.is_hidden(block) for block in self._message["content"])
+        for block in self._message["content"]:
+            self.add(block)
+        return self._ended()
+
+    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
+        """Add the answers."""
+        super().answered(answers, goes_on=goes_on)
+        if goes_on:
+            self._body = b""
+
+    def close(self, *, is_stopped: bool) -> bytes:
+        """Return the whole reply."""
+        if self._first is None or self._message is None or not (self.is_changed or self._was_hidden):
+            return self._body
+        stop = self._message.get("stop_reason")
+        if is_stopped:
+            self._forget()
+            stop = "end_turn"
+            self.add({"type": "text", "text": STOPPED})
+        own = {"id": self._first.get("id"), "content": self.visible, "stop_reason": stop}
+        usage = summed(self._before, self._usage)
+        return json.dumps({**self._message, **own, "usage": usage}).encode()
+
+    def failed(self, error: Any) -> bytes:
+        """Return nothing: the client gets the error as it is."""
+        del error
+        return b""
+
+
+class _Streamed(_Blocks):
+    """A reply that comes as a stream of events."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__(names)
+        self._events = Events()
+        # By the provider's index, the blocks that are open, and the text of an input.
+        self._open: dict[Any, tuple[Json, list[str]]] = {}
+        # The client's index of the next block, and by the provider's those of this answer, None if hidden.
+        self._next = 0
+        self._indexes: dict[Any, int | None] = {}
+        # The end of the message, which waits until the provider has nothing more to say.
+        self._delta: tuple[bytes, Json] | None = None
+        self._last = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Read events; return those for the client."""
+        return b"".join(self._passed(event, data_of(event)) for event in self._events.feed(data))
+
+    def _passed(self, event: bytes, data: Any) -> bytes:
+        kind = data.get("type") if isinstance(data, dict) else None
+        if kind == "message_start":
+            usage = data["message"].get("usage") if isinstance(data.get("message"), dict) else None
+            self._usage = usage if isinstance(usage, dict) else {}
+            return event if self._answers == 1 else b""
+        if kind == "message_delta":
+            self._delta = event, data
+            self._usage = {**self._usage, **(data.get("usage") or {})}
+            self._stop = (data.get("delta") or {}).get("stop_reason")
+            return b""
+        if kind == "message_stop":
+            self._last = event
+            return b""
+        if isinstance(data, dict) and "index" in data:
+            return self._of_block(event, data)
+        return event
+
+    def _of_block(self, event: bytes, data: Json) -> bytes:
+        index = data["index"]
+        if data["type"] == "content_block_start":
+            block = dict(data["content_block"])
+            self._open[index] = block, []
+            hidden = self.is_hidden(block)
+            self._indexes[index] = None if hidden else self._next
+            self._next += not hidden
+        elif data["type"] == "content_block_delta" and index in self._open:
+            _extend(*self._open[index], data["delta"])
+        elif data["type"] == "content_block_stop" and index in self._open:
+            self.add(_closed(*self._open.pop(index)))
+        place = self._indexes.get(index)
+        if place is None:
+            return b""
+        return event if place == index else event_of({**data, "index": place})
+
+    def end(self) -> tuple[list[Call], bool]:
+        """Read the end of an answer."""
+        self._last += self._events.rest()
+        self._open = {}
+        return self._ended()
+
+    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
+        """Add the answers."""
+        super().answered(answers, goes_on=goes_on)
+        if goes_on:
+            self._indexes, self._delta, self._last = {}, None, b""
+
+    def close(self, *, is_stopped: bool) -> bytes:
+        """Return the end of the message."""
+        if self._delta is None:
+            return self._last
+        event, data = self._delta
+        ended = b""
+        if is_stopped:
+            self._forget()
+            data = {**data, "delta": {**data["delta"], "stop_reason": "end_turn"}}
+            block = {"type": "text", "text": STOPPED}
+            ended = b"".join(map(event_of, _text_events(self._next, STOPPED)))
+            self.add(block)
+        elif self._answers == 1:
+            return event + self._last
+        return ended + event_of({**data, "usage": summed(self._before, self._usage)}) + self._last
+
+    def failed(self, error: Any) -> bytes:
+        """Return an error."""
+        return event_of(cast("Json", error))
+
+
+def _text_events(index: int, text: str) -> Iterator[Json]:
+    yield {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}}
+    yield {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": text}}
+    yield {"type": "content_block_stop", "index": index}
+
+
+def _extend(block: Json, inputs: list[str], delta: Json) -> None:
+    """Add a part to a block."""
+    for name, value in delta.items():
+        if name == "partial_json":
+            inputs.append(value)
+        elif name == "citation":
+            block["citations"] = [*as_list(block.get("citations")), value]
+        elif name != "type" and isinstance(value, str):
+            block[name] = (block.get(name) or "") + value
+
+
+def _closed(block: Json, inputs: list[str]) -> Json:
+    """Return a block with its input."""
+    text = "".join(inputs)
+    if text:
+        try:
+            block["input"] = json.loads(text)
+        except ValueError:
+            block["input"] = {}
+    return block
+
+
+def _call(block: Json) -> Call:
+    return Call(str(block.get("id")), str(block.get("name")), block.get("input"))

@@ -1,0 +1,193 @@
+"""The protocol of an API in which the gateway answers calls of its own tools, and what APIs share."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple, Protocol
+
+from offload.gateway._requests import Request
+from offload.gateway._spans import Edit, Places
+from offload.messages.thinking import thinking_key
+from offload.tools._definitions import Format
+
+Json = dict[str, Any]
+# An event of a stream ends with an empty line.
+_END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
+# The text at the end of a reply that had to be ended between two calls.
+STOPPED = "[offload: this reply read stored items too often and was ended]"
+
+
+class Call(NamedTuple):
+    """A call of a retrieval tool by the model: its id, the tool, and its arguments, as an object or JSON."""
+
+    id: str
+    name: str
+    arguments: Any
+
+
+class Calls(Protocol):
+    """An API: its requests, and the calls in its replies."""
+
+    format: Format
+
+    def can_have(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether a request has one reply, which the client repeats in its next request."""
+        ...
+
+    def is_reply(self, message: Any) -> bool:
+        """Return whether a message is the model's."""
+        ...
+
+    def digest(self, messages: Sequence[Any]) -> str:
+        """Return a digest of what clients repeat of messages: not of marks, ids and empty fields."""
+        ...
+
+    def reply(self, names: Collection[str], *, is_stream: bool) -> Reply:
+        """Return a reader of the answers to one request of a client; `names` are the tools to be hidden."""
+        ...
+
+    def put_back(
+        self, places: Places, request: Request, at: int, steps: Sequence[Any], reply: str | None
+    ) -> Iterator[Edit]:
+        """Yield the changes of a request that insert hidden calls into the reply that begins at a message.
+
+        Args:
+            places: the text of the request.
+            request: it, read.
+            at: index of the message.
+            steps: how the reply goes together.
+            reply: the digest that the reply must have; None is any.
+
+        Raises:
+            ValueError: the reply has changed.
+        """
+        ...
+
+    def storable(self, steps: Sequence[Any], may_store: Callable[[Any], bool]) -> list[Any]:
+        """Return steps without what may not be stored, which the client has too."""
+        ...
+
+    def marks(self, message: Any) -> list[str]:
+        """Return the signatures of thinking in a message, as digests, and the ids of its calls."""
+        ...
+
+
+class Reply(Protocol):
+    """The reply to a client: what the answers of the provider have in common, without hidden calls.
+
+    Attributes:
+        steps: how it goes together, for `Calls.put_back`.
+        marks: see `HiddenCalls`.
+        unfounded: see `HiddenCalls`.
+        is_whole: whether the provider ended it.
+    """
+
+    steps: list[Any]
+    marks: list[str]
+    unfounded: list[str]
+    is_whole: bool
+
+    @property
+    def has_hidden(self) -> bool:
+        """Whether it has hidden calls that were answered."""
+        ...
+
+    def feed(self, data: bytes) -> bytes:
+        """Read a part of an answer; return what the client gets now."""
+        ...
+
+    def end(self) -> tuple[list[Call], bool]:
+        """Read the end of an answer; return the hidden calls, and whether the client has calls of its own."""
+        ...
+
+    def rewritten(self, call: Call) -> None:
+        """Replace the arguments of a hidden call."""
+        ...
+
+    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
+        """Add the answers to the hidden calls; unless it `goes_on`, the client's own are answered next."""
+        ...
+
+    def close(self, *, is_stopped: bool) -> bytes:
+        """Return the rest for the client; `is_stopped` if the model called again and is not asked again."""
+        ...
+
+    def failed(self, error: Any) -> bytes:
+        """Return the rest for the client after an error of a later answer, None if it has no form."""
+        ...
+
+    def messages(self) -> list[str]:
+        """Return the reply so far as a client repeats it: the JSON of its messages."""
+        ...
+
+
+class Events:
+    """A stream of events, cut where each ends."""
+
+    def __init__(self) -> None:
+        self._kept = b""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the events that are complete, as they came."""
+        self._kept += data
+        start = 0
+        # The mark of the end may itself be cut.
+        for match in _END_OF_EVENT.finditer(self._kept):
+            yield self._kept[start : match.end()]
+            start = match.end()
+        self._kept = self._kept[start:]
+
+    def rest(self) -> bytes:
+        """Return what follows the last event."""
+        rest, self._kept = self._kept, b""
+        return rest
+
+
+def data_of(event: bytes) -> Any:
+    """Return the JSON of an event, None if it has none."""
+    lines = [line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")]
+    try:
+        return json.loads(b"\n".join(lines)) if lines else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def event_of(data: Json, *, is_named: bool = True) -> bytes:
+    """Return an event."""
+    name = f"event: {data['type']}\n" if is_named else ""
+    return f"{name}data: {json.dumps(data, separators=(',', ':'), ensure_ascii=False)}\n\n".encode(
+        errors="surrogatepass"
+    )
+
+
+def digest_of(value: Any) -> str:
+    """Return a digest of a JSON value."""
+    return blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def summed(one: Any, other: Any) -> Any:
+    """Return two usages as one: numbers are added, and of all else the second counts."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return {**one, **{name: summed(one.get(name), value) for name, value in other.items()}}
+    is_number = all(isinstance(n, int | float) and not isinstance(n, bool) for n in (one, other))
+    if is_number:
+        return one + other
+    return one if other is None else other
+
+
+def key_of_thinking(block: Mapping[str, Any], *fields: str) -> str:
+    """Return the digest of the first field of some thinking that has a value."""
+    return thinking_key(next((block[name] for name in fields if block.get(name)), ""))
+
+
+def dumped(value: Any) -> str:
+    """Return the JSON of a value that is put into a request."""
+    return json.dumps(value)
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and an empty one for anything else."""
+    return value if isinstance(value, list) else []

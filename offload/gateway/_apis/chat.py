@@ -1,0 +1,410 @@
+"""Calls of tools in OpenAI's chat completions, and in the many APIs of that form.
+
+The client has one message: texts of several answers follow each other in each of its fields. A reply goes
+together in steps, one for each answer with hidden calls:
+
+- `spans`: by field, where the part of this answer is in the field of the client's message;
+- `calls`: pairs of the place among the calls of the answer, and the text of a hidden call;
+- `answers`: the texts of the messages that answer them;
+- `goes_on`: whether another answer followed; else the client has calls in this one.
+
+https://platform.openai.com/docs/api-reference/chat-streaming
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from offload.gateway._apis.base import (
+    STOPPED,
+    Call,
+    Events,
+    Json,
+    Reply,
+    as_list,
+    data_of,
+    digest_of,
+    dumped,
+    event_of,
+    summed,
+)
+from offload.gateway._requests import Request
+from offload.gateway._spans import Edit, Places
+from offload.messages.thinking import content_digest
+from offload.tools._definitions import Format
+
+# Between the texts of two answers; only the client gets it.
+_BETWEEN = "\n\n"
+_DONE = b"[DONE]"
+# Some providers say that a reply with calls just stopped.
+_CALLING = ("tool_calls", "stop")
+# Fields of a message that are no part of what it says.
+_NO_PART = ("role", "tool_calls", "refusal", "audio", "function_call", "annotations")
+
+
+class ChatCalls:
+    """Chat completions."""
+
+    format: Format = "openai"
+
+    def can_have(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether the request asks for one reply."""
+        return fields.get("n") in (None, 1) and not fields.get("functions")
+
+    def is_reply(self, message: Any) -> bool:
+        """Return whether a message is the model's."""
+        return isinstance(message, dict) and message.get("role") == "assistant"
+
+    def digest(self, messages: Sequence[Any]) -> str:
+        """Return a digest of messages."""
+        return digest_of([_essence(message) for message in messages])
+
+    def marks(self, message: Any) -> list[str]:
+        """Return the ids of the calls in a message."""
+        calls = as_list(message.get("tool_calls")) if isinstance(message, dict) else []
+        return [str(call.get("id")) for call in calls if isinstance(call, dict)]
+
+    def storable(self, steps: Sequence[Any], may_store: Callable[[Any], bool]) -> list[Any]:
+        """Return all steps: they have nothing else that the model wrote."""
+        del may_store
+        return [*steps]
+
+    def reply(self, names: Collection[str], *, is_stream: bool) -> Reply:
+        """Return a reader."""
+        return _Streamed(names) if is_stream else _Whole(names)
+
+    def put_back(
+        self, places: Places, request: Request, at: int, steps: Sequence[Any], reply: str | None
+    ) -> Iterator[Edit]:
+        """Yield the changes of a request."""
+        del places
+        message = request.views[at]
+        if reply is not None and self.digest([message]) != reply:
+            raise ValueError("the reply has changed")
+        following = request.views[at + 1] if at + 1 < len(request.views) else None
+        texts, tail, behind = list[str](), dict(message), list[str]()
+        for step in steps:
+            if step["goes_on"]:
+                texts += [_part(message, step), *step["answers"]]
+                tail = _behind(message, step["spans"])
+            elif isinstance(following, dict) and following.get("role") == "tool":
+                tail["tool_calls"] = _with_calls(as_list(tail.get("tool_calls")), step["calls"])
+                behind = step["answers"]
+        if any(value for name, value in tail.items() if name != "role"):
+            texts.append(dumped(tail))
+        yield Edit(request.starts[at], request.ends[at], ", ".join([*texts, *behind]))
+
+
+def _part(message: Json, step: Json) -> str:
+    """Return the text of the message that one answer was."""
+    fields = {}
+    for name, (start, stop) in step["spans"].items():
+        value = _text_of(message.get(name)) if name == "content" else message.get(name)
+        if isinstance(value, str | list) and stop > start:
+            fields[name] = value[start:stop]
+    calls = [json.loads(text) for _, text in step["calls"]]
+    return dumped({"role": "assistant", "content": None, **fields, "tool_calls": calls})
+
+
+def _behind(message: Json, spans: Mapping[str, Sequence[int]]) -> Json:
+    """Return a message with what came behind an answer."""
+    tail = dict(message)
+    for name, (_, stop) in spans.items():
+        if name == "content":
+            tail[name] = _text_of(message.get(name))[stop:].removeprefix(_BETWEEN if stop else "") or None
+        elif isinstance(message.get(name), str | list):
+            tail[name] = message[name][stop:] or None
+    return tail
+
+
+def _with_calls(own: list[Any], hidden: Sequence[tuple[int, str]]) -> list[Any]:
+    calls = [*own]
+    for place, text in hidden:
+        calls.insert(place, json.loads(text))
+    return calls
+
+
+def _text_of(content: Any) -> str:
+    """Return the text of a content, which may be a list of parts."""
+    if isinstance(content, str):
+        return content
+    return "".join(str(part.get("text", "")) for part in as_list(content) if isinstance(part, dict))
+
+
+def _essence(message: Any) -> Any:
+    """Return what clients repeat of a message."""
+    if not (isinstance(message, dict) and message.get("role") == "assistant"):
+        return content_digest(message)
+    calls = [call for call in as_list(message.get("tool_calls")) if isinstance(call, dict)]
+    functions = [(call.get("id"), call.get("function") or {}) for call in calls]
+    named = [[name, one.get("name"), one.get("arguments")] for name, one in functions]
+    return ["assistant", _text_of(message.get("content")), named]
+
+
+class _Message:
+    """The message of a reply as it comes, from one answer after another."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+        self.steps: list[Any] = []
+        self.marks: list[str] = []
+        self.unfounded: list[str] = []
+        self.is_whole = False
+        # What the client has, and where the parts of this answer begin.
+        self.fields: dict[str, Any] = {}
+        self._starts: dict[str, int] = {}
+        self._own: list[Json] = []
+        # All calls of this answer, by the provider's index.
+        self._calls: dict[Any, Json] = {}
+        self._stop: Any = None
+        self._before: Json = {}
+        self._usage: Json = {}
+        self._answers = 1
+        self._was_hidden = False
+
+    def grow(self, part: Json) -> Json:
+        """Add a part of the message, and return it as the client gets it, without calls."""
+        passed: Json = dict(part)
+        passed.pop("tool_calls", None)
+        if self._answers > 1:
+            passed.pop("role", None)
+        for name, value in part.items():
+            if name in _NO_PART or not isinstance(value, str | list) or not value:
+                continue
+            held: Any = self.fields.setdefault(name, type(value)())
+            self._starts.setdefault(name, len(held))
+            if name == "content" and held and self._starts[name] == len(held) and self._answers > 1:
+                held = held + _BETWEEN
+                self._starts[name] = len(held)
+                passed[name] = f"{_BETWEEN}{value}"
+            self.fields[name] = held + value
+        return passed
+
+    def is_hidden(self, call: Json) -> bool:
+        return (call.get("function") or {}).get("name") in self._names
+
+    def _hidden(self) -> list[tuple[int, Json]]:
+        return [(at, call) for at, call in enumerate(self._calls.values()) if self.is_hidden(call)]
+
+    def _ended(self) -> tuple[list[Call], bool]:
+        self.is_whole = self._stop is not None
+        own = [call for call in self._calls.values() if not self.is_hidden(call)]
+        self._own += own
+        self.marks += [str(call.get("id")) for call in own]
+        if self._stop not in _CALLING:
+            self._forget()
+        functions = [(str(call.get("id")), call["function"]) for _, call in self._hidden()]
+        return [Call(name, f["name"], f.get("arguments") or "{}") for name, f in functions], bool(own)
+
+    def _forget(self) -> None:
+        self._calls = {}
+
+    def rewritten(self, call: Call) -> None:
+        """Replace the arguments of a hidden call."""
+        for _, one in self._hidden():
+            if str(one.get("id")) == call.id:
+                one["function"]["arguments"] = call.arguments
+
+    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
+        """Add the answers to the hidden calls."""
+        hidden = self._hidden()
+        texts = [
+            dumped({"role": "tool", "tool_call_id": call.get("id"), "content": answer})
+            for (_, call), answer in zip(hidden, answers, strict=True)
+        ]
+        spans = {
+            name: [self._starts.get(name, len(value)), len(value)] for name, value in self.fields.items()
+        }
+        calls = [[at, dumped(call)] for at, call in hidden]
+        self.steps.append({"spans": spans, "calls": calls, "answers": texts, "goes_on": goes_on})
+        self._forget()
+        if goes_on:
+            self._answers += 1
+            self._starts = {}
+            self._before = summed(self._before, self._usage)
+            self._usage, self._stop, self.is_whole = {}, None, False
+
+    @property
+    def message(self) -> Json:
+        """The message as the client has it."""
+        calls = {"tool_calls": self._own} if self._own else {}
+        return {"role": "assistant", "content": None, **self.fields, **calls}
+
+    @property
+    def has_hidden(self) -> bool:
+        """Whether it has hidden calls."""
+        return bool(self.steps)
+
+    def messages(self) -> list[str]:
+        """Return the reply so far."""
+        return [dumped(self.message)]
+
+
+class _Whole(_Message):
+    """A reply that comes as one JSON value."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__(names)
+        self._body = b""
+        self._first: Json | None = None
+        self._reply: Json | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        """Read a part of an answer."""
+        self._body += data
+        return b""
+
+    def end(self) -> tuple[list[Call], bool]:
+        """Read an answer."""
+        self._reply = None
+        with suppress(ValueError, RecursionError, LookupError, TypeError):
+            reply = json.loads(self._body)
+            [choice] = reply["choices"]
+            message = choice["message"]
+            calls = {at: dict(call) for at, call in enumerate(as_list(message.get("tool_calls")))}
+            self._reply, self._stop, self._calls = reply, choice.get("finish_reason"), calls
+        if self._reply is None:
+            return [], False
+        self._first = self._first or self._reply
+        self.grow(message)
+        self._usage = self._reply.get("usage") or {}
+        self._was_hidden = self._was_hidden or bool(self._hidden())
+        return self._ended()
+
+    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
+        """Add the answers."""
+        super().answered(answers, goes_on=goes_on)
+        if goes_on:
+            self._body = b""
+
+    def close(self, *, is_stopped: bool) -> bytes:
+        """Return the whole reply."""
+        if self._first is None or self._reply is None or not self._was_hidden:
+            return self._body
+        stop = self._stop
+        if is_stopped:
+            self._forget()
+            stop = "stop"
+            self.grow({"content": STOPPED})
+        [choice] = self._reply["choices"]
+        message = {**choice["message"], **self.message}
+        if not self._own:
+            message.pop("tool_calls", None)
+        own = {"id": self._first.get("id"), "created": self._first.get("created")}
+        usage = {"usage": summed(self._before, self._usage)} if self._usage else {}
+        choices = [{**choice, "message": message, "finish_reason": stop}]
+        return json.dumps({**self._reply, **own, "choices": choices, **usage}).encode()
+
+    def failed(self, error: Any) -> bytes:
+        """Return nothing: the client gets the error as it is."""
+        del error
+        return b""
+
+
+class _Streamed(_Message):
+    """A reply that comes as a stream of chunks."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__(names)
+        self._events = Events()
+        self._first: Json | None = None
+        # By the provider's index, the client's; None for hidden calls. The next of the client's.
+        self._indexes: dict[Any, int | None] = {}
+        self._next = 0
+        # The last chunks, which wait until the provider has nothing more to say, as they came and read.
+        self._held: list[tuple[bytes, Any]] = []
+
+    def feed(self, data: bytes) -> bytes:
+        """Read chunks; return those for the client."""
+        return b"".join(self._passed(event, data_of(event)) for event in self._events.feed(data))
+
+    def _passed(self, event: bytes, chunk: Any) -> bytes:
+        if not isinstance(chunk, dict) or not isinstance(chunk.get("choices"), list):
+            if not (_DONE in event and chunk is None):
+                return event
+            self._held.append((event, None))
+            return b""
+        self._first = self._first or chunk
+        if isinstance(chunk.get("usage"), dict):
+            self._usage = chunk["usage"]
+        choice = next(iter(chunk["choices"]), None)
+        if choice is None:
+            self._held.append((event, chunk))
+            return b""
+        changed = self._changed(chunk, choice)
+        if choice.get("finish_reason") is not None:
+            self._stop = choice["finish_reason"]
+            self._held.append((event, changed))
+            return b""
+        if changed == chunk:
+            return event
+        return event_of(changed, is_named=False) if changed["choices"][0]["delta"] else b""
+
+    def _changed(self, chunk: Json, choice: Json) -> Json:
+        """Return a chunk for the client."""
+        delta = choice.get("delta") or {}
+        passed = self.grow(delta)
+        calls = [part for call in as_list(delta.get("tool_calls")) if (part := self._of_call(call))]
+        if calls:
+            passed["tool_calls"] = calls
+        changed = {**chunk, "choices": [{**choice, "delta": passed}]}
+        if self._answers > 1 and self._first is not None:
+            changed |= {name: self._first[name] for name in ("id", "created") if name in self._first}
+        return changed
+
+    def _of_call(self, part: Json) -> Json | None:
+        """Add a part of a call; return it for the client, None if the call is hidden."""
+        index = part.get("index", 0)
+        if index not in self._indexes:
+            hidden = self.is_hidden(part)
+            self._was_hidden = self._was_hidden or hidden
+            self._indexes[index] = None if hidden else self._next
+            self._next += not hidden
+            self._calls[index] = {"id": part.get("id"), "type": "function", "function": {"arguments": ""}}
+        call, function = self._calls[index], part.get("function") or {}
+        call |= {name: value for name, value in part.items() if name not in ("index", "function")}
+        held = call["function"]
+        held |= {name: value for name, value in function.items() if name != "arguments"}
+        held["arguments"] += function.get("arguments") or ""
+        place = self._indexes[index]
+        return None if place is None else {**part, "index": place}
+
+    def end(self) -> tuple[list[Call], bool]:
+        """Read the end of an answer."""
+        if rest := self._events.rest():
+            self._held.append((rest, None))
+        return self._ended()
+
+    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
+        """Add the answers."""
+        super().answered(answers, goes_on=goes_on)
+        if goes_on:
+            self._indexes, self._held = {}, []
+
+    def close(self, *, is_stopped: bool) -> bytes:
+        """Return the last chunks."""
+        if not self._was_hidden:
+            return b"".join(event for event, _ in self._held)
+        usage = summed(self._before, self._usage)
+        return b"".join(
+            event if chunk is None else event_of(self._last(chunk, usage, is_stopped), is_named=False)
+            for event, chunk in self._held
+        )
+
+    def _last(self, chunk: Json, usage: Json, is_stopped: bool) -> Json:
+        first = self._first or {}
+        own: Json = {name: first[name] for name in ("id", "created") if name in first}
+        if isinstance(chunk.get("usage"), dict):
+            own["usage"] = usage
+        [*choices] = chunk["choices"]
+        if is_stopped and choices:
+            delta = self.grow({"content": STOPPED})
+            choices = [{**choices[0], "delta": delta, "finish_reason": "stop"}]
+        return {**chunk, **own, "choices": choices}
+
+    def failed(self, error: Any) -> bytes:
+        """Return an error."""
+        return event_of(error if "error" in error else {"error": error}, is_named=False)

@@ -1,0 +1,425 @@
+"""Calls of tools in OpenAI's Responses API.
+
+A reply is a run of items, and its hidden calls and their answers are items between them. It goes together in
+steps, each a list with a letter first: `t` reasoning with its digest; `o` any other item that the client has;
+`c` the text of a hidden call; `a` the texts of the answers to those before it, and `j` the same where the
+client has calls in the same answer.
+https://platform.openai.com/docs/api-reference/responses-streaming
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from offload.gateway._apis.base import (
+    STOPPED,
+    Call,
+    Events,
+    Json,
+    Reply,
+    as_list,
+    data_of,
+    digest_of,
+    dumped,
+    event_of,
+    key_of_thinking,
+    summed,
+)
+from offload.gateway._requests import Request
+from offload.gateway._spans import Edit, Places
+from offload.messages.thinking import content_digest
+from offload.tools._definitions import Format
+
+_CALLED, _REASONED, _OUTPUT = "function_call", "reasoning", "_output"
+# Calls that the client answers.
+_OWN = (
+    *(_CALLED, "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call"),
+    "mcp_approval_request",
+)
+# The provider runs these calls.
+_SERVED = (
+    "web_search_call",
+    "file_search_call",
+    "code_interpreter_call",
+    "image_generation_call",
+    "mcp_call",
+)
+_ENDS = ("response.completed", "response.incomplete", "response.failed")
+_BEGINS = ("response.created", "response.in_progress", "response.queued")
+# Clients do not repeat them, or not as they came.
+_NO_PART = ("id", "status", "logprobs", "annotations")
+
+
+class ResponsesCalls:
+    """The Responses API."""
+
+    format: Format = "openai-responses"
+
+    def can_have(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether the client has the whole conversation."""
+        return not any(fields.get(name) for name in ("previous_response_id", "conversation", "background"))
+
+    def is_reply(self, message: Any) -> bool:
+        """Return whether an item is the model's."""
+        if not isinstance(message, dict):
+            return False
+        kind = message.get("type")
+        return message.get("role") == "assistant" or kind in (_REASONED, *_OWN, *_SERVED)
+
+    def digest(self, messages: Sequence[Any]) -> str:
+        """Return a digest of items."""
+        return digest_of([_essence(item) for item in messages if not _is_reasoning(item)])
+
+    def marks(self, message: Any) -> list[str]:
+        """Return the mark of an item."""
+        mark = _mark(message) if isinstance(message, dict) else None
+        return [] if mark is None else [mark]
+
+    def storable(self, steps: Sequence[Any], may_store: Callable[[Any], bool]) -> list[Any]:
+        """Return all steps: they have nothing else that the model wrote."""
+        del may_store
+        return [*steps]
+
+    def reply(self, names: Collection[str], *, is_stream: bool) -> Reply:
+        """Return a reader."""
+        return _Streamed(names) if is_stream else _Whole(names)
+
+    def put_back(
+        self, places: Places, request: Request, at: int, steps: Sequence[Any], reply: str | None
+    ) -> Iterator[Edit]:
+        """Yield the changes of a request."""
+        del places
+        taken: list[Any] = []
+        end: int | None = None
+        start, following = at, at
+        inserted: dict[int | None, list[str]] = {}
+        for kind, value in ((step[0], step[-1]) for step in steps):
+            if kind in "to":
+                found = _next(request.views, following, kind, value)
+                if found is not None:
+                    taken.append(request.views[found])
+                    end, following = found, found + 1
+            else:
+                inserted.setdefault(end, []).extend([value] if kind == "c" else value)
+        if reply is not None and self.digest(taken) != reply:
+            raise ValueError("the reply has changed")
+        for place, texts in inserted.items():
+            if place is not None:
+                yield Edit(request.ends[place], request.ends[place], "".join(f", {text}" for text in texts))
+            elif start < len(request.starts):
+                yield Edit(request.starts[start], request.starts[start], "".join(f"{t}, " for t in texts))
+            else:
+                last = request.ends[-1]
+                yield Edit(last, last, "".join(f", {text}" for text in texts))
+
+
+def _next(items: Sequence[Any], at: int, kind: str, key: str) -> int | None:
+    """Return the index of the next item of a reply; None for reasoning that the client left out."""
+    for index in range(at, len(items)):
+        item = items[index]
+        if str(item.get("type")).endswith(_OUTPUT):
+            continue
+        if _is_reasoning(item):
+            if kind == "t" and _key(item) == key:
+                return index
+            if kind == "t":
+                return None
+            raise ValueError("the reply has more reasoning")
+        if kind == "t":
+            return None
+        return index
+    if kind == "t":
+        return None
+    raise ValueError("an item of the reply is gone")
+
+
+def _is_reasoning(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("type") == _REASONED
+
+
+def _key(item: Json) -> str:
+    return key_of_thinking(item, "encrypted_content", "id")
+
+
+def _mark(item: Json) -> str | None:
+    if _is_reasoning(item):
+        return _key(item)
+    return str(item.get("call_id")) if item.get("type") in _OWN else None
+
+
+def _essence(item: Any) -> Any:
+    """Return what clients repeat of an item."""
+    if not isinstance(item, dict):
+        return content_digest({"content": item})
+    if "role" in item:
+        content = item.get("content")
+        parts = [{"text": content}] if isinstance(content, str) else as_list(content)
+        return [item["role"], [_essence_of(part) for part in parts]]
+    return content_digest({name: value for name, value in item.items() if name not in _NO_PART})
+
+
+def _essence_of(part: Any) -> Any:
+    is_text = isinstance(part, dict) and isinstance(part.get("text"), str)
+    return part["text"] if is_text else content_digest({"content": [part]})
+
+
+class _Items:
+    """The items of a reply as they come, from one answer after another."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+        self.steps: list[Any] = []
+        self.marks: list[str] = []
+        self.unfounded: list[str] = []
+        self.is_whole = False
+        self.visible: list[Json] = []
+        self._hidden: list[tuple[int, Json]] = []
+        self._has_own = False
+        self._was_hidden = False
+        self._first: Json | None = None
+        self._response: Json | None = None
+        self._before: Json = {}
+        self._answers = 1
+
+    def is_hidden(self, item: Json) -> bool:
+        return item.get("type") == _CALLED and item.get("name") in self._names
+
+    def add(self, item: Json) -> None:
+        if self.is_hidden(item):
+            self._was_hidden = True
+            self._hidden.append((len(self.steps), item))
+            self.steps.append(["c", dumped(item)])
+            return
+        self.visible.append(item)
+        self.steps.append(["t", _key(item)] if _is_reasoning(item) else ["o"])
+        self._has_own = self._has_own or item.get("type") in _OWN
+        if (mark := _mark(item)) is not None:
+            self.marks.append(mark)
+
+    def _ended(self) -> tuple[list[Call], bool]:
+        status = (self._response or {}).get("status")
+        self.is_whole = self._response is not None
+        if status != "completed":
+            self._forget()
+        calls = [
+            Call(str(item.get("call_id")), str(item.get("name")), item.get("arguments") or "{}")
+            for _, item in self._hidden
+        ]
+        return calls, self._has_own
+
+    def _forget(self) -> None:
+        for at, _ in reversed(self._hidden):
+            del self.steps[at]
+        self._hidden = []
+
+    def rewritten(self, call: Call) -> None:
+        """Replace the arguments of a hidden call."""
+        for at, item in self._hidden:
+            if item.get("call_id") == call.id:
+                item["arguments"] = call.arguments
+                self.steps[at] = ["c", dumped(item)]
+
+    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
+        """Add the answers to the hidden calls."""
+        outputs = [
+            dumped({"type": "function_call_output", "call_id": item.get("call_id"), "output": answer})
+            for (_, item), answer in zip(self._hidden, answers, strict=True)
+        ]
+        self.steps.append(["a" if goes_on else "j", outputs])
+        self._hidden = []
+        if goes_on:
+            self._answers += 1
+            self._before = summed(self._before, (self._response or {}).get("usage") or {})
+            self._response, self._has_own, self.is_whole = None, False, False
+
+    @property
+    def has_hidden(self) -> bool:
+        """Whether it has hidden calls."""
+        return any(step[0] == "c" for step in self.steps)
+
+    def messages(self) -> list[str]:
+        """Return the reply so far; reasoning that only the provider could know is no part of it."""
+        is_kept = (self._first or {}).get("store") is not False
+        return [
+            dumped(item)
+            for item in self.visible
+            if is_kept or not _is_reasoning(item) or item.get("encrypted_content")
+        ]
+
+    def _final(self, response: Json) -> Json:
+        """Return the response as the client gets it."""
+        first = self._first or response
+        own: Json = {"output": self.visible}
+        if first.get("store") is False:
+            # A response that the provider keeps is continued by the id of its last part, which has all of it.
+            own["id"] = first.get("id")
+        if isinstance(response.get("usage"), dict):
+            own["usage"] = summed(self._before, response["usage"])
+        return {**response, **own}
+
+
+def _stopped() -> Json:
+    part = {"type": "output_text", "text": STOPPED, "annotations": [], "logprobs": []}
+    return {
+        "type": "message",
+        "id": "msg_offload",
+        "role": "assistant",
+        "status": "completed",
+        "content": [part],
+    }
+
+
+class _Whole(_Items):
+    """A reply that comes as one JSON value."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__(names)
+        self._body = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Read a part of an answer."""
+        self._body += data
+        return b""
+
+    def end(self) -> tuple[list[Call], bool]:
+        """Read an answer."""
+        response: Any = None
+        with suppress(ValueError, RecursionError):
+            response = json.loads(self._body)
+        if not isinstance(response, dict) or not isinstance(response.get("output"), list):
+            return [], False
+        self._response = response
+        self._first = self._first or response
+        for item in response["output"]:
+            self.add(item)
+        return self._ended()
+
+    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
+        """Add the answers."""
+        super().answered(answers, goes_on=goes_on)
+        if goes_on:
+            self._body = b""
+
+    def close(self, *, is_stopped: bool) -> bytes:
+        """Return the whole reply."""
+        if self._response is None or not self._was_hidden:
+            return self._body
+        if is_stopped:
+            self._forget()
+            self.add(_stopped())
+        return json.dumps(self._final(self._response)).encode()
+
+    def failed(self, error: Any) -> bytes:
+        """Return nothing: the client gets the error as it is."""
+        del error
+        return b""
+
+
+class _Streamed(_Items):
+    """A reply that comes as a stream of events."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__(names)
+        self._events = Events()
+        # The client's number of the next event, and its index of the next item.
+        self._sequence = 0
+        self._next = 0
+        # By the provider's index the client's, None for hidden calls.
+        self._indexes: dict[Any, int | None] = {}
+        self._end: tuple[bytes, Json] | None = None
+        self._last = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Read events; return those for the client."""
+        return b"".join(self._passed(event, data_of(event)) for event in self._events.feed(data))
+
+    def _passed(self, event: bytes, data: Any) -> bytes:
+        if not isinstance(data, dict):
+            return event
+        kind = data.get("type")
+        if kind in _BEGINS:
+            if isinstance(data.get("response"), dict):
+                self._first = self._first or data["response"]
+            return self._numbered(event, data) if self._answers == 1 else b""
+        if kind in _ENDS:
+            self._end = event, data
+            response = data.get("response")
+            self._response = response if isinstance(response, dict) else None
+            return b""
+        if "output_index" not in data:
+            return self._numbered(event, data)
+        return self._of_item(event, data)
+
+    def _of_item(self, event: bytes, data: Json) -> bytes:
+        index, item = data["output_index"], data.get("item")
+        if index not in self._indexes:
+            hidden = isinstance(item, dict) and self.is_hidden(item)
+            self._indexes[index] = None if hidden else self._next
+            self._next += not hidden
+        if data["type"] == "response.output_item.done" and isinstance(item, dict):
+            self.add(item)
+        place = self._indexes[index]
+        if place is None:
+            self._was_hidden = True
+            return b""
+        return self._numbered(event, data if place == index else {**data, "output_index": place})
+
+    def _numbered(self, event: bytes, data: Json) -> bytes:
+        """Return an event with the next number, unchanged if it can be."""
+        number, self._sequence = self._sequence, self._sequence + 1
+        if self._was_hidden and "sequence_number" in data:
+            return event_of({**data, "sequence_number": number})
+        return event
+
+    def end(self) -> tuple[list[Call], bool]:
+        """Read the end of an answer."""
+        self._last = self._events.rest()
+        if self._response is not None and not self._indexes:
+            # A provider that sends the items only at the end.
+            for item in as_list(self._response.get("output")):
+                self.add(item)
+        return self._ended()
+
+    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
+        """Add the answers."""
+        super().answered(answers, goes_on=goes_on)
+        if goes_on:
+            self._indexes, self._end, self._last = {}, None, b""
+
+    def close(self, *, is_stopped: bool) -> bytes:
+        """Return the end of the response."""
+        if self._end is None:
+            return self._last
+        event, data = self._end
+        if not self._was_hidden or self._response is None:
+            return event + self._last
+        more = b""
+        if is_stopped:
+            self._forget()
+            more = b"".join(self._numbered(b"", one) for one in _item_events(_stopped(), self._next))
+            self.add(_stopped())
+        final = {**data, "response": self._final(self._response)}
+        return more + self._numbered(event, final) + self._last
+
+    def failed(self, error: Any) -> bytes:
+        """Return an error."""
+        inner = error.get("error") if isinstance(error.get("error"), dict) else error
+        fields = {name: inner.get(name) for name in ("code", "message", "param")}
+        return event_of({"type": "error", **fields, "sequence_number": self._sequence})
+
+
+def _item_events(item: Json, index: int) -> Iterator[Json]:
+    """Yield the events of a message with one text."""
+    [part] = item["content"]
+    place = {"item_id": item["id"], "output_index": index, "content_index": 0, "sequence_number": 0}
+    at = {"output_index": index, "sequence_number": 0}
+    empty = {**item, "status": "in_progress", "content": []}
+    yield {"type": "response.output_item.added", **at, "item": empty}
+    yield {"type": "response.content_part.added", **place, "part": {**part, "text": ""}}
+    yield {"type": "response.output_text.delta", **place, "delta": part["text"], "logprobs": []}
+    yield {"type": "response.output_text.done", **place, "text": part["text"], "logprobs": []}
+    yield {"type": "response.content_part.done", **place, "part": part}
+    yield {"type": "response.output_item.done", **at, "item": item}

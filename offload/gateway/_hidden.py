@@ -1,0 +1,189 @@
+"""Calls of the retrieval tools that the gateway answered itself, which the client does not see.
+
+The client gets one reply of the model without these calls, and repeats it in its next request; there the
+calls and their answers are inserted again. So they must be found from that request alone, by any process,
+as long as the session is there. They are kept in the session of the gateway, one small object for each
+reply that has any. Its key has three digests: of the conversation up to its first user message, so that one
+listing finds all of a conversation; of all messages before the reply; and of the reply as the client has
+it. An object without the last one is empty, and marks a conversation whose first request got the tools:
+later ones get them too.
+
+Calls and answers pass `redact` before they are sent to the provider, so that later requests have what was
+sent. A text or thinking of the model that the client repeats is stored only where a later part of the reply
+may be bound to its spelling, and only if `redact` changes nothing in it. `FORMAT.md` has the form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
+
+from offload.errors import CorruptError, ExistsError, OffloadError
+from offload.events.observer import error_text
+from offload.gateway._status import Status
+from offload.layout import CALLS, encode_part
+from offload.store import OffloadStore
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_THREADS = 4
+# Conversations that are held in memory, and the replies of one that are known to need no listing.
+_MOST_HELD, _MOST_PASSED = 512, 64
+# A reply waits no longer for its calls to be stored; they are stored later then.
+DEADLINE = 1.0
+_MOST_BYTES = 16 * 1024 * 1024
+
+
+class HiddenCalls(NamedTuple):
+    """The hidden calls of one reply.
+
+    Attributes:
+        before: digest of all messages before the reply, and `reply` that of the reply as the client has it.
+        steps: how the reply goes together, as its API's file says.
+        marks: the signatures of its thinking, as digests, and the ids of the client's calls in it: a message
+            that has one of them is this reply.
+        unfounded: those of the thinking that was made behind an answer.
+    """
+
+    before: str
+    reply: str
+    steps: Sequence[Any]
+    marks: Sequence[str] = ()
+    unfounded: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class Known:
+    """Facts that this process knows of the conversations with one beginning.
+
+    Attributes:
+        begun: digests of the first requests that got the tools.
+        hidden: by the digests of what precedes a reply and of the reply, its calls; None until they are read.
+        passed: replies to the latest requests of this process, in the same way.
+        unstored: calls that the store has not taken yet.
+    """
+
+    begun: set[str] = field(default_factory=set)
+    hidden: dict[str, dict[str, HiddenCalls | None]] = field(default_factory=dict)
+    passed: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict)
+    unstored: dict[str, bytes] = field(default_factory=dict)
+
+    def note_passed(self, before: str, reply: str) -> None:
+        """Note a reply that this process passed: what was before it is known here."""
+        self.passed[before, reply] = None
+        while len(self.passed) > _MOST_PASSED:
+            self.passed.popitem(last=False)
+
+
+class HiddenStore:
+    """Keeps hidden calls in a session, and in memory those of the latest conversations."""
+
+    def __init__(self, store: OffloadStore, session: str, status: Status) -> None:
+        self._store, self._part = store, encode_part(session)
+        self._status = status
+        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._threads = ThreadPoolExecutor(_THREADS, "offload-gateway-calls")
+        self._writing: set[asyncio.Future[None]] = set()
+
+    def known(self, root: str) -> Known:
+        """Return what is known of the conversations with a beginning."""
+        known = self._known.pop(root, None) or Known()
+        self._known[root] = known
+        while len(self._known) > _MOST_HELD:
+            self._known.popitem(last=False)
+        return known
+
+    async def listed(self, root: str, seconds: float) -> None:
+        """Learn what other processes stored. Raises `OffloadError` and `TimeoutError`."""
+        known = self.known(root)
+        for before, reply in await self._in_time(seconds, self._list, root):
+            if reply is None:
+                known.begun.add(before)
+            else:
+                known.hidden.setdefault(before, {}).setdefault(reply, None)
+
+    async def read(self, root: str, before: str, seconds: float) -> list[HiddenCalls]:
+        """Return the calls of all replies behind some messages. Raises `OffloadError` and `TimeoutError`."""
+        found = self.known(root).hidden.get(before, {})
+        for reply, hidden in [*found.items()]:
+            if hidden is None:
+                found[reply] = await self._in_time(seconds, self._read, root, before, reply)
+        return [hidden for hidden in found.values() if hidden is not None]
+
+    def begin(self, root: str, before: str) -> asyncio.Future[None]:
+        """Mark a conversation whose first request gets the tools."""
+        known = self.known(root)
+        is_new = before not in known.begun
+        known.begun.add(before)
+        if is_new:
+            known.unstored[self._key(root, before)] = b""
+        return self._written(known)
+
+    def keep(self, root: str, hidden: HiddenCalls) -> asyncio.Future[None]:
+        """Store the hidden calls of a reply; they are known at once."""
+        known = self.known(root)
+        known.hidden.setdefault(hidden.before, {})[hidden.reply] = hidden
+        fields = {"steps": hidden.steps, "marks": hidden.marks, "unfounded": hidden.unfounded}
+        key = self._key(root, hidden.before, hidden.reply)
+        known.unstored[key] = json.dumps(fields, separators=(",", ":")).encode()
+        return self._written(known)
+
+    async def close(self) -> None:
+        """Wait a moment for what is being stored."""
+        if self._writing:
+            await asyncio.wait(self._writing, timeout=DEADLINE)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _written(self, known: Known) -> asyncio.Future[None]:
+        """Store what is not stored yet, in a thread."""
+        loop = asyncio.get_running_loop()
+        writing = loop.run_in_executor(self._threads, self._write, known)
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        return writing
+
+    def _write(self, known: Known) -> None:
+        for key, data in [*known.unstored.items()]:
+            try:
+                self._store.put(key, data)
+            except ExistsError:
+                self._adopt(known, key)
+            except OffloadError as error:
+                text = error_text(error)
+                self._status.failed(f"answered calls are not stored, since the store failed: {text}")
+                return
+            except Exception as error:  # noqa: BLE001 # a reply passes in any case
+                self._status.failed(f"answered calls are not stored: {type(error).__name__}")
+                return
+            known.unstored.pop(key, None)
+
+    def _adopt(self, known: Known, key: str) -> None:
+        """Take what is stored for an equal reply to an equal request: later processes take that too."""
+        match = CALLS.match(key)
+        if match and match["reply"] and self._store.get(key) != known.unstored[key]:
+            known.hidden[match["before"]][match["reply"]] = None
+
+    async def _in_time(self, seconds: float, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        async with asyncio.timeout(seconds):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
+
+    def _list(self, root: str) -> list[tuple[str, str | None]]:
+        keys = (stored.key for stored in self._store.keys(f"{CALLS.prefix(self._part)}{root}~"))
+        return [(match["before"], match["reply"]) for match in map(CALLS.match, keys) if match]
+
+    def _read(self, root: str, before: str, reply: str) -> HiddenCalls:
+        data = self._store.get(self._key(root, before, reply), end=_MOST_BYTES)
+        try:
+            fields = json.loads(data)
+            return HiddenCalls(before, reply, fields["steps"], fields["marks"], fields["unfounded"])
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise CorruptError("an object of answered calls has another form") from error
+
+    def _key(self, root: str, before: str, reply: str | None = None) -> str:
+        return CALLS.key(session=self._part, root=root, before=before, reply=reply)

@@ -1,0 +1,328 @@
+"""The retrieval tools of the gateway in the requests of clients that have none.
+
+The tools and the lines that explain them are added to the first request of a conversation or never, since
+what precedes signed thinking must not change, and to all requests after it. Which conversations began with
+them is stored, so that a restarted gateway and a replica decide alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, TypeVarTuple
+
+from offload.errors import OffloadError
+from offload.events.observer import error_text
+from offload.gateway._apis import CALLS_OF
+from offload.gateway._apis.base import Call, Calls, Reply, digest_of, dumped
+from offload.gateway._hidden import DEADLINE, HiddenCalls, HiddenStore, Known
+from offload.gateway._requests import READ_BACK, Api, Request, hint_of, is_kept_elsewhere, parsed
+from offload.gateway._spans import Edit, Places, replaced
+from offload.gateway._status import Status
+from offload.messages.stored import map_texts
+from offload.messages.thinking import signed_thinking
+from offload.offloader import Offloader
+from offload.threads.locks import Recent
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# Of one reply: how often the provider is asked again, and how long the answers may take together.
+MOST_ROUNDS, MOST_SECONDS = 20, 120.0
+# Of one answer of the provider: how many calls are answered, and how long each may take.
+MOST_CALLS, CALL_SECONDS = 16, 20.0
+# A request with signed thinking waits longer: it is refused without the calls before it.
+BOUND_DEADLINE = 10.0
+_THREADS, _READERS = 4, 2
+_MOST_HELD_BYTES = 64 * 1024 * 1024
+CHANGED = (
+    "a client changed a reply in which the gateway had answered calls: they are left out from now on, and so "
+    "is the thinking behind them"
+)
+UNDER_WAY = (
+    "conversations that began without the tools of the gateway pass unchanged: tools cannot be added to a "
+    "conversation that is under way"
+)
+_NO_ANSWER = "Error: the stored items cannot be read now. Continue without them, or try again later."
+_NO_MORE = "Error: no more calls of this tool are answered in this reply. Answer with what you have."
+_TOO_MANY = f"Error: at most {MOST_CALLS} calls at once. Call again."
+
+
+@dataclass(slots=True)
+class Visible:
+    """A request as the client sent it.
+
+    Attributes:
+        chain: by index of a message, a digest of all messages before it; the last one is of all.
+        root: digest of the messages up to the first one of a user, which all requests of a conversation have.
+    """
+
+    request: Request
+    chain: list[str]
+    root: str
+
+    @property
+    def size(self) -> int:
+        return len(self.request.text)
+
+
+@dataclass(slots=True)
+class Opened:
+    """A request of a conversation whose model has the tools of the gateway.
+
+    Attributes:
+        text: with the tools, and with the hidden calls of earlier replies.
+        left_out: digests of the thinking behind hidden calls that could not be inserted.
+        hidden: by index of a message, the hidden calls of the reply that begins there.
+        marking: stores that the conversation began with the tools.
+        began: when answers to calls began to take time, and how many answers of the provider there were.
+    """
+
+    api: Api
+    calls: Calls
+    visible: Visible
+    text: str = ""
+    left_out: frozenset[str] = frozenset()
+    hidden: dict[int, HiddenCalls] = field(default_factory=dict)
+    marking: asyncio.Future[None] | None = None
+    seconds: float = 0.0
+    rounds: int = 1
+
+
+class OwnTools:
+    """The tools that the gateway adds, if `are_added`, and answers."""
+
+    def __init__(self, offloader: Offloader, status: Status, *, are_added: bool) -> None:
+        self._are_added = are_added
+        self._offloader = offloader
+        self._status = status
+        self._store = HiddenStore(offloader.store, offloader.session, status)
+        self._texts = {calls.format: _definitions(offloader, calls) for calls in CALLS_OF.values()}
+        self.names = frozenset(tool["name"] for tool in offloader.tools.definitions("anthropic"))
+        self._visible: Recent[Any, Visible] = Recent(_MOST_HELD_BYTES, lambda visible: visible.size)
+        self._threads = ThreadPoolExecutor(_THREADS, "offload-gateway-tools")
+        self._readers = ThreadPoolExecutor(_READERS, "offload-gateway-visible")
+
+    async def close(self) -> None:
+        """Start no more work."""
+        await self._store.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    async def opened(
+        self, body: bytes, api: Api, headers: Mapping[str, str], *, is_counted: bool
+    ) -> Opened | None:
+        """Return a request with the tools; None if it gets none. One that is only counted begins nothing."""
+        if not self._are_added:
+            return None
+        calls = CALLS_OF[api.name]
+        try:
+            visible = await self._reading(self._read, body, api, calls, hint_of(headers, api))
+            if visible is None:
+                return None
+            opened = Opened(api, calls, visible)
+            return opened if await self._begun(opened, is_counted=is_counted) else None
+        except (ValueError, RecursionError):
+            return None
+        except TimeoutError:
+            self._status.failed("answered calls could not be looked up, since the store is slow")
+        except OffloadError as error:
+            text = error_text(error)
+            self._status.failed(f"answered calls could not be looked up, since the store failed: {text}")
+        return None
+
+    async def _begun(self, opened: Opened, *, is_counted: bool) -> bool:
+        """Complete a request whose conversation began with the tools; return whether it did."""
+        calls, visible = opened.calls, opened.visible
+        views, chain = visible.request.views, visible.chain
+        known = self._store.known(visible.root)
+        first = next((i for i, view in enumerate(views) if calls.is_reply(view)), None)
+        if first is None and not is_counted:
+            opened.marking = self._store.begin(visible.root, chain[-1])
+        elif first is not None:
+            seconds = BOUND_DEADLINE if any(map(signed_thinking, views)) else DEADLINE
+            if not _is_passed(known, opened):
+                await self._store.listed(visible.root, seconds)
+            if chain[first] not in known.begun:
+                self._status.say_once(UNDER_WAY)
+                return False
+            await self._find_hidden(opened, known, seconds)
+        opened.text = await self._reading(self._with_all, opened)
+        return True
+
+    async def _find_hidden(self, opened: Opened, known: Known, seconds: float) -> None:
+        """Find the hidden calls of the replies in a request, and thinking behind those that do not fit."""
+        calls, visible = opened.calls, opened.visible
+        left_out: set[str] = set()
+        for index, before in enumerate(visible.chain[:-1]):
+            # Reasoning changes no digest: the reply begins with it.
+            is_repeated = index > 0 and visible.chain[index - 1] == before
+            if is_repeated or before not in known.hidden:
+                continue
+            found = await self._store.read(visible.root, before, seconds)
+            fitting = next((one for one in found if _fits(opened, index, one)), None)
+            if fitting is not None:
+                opened.hidden[index] = fitting
+                continue
+            marks = calls.marks(visible.request.views[index])
+            if changed := [one for one in found if not set(one.marks).isdisjoint(marks)]:
+                left_out |= {mark for one in changed for mark in one.unfounded}
+                later = visible.request.views[index + 1 :]
+                left_out |= {one.key for view in later for one in signed_thinking(view)}
+                self._status.count("calls_left_out")
+                self._status.say_once(CHANGED)
+        opened.left_out = frozenset(left_out)
+
+    def _with_all(self, opened: Opened) -> str:
+        """Return the text of a request with the tools and all hidden calls."""
+        request = opened.visible.request
+        places = Places(request.text)
+        tools = places.find(0, ("tools",))
+        edits = [Edit(tools.end - 1, tools.end - 1, f", {self._texts[opened.calls.format]}")]
+        for index, hidden in opened.hidden.items():
+            edits += opened.calls.put_back(places, request, index, hidden.steps, hidden.reply or None)
+        return replaced(request.text, edits)
+
+    def _read(self, body: bytes, api: Api, calls: Calls, hint: tuple[str | None, ...]) -> Visible | None:
+        """Return a request of the client; None if it cannot have the tools. Raises `ValueError`."""
+        before = self._visible.get(hint)
+        visible = _visible_of(_as_messages(body.decode(), api), api, calls, before)
+        request = visible.request
+        names = request.tool_names
+        if not request.views or not names or any(n in self.names or n.endswith(READ_BACK) for n in names):
+            return None
+        if is_kept_elsewhere(request.fields) or not calls.can_have(request.fields):
+            return None
+        self._visible.put(hint, visible)
+        return visible
+
+    async def answers(self, opened: Opened, calls: Sequence[Call], offloader: Offloader | None) -> list[str]:
+        """Answer the calls in one answer of the provider. An error is an answer too."""
+        began = time.monotonic()
+        tools = (offloader or self._offloader).tools
+        is_late = opened.rounds >= MOST_ROUNDS or opened.seconds >= MOST_SECONDS
+
+        async def answer(number: int, call: Call) -> str:
+            if number >= MOST_CALLS or is_late:
+                return _NO_MORE if is_late else _TOO_MANY
+            loop = asyncio.get_running_loop()
+            try:
+                async with asyncio.timeout(CALL_SECONDS):
+                    text = await loop.run_in_executor(self._threads, tools.call, call.name, call.arguments)
+                return await self._reading(self._offloader.options.redacted, text)
+            except TimeoutError:
+                self._status.failed("a call of the model was not answered in time, since the store is slow")
+            except Exception as error:  # noqa: BLE001 # the model gets an answer in any case
+                self._status.failed(f"a call of the model could not be answered: {type(error).__name__}")
+            return _NO_ANSWER
+
+        answers = await asyncio.gather(*(answer(number, call) for number, call in enumerate(calls)))
+        self._status.count("calls_answered", len(calls))
+        opened.seconds += time.monotonic() - began
+        return answers
+
+    async def redacted(self, call: Call) -> Call | None:
+        """Return a call with the arguments that may be stored; None if these are its own."""
+        try:
+            arguments = await self._reading(map_texts, call.arguments, self._offloader.options.redacted)
+        except Exception as error:  # noqa: BLE001 # a hook may raise anything
+            self._status.failed(f"redact failed for a call of the model: {type(error).__name__}")
+            arguments = "{}" if isinstance(call.arguments, str) else {}
+        return None if arguments == call.arguments else call._replace(arguments=arguments)
+
+    def _may_store(self, value: Any) -> bool:
+        """Return whether `redact` changes nothing in a JSON value."""
+        try:
+            return bool(map_texts(value, self._offloader.options.redacted) == value)
+        except Exception as error:  # noqa: BLE001 # a hook may raise anything
+            self._status.failed(f"redact failed for a reply of the model: {type(error).__name__}")
+            return False
+
+    async def grown(self, opened: Opened, reply: Reply) -> Opened:
+        """Return the request that asks the provider again, with the reply so far."""
+        return await self._reading(self._grown, opened, reply)
+
+    def _grown(self, opened: Opened, reply: Reply) -> Opened:
+        request = opened.visible.request
+        messages = reply.messages()
+        end = request.ends[-1]
+        text = replaced(request.text, [Edit(end, end, "".join(f", {message}" for message in messages))])
+        again, _ = parsed(text, opened.api.messages, request)
+        visible = replace(opened.visible, request=again)
+        now = HiddenCalls("", "", reply.steps)
+        hidden = opened.hidden | {len(request.views): now}
+        more = replace(opened, visible=visible, hidden=hidden, rounds=opened.rounds + 1)
+        more.text = self._with_all(more)
+        # The next round grows from the request of the client again.
+        more.visible, more.hidden = opened.visible, opened.hidden
+        return more
+
+    async def passed(self, opened: Opened, reply: Reply) -> None:
+        """Note a reply before the client has all of it; its hidden calls are stored first."""
+        visible = opened.visible
+        before = visible.chain[-1]
+        messages = [json.loads(message) for message in reply.messages()]
+        digest = opened.calls.digest(messages)
+        self._store.known(visible.root).note_passed(before, digest)
+        writing = [] if opened.marking is None else [opened.marking]
+        if reply.has_hidden:
+            steps = await self._reading(opened.calls.storable, reply.steps, self._may_store)
+            hidden = HiddenCalls(before, digest, steps, reply.marks, reply.unfounded)
+            writing.append(self._store.keep(visible.root, hidden))
+        if writing:
+            await asyncio.wait(writing, timeout=DEADLINE)
+
+    async def _reading(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, function, *args)
+
+
+def _definitions(offloader: Offloader, calls: Calls) -> str:
+    """Return the tools as the end of a list; the first one explains the texts that replace items too."""
+    first, *others = offloader.tools.definitions(calls.format)
+    function = first.get("function", first)
+    function["description"] = f"{function['description']}\n\n{offloader.prompt()}"
+    return ", ".join(map(dumped, (first, *others)))
+
+
+def _as_messages(text: str, api: Api) -> str:
+    """Return a request whose messages are a list; they may be one text."""
+    place = Places(text).find(0, (api.messages,))
+    if not text.startswith('"', place.start):
+        return text
+    message = f'[{{"role": "user", "content": {text[place.start : place.end]}}}]'
+    return text[: place.start] + message + text[place.end :]
+
+
+def _visible_of(text: str, api: Api, calls: Calls, before: Visible | None) -> Visible:
+    request, known = parsed(text, api.messages, None if before is None else before.request)
+    chain = [digest_of([])] if before is None else before.chain[: known + 1]
+    for view in request.views[len(chain) - 1 :]:
+        digest = calls.digest([view])
+        chain.append(chain[-1] if digest == calls.digest([]) else digest_of([chain[-1], digest]))
+    is_user = (isinstance(view, dict) and view.get("role") == "user" for view in request.views)
+    first = next((index for index, user in enumerate(is_user) if user), 0)
+    return Visible(request, chain, chain[min(first + 1, len(chain) - 1)])
+
+
+def _is_passed(known: Known, opened: Opened) -> bool:
+    """Return whether this process passed the last reply in a request, and so knows all before it."""
+    views, chain = opened.visible.request.views, opened.visible.chain
+    end = max(i + 1 for i, view in enumerate(views) if opened.calls.is_reply(view))
+    start = end - 1
+    while start and opened.calls.is_reply(views[start - 1]):
+        start -= 1
+    return (chain[start], opened.calls.digest(views[start:end])) in known.passed
+
+
+def _fits(opened: Opened, index: int, hidden: HiddenCalls) -> bool:
+    request = opened.visible.request
+    try:
+        for _ in opened.calls.put_back(Places(request.text), request, index, hidden.steps, hidden.reply):
+            pass
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return False
+    return True

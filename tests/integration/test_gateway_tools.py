@@ -1,0 +1,698 @@
+"""The retrieval tools of the gateway: added to a conversation, answered inside a reply, put back later."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from _provider import Provider, serving
+from gateways import HEADERS, LOG, ask, connection, providing, running
+from talking import PATHS, READERS, Json, request_of, results_of
+
+from offload import Offloader, open_store
+from offload.gateway import _own_tools
+from offload.retention import delete
+from offload.store import OffloadStore
+from offload.testing import FaultyStore
+from offload.timeline import Timeline
+from offload.transfer import copy
+from offload.wrappers import EncryptingStore, WrapperStore
+
+BOUND = "claude-opus-5-5"
+OWN = ["context_list", "context_read", "context_tail", "context_grep", "context_query"]
+THINKING = {"type": "thinking", "thinking": "hm", "signature": ""}
+
+
+def said(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def call(number: int, name: str = "context_list", **given: Any) -> Json:
+    return {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": given}
+
+
+class Agent:
+    """A client that repeats what it got, in one API, streaming or not."""
+
+    def __init__(
+        self, provider: Provider, kind: str = "messages", *, streams: bool = True, model: str = BOUND
+    ):
+        self.provider, self.kind, self.streams, self.model = provider, kind, streams, model
+        self.messages: list[Json] = [{"role": "user", "content": "Build it."}]
+        self.fields: Json = {}
+
+    def body(self) -> bytes:
+        return request_of(self.kind, self.model, self.messages, streams=self.streams, **self.fields)
+
+    def send(self, url: str, *answers: list[Json], status: int = 200) -> Any:
+        """Send the conversation to a provider that gives some answers; add the reply and results to it."""
+        left = list(answers)
+        self.provider.answer = lambda _: left.pop(0)
+        reply = ask(url + PATHS[self.kind], self.body())
+        assert reply.status == status, reply.body
+        if status != 200:
+            return reply
+        answered = READERS[self.kind](reply.body, streams=self.streams)
+        assert left == []
+        calls = [block for block in answered.blocks if block["type"] == "tool_use"]
+        self.messages += answered.messages
+        more = results_of(self.kind, calls, "done") if calls else [{"role": "user", "content": "Go on."}]
+        self.messages += more
+        return answered
+
+    @property
+    def arrived(self) -> list[Json]:
+        """The requests that the provider got."""
+        return [json.loads(body) for _, _, body in self.provider.requests]
+
+    @property
+    def last(self) -> list[Json]:
+        """The messages that the provider got last."""
+        request = self.arrived[-1]
+        messages: list[Json] = request["input" if self.kind == "responses" else "messages"]
+        return messages
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with serving(Provider(keeps=True, is_strict=True)) as provider:
+        yield provider
+        assert provider.refused == 0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+@contextmanager
+def gateway(provider: Provider, store: str | OffloadStore, **options: Any) -> Iterator[str]:
+    tools = {"tools": options.pop("tools")} if "tools" in options else {}
+    with running(provider.url, Offloader(store, session="gateway", **options), **tools) as url:
+        yield url
+
+
+def status(url: str) -> Any:
+    return ask(f"{url}/offload/status", method="GET").json
+
+
+def kinds(messages: list[Json]) -> list[list[str]]:
+    return [[b["type"] for b in m["content"]] for m in messages if isinstance(m["content"], list)]
+
+
+every_api = pytest.mark.parametrize("kind", sorted(PATHS))
+both_ways = pytest.mark.parametrize("streams", [False, True])
+
+
+# Adding the tools
+
+
+@every_api
+def test_the_first_request_gets_the_tools_and_all_later_ones_the_same(provider, store, kind):
+    agent = Agent(provider, kind)
+    with gateway(provider, store) as url:
+        agent.send(url, [said("One.")])
+    with gateway(provider, store) as url:
+        agent.send(url, [said("Two.")])
+
+    first, second = (request["tools"] for request in agent.arrived)
+    assert [tool.get("function", tool)["name"] for tool in first] == ["Bash", *OWN]
+    assert "[Offloaded:" in first[1].get("function", first[1])["description"]
+    assert second == first
+
+
+def test_a_conversation_that_began_elsewhere_gets_no_tools_and_passes(provider, store):
+    agent = Agent(provider)
+    agent.messages += [{"role": "assistant", "content": "Hello."}, {"role": "user", "content": "Go on."}]
+    sent = agent.body()
+    with gateway(provider, store) as url:
+        agent.send(url, [said("One.")])
+        passed = status(url)
+
+    assert provider.requests[0][2] == sent
+    assert passed["passed"] == {"without tools to read back": 1}
+    assert "under way" in " ".join(passed["warnings"])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": [{"name": "context_list", "input_schema": {"type": "object"}}]},
+        {"tools": [{"name": "mcp__x__context_read", "input_schema": {"type": "object"}}]},
+        {"tools": []},
+        {"thread": {"type": "create"}},
+    ],
+)
+def test_a_client_with_these_tools_or_none_and_a_thread_get_no_tools(provider, store, fields):
+    agent = Agent(provider)
+    agent.fields = fields
+    sent = agent.body()
+    with gateway(provider, store) as url:
+        agent.send(url, [said("One.")])
+    assert provider.requests[0][2] == sent
+
+
+@pytest.mark.parametrize("tools", ["client", "none"])
+def test_a_host_may_leave_the_tools_to_the_client_or_to_nobody(provider, store, tools):
+    agent = Agent(provider)
+    sent = agent.body()
+    with gateway(provider, store, tools=tools) as url:
+        agent.send(url, [said("One.")])
+    assert provider.requests[0][2] == sent
+
+
+def test_a_reply_that_the_user_interrupts_does_not_end_the_tools_of_its_conversation(provider, store):
+    agent = Agent(provider)
+    with gateway(provider, store) as url:
+        provider.failure = lambda _: (500, {"type": "error", "error": {"type": "api_error", "message": "x"}})
+        agent.send(url, status=500)
+    provider.failure = lambda _: None
+    agent.messages += [{"role": "assistant", "content": "A part of"}, {"role": "user", "content": "Go on."}]
+    with gateway(provider, store) as url:
+        agent.send(url, [said("Two.")])
+    assert len(agent.arrived[-1]["tools"]) == 1 + len(OWN)
+
+
+# Answering inside a reply
+
+
+@every_api
+@both_ways
+def test_calls_are_answered_inside_one_reply_and_put_back_by_another_process(provider, store, kind, streams):
+    agent = Agent(provider, kind, streams=streams)
+    off = Offloader(store, session="gateway")
+    off.offload_text(LOG, tool_name="Bash", tool_use_id="toolu_x")
+    ref = off.records()[0].ref
+    with gateway(provider, store) as url:
+        reply = agent.send(
+            url,
+            [said("Look."), call(1, "context_grep", pattern="unit 2500 ")],
+            [call(2, "context_tail", id=ref, lines=2), call(3)],
+            [said("Found."), call(4, "Bash", command="ls")],
+        )
+    inside = agent.last
+    with gateway(provider, store) as url:
+        agent.send(url, [said("Done.")])
+
+    assert [b for b in reply.blocks if b["type"] == "tool_use"] == [call(4, "Bash", command="ls")]
+    assert "context_" not in json.dumps(reply.blocks)
+    texts = json.dumps(inside)
+    assert "50 checked unit 2500" in texts
+    assert "399 checked unit" in texts
+    assert agent.last[: len(inside)] == inside
+    assert len(provider.charges) == 4
+
+
+@every_api
+@both_ways
+def test_calls_beside_those_of_the_client_are_answered_with_its_results(provider, store, kind, streams):
+    agent = Agent(provider, kind, streams=streams)
+    with gateway(provider, store) as url:
+        reply = agent.send(url, [call(1), call(2, "Bash"), call(3)])
+        assert len(provider.requests) == 1
+    with gateway(provider, store) as url:
+        agent.send(url, [said("Done.")])
+
+    assert [block["id"] for block in reply.blocks] == ["toolu_2"]
+    assert all(f"toolu_{n}" in json.dumps(agent.last) for n in (1, 2, 3))
+
+
+@both_ways
+def test_thinking_reaches_the_client_signed_and_holds_through_restarts(provider, store, streams):
+    agent = Agent(provider, streams=streams)
+    for turn in range(3):
+        with gateway(provider, store) as url:
+            first = 10 * turn
+            reply = agent.send(
+                url,
+                [THINKING, said("Look."), call(first + 1)],
+                [THINKING, THINKING, call(first + 2)],
+                [THINKING, call(first + 3, "Bash"), call(first + 4)],
+            )
+            assert [b["type"] for b in reply.blocks].count("thinking") == 4
+            assert all(b["signature"] for b in reply.blocks if b["type"] == "thinking")
+            assert status(url)["thinking_removed"] == 0
+    assert len(provider.binding._made) == 12
+
+
+@both_ways
+def test_the_usage_is_the_sum_over_all_answers(provider, store, streams):
+    agent = Agent(provider, streams=streams)
+    with gateway(provider, store) as url:
+        reply = agent.send(url, [call(1)], [call(2)], [said("Done.")])
+    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    total = sum(charge.tokens for charge in provider.charges)
+    assert sum(reply.usage[name] for name in names) == pytest.approx(total, abs=3)
+    assert reply.usage["output_tokens"] == 15
+
+
+def test_a_text_arrives_before_the_calls_behind_it_are_answered(store):
+    """The provider holds its stream after the text until the client has it."""
+    got = threading.Event()
+    start = {"type": "message", "id": "m", "role": "assistant", "content": [], "usage": {"input_tokens": 1}}
+    head = [
+        {"type": "message_start", "message": start},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Here."}},
+    ]
+
+    def answer(provider: Any) -> None:
+        provider.start_stream()
+        for event in head:
+            provider.send_part(b"data: %s\n\n" % json.dumps(event).encode())
+        assert got.wait(10)
+        provider.send_part(b"")
+
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = answer
+        with closing(connection(url)) as sent:
+            body = request_of("messages", BOUND, [{"role": "user", "content": "Go."}], streams=True)
+            sent.request("POST", "/v1/messages", body, HEADERS)
+            reply = sent.getresponse()
+            seen = b""
+            while b"Here." not in seen:
+                seen += reply.read1()
+            got.set()
+            reply.read()
+
+
+def test_an_unchanged_reply_is_the_very_bytes_of_the_provider(store):
+    body = b'{"content": [{"text":"x", "type":"text"}],  "stop_reason":"end_turn", "usage":{"x": 1e0}}'
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = lambda provider: provider.say(200, body)
+        reply = ask(
+            url + "/v1/messages",
+            request_of("messages", BOUND, [{"role": "user", "content": "Go."}], streams=False),
+        )
+    assert reply.body == body
+    assert ("Content-Length", str(len(body))) in [(name.title(), value) for name, value in reply.headers]
+
+
+def test_each_answer_of_the_provider_is_a_request_of_the_timeline(provider, store):
+    agent = Agent(provider)
+    with gateway(provider, store, journal=True) as url:
+        agent.send(url, [call(1)], [call(2)], [said("Done.")])
+    opened = open_store(store)
+    [name] = {key.key.split("/")[1] for key in opened.keys("j/")}
+    timeline = Timeline(opened, name)
+    assert [len(timeline.at(n)) for n in (1, 2, 3)] == [1, 3, 5]
+
+
+# Bounds and failures
+
+
+@every_api
+@both_ways
+def test_a_model_that_calls_without_end_is_told_so_and_then_ended(
+    provider, store, monkeypatch, kind, streams
+):
+    monkeypatch.setattr(_own_tools, "MOST_ROUNDS", 2)
+    monkeypatch.setattr("offload.gateway._forward.MOST_ROUNDS", 2)
+    agent = Agent(provider, kind, streams=streams)
+    with gateway(provider, store) as url:
+        reply = agent.send(url, [said("Look."), call(1)], [call(2)], [call(3)])
+        assert "no more calls" in json.dumps(agent.last)
+        agent.send(url, [said("Done.")])
+    assert reply.stop == "end_turn"
+    assert "too often" in reply.blocks[-1]["text"]
+    assert "toolu_3" not in json.dumps(agent.last)
+
+
+@both_ways
+def test_a_call_that_is_cut_is_left_out_of_the_reply_and_of_the_conversation(provider, store, streams):
+    agent = Agent(provider, streams=streams)
+    with gateway(provider, store) as url, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("_provider._reply", cut_reply)
+        reply = agent.send(url, [said("Look."), call(1)])
+    assert reply.stop == "max_tokens"
+    assert reply.blocks == [said("Look.")]
+
+
+def cut_reply(_kind: str, _request: Json, content: list[Json], usage: Json) -> Json:
+    """Return a reply of the Messages API that ran out of tokens."""
+    fields = {"stop_reason": "max_tokens", "stop_sequence": None, "usage": usage}
+    return {"id": "msg_1", "type": "message", "role": "assistant", "content": content, **fields}
+
+
+@every_api
+def test_an_error_of_a_later_answer_ends_the_stream_as_the_api_does(provider, store, kind):
+    agent = Agent(provider, kind)
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    asked: list[Any] = []
+
+    def failure(request: Json) -> Any:
+        asked.append(request)
+        return (529, error) if len(asked) == 2 else None
+
+    provider.failure = failure
+    left = [[said("Look."), call(1)]]
+    provider.answer = lambda _: left.pop(0)
+    with gateway(provider, store) as url:
+        broken = ask(url + PATHS[kind], agent.body())
+        assert b"Look." in broken.body
+        assert b"Overloaded" in broken.body.split(b"\n\n")[-2]
+        reply = agent.send(url, [said("Look."), call(2)], [said("Done.")])
+        agent.send(url, [said("End.")])
+    assert "Done." in json.dumps(reply.blocks)
+
+
+@every_api
+def test_an_error_of_a_later_answer_is_the_whole_answer_without_a_stream(provider, store, kind):
+    agent = Agent(provider, kind, streams=False)
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    asked: list[Any] = []
+
+    def failure(request: Json) -> Any:
+        asked.append(request)
+        return (529, error) if len(asked) == 2 else None
+
+    provider.failure = failure
+    with gateway(provider, store) as url:
+        reply = agent.send(url, [said("Look."), call(1)], status=529)
+        assert reply.json == error
+        agent.send(url, [said("Done.")])
+
+
+def test_a_store_that_fails_answers_the_model_in_words_and_the_conversation_goes_on(provider, tmp_path):
+    inner = open_store(str(tmp_path / "store"))
+    off = Offloader(inner, session="gateway")
+    off.offload_text(LOG, tool_name="Bash", tool_use_id="toolu_x")
+    ref = off.records()[0].ref
+    failing = FaultyStore(inner, is_lasting=True)
+    agent = Agent(provider)
+    with gateway(provider, failing) as url:
+        agent.send(url, [call(1, "context_read", id=ref)], [said("Done.")])
+        assert "Error" in json.dumps(agent.last)
+        inside = agent.last
+        agent.send(url, [said("End.")])
+        assert agent.last[: len(inside)] == inside
+        assert "not stored" in " ".join(status(url)["warnings"])
+
+
+def test_a_store_that_hangs_is_answered_in_words_after_a_while(provider, tmp_path, monkeypatch):
+    monkeypatch.setattr(_own_tools, "CALL_SECONDS", 0.2)
+    monkeypatch.setattr("offload.gateway._own_tools.DEADLINE", 0.2)
+    released = threading.Event()
+
+    class Hanging(WrapperStore):
+        def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+            released.wait(20)
+            return super().get(key, start=start, end=end)
+
+    inner = open_store(str(tmp_path / "store"))
+    off = Offloader(inner, session="gateway")
+    off.offload_text(LOG, tool_name="Bash", tool_use_id="toolu_x")
+    agent = Agent(provider)
+    with gateway(provider, Hanging(inner)) as url:
+        agent.send(url, [call(1, "context_read", id=off.records()[0].ref)], [said("Done.")])
+        released.set()
+    assert "cannot be read now" in json.dumps(agent.last)
+
+
+def test_a_client_that_is_gone_ends_the_request_of_a_later_answer(store):
+    begun, gone = threading.Event(), threading.Event()
+    whole = {
+        "type": "message",
+        "content": [call(1)],
+        "stop_reason": "tool_use",
+        "usage": {"input_tokens": 1},
+        "id": "m",
+    }
+    answers = iter([whole])
+
+    def answer(provider: Any) -> None:
+        if (reply := next(answers, None)) is not None:
+            provider.say(200, json.dumps(reply).encode())
+            return
+        begun.set()
+        provider.connection.settimeout(10)
+        if provider.connection.recv(1) == b"":
+            gone.set()
+
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = answer
+        body = request_of("messages", BOUND, [{"role": "user", "content": "Go."}], streams=False)
+        with closing(connection(url)) as sent:
+            sent.request("POST", "/v1/messages", body, HEADERS)
+            assert begun.wait(10)
+        assert gone.wait(10)
+
+
+# The next request
+
+
+def test_a_changed_reply_leaves_its_calls_out_with_the_thinking_that_stood_on_them(provider, store):
+    agent = Agent(provider)
+    with gateway(provider, store) as url:
+        agent.send(url, [THINKING, said("Look."), call(1)], [THINKING, said("Found."), call(2, "Bash")])
+        agent.send(url, [THINKING, call(3, "Bash")])
+        agent.messages[1]["content"][1]["text"] = "Edited."
+        agent.send(url, [said("Done.")])
+        said_so = status(url)
+
+    assert kinds(agent.last)[:3] == [
+        ["text", "text", "tool_use"],
+        ["tool_result"],
+        ["tool_use"],
+    ]
+    assert said_so["calls_left_out"] == 1
+    assert "changed a reply" in " ".join(said_so["warnings"])
+    assert said_so["thinking_refused"] == 0
+
+
+def test_clients_may_spell_a_reply_in_another_way_and_leave_thinking_out(provider, store):
+    agent = Agent(provider, model="claude-opus-5")
+    with gateway(provider, store) as url:
+        agent.send(url, [THINKING, said("Look."), call(1)], [said(" "), said("Found."), call(2, "Bash")])
+        inside = agent.last
+        reply = agent.messages[1]
+        reply["content"] = [b | {"citations": None} for b in reply["content"] if b["type"] != "thinking"]
+        reply["content"] = [b for b in reply["content"] if b.get("text") != " "]
+        reply["content"][0]["cache_control"] = {"type": "ephemeral"}
+        agent.send(url, [said("Done.")])
+
+    assert "toolu_1" in json.dumps(agent.last)
+    assert [b["type"] for b in agent.last[1]["content"]] == ["text", "tool_use"]
+    assert agent.last[1]["content"][0] == inside[1]["content"][1] | {"cache_control": {"type": "ephemeral"}}
+
+
+def test_two_gateways_over_one_store_send_the_same_bytes(provider, store):
+    agent = Agent(provider)
+    with ExitStack() as stack:
+        urls = [stack.enter_context(gateway(provider, store)) for _ in range(2)]
+        for turn in range(4):
+            agent.send(urls[turn % 2], [THINKING, call(10 * turn)], [THINKING, call(10 * turn + 1, "Bash")])
+            sent = []
+            for url in urls:
+                left = [[said("Same.")]]
+                provider.answer = lambda _, left=left: left.pop(0)
+                ask(url + PATHS["messages"], agent.body())
+                sent.append(provider.requests[-1][2])
+            assert sent[0] == sent[1]
+
+
+def test_what_is_put_back_is_one_small_object_and_a_conversation_without_calls_stores_a_mark_alone(
+    provider, store
+):
+    agent = Agent(provider)
+    with gateway(provider, store) as url:
+        agent.send(url, [said("One.")])
+        agent.send(url, [said("Two.")])
+        marks = [found.size for found in open_store(store).keys("c/")]
+        agent.send(url, [call(1)], [call(2)], [said("Three.")])
+        kept = [found.size for found in open_store(store).keys("c/")]
+    assert marks == [0]
+    assert len(kept) == 2
+    assert max(kept) < 2000
+
+
+def test_a_turn_without_calls_asks_the_store_for_nothing(provider, tmp_path):
+    asked: list[str] = []
+
+    class Noting(WrapperStore):
+        def keys(self, prefix: str = "", *, after: str = "") -> Any:
+            asked.append(prefix)
+            return super().keys(prefix, after=after)
+
+    agent = Agent(provider)
+    with gateway(provider, Noting(open_store(str(tmp_path / "store")))) as url:
+        agent.send(url, [call(1)], [said("One.")])
+        agent.send(url, [said("Two.")])
+        agent.send(url, [said("Three.")])
+    assert [prefix for prefix in asked if prefix.startswith("c/")] == []
+
+
+def test_tokens_are_counted_with_the_tools_and_what_is_put_back(provider, store):
+    agent = Agent(provider)
+    with gateway(provider, store) as url:
+        agent.send(url, [THINKING, call(1)], [THINKING, said("One.")])
+        agent.send(url, [said("Two.")])
+        request = json.loads(agent.body())
+        counted = ask(f"{url}/v1/messages/count_tokens", json.dumps(request).encode())
+    assert counted.status == 200
+    assert "toolu_1" in json.dumps(agent.last)
+    assert len(agent.arrived[-1]["tools"]) == 1 + len(OWN)
+
+
+def test_what_redact_removes_is_neither_stored_nor_sent_and_thinking_holds(provider, store):
+    agent = Agent(provider)
+
+    def redact(text: str) -> str:
+        return text.replace("SECRET", "[redacted]")
+
+    with gateway(provider, store, redact=redact) as url:
+        agent.send(
+            url,
+            [THINKING, said("My SECRET."), call(1, "context_grep", pattern="SECRET")],
+            [THINKING, said("Found."), call(2, "Bash")],
+        )
+    with gateway(provider, store, redact=redact) as url:
+        agent.send(url, [said("Done.")])
+    stored = b"".join(open_store(store).get(found.key) for found in open_store(store).keys("c/"))
+    assert b"SECRET" not in stored
+    assert "toolu_1" in json.dumps(agent.last)
+    assert json.dumps(agent.last).count("SECRET") == 1
+
+
+def test_what_is_stored_is_encrypted_with_the_rest(provider, tmp_path):
+    inner = open_store(str(tmp_path / "store"))
+    agent = Agent(provider)
+    with gateway(provider, EncryptingStore(inner, key=b"k" * 32)) as url:
+        agent.send(url, [call(1, "context_grep", pattern="plainword")], [said("One.")])
+    assert b"plainword" not in b"".join(inner.get(found.key) for found in inner.keys("c/"))
+
+
+def test_calls_go_with_their_session_and_come_along_with_a_copy(provider, store, tmp_path):
+    agent = Agent(provider)
+    with gateway(provider, store) as url:
+        agent.send(url, [call(1)], [said("One.")])
+    inside = agent.last
+    first, second = open_store(store), open_store(str(tmp_path / "second"))
+    Offloader(first, session="gateway").touch()
+    copy(first, second, "gateway")
+    delete(first, "gateway")
+    assert [*first.keys("c/")] == []
+    with gateway(provider, str(tmp_path / "second")) as url:
+        agent.send(url, [said("Two.")])
+    assert agent.last[: len(inside)] == inside
+
+
+def test_large_results_still_leave_and_the_model_reads_them_back(provider, store):
+    agent = Agent(provider, model="claude-opus-5")
+    with gateway(provider, store) as url:
+        agent.send(url, [call(1, "Bash")])
+        agent.messages[-1]["content"][0]["content"] = LOG
+        agent.send(url, [call(2, "Bash")])
+
+        def answer(request: Json) -> list[Json]:
+            placeholder = request["messages"][2]["content"][0]["content"]
+            ref = placeholder.partition(", id ")[2].partition("]")[0]
+            is_first = len(request["messages"]) == 5
+            return [call(3, "context_tail", id=ref)] if is_first else [said("Read.")]
+
+        provider.answer = answer
+        reply = ask(url + PATHS["messages"], agent.body())
+    assert b"Read." in reply.body
+    assert "399 checked unit" in agent.last[-1]["content"][0]["content"]
+
+
+# The SDKs
+
+
+@both_ways
+def test_the_sdk_of_anthropic_sees_one_message(provider, store, streams):
+    left = [[THINKING, said("Look."), call(1)], [THINKING, said("Found."), call(2, "Bash", command="ls")]]
+    provider.answer = lambda _: left.pop(0)
+    given: Any = json.loads(Agent(provider).body()) | {"stream": False}
+    del given["stream"]
+    with gateway(provider, store) as url, anthropic.Anthropic(api_key="k", base_url=url) as client:
+
+        def send() -> Any:
+            if not streams:
+                return client.messages.create(**given)
+            with client.messages.stream(**given) as stream:
+                return stream.get_final_message()
+
+        reply = send()
+        given["messages"] += [{"role": "assistant", "content": reply.content}]
+        given["messages"] += results_of("messages", [{"id": "toolu_2"}], "done")
+        left.append([said("Done.")])
+        last = send()
+
+    assert [block.type for block in reply.content] == ["thinking", "text", "thinking", "text", "tool_use"]
+    assert reply.stop_reason == "tool_use"
+    assert last.content[0].text == "Done."
+
+
+@both_ways
+def test_the_sdk_of_openai_sees_one_message_of_a_chat(provider, store, streams):
+    left = [[said("Look."), call(1)], [said("Found."), call(2, "Bash", command="ls")]]
+    provider.answer = lambda _: left.pop(0)
+    given: Any = json.loads(Agent(provider, "chat").body())
+    del given["stream"]
+    del given["stream_options"]
+    with gateway(provider, store) as url, openai.OpenAI(api_key="k", base_url=f"{url}/v1") as client:
+
+        def send() -> Any:
+            if not streams:
+                return client.chat.completions.create(**given)
+            with client.chat.completions.stream(**given) as stream:
+                return stream.get_final_completion()
+
+        [choice] = send().choices
+        given["messages"] += [choice.message.to_dict()]
+        given["messages"] += results_of("chat", [{"id": "toolu_2"}], "done")
+        left.append([said("Done.")])
+        last = send()
+
+    assert choice.message.content == "Look.\n\nFound."
+    assert [one.function.name for one in choice.message.tool_calls] == ["Bash"]
+    assert choice.finish_reason == "tool_calls"
+    assert last.choices[0].message.content == "Done."
+    assert "toolu_1" in provider.requests[-1][2].decode()
+
+
+@both_ways
+def test_the_sdk_of_openai_sees_one_response(provider, store, streams):
+    left = [[THINKING, call(1)], [said("Found."), call(2, "Bash", command="ls")]]
+    provider.answer = lambda _: left.pop(0)
+    given: Any = json.loads(Agent(provider, "responses").body())
+    del given["stream"]
+    with gateway(provider, store) as url, openai.OpenAI(api_key="k", base_url=f"{url}/v1") as client:
+
+        def send() -> Any:
+            if not streams:
+                return client.responses.create(**given)
+            with client.responses.stream(**given) as stream:
+                return stream.get_final_response()
+
+        reply = send()
+        given["input"] += [item.to_dict() for item in reply.output]
+        given["input"] += results_of("responses", [{"id": "toolu_2"}], "done")
+        left.append([said("Done.")])
+        last = send()
+
+    assert [item.type for item in reply.output] == ["reasoning", "message", "function_call"]
+    assert last.output_text == "Done."
+    assert "toolu_1" in provider.requests[-1][2].decode()
+
+
+def test_an_input_that_is_one_text_begins_a_conversation_too(provider, store):
+    agent = Agent(provider, "responses")
+    with gateway(provider, store) as url:
+        left = [[call(1)], [said("One.")]]
+        provider.answer = lambda _: left.pop(0)
+        body = json.loads(agent.body()) | {"input": "Build it."}
+        reply = READERS["responses"](
+            ask(url + PATHS["responses"], json.dumps(body).encode()).body, streams=True
+        )
+        agent.messages += [*reply.messages, {"role": "user", "content": "Go on."}]
+        agent.send(url, [said("Two.")])
+    assert "toolu_1" in json.dumps(agent.last)

@@ -7,21 +7,15 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
 
 from offload import policy as policies
 from offload.codec import get_codec
 from offload.codec.spooled import SpooledContent
 from offload.engine.conversation import Conversation
-from offload.engine.following import Follower
 from offload.engine.moment import HostCache
-from offload.engine.recognition import Recognition
-from offload.engine.restorer import Restorer, undone
 from offload.engine.results import OffloadOutcome, OffloadResult, Restored, Stats
 from offload.engine.sink import Sink
-from offload.engine.thinking import RemovedThinking
-from offload.engine.writer import ItemWriter
 from offload.errors import ConfigError, NotFoundError, ReferenceRefusedError, check_choice, check_messages
 from offload.events import EventBus, exclusive
 from offload.events.observer import Activity, Observer, observed
@@ -168,24 +162,9 @@ class Offloader:
         renderer = options.placeholder
         category = renderer.category if isinstance(renderer, Categorizes) else None
         self._session = Session(self.store, self.session, get_codec(codec), refs, category)
-        recognition = Recognition(self._session, options, is_new=session is None)
-        writer = ItemWriter(self._session, options, recognition, self._observer)
-        plain = replace(
-            options, redact=None, should_offload=None, summarizer=None, placeholder=DefaultRenderer()
-        )
-        as_is = ItemWriter(self._session, plain, recognition, self._observer)
-        undo = partial(undone, self._session, recognition)
-        thinking = RemovedThinking(self._session, as_is, options.redacted, self._observer, undo)
-        self._restorer = Restorer(self._session, recognition, thinking)
         sources = Sources()
         self._conversation = Conversation(
-            self._session,
-            options,
-            writer,
-            recognition,
-            self._observer,
-            follower=Follower(sources),
-            thinking=thinking,
+            self._session, options, self._observer, sources, is_new=session is None
         )
         self._gate = Gate("offloader", self._conversation.start_over)
         self._recorder = self._new_recorder(is_new=session is None) if journal else None
@@ -539,7 +518,7 @@ class Offloader:
                 The last four errors have `messages`, restored where possible, and `missing`.
         """
         check_choice("on_missing", on_missing, get_args(OnMissing))
-        return self._restorer.restore(_as_list(messages), keeps_missing=on_missing == "keep")
+        return self._conversation.restorer.restore(_as_list(messages), keeps_missing=on_missing == "keep")
 
     aoffload = as_async(offload)
     """Run `offload` in a thread; if cancelled, stop waiting for hooks and let other calls proceed."""

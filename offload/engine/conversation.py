@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from offload.codec.spooled import SpooledContent
@@ -16,13 +17,16 @@ from offload.engine.judge import Judge, unweighed
 from offload.engine.leaving import fallback_text
 from offload.engine.moment import CacheWatch, HostCache
 from offload.engine.recognition import Recognition
+from offload.engine.restorer import Restorer, undone
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult
+from offload.engine.steps import run, run_one, store_again
 from offload.engine.thinking import RemovedThinking
 from offload.engine.turn import Turn
 from offload.engine.writer import ItemWriter, Skipped, WriteRequest
 from offload.errors import OffloadError, result_or_error, unexpected
 from offload.events.observer import Observer, observed
 from offload.messages.base import Item
+from offload.placeholder import DefaultRenderer
 from offload.policy import Decision
 from offload.policy.cost import CostPlan
 from offload.policy.facts import Readers
@@ -31,30 +35,31 @@ from offload.session import Session
 from offload.session.session import OffloadedItem
 from offload.settings.options import Options
 from offload.store import update_index
+from offload.tools.sources import Sources
 
 
 class Conversation:
     """The messages of one session as they grow, and the outcome of offloading them."""
 
     def __init__(
-        self,
-        session: Session,
-        options: Options,
-        writer: ItemWriter,
-        recognition: Recognition,
-        observer: Observer,
-        *,
-        follower: Follower,
-        thinking: RemovedThinking,
+        self, session: Session, options: Options, observer: Observer, sources: Sources, *, is_new: bool
     ) -> None:
         self._session = session
         self._options = options
-        self._judge = Judge(options)
-        self._writer = writer
-        self._recognition = recognition
         self._observer = observer
-        self._follower = follower
-        self._thinking = thinking
+        self._judge = Judge(options)
+        self._follower = Follower(sources)
+        recognition = Recognition(session, options, is_new=is_new)
+        # Thinking is redacted text by text, and stored as it is.
+        plain = replace(
+            options, redact=None, should_offload=None, summarizer=None, placeholder=DefaultRenderer()
+        )
+        as_is = ItemWriter(session, plain, recognition, observer)
+        undo = partial(undone, session, recognition)
+        self._recognition = recognition
+        self._writer = ItemWriter(session, options, recognition, observer)
+        self._thinking = RemovedThinking(session, as_is, options.redacted, observer, undo)
+        self.restorer: Restorer = Restorer(session, recognition, self._thinking)
         self.model: str | None = options.model
         self.latest: Latest = Latest()
         self.watch: CacheWatch = CacheWatch(options)
@@ -87,7 +92,7 @@ class Conversation:
         """Return the result of a turn; if that fails as a whole, of one without the history."""
         for _ in range(2):
             try:
-                result = self._turn(failures, self._history, cache=cache).run(messages)
+                result = run(self._turn(failures, self._history), messages, self.watch, cache)
             except Exception as error:  # noqa: BLE001 # a message or a store may raise anything
                 self.start_over()
                 failures.report(unexpected(error))
@@ -109,7 +114,7 @@ class Conversation:
         """Store the items whose records were deleted since; see `Offloader.store_again`."""
         with self._failures() as failures:
             try:
-                return self._turn(failures, self._history).store_again()
+                return store_again(self._turn(failures, self._history))
             except BaseException:
                 # The next turn decides again, with the items in their messages.
                 self.start_over()
@@ -125,7 +130,7 @@ class Conversation:
         slot: Slot | None = None
         with self._failures() as failures:
             try:
-                slot = self._turn(failures, History(), readers).run_one(item)
+                slot = run_one(self._turn(failures, History(), readers), item)
             except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
                 failures.report(unexpected(error), name_of(item, None))
         if slot is None:
@@ -201,24 +206,16 @@ class Conversation:
     def _new_history(self) -> History:
         return History(CostPlan(self._options.policy.cache))
 
-    def _turn(
-        self,
-        failures: Failures,
-        history: History,
-        readers: Readers = "keep",
-        cache: HostCache | None = None,
-    ) -> Turn:
+    def _turn(self, failures: Failures, history: History, readers: Readers = "keep") -> Turn:
         return Turn(
             history=history,
             judge=self._judge,
             recognition=self._recognition,
             writer=self._writer,
+            thinking=self._thinking,
             options=self._options,
             failures=failures,
-            watch=self.watch,
-            thinking=self._thinking,
             readers=readers,
-            cache=cache,
             model=self.model,
         )
 

@@ -3,117 +3,110 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from offload.engine.deciding import Decider
-from offload.engine.guard import Guard
-from offload.engine.history import History
 from offload.engine.items import Slot
-from offload.engine.recognition import Recognition
-from offload.engine.thinking import RemovedThinking
+from offload.engine.turn import Turn
 from offload.errors import OffloadError, unexpected
 
 # No placeholder is shorter, so no shorter item can have been offloaded.
 _MIN_PLACEHOLDER_CHARS = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Finder:
-    """Finds the items of a history in the records of its session."""
+def find_stored(turn: Turn, known: int, first: int) -> None:
+    """Find items that were offloaded in another process or before a rollback: they are again.
 
-    _history: History
-    _guard: Guard
-    _decider: Decider
-    _recognition: Recognition
-    _thinking: RemovedThinking
+    The messages from `known` on are new; the items of those from `first` on are decided again.
+    """
+    history = turn.history
+    # More than one reply at once: another process continued the session, or it was rolled back.
+    is_continued = history.answers - (history.answers_of(known - 1) if known else -1) > 1
+    may_matter = is_continued or (not turn.recognition.is_listed and _may_be_stored(turn, first))
+    if not may_matter and history.unlisted is None:
+        note_if_stored(turn, first)
+        return
+    known = known if history.unlisted is None else min(known, history.unlisted)
+    history.unlisted = known
+    try:
+        turn.recognition.load_session()
+        turn.thinking.load()
+        history.unlisted = None
+    except Exception as error:  # noqa: BLE001 # a store may raise anything
+        # Items are offloaded as if they were new; the next turn looks again for what has left.
+        turn.failures.report(unexpected(error))
+    # The other process may have offloaded what was kept here, and thinking is bound to that now.
+    note_if_stored(turn, 0 if turn.is_bound else min(first, known))
+    _find_elsewhere(turn, known)
 
-    def find_stored(self, known: int, first: int) -> None:
-        """Find items that were offloaded in another process or before a rollback: they are again.
 
-        The messages from `known` on are new; the items of those from `first` on are decided again.
-        """
-        history = self._history
-        # More than one reply at once: another process continued the session, or it was rolled back.
-        is_continued = history.answers - (history.answers_of(known - 1) if known else -1) > 1
-        may_matter = is_continued or (not self._recognition.is_listed and self._may_be_stored(first))
-        if not may_matter and history.unlisted is None:
-            self.note_if_stored(first)
-            return
-        known = known if history.unlisted is None else min(known, history.unlisted)
-        history.unlisted = known
-        try:
-            self._recognition.load_session()
-            self._thinking.load()
-            history.unlisted = None
-        except Exception as error:  # noqa: BLE001 # a store may raise anything
-            # Items are offloaded as if they were new; the next turn looks again for what has left.
-            self._guard.failures.report(unexpected(error))
-        # The other process may have offloaded what was kept here, and thinking is bound to that now.
-        self.note_if_stored(0 if self._decider.is_bound else min(first, known))
-        self._find_elsewhere(known)
+def note_stored(turn: Turn, slots: Iterable[Slot]) -> None:
+    """Look for a record of each of some items in their own category; those with one are open again."""
+    turn.each(slots, _note)
 
-    def note_stored(self, slots: Iterable[Slot]) -> None:
-        """Look for a record of each of some items in their own category; those with one are open again."""
-        self._guard.each(slots, self._note)
 
-    def prove_claims(self) -> None:
-        """Check which look-alikes are placeholders; a check that fails is repeated in the next turn."""
-        claims = [
-            (slot, slot.claim)
-            for slot in self._history.items.opened()
-            if slot.claim is not None and slot.proof not in ("ours", "foreign")
-        ]
-        if not claims:
-            return
-        proofs = self._recognition.prove([(slot.item, claim) for slot, claim in claims])
-        for (slot, claim), proof in zip(claims, proofs, strict=True):
-            slot.proof = proof
-            if isinstance(proof, OffloadError):
-                self._guard.report(slot, proof)
-            elif proof == "ours":
-                self._history.items.note_standing(slot, claim.refs[0])
-            elif not claim.is_strict:
-                slot.claim = slot.proof = None
+def prove_claims(turn: Turn) -> None:
+    """Check which look-alikes are placeholders; a check that fails is repeated in the next turn."""
+    claims = [
+        (slot, slot.claim)
+        for slot in turn.history.items.opened()
+        if slot.claim is not None and slot.proof not in ("ours", "foreign")
+    ]
+    if not claims:
+        return
+    proofs = turn.recognition.prove([(slot.item, claim) for slot, claim in claims])
+    for (slot, claim), proof in zip(claims, proofs, strict=True):
+        slot.proof = proof
+        if isinstance(proof, OffloadError):
+            turn.report(slot, proof)
+        elif proof == "ours":
+            turn.history.items.note_standing(slot, claim.refs[0])
+        elif not claim.is_strict:
+            slot.claim = slot.proof = None
 
-    def _may_be_stored(self, known: int) -> bool:
-        """Return whether a record of another process may change what is sent of the messages from `known` on.
 
-        What is replaced now finds its record when it is stored, except for a result whose call is not known
-        any more: its record has another key.
-        """
-        return bool(self._decider.binds and self._history.thinking.at) or any(
-            slot.item.item_type == "tool_result" and slot.item.call is None
-            if slot.decision.action == "offload"
-            else self._may_leave(slot) and (slot.decision.action == "wait" or slot.saving > 0)
-            for slot in self._history.since(known)
-        )
+def _may_be_stored(turn: Turn, known: int) -> bool:
+    """Return whether a record of another process may change what is sent of the messages from `known` on.
 
-    def _may_leave(self, slot: Slot) -> bool:
-        """Return whether an item that does not leave now may have left before, or may leave later."""
-        decision, facts = slot.decision, slot.decision.item
-        is_open = decision.action == "wait" or decision.is_below or decision.is_by_cost
-        is_open = is_open or facts.is_error or self._decider.is_before_thinking(slot)
-        return is_open and not slot.is_final and facts.chars >= _MIN_PLACEHOLDER_CHARS
+    What is replaced now finds its record when it is stored, except for a result whose call is not known
+    any more: its record has another key.
+    """
+    return bool(turn.binds and turn.history.thinking.at) or any(
+        slot.item.item_type == "tool_result" and slot.item.call is None
+        if slot.decision.action == "offload"
+        else _may_leave(turn, slot) and (slot.decision.action == "wait" or slot.saving > 0)
+        for slot in turn.history.since(known)
+    )
 
-    def _find_elsewhere(self, known: int) -> None:
-        """Find what was sent as a placeholder of a record under another ref than its own."""
-        slots = [s for s in self._history.since(known) if s.stored is None]
-        slots = [s for s in slots if self._decider.is_before_thinking(s)]
-        slots = [s for s in slots if s.decision.item.chars >= _MIN_PLACEHOLDER_CHARS]
-        for index, ref in self._recognition.refs_of([slot.item for slot in slots]).items():
-            if isinstance(ref, OffloadError):
-                self._guard.fail(slots[index], ref)
-            else:
-                slots[index].stored = ref
 
-    def note_if_stored(self, known: int) -> None:
-        """Look for a record of each item from message `known` on that may leave, and open those with one."""
-        self._guard.each(self._history.since(known), self._note_if_may_leave)
+def _may_leave(turn: Turn, slot: Slot) -> bool:
+    """Return whether an item that does not leave now may have left before, or may leave later."""
+    decision, facts = slot.decision, slot.decision.item
+    is_open = decision.action == "wait" or decision.is_below or decision.is_by_cost
+    is_open = is_open or facts.is_error or turn.is_before_thinking(slot)
+    return is_open and not slot.is_final and facts.chars >= _MIN_PLACEHOLDER_CHARS
 
-    def _note_if_may_leave(self, slot: Slot) -> None:
-        if slot.stored is None and self._may_leave(slot):
-            self._note(slot)
 
-    def _note(self, slot: Slot) -> None:
-        slot.stored, items = self._recognition.stored_ref(slot.item), self._history.items
-        (items.note_unstored if slot.stored is None else items.reopen)(slot)
+def _find_elsewhere(turn: Turn, known: int) -> None:
+    """Find what was sent as a placeholder of a record under another ref than its own."""
+    slots = [s for s in turn.history.since(known) if s.stored is None]
+    slots = [s for s in slots if turn.is_before_thinking(s)]
+    slots = [s for s in slots if s.decision.item.chars >= _MIN_PLACEHOLDER_CHARS]
+    for index, ref in turn.recognition.refs_of([slot.item for slot in slots]).items():
+        if isinstance(ref, OffloadError):
+            turn.fail(slots[index], ref)
+        else:
+            slots[index].stored = ref
+
+
+def note_if_stored(turn: Turn, known: int) -> None:
+    """Look for a record of each item from message `known` on that may leave, and open those with one."""
+    turn.each(turn.history.since(known), _note_if_may_leave)
+
+
+def _note_if_may_leave(turn: Turn, slot: Slot) -> None:
+    if slot.stored is None and _may_leave(turn, slot):
+        _note(turn, slot)
+
+
+def _note(turn: Turn, slot: Slot) -> None:
+    slot.stored, items = turn.recognition.stored_ref(slot.item), turn.history.items
+    (items.note_unstored if slot.stored is None else items.reopen)(slot)

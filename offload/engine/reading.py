@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from offload.engine.deciding import Decider
+from offload.engine import deciding
 from offload.engine.failures import malformed, name_of
-from offload.engine.guard import NOT_OFFLOADED, Guard
-from offload.engine.history import History, Kept, MessageState
+from offload.engine.history import Kept, MessageState
 from offload.engine.items import Slot, State
-from offload.engine.judge import Judge, unweighed
-from offload.engine.recognition import Recognition
-from offload.engine.thinking import RemovedThinking
+from offload.engine.judge import unweighed
+from offload.engine.turn import NOT_OFFLOADED, Turn
 from offload.errors import MessageError, OffloadError, unexpected
 from offload.messages import Thinking
 from offload.messages.access import block_count
@@ -36,197 +34,196 @@ class _Read(NamedTuple):
     blocks: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Adds messages to a history, and weighs their items."""
+# Messages
 
-    _history: History
-    _guard: Guard
-    _judge: Judge
-    _decider: Decider
-    _recognition: Recognition
-    _thinking: RemovedThinking
 
-    # Messages
+def keep_common(turn: Turn, messages: Sequence[Any]) -> int:
+    """Drop what the history has beyond the beginning of `messages`; return how many it keeps of them.
 
-    def keep_common(self, messages: Sequence[Any]) -> int:
-        """Drop what the history has beyond the beginning of `messages`; return how many it keeps of them.
-
-        A message that could not be read, and now can, is dropped too.
-        """
-        history = self._history
-        known = history.keep_common(messages)
-        for index in sorted(index for index in history.unread if index < known):
-            message = history.messages.passed[index]
-            try:
-                is_whole = not self._parts(index, message).scan.failed
-            except Exception as error:  # noqa: BLE001 # a message object may raise anything
-                self._guard.failures.report(malformed(error, f"messages[{index}]"))
-            else:
-                if is_whole:
-                    history.forget(message)
-                    return len(history)
-        return known
-
-    def add(self, messages: Sequence[Any]) -> list[int]:
-        """Add the messages that the history does not have; return the indices of those that it cannot add."""
-        new = range(len(self._history), len(messages))
-        return [index for index in new if not self._is_added(index, messages[index])]
-
-    def _is_added(self, index: int, message: Any) -> bool:
-        """Add a message to the history; return whether it is there, and not just something in its place."""
-        history, failures = self._history, self._guard.failures
+    A message that could not be read, and now can, is dropped too.
+    """
+    history = turn.history
+    known = history.keep_common(messages)
+    for index in sorted(index for index in history.unread if index < known):
+        message = history.messages.passed[index]
         try:
-            self._add(index, message)
-        except Exception as error:  # noqa: BLE001 # one message's failure is one message's
-            failures.report(malformed(error, f"messages[{index}]"))
-            failures.is_incomplete = True
-        if len(history) > index:
-            return True
-        history.add(None, MessageState([], 0, {}, history.answers, "", {}))
-        return False
-
-    def _add(self, index: int, message: Any) -> None:
-        """Add a message to the history; a malformed one is reported and has no items."""
-        history = self._history
-        role, scan, thinking, blocks = self._parts_or_none(index, message)
-        self._judge.code_calls |= scan.code_calls
-        slots = self._slots(index, scan.offloadable)
-        kept = [Kept(part.where, part.kind, part.read(self._count), part.is_said) for part in scan.fixed]
-        fixed_tokens = sum(part.tokens for part in kept) + sum(part.data for part in scan.fixed)
-        last = history.states[-1] if history.states else None
-        # In some formats one reply consists of several messages in a row.
-        answers = history.answers + (role == "assistant" and (last is None or last.role != "assistant"))
-        texts = _latest_texts({} if last is None else last.texts, role, scan)
-        is_reply = answers > history.answers
-        state = MessageState(slots, fixed_tokens, scan.calls, answers, role, texts, thinking, kept)
-        history.add(message, state)
-        for slot in [slot for slot in slots if thinking and slot.state is State.OPEN]:
-            # The first thinking of a conversation changes what may leave.
-            history.items.note(slot, self._decider.by_policy(slot.decision.item))
-        if history.plan is not None:
-            self._guard.part(
-                history.plan.add,
-                None,
-                state.tokens,
-                self._candidates(slots),
-                reads=sum(is_read_back(call.name) for call in scan.calls.values()),
-                is_reply=is_reply,
-                blocks=blocks,
-                is_bound=self._decider.is_bound,
-            )
-
-    def _parts_or_none(self, index: int, message: Any) -> _Read:
-        """Return the parts of a message; what cannot be read is reported, and read again in the next turn."""
-        history, failures = self._history, self._guard.failures
-        try:
-            read = self._parts(index, message)
+            is_whole = not _parts(turn, index, message).scan.failed
         except Exception as error:  # noqa: BLE001 # a message object may raise anything
-            read = _Read("", _unread(message), (), 1)
-            failures.report(malformed(error, f"messages[{index}]"))
-            if not isinstance(error, MessageError):
-                history.unread.add(index)
-        for where, problem in read.scan.failed:
+            turn.failures.report(malformed(error, f"messages[{index}]"))
+        else:
+            if is_whole:
+                history.forget(message)
+                return len(history)
+    return known
+
+
+def add(turn: Turn, messages: Sequence[Any]) -> list[int]:
+    """Add the messages that the history does not have; return the indices of those that it cannot add."""
+    new = range(len(turn.history), len(messages))
+    return [index for index in new if not _is_added(turn, index, messages[index])]
+
+
+def _is_added(turn: Turn, index: int, message: Any) -> bool:
+    """Add a message to the history; return whether it is there, and not just something in its place."""
+    history, failures = turn.history, turn.failures
+    try:
+        _add(turn, index, message)
+    except Exception as error:  # noqa: BLE001 # one message's failure is one message's
+        failures.report(malformed(error, f"messages[{index}]"))
+        failures.is_incomplete = True
+    if len(history) > index:
+        return True
+    history.add(None, MessageState([], 0, {}, history.answers, "", {}))
+    return False
+
+
+def _add(turn: Turn, index: int, message: Any) -> None:
+    """Add a message to the history; a malformed one is reported and has no items."""
+    history = turn.history
+    role, scan, thinking, blocks = _parts_or_none(turn, index, message)
+    turn.judge.code_calls |= scan.code_calls
+    slots = _slots(turn, index, scan.offloadable)
+    kept = [Kept(part.where, part.kind, part.read(turn.count), part.is_said) for part in scan.fixed]
+    fixed_tokens = sum(part.tokens for part in kept) + sum(part.data for part in scan.fixed)
+    last = history.states[-1] if history.states else None
+    # In some formats one reply consists of several messages in a row.
+    answers = history.answers + (role == "assistant" and (last is None or last.role != "assistant"))
+    texts = _latest_texts({} if last is None else last.texts, role, scan)
+    is_reply = answers > history.answers
+    state = MessageState(slots, fixed_tokens, scan.calls, answers, role, texts, thinking, kept)
+    history.add(message, state)
+    for slot in [slot for slot in slots if thinking and slot.state is State.OPEN]:
+        # The first thinking of a conversation changes what may leave.
+        history.items.note(slot, deciding.by_policy(turn, slot.decision.item))
+    if history.plan is not None:
+        turn.part(
+            history.plan.add,
+            None,
+            state.tokens,
+            _candidates(turn, slots),
+            reads=sum(is_read_back(call.name) for call in scan.calls.values()),
+            is_reply=is_reply,
+            blocks=blocks,
+            is_bound=turn.is_bound,
+        )
+
+
+def _parts_or_none(turn: Turn, index: int, message: Any) -> _Read:
+    """Return the parts of a message; what cannot be read is reported, and read again in the next turn."""
+    history, failures = turn.history, turn.failures
+    try:
+        read = _parts(turn, index, message)
+    except Exception as error:  # noqa: BLE001 # a message object may raise anything
+        read = _Read("", _unread(message), (), 1)
+        failures.report(malformed(error, f"messages[{index}]"))
+        if not isinstance(error, MessageError):
             history.unread.add(index)
-            failures.report(malformed(problem, where or f"messages[{index}]"))
-        return read
+    for where, problem in read.scan.failed:
+        history.unread.add(index)
+        failures.report(malformed(problem, where or f"messages[{index}]"))
+    return read
 
-    def _parts(self, index: int, message: Any) -> _Read:
-        """Return the parts of a message. Raises any exception of the message or its adapter."""
-        where = f"messages[{index}]"
-        role = role_of(message, where)
-        scan = adapter_for(message).scan(message, where, self._history.calls)
-        thinking = signed_thinking(message) if role == "assistant" else ()
-        return _Read(role, scan, thinking, block_count(message))
 
-    def _count(self, text: str) -> int:
-        tokens, problem = self._judge.count(text)
-        if problem is not None:
-            self._guard.failures.report(problem)
-        return tokens
+def _parts(turn: Turn, index: int, message: Any) -> _Read:
+    """Return the parts of a message. Raises any exception of the message or its adapter."""
+    where = f"messages[{index}]"
+    role = role_of(message, where)
+    scan = adapter_for(message).scan(message, where, turn.history.calls)
+    thinking = signed_thinking(message) if role == "assistant" else ()
+    return _Read(role, scan, thinking, block_count(message))
 
-    def _candidates(self, slots: Sequence[Slot]) -> list[Candidate[Slot]]:
-        found: dict[Slot, Candidate[Slot] | None] = {}
 
-        def find(slot: Slot) -> None:
-            found[slot] = self._decider.candidate(slot)
+def _candidates(turn: Turn, slots: Sequence[Slot]) -> list[Candidate[Slot]]:
+    found: dict[Slot, Candidate[Slot] | None] = {}
 
-        self._guard.each(slots, find)
-        # Only a new plan can get the others.
-        self._guard.failures.is_incomplete |= len(found) < len(slots)
-        return [candidate for candidate in found.values() if candidate is not None]
+    def find(turn: Turn, slot: Slot) -> None:
+        found[slot] = deciding.candidate(turn, slot)
 
-    # Removed thinking
+    turn.each(slots, find)
+    # Only a new plan can get the others.
+    turn.failures.is_incomplete |= len(found) < len(slots)
+    return [candidate for candidate in found.values() if candidate is not None]
 
-    def leave_out(self, known: int) -> list[int]:
-        """Note the messages whose thinking was removed, and return their indices.
 
-        The messages from `known` on are new.
-        """
-        history, keys = self._history, self._thinking.keys
-        first = known if history.thinking.keys_checked == len(keys) else 0
-        history.thinking.keys_checked = len(keys)
-        gone = [
-            at
-            for at in (history.thinking.sent_from(first) if keys else [])
-            if any(one.key in keys for one in history.states[at].thinking)
-        ]
-        for at in gone:
-            message = history.messages.passed[at]
-            scans = scan_of(message), scan_of(self._thinking.left_out(message))
-            whole, bare = (scan.fixed_tokens(self._count) for scan in scans)
-            history.leave_out(at, whole - bare)
-        return gone
+# Removed thinking
 
-    # Items
 
-    def slot(self, index: int, item: Item) -> Slot:
-        """Return an item of message `index`, weighed."""
-        slot = Slot(item, unweighed(item, index))
-        self._guard.each([slot], self._weigh)
-        return slot
+def leave_out(turn: Turn, known: int) -> list[int]:
+    """Note the messages whose thinking was removed, and return their indices.
 
-    def retry(self) -> None:
-        """Open the items that failed, and weigh those again for which a hook did."""
-        items = self._history.items
-        items.retry()
-        self._guard.each([s for s in items.opened() if s.state is State.UNWEIGHED], self._weigh_again)
+    The messages from `known` on are new.
+    """
+    history, keys = turn.history, turn.thinking.keys
+    first = known if history.thinking.keys_checked == len(keys) else 0
+    history.thinking.keys_checked = len(keys)
+    gone = [
+        at
+        for at in (history.thinking.sent_from(first) if keys else [])
+        if any(one.key in keys for one in history.states[at].thinking)
+    ]
+    for at in gone:
+        message = history.messages.passed[at]
+        scans = scan_of(message), scan_of(turn.thinking.left_out(message))
+        whole, bare = (scan.fixed_tokens(turn.count) for scan in scans)
+        history.leave_out(at, whole - bare)
+    return gone
 
-    def _slots(self, index: int, items: Sequence[Item]) -> list[Slot]:
-        slots = []
-        for item in items:
-            try:
-                slots.append(self.slot(index, item))
-            except Exception as error:  # noqa: BLE001 # one item's failure is one item's
-                self._guard.failures.report(unexpected(error), name_of(item, index))
-                self._guard.failures.is_incomplete = True
-        return slots
 
-    def _weigh(self, slot: Slot) -> None:
-        """Set the facts of an item, the policy's decision on it and what its text claims."""
-        facts, problem = self._judge.facts(slot.item, slot.at)
-        slot.decision = self._decider.by_policy(facts)
-        self._find_claim(slot, problem)
+# Items
 
-    def _weigh_again(self, slot: Slot) -> None:
-        facts, problem = self._judge.facts(slot.item, slot.at)
-        self._history.recount(slot, facts.tokens)
-        self._find_claim(slot, problem)
 
-    def _find_claim(self, slot: Slot, problem: OffloadError | None) -> None:
-        """Look for a ref in the text of an item; if a renderer or the counter failed, the item is kept."""
+def weighed(turn: Turn, index: int, item: Item) -> Slot:
+    """Return an item of message `index`, weighed."""
+    slot = Slot(item, unweighed(item, index))
+    turn.each([slot], _weigh)
+    return slot
+
+
+def retry(turn: Turn) -> None:
+    """Open the items that failed, and weigh those again for which a hook did."""
+    items = turn.history.items
+    items.retry()
+    turn.each([s for s in items.opened() if s.state is State.UNWEIGHED], _weigh_again)
+
+
+def _slots(turn: Turn, index: int, items: Sequence[Item]) -> list[Slot]:
+    slots = []
+    for item in items:
         try:
-            plain = self._recognition.is_plain(slot.item)
-            slot.claim = None if plain else self._recognition.claim(slot.item)
-        except Exception as error:  # noqa: BLE001 # a renderer may raise anything
-            problem = unexpected(error)
-        if problem is None:
-            self._history.items.move(slot, State.OPEN)
-            return
-        reason = f"{NOT_OFFLOADED}{problem}"
-        kept = replace(slot.decision, action="keep", reason=reason, is_below=False, is_exempt=True)
-        self._history.items.note(slot, kept)
-        self._guard.report(slot, problem)
+            slots.append(weighed(turn, index, item))
+        except Exception as error:  # noqa: BLE001 # one item's failure is one item's
+            turn.failures.report(unexpected(error), name_of(item, index))
+            turn.failures.is_incomplete = True
+    return slots
+
+
+def _weigh(turn: Turn, slot: Slot) -> None:
+    """Set the facts of an item, the policy's decision on it and what its text claims."""
+    facts, problem = turn.judge.facts(slot.item, slot.at)
+    slot.decision = deciding.by_policy(turn, facts)
+    _find_claim(turn, slot, problem)
+
+
+def _weigh_again(turn: Turn, slot: Slot) -> None:
+    facts, problem = turn.judge.facts(slot.item, slot.at)
+    turn.history.recount(slot, facts.tokens)
+    _find_claim(turn, slot, problem)
+
+
+def _find_claim(turn: Turn, slot: Slot, problem: OffloadError | None) -> None:
+    """Look for a ref in the text of an item; if a renderer or the counter failed, the item is kept."""
+    try:
+        plain = turn.recognition.is_plain(slot.item)
+        slot.claim = None if plain else turn.recognition.claim(slot.item)
+    except Exception as error:  # noqa: BLE001 # a renderer may raise anything
+        problem = unexpected(error)
+    if problem is None:
+        turn.history.items.move(slot, State.OPEN)
+        return
+    reason = f"{NOT_OFFLOADED}{problem}"
+    kept = replace(slot.decision, action="keep", reason=reason, is_below=False, is_exempt=True)
+    turn.history.items.note(slot, kept)
+    turn.report(slot, problem)
 
 
 def _unread(message: Any) -> Scan:

@@ -1,194 +1,124 @@
-"""One turn of a conversation: read the new messages, decide, store, replace, report."""
+"""One turn of a conversation: what its steps share, and the guard around each of them and every item."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from offload.engine.bound import mode_of
-from offload.engine.deciding import Decider
-from offload.engine.failures import AboveCeilingError, Failures
-from offload.engine.finding import Finder
-from offload.engine.guard import Guard
-from offload.engine.history import History, MessageState
-from offload.engine.items import Slot
+from offload.engine.failures import Failures, name_of
+from offload.engine.history import History
+from offload.engine.items import Slot, State
 from offload.engine.judge import Judge
-from offload.engine.leaving import Leaver, Left
-from offload.engine.moment import CacheWatch, HostCache, Moment
-from offload.engine.reading import Reader
 from offload.engine.recognition import Recognition
-from offload.engine.results import CacheReport, HistoryMode, OffloadResult
 from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter
-from offload.errors import unexpected
-from offload.messages.base import Item
+from offload.errors import OffloadError, unexpected
 from offload.policy.facts import Readers
-from offload.policy.groups import excess
 from offload.settings.options import Options
 
+if TYPE_CHECKING:
+    from offload.policy import OffloadPolicy
 
+# The beginnings of reasons whose error was reported.
+NOT_STORED, NOT_OFFLOADED = "not stored: ", "not offloaded: "
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
 class Turn:
-    """The work of one call of `offload`; the history holds what the next turn needs."""
+    """What the steps of one call of `offload` work on; the history holds what the next turn needs.
 
-    def __init__(
-        self,
-        *,
-        history: History,
-        judge: Judge,
-        recognition: Recognition,
-        writer: ItemWriter,
-        options: Options,
-        failures: Failures,
-        watch: CacheWatch,
-        thinking: RemovedThinking,
-        readers: Readers = "keep",
-        cache: HostCache | None = None,
-        model: str | None = None,
-    ) -> None:
-        self._history = history
-        self._judge = judge
-        self._recognition = recognition
-        self._failures = failures
-        self._watch = watch
-        self._cache = cache
-        self._model = model
-        self._guard = guard = Guard(history, failures)
-        self._decider = decider = Decider(judge, history, guard, readers, model)
-        self._reader = Reader(history, guard, judge, decider, recognition, thinking)
-        self._finder = finder = Finder(history, guard, decider, recognition, thinking)
-        self._leaver = Leaver(history, guard, judge, decider, finder, writer, options, thinking)
+    Attributes:
+        readers: as in `OffloadPolicy.decide`.
+        model: the name of the model; None if it is not known.
+        before: how many messages the last turn had.
+        late: the items in these that were to leave; some may have been kept after all.
+        placed: the items that have a record now.
+        thinking_removed: how many blocks of thinking were removed.
+    """
 
-    def run(self, messages: Sequence[Any]) -> OffloadResult:
-        """Return the messages with their large items replaced.
+    history: History
+    judge: Judge
+    recognition: Recognition
+    writer: ItemWriter
+    thinking: RemovedThinking
+    options: Options
+    failures: Failures
+    readers: Readers = "keep"
+    model: str | None = None
+    before: int = field(init=False)
+    late: list[Slot] = field(default_factory=list)
+    placed: list[Slot] = field(default_factory=list)
+    thinking_removed: int = 0
 
-        A part that fails costs what it was to do in this turn. Raises any exception of the parts that the
-        others build on; then the history is incomplete.
-        """
-        history, part, left = self._history, self._guard.part, Left(len(self._history))
-        if history.plan is not None:
-            history.plan.may_leave = self._leaver.can_leave
-        known = self._reader.keep_common(messages)
-        if not self._keep_placeholders():
-            known = history.keep_common(())
-        part(self._reader.retry, None)
-        unread = self._reader.add(messages)
-        moment = part(self._watch.begin, Moment(), history.answers, self._cache, self._failures)
-        thinking = history.thinking.at
-        mode = part(mode_of, HistoryMode(), self._decider.policy.history, self._model, thinking)
-        part(self._open_paying, None, moment)
-        first = 0 if history.note_bound(is_bound=self._decider.is_bound) else known
-        part(self._finder.find_stored, None, known, first)
-        part(self._finder.prove_claims, None)
-        part(self._decider.decide, None, history.items.opened())
-        part(self._decider.decide_together, None, known)
-        part(self._leave, None, known, left)
-        for index in (*part(self._reader.leave_out, [], known), *history.edited_outputs()):
-            part(self._leaver.render, None, index)
-        part(self._report_excess, None, known)
-        part(history.end_turn, None)
-        cache = part(self._cache_report, None, moment, left)
-        result = self._result(cache, mode._replace(thinking_removed=left.blocks))
-        for index in unread:
-            result.messages[index] = messages[index]
-        return result
+    def __post_init__(self) -> None:
+        self.before = len(self.history)
 
-    def run_one(self, item: Item) -> Slot:
-        """Offload a single text, which is a message of its own, if the rule for it says so."""
-        slot = self._reader.slot(0, item)
-        self._history.add(item.text, MessageState([slot], 0, {}, 0, "", {}))
-        self._finder.prove_claims()
-        self._decider.decide([slot])
-        self._leaver.ask_hook()
-        self._leaver.store()
-        return slot
+    @property
+    def policy(self) -> OffloadPolicy:
+        """The policy of the session."""
+        return self.judge.policy
 
-    def store_again(self) -> int:
-        """Store the items whose records were deleted since they were replaced; return how many they were.
+    # Messages that were sent
 
-        Their placeholders do not change. Raises `OffloadError` if one could not be kept.
-        """
-        placed = [(slot, slot.info) for slot in self._history.since(0)]
-        held = {info.key: (slot, info) for slot, info in placed if info is not None}
-        gone = self._recognition.gone([info for _, info in held.values()])
-        lost = dict(held[key] for key in held if key in gone)
-        self._leaver.store_again(lost)
-        return len(lost)
+    @property
+    def binds(self) -> bool:
+        """Whether signed thinking must leave behind a change of what was sent."""
+        has_thinking = self.policy.history == "append_only" or bool(self.history.thinking.at)
+        return has_thinking and self.policy.may_bind(self.model)
 
-    def _keep_placeholders(self) -> bool:
-        """Store again what this process deleted beneath the messages of this turn; return whether all is."""
+    @property
+    def is_bound(self) -> bool:
+        """Whether the messages so far may not change once they were sent."""
+        return self.binds and self.policy.history != "rewrite"
+
+    def is_before_thinking(self, slot: Slot) -> bool:
+        """Return whether an item was sent, and its change now would remove thinking."""
+        return self.binds and slot.at < self.history.fresh
+
+    def is_sent(self, slot: Slot) -> bool:
+        """Return whether an item may no longer change, since it was sent."""
+        return self.is_bound and slot.at < self.history.fresh
+
+    # Failures
+
+    def part(self, part: Callable[P, T], otherwise: T, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a part of the turn; if it fails, return `otherwise`, and the next turn starts over."""
         try:
-            if self._recognition.has_new_deletions():
-                self.store_again()
-        except Exception as error:  # noqa: BLE001 # the items are decided again, in their messages
-            self._failures.report(unexpected(error))
-            return False
-        return True
+            return part(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 # the other parts still run
+            self.failures.report(unexpected(error))
+            self.failures.is_incomplete = True
+            return otherwise
 
-    def _open_paying(self, moment: Moment) -> None:
-        """Open the items whose offload is expected to lower the cost."""
-        history = self._history
-        if history.plan is None:
-            return
-        if moment.is_cold and not self._decider.is_bound:
-            history.plan.cool()
-        history.plan.retry_refused()
-        for slot in history.plan.due:
-            history.items.reopen(slot)
-        history.plan.due.clear()
+    def each(self, slots: Iterable[Slot], step: Callable[[Turn, Slot], object]) -> None:
+        """Do something for each item; one for which it fails is kept in its message in this turn."""
+        for slot in slots:
+            try:
+                step(self, slot)
+            except Exception as error:  # noqa: BLE001 # one item's failure is one item's
+                self.fail(slot, error)
 
-    def _leave(self, known: int, left: Left) -> None:
-        """Offload all items that are to be, and add them to `left`."""
-        self._leaver.leave(left)
-        if self._decider.policy.sweep is not None:
-            # The tokens of a placeholder are known once it is there, to a new process too.
-            self._decider.sweep(self._decider.policy.sweep)
-            self._leaver.leave(left)
-        while self._decider.decide_together(known):
-            # An item that was chosen is kept, so the next largest is chosen.
-            self._leaver.leave(left)
-        # An item can come twice in one turn.
-        self._finder.note_if_stored(known)
-        self._leaver.leave_cited(left)
+    def fail(self, slot: Slot, error: Exception) -> None:
+        """Keep an item in its message in this turn, and report why."""
+        problem = unexpected(error)
+        self.report(slot, problem)
+        if slot.number < 0 or slot.is_replaced:
+            self.failures.is_incomplete = True
+        elif slot.state is not State.SETTLED:
+            state = State.UNWEIGHED if slot.state is State.UNWEIGHED else State.FAILED
+            self.part(self.history.items.keep, None, slot, f"{NOT_OFFLOADED}{problem}", state)
 
-    # Report
+    def report(self, slot: Slot, error: OffloadError) -> None:
+        """Report an error that costs an item its offload."""
+        # A single text is in no message, and has no plan.
+        self.failures.report(error, name_of(slot.item, None if self.history.plan is None else slot.at))
 
-    def _report_excess(self, known: int) -> None:
-        """Report what remains above the ceiling, except for items whose failure was reported."""
-        ceiling = self._decider.policy.max_view_tokens
-        if ceiling is None:
-            return
-        for turn in self._history.turns(known):
-            view = [slot.decision for slot in turn if slot.is_in_view and not slot.has_failed]
-            for text in excess(view, ceiling):
-                self._failures.note(AboveCeilingError(text))
-        for text in self._history.fixed_excess(known, ceiling):
-            self._failures.note(AboveCeilingError(text))
-
-    def _cache_report(self, moment: Moment, left: Left) -> CacheReport | None:
-        """Return the effect of this turn on the provider's cache."""
-        history, sent = self._history, self._history.sent()
-        kept = min(sent, history.unchanged(left.late))
-        freed, rewritten = history.rewritten(min(sent, left.before), left.late)
-        if moment.is_cold:
-            rewritten = 0 if moment.cause == "first" else history.tokens_before(sent)
-        return self._watch.end(
-            moment,
-            tokens=history.tokens_before(len(history)),
-            unchanged=history.tokens_before(kept),
-            freed=freed,
-            rewritten=rewritten,
-        )
-
-    def _result(self, cache: CacheReport | None, mode: HistoryMode) -> OffloadResult:
-        history, items = self._history, self._history.items
-        return OffloadResult(
-            messages=history.messages.sent.copy(),
-            records=items.infos(),
-            decided=items.decided(),
-            tokens_before=history.tokens,
-            tokens_after=history.tokens - history.tokens_freed,
-            chars_freed=items.chars_freed,
-            errors=self._failures.errors,
-            cache=cache,
-            history=mode,
-        )
+    def count(self, text: str) -> int:
+        """Return the tokens of a text; if the counter fails, an estimate, and report it."""
+        tokens, problem = self.judge.count(text)
+        if problem is not None:
+            self.failures.report(problem)
+        return tokens

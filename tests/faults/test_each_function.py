@@ -23,7 +23,7 @@ EACH_PART = pytest.mark.parametrize("part", thinned(range(PARTS), PARTS))
 # Functions that read a field of all items, or of a message before it is known what is in it.
 SHARED = (
     "engine.items.Slot.",
-    "engine.reading.Reader._is_added",
+    "engine.reading._is_added",
     "engine.writer.ItemWriter.write.<locals>.<lambda>",
     "messages.access.get",
     "messages.base.Scan._call_of",
@@ -39,8 +39,9 @@ EDGES = (
     "errors.",
     "settings.options.",
     "engine.conversation.Conversation.",
-    "engine.turn.Turn.run",
-    "engine.guard.Guard.part",
+    "engine.steps.run",
+    "engine.turn.Turn.__",
+    "engine.turn.Turn.part",
     "engine.restorer.Restorer.",
     "engine.restorer._Undoing.__init__",
     "engine.results.",

@@ -9,10 +9,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Unpack
 
-from offload.engine.guard import NOT_STORED
 from offload.engine.moment import HostCache
 from offload.engine.results import OffloadResult, Restored
 from offload.engine.sink import Sink
+from offload.engine.turn import NOT_STORED
 from offload.errors import ConfigError, MessageError, NotFoundError, OffloadError, StoreError
 from offload.events.observer import error_text
 from offload.layout import encode_part

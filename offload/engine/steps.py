@@ -1,0 +1,164 @@
+"""The steps of one turn: read the new messages, decide, store, replace, report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from offload.engine import deciding, finding, leaving, reading
+from offload.engine.bound import mode_of
+from offload.engine.failures import AboveCeilingError
+from offload.engine.history import MessageState
+from offload.engine.items import Slot
+from offload.engine.moment import CacheWatch, HostCache, Moment
+from offload.engine.results import CacheReport, HistoryMode, OffloadResult
+from offload.engine.turn import Turn
+from offload.errors import unexpected
+from offload.messages.base import Item
+from offload.policy.groups import excess
+
+
+def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache | None) -> OffloadResult:
+    """Return the messages with their large items replaced.
+
+    A part that fails costs what it was to do in this turn. Raises any exception of the parts that the
+    others build on; then the history is incomplete.
+    """
+    history, part = turn.history, turn.part
+    if history.plan is not None:
+        history.plan.may_leave = partial(leaving.can_leave, turn)
+    known = reading.keep_common(turn, messages)
+    if not _keep_placeholders(turn):
+        known = history.keep_common(())
+    part(reading.retry, None, turn)
+    unread = reading.add(turn, messages)
+    moment = part(watch.begin, Moment(), history.answers, host, turn.failures)
+    thinking = history.thinking.at
+    mode = part(mode_of, HistoryMode(), turn.policy.history, turn.model, thinking)
+    part(_open_paying, None, turn, moment)
+    first = 0 if history.note_bound(is_bound=turn.is_bound) else known
+    part(finding.find_stored, None, turn, known, first)
+    part(finding.prove_claims, None, turn)
+    part(deciding.decide, None, turn, history.items.opened())
+    part(deciding.decide_together, None, turn, known)
+    part(_leave, None, turn, known)
+    for index in (*part(reading.leave_out, [], turn, known), *history.edited_outputs()):
+        part(leaving.render, None, turn, index)
+    part(_report_excess, None, turn, known)
+    part(history.end_turn, None)
+    cache = part(_cache_report, None, turn, watch, moment)
+    result = _result(turn, cache, mode._replace(thinking_removed=turn.thinking_removed))
+    for index in unread:
+        result.messages[index] = messages[index]
+    return result
+
+
+def run_one(turn: Turn, item: Item) -> Slot:
+    """Offload a single text, which is a message of its own, if the rule for it says so."""
+    slot = reading.weighed(turn, 0, item)
+    turn.history.add(item.text, MessageState([slot], 0, {}, 0, "", {}))
+    finding.prove_claims(turn)
+    deciding.decide(turn, [slot])
+    leaving.ask_hook(turn)
+    leaving.store(turn)
+    return slot
+
+
+def store_again(turn: Turn) -> int:
+    """Store the items whose records were deleted since they were replaced; return how many they were.
+
+    Their placeholders do not change. Raises `OffloadError` if one could not be kept.
+    """
+    placed = [(slot, slot.info) for slot in turn.history.since(0)]
+    held = {info.key: (slot, info) for slot, info in placed if info is not None}
+    gone = turn.recognition.gone([info for _, info in held.values()])
+    lost = dict(held[key] for key in held if key in gone)
+    leaving.store_again(turn, lost)
+    return len(lost)
+
+
+def _keep_placeholders(turn: Turn) -> bool:
+    """Store again what this process deleted beneath the messages of this turn; return whether all is."""
+    try:
+        if turn.recognition.has_new_deletions():
+            store_again(turn)
+    except Exception as error:  # noqa: BLE001 # the items are decided again, in their messages
+        turn.failures.report(unexpected(error))
+        return False
+    return True
+
+
+def _open_paying(turn: Turn, moment: Moment) -> None:
+    """Open the items whose offload is expected to lower the cost."""
+    history = turn.history
+    if history.plan is None:
+        return
+    if moment.is_cold and not turn.is_bound:
+        history.plan.cool()
+    history.plan.retry_refused()
+    for slot in history.plan.due:
+        history.items.reopen(slot)
+    history.plan.due.clear()
+
+
+def _leave(turn: Turn, known: int) -> None:
+    """Offload all items that are to be."""
+    leaving.leave(turn)
+    if turn.policy.sweep is not None:
+        # The tokens of a placeholder are known once it is there, to a new process too.
+        deciding.sweep(turn, turn.policy.sweep)
+        leaving.leave(turn)
+    while deciding.decide_together(turn, known):
+        # An item that was chosen is kept, so the next largest is chosen.
+        leaving.leave(turn)
+    # An item can come twice in one turn.
+    finding.note_if_stored(turn, known)
+    leaving.leave_cited(turn)
+
+
+# Report
+
+
+def _report_excess(turn: Turn, known: int) -> None:
+    """Report what remains above the ceiling, except for items whose failure was reported."""
+    ceiling = turn.policy.max_view_tokens
+    if ceiling is None:
+        return
+    for slots in turn.history.turns(known):
+        view = [slot.decision for slot in slots if slot.is_in_view and not slot.has_failed]
+        for text in excess(view, ceiling):
+            turn.failures.note(AboveCeilingError(text))
+    for text in turn.history.fixed_excess(known, ceiling):
+        turn.failures.note(AboveCeilingError(text))
+
+
+def _cache_report(turn: Turn, watch: CacheWatch, moment: Moment) -> CacheReport | None:
+    """Return the effect of this turn on the provider's cache."""
+    history, sent = turn.history, turn.history.sent()
+    kept = min(sent, history.unchanged(turn.late))
+    freed, rewritten = history.rewritten(min(sent, turn.before), turn.late)
+    if moment.is_cold:
+        rewritten = 0 if moment.cause == "first" else history.tokens_before(sent)
+    return watch.end(
+        moment,
+        tokens=history.tokens_before(len(history)),
+        unchanged=history.tokens_before(kept),
+        freed=freed,
+        rewritten=rewritten,
+    )
+
+
+def _result(turn: Turn, cache: CacheReport | None, mode: HistoryMode) -> OffloadResult:
+    history, items = turn.history, turn.history.items
+    return OffloadResult(
+        messages=history.messages.sent.copy(),
+        records=items.infos(),
+        decided=items.decided(),
+        tokens_before=history.tokens,
+        tokens_after=history.tokens - history.tokens_freed,
+        chars_freed=items.chars_freed,
+        errors=turn.failures.errors,
+        cache=cache,
+        history=mode,
+    )

@@ -17,7 +17,7 @@ from offload.engine.moment import HostCache
 from offload.engine.results import OffloadOutcome, OffloadResult, Restored, Stats
 from offload.engine.sink import Sink
 from offload.errors import ConfigError, NotFoundError, ReferenceRefusedError, check_choice, check_messages
-from offload.events import EventBus, exclusive
+from offload.events import EventBus, EventType, exclusive
 from offload.events.observer import Activity, Observer, observed
 from offload.jobs.verify import verify as verify_records
 from offload.messages import Usage
@@ -269,7 +269,7 @@ class Offloader:
         marked = self._conversation.marks(result)
         failed = recorder.record(result, marked, self._conversation.model, sender=self)
         for error in failed:
-            self._observer.journal_failed(error)
+            self._observer.failed(error, EventType.JOURNAL_FAILED)
         result.errors.extend(failed)
         return result
 
@@ -339,7 +339,7 @@ class Offloader:
         if cause is None:
             cause = f"it is bound to another conversation from messages[{next(iter(indices), end)}] on"
         with exclusive(self._gate):
-            return self._conversation.remove_thinking(conversation, indices, cause)
+            return self._conversation.thinking.remove(conversation, indices, cause)
 
     @property
     def model(self) -> str | None:
@@ -351,7 +351,7 @@ class Offloader:
 
         The policy and the model of the last `offload` call decide, see `OffloadPolicy.history`.
         """
-        return self._conversation.may_bind and any(map(signed_thinking, messages))
+        return self.policy.may_bind(self.model) and any(map(signed_thinking, messages))
 
     def report_usage(self, usage: Any, *, is_changed: bool = False) -> Usage | None:
         """Record the provider's token counts for the last request, and return them.

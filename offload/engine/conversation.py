@@ -24,6 +24,7 @@ from offload.engine.thinking import RemovedThinking
 from offload.engine.turn import Turn
 from offload.engine.writer import ItemWriter, Skipped, WriteRequest
 from offload.errors import OffloadError, result_or_error, unexpected
+from offload.events import EventType
 from offload.events.observer import Observer, observed
 from offload.messages.base import Item
 from offload.placeholder import DefaultRenderer
@@ -58,8 +59,8 @@ class Conversation:
         undo = partial(undone, session, recognition)
         self._recognition = recognition
         self._writer = ItemWriter(session, options, recognition, observer)
-        self._thinking = RemovedThinking(session, as_is, options.redacted, observer, undo)
-        self.restorer: Restorer = Restorer(session, recognition, self._thinking)
+        self.thinking: RemovedThinking = RemovedThinking(session, as_is, options.redacted, observer, undo)
+        self.restorer: Restorer = Restorer(session, recognition, self.thinking)
         self.model: str | None = options.model
         self.latest: Latest = Latest()
         self.watch: CacheWatch = CacheWatch(options)
@@ -194,15 +195,6 @@ class Conversation:
         """Scan `message` and all later ones again in the next turn; return whether it was known."""
         return self._history.forget(message)
 
-    @property
-    def may_bind(self) -> bool:
-        """Whether signed thinking is bound, by the policy and the model of the last call."""
-        return self._judge.policy.may_bind(self.model)
-
-    def remove_thinking(self, messages: Sequence[Any], indices: Sequence[int], cause: str) -> int:
-        """Remove the signed thinking of some messages; see `Offloader.remove_thinking`."""
-        return self._thinking.remove(messages, indices, cause)
-
     def _new_history(self) -> History:
         return History(CostPlan(self._options.policy.cache))
 
@@ -212,7 +204,7 @@ class Conversation:
             judge=self._judge,
             recognition=self._recognition,
             writer=self._writer,
-            thinking=self._thinking,
+            thinking=self.thinking,
             options=self._options,
             failures=failures,
             readers=readers,
@@ -231,10 +223,10 @@ class Conversation:
         finally:
             problem = result_or_error(update_index, self._session.store)
             if problem is not None:
-                failures.note_index(problem)
+                failures.note(problem, EventType.INDEX_FAILED)
             unused = result_or_error(self._session.take_problem)
             if unused is not None:
-                self._observer.index_failed(unused)
+                self._observer.failed(unused, EventType.INDEX_FAILED)
         failures.end()
 
     def _new_failures(self) -> Failures:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from offload.errors import MessageError, OffloadError, StoreError, failure
+from offload.events import EventType
 from offload.events.observer import Observer
 from offload.messages.base import Item
 
@@ -19,10 +19,10 @@ class AboveCeilingError(OffloadError):
 
 @dataclass(slots=True, eq=False)
 class _Failure:
-    """An error, the items that it cost, and where it is reported."""
+    """An error, the event that reports it, and the items that it cost."""
 
     error: OffloadError
-    observe: Callable[[OffloadError], None]
+    event: EventType
     is_reported: bool
     items: dict[str, None] = field(default_factory=dict)
 
@@ -57,23 +57,20 @@ class Failures:
         """
         same = next((known for known in self._found if _is_repeated(error, known.error)), None)
         if same is None:
-            same = self._add(error, self._observer.failed, is_reported=True)
+            same = _Failure(error, EventType.OFFLOAD_FAILED, is_reported=True)
+            self._found.append(same)
         if item:
             same.items[item] = None
 
-    def note(self, error: OffloadError) -> None:
+    def note(self, error: OffloadError, event: EventType = EventType.OFFLOAD_FAILED) -> None:
         """Report an error that is never raised."""
-        self._add(error, self._observer.failed)
-
-    def note_index(self, error: OffloadError) -> None:
-        """Report that an index file could not be updated; never raised, since every item is stored."""
-        self._add(error, self._observer.index_failed)
+        self._found.append(_Failure(error, event, is_reported=False))
 
     def end(self) -> None:
         """Report what failed. Raises the first error if the caller asked for that."""
         self.errors += [found.named() for found in self._found]
         for found, error in zip(self._found, self.errors, strict=True):
-            found.observe(error)
+            self._observer.failed(error, found.event)
         if self._raises and self.first is not None:
             raise self.first
 
@@ -82,12 +79,6 @@ class Failures:
         """The first error that cost an item its offload, or the call; None before the end, or without one."""
         pairs = zip(self._found, self.errors, strict=False)
         return next((error for found, error in pairs if found.is_reported), None)
-
-    def _add(
-        self, error: OffloadError, observe: Callable[[OffloadError], None], *, is_reported: bool = False
-    ) -> _Failure:
-        self._found.append(_Failure(error, observe, is_reported))
-        return self._found[-1]
 
 
 def name_of(item: Item, at: int | None) -> str:

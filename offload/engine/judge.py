@@ -49,13 +49,7 @@ class Judge:
         """Return the facts of an item in message `message`, and the token counter's error if it failed."""
         media = item.media
         tokens, problem = (media.tokens, None) if media else self.count(item.text)
-        facts = ItemFacts(
-            message=message,
-            block=item.block,
-            item_type=item.item_type,
-            tool_name=item.tool_name,
-            tool_use_id=item.tool_use_id,
-            chars=len(item.text),
+        facts = unweighed(item, message).item._replace(
             bytes=media.bytes if media else self._bytes(item.text),
             tokens=tokens,
             is_error=item.is_error,

@@ -63,12 +63,13 @@ class Recognition:
     """Finds placeholders among look-alikes, and items that the session already holds.
 
     Attributes:
+        session: the session of the records.
         is_listed: whether the records of other processes are known; so they are in a session that is new.
     """
 
     def __init__(self, session: Session, options: Options, *, is_new: bool = False) -> None:
         self.is_listed = is_new
-        self._session = session
+        self.session = session
         self._never_replaced = frozenset(options.policy.never_replaced)
         self._renderer = MediaAwareRenderer(options.placeholder)
         self._hooks = options
@@ -86,24 +87,17 @@ class Recognition:
         Asks no store. Raises `OffloadError` if the renderer failed.
         """
         text = item.text if text is None else text
-        own = self.own_ref(text)
+        try:
+            with foreign():
+                own = self._renderer.find_ref(text)
+        except Exception as error:
+            raise failure("placeholder: find_ref raised", error, text) from error
         notice = _NOTICE.find_ref(text) if item.item_type == NOTICE_TYPE else None
         refs = dict.fromkeys(ref for ref in (notice, own, *known_refs(text)) if ref)
         if not refs:
             return None
         is_strict = bool(own or notice) and not self.is_plain(item)
         return Claim(tuple(refs), is_strict, notice is not None)
-
-    def own_ref(self, text: str) -> str | None:
-        """Return the ref in `text` if it has the form of the session's own placeholders.
-
-        Raises `OffloadError` if the renderer failed.
-        """
-        try:
-            with foreign():
-                return self._renderer.find_ref(text)
-        except Exception as error:
-            raise failure("placeholder: find_ref raised", error, text) from error
 
     def note(self, item: Item, placeholder: str) -> None:
         """Remember that `placeholder` replaces `item`."""
@@ -130,8 +124,8 @@ class Recognition:
     def _checked(self, claims: Sequence[tuple[Item, Claim]]) -> list[Proof]:
         headers: dict[str, list[Header | OffloadError]] = {}
         try:
-            self._session.catalog.refresh(ref for _, claim in claims for ref in claim.refs)
-            for info, record in self._session.open_many(candidates(self._session, claims)):
+            self.session.catalog.refresh(ref for _, claim in claims for ref in claim.refs)
+            for info, record in self.session.open_many(candidates(self.session, claims)):
                 header = record if isinstance(record, OffloadError) else record.header
                 headers.setdefault(info.ref, []).append(header)
         except Exception as error:  # noqa: BLE001 # a store may raise anything
@@ -147,15 +141,15 @@ class Recognition:
 
     def deleted(self, ref: str, item: Item) -> Iterator[Header | OffloadError]:
         """Yield the header of a deleted record, which is readable during the grace period."""
-        tombstone = self._session.catalog.tombstone(ref)
+        tombstone = self.session.catalog.tombstone(ref)
         if tombstone is not None and tombstone.item_type == item.item_type:
-            yield self._session.deleted_header(tombstone)
+            yield self.session.deleted_header(tombstone)
 
     # Stored items
 
     def load_session(self) -> None:
         """Load the catalog of the session with one listing. Raises `OffloadError`; it is unknown then."""
-        self._session.catalog.load()
+        self.session.catalog.load()
         self.is_listed = True
 
     def stored_ref(self, item: Item) -> str | None:
@@ -163,10 +157,10 @@ class Recognition:
 
         Raises `OffloadError` if `redact` failed.
         """
-        if self._session.catalog.is_empty:
+        if self.session.catalog.is_empty:
             return None
         text = self._hooks.to_store(item)
-        return self._session.knows(self._session.identity_of(item, sha256(encode_text(text)).digest()))
+        return self.session.knows(self.session.identity_of(item, sha256(encode_text(text)).digest()))
 
     def refs_of(self, items: Sequence[Item]) -> dict[int, str | OffloadError]:
         """Return the refs of items that the loaded session holds under a ref that is not their own.
@@ -176,7 +170,7 @@ class Recognition:
         are opened.
         """
         known: dict[tuple[str, int], list[RecordInfo]] = {}
-        for info in self._session.catalog.entries():
+        for info in self.session.catalog.entries():
             known.setdefault((info.item_type, info.chars), []).append(info)
         found = (result_or_error(self._ref_among, item, known) for item in items)
         return {index: ref for index, ref in enumerate(found) if ref is not None}
@@ -187,17 +181,9 @@ class Recognition:
         if not alike:
             return None
         identity = item.identity(sha256(encode_text(text)).digest())
-        records = (record for _, record in self._session.open_many(alike))
+        records = (record for _, record in self.session.open_many(alike))
         headers = (record.header for record in records if not isinstance(record, OffloadError))
         return next((header.ref for header in headers if identity.is_in(header.identity)), None)
-
-    def gone(self, infos: Iterable[RecordInfo]) -> set[str]:
-        """Return the keys of the records that were deleted, by a fresh listing. Raises `StoreError`."""
-        return self._session.gone(infos)
-
-    def has_new_deletions(self) -> bool:
-        """Return whether this process deleted records of the session since the last call. Asks no store."""
-        return self._session.has_new_deletions()
 
 
 def candidates(session: SessionReader, claims: Iterable[tuple[Item, Claim]]) -> list[RecordInfo]:

@@ -288,17 +288,13 @@ class _Undoing:
         unknown = {key: claims[key] for key in claims.keys() - self._outcomes.keys()}
         if not unknown:
             return
-        found = result_or_error(self._found, unknown)
+        found = result_or_error(self._read, unknown)
         if isinstance(found, OffloadError):
             for key, (item, _) in unknown.items():
                 self._outcomes[key] = None if self._recognition.is_plain(item) else found
             return
         for key, (item, claim) in unknown.items():
             self._outcomes[key] = result_or_error(self._outcome, item, claim, found.get(key))
-
-    def _found(self, claims: Mapping[Standing, tuple[Item, Claim]]) -> dict[Standing, _Outcome]:
-        self.list_records()
-        return self._read(claims)
 
     def _outcome(self, item: Item, claim: Claim, found: _Outcome) -> _Outcome:
         """Return the outcome of a claim, given what its record says."""
@@ -308,6 +304,7 @@ class _Undoing:
 
     def _read(self, claims: Mapping[Standing, tuple[Item, Claim]]) -> dict[Standing, _Outcome]:
         """Read the headers of the claimed records, and the contents of those that prove a claim."""
+        self.list_records()
         by_ref: dict[str, list[Standing]] = {}
         for key, (_, claim) in claims.items():
             for ref in claim.refs:

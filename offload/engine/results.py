@@ -215,10 +215,9 @@ class Latest:
         self._texts: dict[tuple[int, int, int], Decision] = {}
         self._history: HistoryMode | None = None
 
-    def note(self, result: OffloadResult) -> OffloadResult:
-        """Note the result of `offload`, and return it."""
+    def note(self, result: OffloadResult) -> None:
+        """Note the result of `offload`."""
         self._decided, self._history = result.decided, result.history
-        return result
 
     def note_text(self, text: str, decision: Decision | None) -> None:
         """Note the decision on one text; None if the call failed before a decision."""

@@ -42,11 +42,15 @@ def encode_row(row: dict[str, Any], edit: Callable[[str], str] | None = None) ->
 
 def read_rows(content: str) -> list[Row]:
     """Return the rows in the content of a record. Raises `CorruptError` if it has others."""
+    return decode_rows(content, "messages", lambda row: Row(int(row["at"]), row["message"]))
+
+
+def decode_rows(content: str, kind: str, build: Callable[[Any], _T]) -> list[_T]:
+    """Return what `build` makes of each row that `encode_row` wrote. Raises `CorruptError` if it cannot."""
     try:
-        rows = [json.loads(line, object_hook=from_json) for line in content.split("\n")]
-        return [Row(int(row["at"]), row["message"]) for row in rows]
+        return [build(json.loads(line, object_hook=from_json)) for line in content.split("\n")]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise CorruptError(f"a record of removed messages has a line that is none: {error!r:.80}") from error
+        raise CorruptError(f"a record of removed {kind} has a line that is none: {error!r:.80}") from error
 
 
 def put_back(kept: Sequence[_T], rows: Sequence[tuple[int, _T]]) -> list[_T]:

@@ -72,7 +72,7 @@ def store_again(turn: Turn) -> int:
     """
     placed = [(slot, slot.info) for slot in turn.history.since(0)]
     held = {info.key: (slot, info) for slot, info in placed if info is not None}
-    gone = turn.recognition.gone([info for _, info in held.values()])
+    gone = turn.recognition.session.gone(info for _, info in held.values())
     lost = dict(held[key] for key in held if key in gone)
     leaving.store_again(turn, lost)
     return len(lost)
@@ -81,7 +81,7 @@ def store_again(turn: Turn) -> int:
 def _keep_placeholders(turn: Turn) -> bool:
     """Store again what this process deleted beneath the messages of this turn; return whether all is."""
     try:
-        if turn.recognition.has_new_deletions():
+        if turn.recognition.session.has_new_deletions():
             store_again(turn)
     except Exception as error:  # noqa: BLE001 # the items are decided again, in their messages
         turn.failures.report(unexpected(error))

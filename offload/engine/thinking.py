@@ -7,15 +7,16 @@ https://platform.claude.com/docs/en/build-with-claude/preserved-thinking
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from offload.engine.rows import encode_row
+from offload.engine.judge import unweighed
+from offload.engine.rows import decode_rows, encode_row
 from offload.engine.writer import ItemWriter, Skipped, WriteRequest
-from offload.errors import CorruptError, OffloadError
+from offload.errors import OffloadError
 from offload.events.observer import Observer
-from offload.messages import Removed, from_json
+from offload.messages import Removed
 from offload.messages.base import Item
 from offload.messages.thinking import (
     bare_of,
@@ -25,7 +26,6 @@ from offload.messages.thinking import (
     with_thinking,
     without_thinking,
 )
-from offload.policy import Decision, ItemFacts
 from offload.record.header import OffloadableType
 from offload.record.text import decode_text
 from offload.session import Session
@@ -89,7 +89,7 @@ class RemovedThinking:
                 raise record
             _, content = self._session.load(info, record)
             self._read.add(info.ref)
-            self._add(_parsed(decode_text(content)))
+            self._add(decode_rows(decode_text(content), "thinking", _parsed))
 
     def left_out(self, message: Any) -> Any:
         """Return `message` without its blocks that were removed; itself if it has none."""
@@ -107,7 +107,8 @@ class RemovedThinking:
             return 0
         content = "\n".join(self._line(one) for one in some)
         item = Item(None, THINKING_TYPE, content, THINKING_TOOL, title=f"thinking of {len(some)} messages")
-        [outcome] = self._writer.write([WriteRequest(item, _decided(item), is_forced=True)])
+        decision = replace(unweighed(item, 0), action="offload", reason="a message before it changed")
+        [outcome] = self._writer.write([WriteRequest(item, decision, is_forced=True)])
         if isinstance(outcome, OffloadedItem):
             self._read.add(outcome.info.ref)
             self._add(some)
@@ -198,22 +199,6 @@ def _matched(
         yield left[0], waiting[0]
 
 
-def _decided(item: Item) -> Decision:
-    facts = ItemFacts(0, None, item.item_type, item.tool_name, None, len(item.text), None, 0)
-    return Decision(facts, "offload", "a message before it changed", 0, None, 0)
-
-
-def _parsed(content: str) -> list[_Stripped]:
-    try:
-        rows = [json.loads(line, object_hook=from_json) for line in content.split("\n")]
-        return [
-            _Stripped(
-                row["digest"],
-                row["before"],
-                [Removed(tuple(part["path"]), part["block"]) for part in row["blocks"]],
-                [*map(str, row["keys"])],
-            )
-            for row in rows
-        ]
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise CorruptError(f"a record of removed thinking has a line that is none: {error!r:.80}") from error
+def _parsed(row: Any) -> _Stripped:
+    removed = [Removed(tuple(part["path"]), part["block"]) for part in row["blocks"]]
+    return _Stripped(row["digest"], row["before"], removed, [*map(str, row["keys"])])

@@ -44,6 +44,11 @@ _log = logging.getLogger("offload")
 _PLACE = re.compile(r"messages\[\d+\][\w.\[\]]*")
 _STORED_FIELDS = ("ref", "item_type", "tool_name", "tool_use_id", "chars", "tokens", "bytes", "stored_bytes")
 _KEPT_FIELDS = ("item_type", "tool_name", "tool_use_id", "chars", "tokens")
+_FAILED = {
+    EventType.OFFLOAD_FAILED: "kept in the message",
+    EventType.INDEX_FAILED: "index not updated",
+    EventType.JOURNAL_FAILED: "journal not written",
+}
 # The data of the call that runs now; None without listeners.
 _running: ContextVar[dict[str, Any] | None] = ContextVar("_running", default=None)
 
@@ -124,20 +129,10 @@ class Observer:
             data = {name: facts[name] for name in _KEPT_FIELDS}
             self._report(EventType.ITEM_KEPT, detail, {**data, "reason": reason})
 
-    def failed(self, error: OffloadError) -> None:
-        """Report an error that kept an item in its message."""
-        detail = f"kept in the message: {error_text(error)}"
-        self._report(EventType.OFFLOAD_FAILED, detail, {"kind": error.kind}, logging.WARNING)
-
-    def index_failed(self, error: OffloadError) -> None:
-        """Report an error that kept an index file of the store from being updated."""
-        detail = f"index not updated: {error_text(error)}"
-        self._report(EventType.INDEX_FAILED, detail, {"kind": error.kind}, logging.WARNING)
-
-    def journal_failed(self, error: OffloadError) -> None:
-        """Report an error that kept a request or a message out of the journal."""
-        detail = f"journal not written: {error_text(error)}"
-        self._report(EventType.JOURNAL_FAILED, detail, {"kind": error.kind}, logging.WARNING)
+    def failed(self, error: OffloadError, event: EventType = EventType.OFFLOAD_FAILED) -> None:
+        """Report an error that kept an item in its message, or as another event what could not be written."""
+        detail = f"{_FAILED[event]}: {error_text(error)}"
+        self._report(event, detail, {"kind": error.kind}, logging.WARNING)
 
     def thinking_removed(self, blocks: int, cause: str) -> None:
         """Report that signed thinking was stored and left out; `cause` says why."""

@@ -68,8 +68,6 @@ def swept(decisions: Sequence[Decision], tokens: int, sweep: Sweep, min_saving: 
     Items that the model has not replied to yet are kept, and those that free fewer than `min_saving` of the
     conversation's `tokens`. Returns the changed decisions, by their index in `decisions`.
     """
-    if tokens <= sweep.trigger:
-        return {}
     reason = f"swept: the conversation has {tokens} tokens, more than {sweep.trigger}"
     chosen: dict[int, Decision] = {}
     freed = 0

@@ -46,14 +46,9 @@ class Link(msgspec.Struct, frozen=True):
 
     session: str
 
-    @staticmethod
-    def parse(data: bytes) -> Link:
-        """Return the link `data`. Raises `msgspec.MsgspecError` or `RecursionError` if it is none."""
-        return _LINKS.decode(data)
-
 
 # Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
-_LINKS = msgspec.json.Decoder(Link)
+LINKS = msgspec.json.Decoder(Link)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +237,7 @@ class SessionReader:
         if self._parent is not None and self.catalog.is_inherited(info.key):
             return self._parent.open(self._parent.find(info.ref))
         try:
-            link = Link.parse(self._fetch(info, info.key)(end=_LINK_BYTES))
+            link = LINKS.decode(self._fetch(info, info.key)(end=_LINK_BYTES))
         except NotFoundError:
             self.catalog.drop(info.key)
             raise self.missing(info.ref) from None

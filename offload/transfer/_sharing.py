@@ -16,7 +16,7 @@ from offload.index.catalog import Catalog
 from offload.layout import GRANT, LINK, RECORD, encode_part, is_link, name_of, ref_of
 from offload.record import RecordInfo
 from offload.session.names import check_known, check_name, is_ref
-from offload.session.reader import Link, SessionReader
+from offload.session.reader import LINKS, Link, SessionReader
 from offload.store import OffloadStore
 
 
@@ -104,6 +104,6 @@ def _links(store: OffloadStore, ref: str, to: str) -> Iterator[str]:
 def _linked_session(store: OffloadStore, link: str) -> str | None:
     """Return the session that a link names; None if it is damaged or missing."""
     try:
-        return Link.parse(store.get(link)).session
+        return LINKS.decode(store.get(link)).session
     except (NotFoundError, msgspec.MsgspecError, RecursionError):
         return None

@@ -15,7 +15,8 @@ import hashlib
 import re
 import secrets
 import string
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cached_property, lru_cache
 from typing import Literal, get_args
 
 from offload.errors import InvalidKeyError
@@ -155,13 +156,17 @@ class Family:
 
     def __init__(self, form: str) -> None:
         self.form = form
-        escaped = re.escape(form).replace(r"\[", "(?:").replace(r"\]", ")?")
-        pattern = _FIELD.sub(lambda part: f"(?P<{part[1]}>{_PATTERNS.get(part[1], '[^/]+')})", escaped)
-        self.match = re.compile(pattern, re.ASCII).fullmatch
         self._top = form.partition("<")[0]
         # The text before each optional part, and the form as a format string.
         self._before = {name: before for before, name in _OPTIONAL.findall(form)}
         self._format = _FIELD.sub(r"{\1}", _OPTIONAL.sub(r"<\2>", form))
+
+    @cached_property
+    def match(self) -> Callable[[str], re.Match[str] | None]:
+        """The function that returns the parts of a key, None for a key of another form."""
+        escaped = re.escape(self.form).replace(r"\[", "(?:").replace(r"\]", ")?")
+        pattern = _FIELD.sub(lambda part: f"(?P<{part[1]}>{_PATTERNS.get(part[1], '[^/]+')})", escaped)
+        return re.compile(pattern, re.ASCII).fullmatch
 
     def prefix(self, part: str = "") -> str:
         """Return the beginning of the keys below one session or space, given by its key part, or of all."""

@@ -19,7 +19,6 @@ from offload.engine.sink import Sink
 from offload.errors import ConfigError, NotFoundError, ReferenceRefusedError, check_choice, check_messages
 from offload.events import EventBus, EventType, exclusive
 from offload.events.observer import Activity, Observer, observed
-from offload.jobs.verify import verify as verify_records
 from offload.messages import Usage
 from offload.messages.base import Item
 from offload.messages.thinking import signed_thinking
@@ -29,7 +28,6 @@ from offload.policy.tool_names import TOOL_NAMES
 from offload.record import RecordInfo
 from offload.record.header import ITEM_TYPES, OffloadableType, RefStyle
 from offload.registry import open_store
-from offload.retention import GcReport, collect, pin, touch, unpin
 from offload.session import Damage, Session
 from offload.session.names import check_name, new_name
 from offload.settings.hooks import ItemSummarizer, Redact, ShouldOffload
@@ -51,6 +49,7 @@ from offload.tools.references import MAX_REFERENCE_CHARS, check_fields, only_too
 from offload.tools.sources import Sources
 
 if TYPE_CHECKING:
+    from offload.retention import GcReport
     from offload.timeline import Timeline
     from offload.timeline.recorder import Recorder
 
@@ -608,7 +607,9 @@ class Offloader:
         Raises:
             StoreError: the session could not be listed.
         """
-        report = verify_records(self.store, session=self.session)
+        from offload.jobs.verify import verify  # noqa: PLC0415 # rarely used, and slow to load
+
+        report = verify(self.store, session=self.session)
         return [damage for _, damage in report.damaged]
 
     @observed("gc")
@@ -624,8 +625,11 @@ class Offloader:
             ConfigError: the store reports no modification times.
             StoreError: the store failed; the next `gc` continues.
         """
-        retention = self.policy.retention
-        return collect(self.store, retention, session=self.session, dry_run=dry_run, events=self.events)
+        from offload import retention  # noqa: PLC0415 # rarely used, and slow to load
+
+        return retention.collect(
+            self.store, self.policy.retention, session=self.session, dry_run=dry_run, events=self.events
+        )
 
     def pin(self, ref: str | None = None) -> None:
         """Protect a record from `gc`, or the whole session if `ref` is None.
@@ -634,15 +638,21 @@ class Offloader:
             NotFoundError: the session has no such record; `ExpiredError` if it was deleted.
             StoreError: the store failed.
         """
-        pin(self.store, self.session, ref, must_exist=False)
+        from offload import retention  # noqa: PLC0415 # rarely used, and slow to load
+
+        retention.pin(self.store, self.session, ref, must_exist=False)
 
     def unpin(self, ref: str | None = None) -> None:
         """Unpin a record or the session, if it is pinned. Raises `StoreError`."""
-        unpin(self.store, self.session, ref, must_exist=False)
+        from offload import retention  # noqa: PLC0415 # rarely used, and slow to load
+
+        retention.unpin(self.store, self.session, ref, must_exist=False)
 
     def touch(self) -> None:
         """Mark the session as used now, so that quotas do not evict it. Raises `StoreError`."""
-        touch(self.store, self.session, must_exist=False)
+        from offload import retention  # noqa: PLC0415 # rarely used, and slow to load
+
+        retention.touch(self.store, self.session, must_exist=False)
 
     def fork(self, name: str, *, at: int | None = None, branch: str | None = None) -> Offloader:
         """Let a new session of this store continue from a request; return its offloader, with these options.

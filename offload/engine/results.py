@@ -13,7 +13,6 @@ from offload.messages.base import Block
 from offload.messages.formats import role_or_none, scan_of
 from offload.policy import Decision, explain
 from offload.record import RecordInfo
-from offload.record.display import html_bar, html_table
 from offload.threads.locks import Lock
 from offload.tokens import estimate_tokens
 
@@ -133,6 +132,8 @@ class OffloadResult:
 
     def _repr_html_(self) -> str:
         """Return the figures as a table, and the messages as a bar of their tokens, for a notebook."""
+        from offload.record.display import html_bar, html_table  # noqa: PLC0415 # only a notebook needs it
+
         scans = [(role_or_none(message) or "other", scan_of(message)) for message in self.messages]
         sizes = [(role, scan.tokens(estimate_tokens)) for role, scan in scans]
         parts = ((role, f"messages[{at}], {role}: {size:,} tokens") for at, (role, size) in enumerate(sizes))

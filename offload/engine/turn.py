@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """What the steps of one call of `offload` work on; the history holds what the next turn needs.
+    """One call of `offload`, as its steps share it; the history holds what the next turn needs.
 
     Attributes:
         readers: as in `OffloadPolicy.decide`.

@@ -126,7 +126,7 @@ def _by_cost(turn: Turn, decision: Decision, pays: str | None) -> Decision:
 
 
 def decide_together(turn: Turn, known: int) -> bool:
-    """Decide about the items of each turn by its budget and the ceiling; return whether more leave."""
+    """Decide on the items of each turn by its budget and the ceiling; return whether more are offloaded."""
     policy, more = turn.policy, False
     for slots in turn.history.turns(known):
         fresh = [slot for slot in slots if not turn.is_sent(slot)]

@@ -31,7 +31,7 @@ def find_stored(turn: Turn, known: int, first: int) -> None:
         turn.thinking.load()
         history.unlisted = None
     except Exception as error:  # noqa: BLE001 # a store may raise anything
-        # Items are offloaded as if they were new; the next turn looks again for what has left.
+        # Items are offloaded as if they were new; the next turn looks again for what was offloaded.
         turn.failures.report(unexpected(error))
     # The other process may have offloaded what was kept here, and thinking is bound to that now.
     note_if_stored(turn, 0 if turn.is_bound else min(first, known))
@@ -78,7 +78,7 @@ def _may_be_stored(turn: Turn, known: int) -> bool:
 
 
 def _may_leave(turn: Turn, slot: Slot) -> bool:
-    """Return whether an item that does not leave now may have left before, or may leave later."""
+    """Return whether an item that is not offloaded now may have been before, or may be later."""
     decision, facts = slot.decision, slot.decision.item
     is_open = decision.action == "wait" or decision.is_below or decision.is_by_cost
     is_open = is_open or facts.is_error or turn.is_before_thinking(slot)
@@ -98,7 +98,7 @@ def _find_elsewhere(turn: Turn, known: int) -> None:
 
 
 def note_if_stored(turn: Turn, known: int) -> None:
-    """Look for a record of each item from message `known` on that may leave, and open those with one."""
+    """Open the items from message `known` on that may be offloaded and have a record."""
     turn.each(turn.history.since(known), _note_if_may_leave)
 
 

@@ -195,7 +195,7 @@ class Items:
         return list(self._opened.values())
 
     def leaving(self) -> list[Slot]:
-        """Return the items that leave in this turn and are still whole, in no particular order."""
+        """Return the items to offload in this turn that are still whole, in no particular order."""
         return [s for s in self._opened.values() if s.state is State.LEAVING and not s.is_replaced]
 
     def due(self) -> list[Slot]:
@@ -275,7 +275,7 @@ class Items:
     # Items without a record
 
     def note_unstored(self, slot: Slot) -> None:
-        """Record that the session holds no record of an item that may leave."""
+        """Record that the session holds no record of an item that may be offloaded."""
         self._unstored.setdefault(_twin_key(slot), {})[slot.number] = slot
 
     def twins(self, slot: Slot) -> list[Slot]:

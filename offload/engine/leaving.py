@@ -1,4 +1,4 @@
-"""Offloads what is decided to leave: asks the host, removes thinking, stores, and sets placeholders."""
+"""Offloads what was decided on: asks the host, removes thinking, stores, and sets placeholders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VETO = "kept by should_offload"
 
 
 def leave(turn: Turn) -> None:
-    """Offload all items that are decided to leave, and note them in the turn."""
+    """Offload all items that the decisions say, and note them in the turn."""
     turn.late += [slot for slot in turn.history.items.leaving() if slot.at < turn.before]
     ask_hook(turn)
     try:
@@ -50,7 +50,7 @@ def leave_cited(turn: Turn) -> None:
 
 
 def can_leave(turn: Turn, slot: Slot) -> bool:
-    """Return whether an item that the cost is to offload can leave: the plan counts on that.
+    """Return whether an item that the cost is to offload can be: the plan counts on that.
 
     One that cannot for an error is tried again, and counts as gone.
     """
@@ -82,7 +82,7 @@ def _ask_about(turn: Turn, slot: Slot) -> None:
 
 
 def _sent_leaving(turn: Turn) -> list[Slot]:
-    """Return the items that were sent and leave now, so that the thinking behind them must leave too."""
+    """Return the items that were sent and are offloaded now: the thinking behind them is removed."""
     history = turn.history
     # An item with a record was replaced before it was first sent, or the thinking behind it removed then.
     return [s for s in history.items.leaving() if s.at < history.fresh and s.stored is None]

@@ -93,7 +93,7 @@ def _add(turn: Turn, index: int, message: Any) -> None:
     state = MessageState(slots, fixed_tokens, scan.calls, answers, role, texts, thinking, kept)
     history.add(message, state)
     for slot in [slot for slot in slots if thinking and slot.state is State.OPEN]:
-        # The first thinking of a conversation changes what may leave.
+        # The first thinking of a conversation changes what may be offloaded.
         history.items.note(slot, deciding.by_policy(turn, slot.decision.item))
     if history.plan is not None:
         turn.part(

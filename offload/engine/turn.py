@@ -34,7 +34,7 @@ class Turn:
         readers: as in `OffloadPolicy.decide`.
         model: the name of the model; None if it is not known.
         before: how many messages the last turn had.
-        late: the items in these that were to leave; some may have been kept after all.
+        late: the items in these that were to be offloaded; some may have been kept after all.
         placed: the items that have a record now.
         thinking_removed: how many blocks of thinking were removed.
     """
@@ -65,7 +65,7 @@ class Turn:
 
     @property
     def binds(self) -> bool:
-        """Whether signed thinking must leave behind a change of what was sent."""
+        """Whether signed thinking is removed after a change of what was sent."""
         has_thinking = self.policy.history == "append_only" or bool(self.history.thinking.at)
         return has_thinking and self.policy.may_bind(self.model)
 

@@ -120,7 +120,7 @@ class ItemWriter:
                 yield outcome
 
     def _write_each(self, batch: Sequence[WriteRequest]) -> list[WriteOutcome]:
-        """Write a batch at once; if that fails as a whole, each item alone, so that others still leave."""
+        """Write a batch at once; if that fails as a whole, write each item alone."""
         try:
             return self._write_batch(batch)
         except Exception as error:  # noqa: BLE001 # each item is tried alone

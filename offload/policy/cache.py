@@ -78,9 +78,9 @@ class CacheModel(PolicyPart):
             for the end of an earlier request; it finds none further back. A position is a content block; a
             run of tool calls is one, and so is a run of results. None is unlimited. Anthropic states 20.
         marks: at the ends of how many of the latest requests a request has a mark; a prompt is cached up to
-            marks only. 1 is automatic caching, which marks the end of each request; items then leave late
-            when an edit pays, together. With more, they leave when their rule says so. None, the default, is
-            not known: any prefix counts as cached, and `lookback` has no effect.
+            marks only. 1 is automatic caching, which marks the end of each request; items are then offloaded
+            late, together, when an edit pays; with more, when their rule says so. None, the default, is not
+            known: any prefix counts as cached, and `lookback` has no effect.
     """
 
     read: Price = 0.1

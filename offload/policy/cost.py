@@ -35,9 +35,9 @@ PRIOR_READS = 8
 # Tokens of tools and of a system prompt outside the messages: where a request finds no cached end, it writes
 # them again too. Many agents have more.
 FIRST_TOKENS = 5000
-# Items leave once the requests that they waited for cost this share of what is written again: before that,
-# a session that ends or an item that follows them would make the edit a loss. Recorded sessions and runs of
-# file reads are both cheap with it.
+# Items are offloaded once the requests that they waited for cost this share of what is written again: before
+# that, a session that ends or an item that follows them would make the edit a loss. Recorded sessions and
+# runs of file reads are both cheap with it.
 WAITED_SHARE = 0.5
 # While the cache is warm, items of so many latest turns are considered: what is older breaks too much of it.
 WARM_TURNS = 32
@@ -52,7 +52,7 @@ class Candidate(Generic[T]):
         waits: replies of the model before it may be offloaded.
         is_ruled: whether a rule offloads it; of one that waits, the cost decides when.
         shown: the share of it that its preview shows, in place of the model's own look at it.
-        start: tokens of its turn before it, as if nothing of the turn had left.
+        start: tokens of its turn before it, as if nothing of the turn were offloaded.
         is_out: whether it is offloaded.
     """
 
@@ -83,9 +83,9 @@ class _Turn(Generic[T]):
 
     Attributes:
         tokens: their tokens as sent.
-        freed: tokens that the items which left free.
+        freed: tokens that its offloaded items free.
         blocks: their content blocks, where a run of tool calls or of results counts as one.
-        items: the items that may be offloaded, in order; of these, `waiting` did not leave yet.
+        items: the items that may be offloaded, in order; of these, `waiting` are not offloaded.
     """
 
     tokens: int = 0
@@ -105,14 +105,14 @@ class _Turn(Generic[T]):
         self.waiting += len(items)
 
     def remove(self, tokens: int, blocks: int, items: Sequence[Candidate[T]]) -> None:
-        """Undo `add`, once all that left since is back."""
+        """Undo `add`, once all that was offloaded since is restored."""
         self.tokens -= tokens
         self.blocks -= blocks
         self.waiting -= len(items)
         del self.items[len(self.items) - len(items) :]
 
     def move(self, item: Candidate[T], *, is_out: bool) -> None:
-        """Let an item leave, or undo that."""
+        """Offload an item, or undo that."""
         sign = 1 if is_out else -1
         item.is_out = is_out
         self.freed += sign * item.freed
@@ -120,7 +120,7 @@ class _Turn(Generic[T]):
         self.waiting -= sign
 
     def inside(self) -> list[tuple[Candidate[T], int]]:
-        """Return the items that did not leave, latest first, and the tokens from each on as sent."""
+        """Return the items that are not offloaded, latest first, and the tokens from each on as sent."""
         left, end = self.waiting, self.tokens + self.freed
         found: list[tuple[Candidate[T], int]] = []
         for item in reversed(self.items):
@@ -139,8 +139,8 @@ class _Figures(NamedTuple):
     Attributes:
         tokens: tokens of the messages as sent.
         reads: reads of the model in them.
-        expected_reads: reads that were expected of what left.
-        left: how many items left.
+        expected_reads: reads that were expected of what was offloaded.
+        left: how many items were offloaded.
         ends: the last turns of earlier requests whose prompts are cached as they would be sent now.
     """
 
@@ -153,7 +153,7 @@ class _Figures(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Message(Generic[T]):
-    """A message, the figures before it, and the items that left or were refused since, with their turns."""
+    """A message, the figures before it, and the items offloaded or refused since, with their turns."""
 
     tokens: int
     items: list[Candidate[T]]
@@ -188,7 +188,7 @@ class _Outlook:
 
 
 class CostPlan(Generic[T]):
-    """The items of one conversation that leave by expected cost, decided as its messages are added.
+    """The items of one conversation that are offloaded by expected cost, decided as its messages are added.
 
     A message changes the plan the same way whether it comes alone or with many, and no trace of it
     is kept once it is dropped: decisions on older items are made when a reply begins, and depend on the
@@ -196,8 +196,8 @@ class CostPlan(Generic[T]):
 
     Attributes:
         due: the items to offload and the reasons, until the caller takes them.
-        reasons: the reasons for all that left by expected cost.
-        may_leave: whether an item that is to leave can; one that cannot counts as in view.
+        reasons: the reasons for all that was offloaded by expected cost.
+        may_leave: whether an item that is to be offloaded can be; one that cannot counts as in view.
     """
 
     def __init__(self, cache: CacheModel) -> None:
@@ -254,7 +254,7 @@ class CostPlan(Generic[T]):
                     self._take(turn, item, age, outlook, ", and the cache is cold")
 
     def retry_refused(self) -> None:
-        """Let the items leave that could not when they were to."""
+        """Offload the items that could not be when they were to."""
         outlook, last = self._outlook(), len(self._turns) - 1
         for item, turn in [*self._refused.items()]:
             if self.may_leave(item.key):
@@ -279,11 +279,11 @@ class CostPlan(Generic[T]):
     def _decide_old(self) -> None:
         """Decide on the items of the latest turns but the new one, while the cache is warm.
 
-        An edit writes again all that follows the latest cached end before it. All items behind an end
-        that pay leave together, from the end on whose items save most. Edits in turn would each write much
-        of it again, so they wait for each other until the requests since then paid a share of the price.
-        With more than one mark, or if any prefix is cached, an edit costs less, and an item is offloaded when
-        its rule says so.
+        An edit writes again all that follows the latest cached end before it. All items behind an end that
+        pay are offloaded together, from the end on whose items save most. Edits in turn would each write much
+        of it again, so they wait for each other until the requests since then paid a share of the price. With
+        more than one mark, or if any prefix is cached, an edit costs less, and an item is offloaded when its
+        rule says so.
         """
         outlook, refused = self._outlook(), set[Candidate[T]]()
         leaving = self._paying(outlook, refused)
@@ -299,7 +299,7 @@ class CostPlan(Generic[T]):
     def _paying(
         self, outlook: _Outlook, refused: Container[Candidate[T]]
     ) -> list[tuple[_Turn[T], Candidate[T], int]]:
-        """Return the items that leave, none of `refused`, with their turns and the replies since."""
+        """Return the items to offload, none of `refused`, with their turns and the replies since."""
         cache = self._cache
         leaving: list[tuple[_Turn[T], Candidate[T], int]] = []
         worth = most = freed = waited = broken = 0.0
@@ -333,7 +333,7 @@ class CostPlan(Generic[T]):
         return outlook.saving(item, chance) + item.freed * outlook.rewrite
 
     def _edits(self) -> Iterator[tuple[_Turn[T], Candidate[T] | None, int, int | None]]:
-        """Yield the items that may leave in a warm cache, latest first, and the places to write again from.
+        """Yield what may be offloaded in a warm cache, latest first, and the places to write again from.
 
         With each item come its turn and the replies after it; with a place, the tokens behind it.
         """
@@ -401,7 +401,7 @@ class CostPlan(Generic[T]):
             self.due[item.key] = self.reasons[item.key] = reason
 
     def _refuse(self, turn: _Turn[T], item: Candidate[T]) -> None:
-        """Note that an item was to leave and cannot."""
+        """Note that an item was to be offloaded and cannot be."""
         if item not in self._refused:
             self._refused[item] = turn
             self._messages[-1].refused.append(item)
@@ -409,7 +409,7 @@ class CostPlan(Generic[T]):
     def _chance(self, item: Candidate[T], age: int) -> float:
         """Return the chance of a read; more reads than expected so far raise it for all.
 
-        A model that reads back most of what left does so at any age and size.
+        A model that reads back most of what was offloaded does so at any age and size.
         """
         reads, expected = self._figures.reads, self._figures.expected_reads
         scale = (reads + PRIOR_READS) / (expected + PRIOR_READS)

@@ -31,8 +31,8 @@ def over_ceiling(
 ) -> dict[int, Decision]:
     """Choose the new texts of one turn to offload so that the rest take at most `ceiling` tokens.
 
-    Those at the indices `staying` count too, although they cannot leave, except where one alone is above the
-    ceiling. Exempt items do not count; else as in `over_budget`.
+    Those at the indices `staying` count too, although they cannot be offloaded, except where one alone is
+    above the ceiling. Exempt items do not count; else as in `over_budget`.
     """
     view = [
         i

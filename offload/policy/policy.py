@@ -32,7 +32,7 @@ UNSEEN_PREVIEWS = 2
 SEEN_PREVIEW_SHARE = 0.4
 # By how much shorter: its least characters, and the power of the part of the item that is within that size.
 _SHORTER: Mapping[ByCost, tuple[int, int]] = {"small": (1000, 1), "all": (400, 2)}
-# The model keeps in view a smaller result that a rule would show once, if it cannot leave later.
+# The model keeps in view a smaller result that a rule would show once, if it cannot be offloaded later.
 KEPT_TOKENS = 750
 _AT_APPEND: Mapping[str, int] = {"after_turns": 0, "keep_recent": 0}
 SENT = "it was sent, and the thinking after it is bound to it"
@@ -70,15 +70,15 @@ class OffloadPolicy(LoadableSettings):
         cache: prices of the provider's prompt cache, or the name of a known one, see `CacheModel`.
         history: whether messages that were sent may change later. "append_only": never, since the thinking of
             some models is bound to what was sent before it; an item is offloaded before it is first sent, or
-            never. "editable": items may leave after the model saw them. "auto" is append-only as soon as a
-            signed block of thinking is in the conversation, unless its model is known to allow edits.
-            "rewrite" lets items leave later in any conversation; where "auto" would not, the thinking after
-            the first change is removed and stored.
+            never. "editable": items may be offloaded after the model saw them. "auto" is append-only as soon
+            as a signed block of thinking is in the conversation, unless its model is known to allow edits.
+            "rewrite" offloads items later in any conversation; where "auto" would not, the thinking after the
+            first change is removed and stored.
         by_cost: which items `Offloader.offload` offloads when that is expected to lower the input cost:
             "small" ones, below the threshold of their rule; "all", so that thresholds do not count; or
             "none". The preview then has at most two fifths of the item's characters, or half where results
-            leave before the model sees them, up to twice `preview_chars`; and becomes shorter above 10,000
-            characters. The default is "small"; for a policy that sets `types` or `tools` it is "none".
+            are offloaded before the model sees them, up to twice `preview_chars`; and becomes shorter above
+            10,000 characters. The default is "small"; for a policy that sets `types` or `tools` it is "none".
     """
 
     _error: ClassVar[type[ConfigError]] = PolicyError
@@ -285,7 +285,7 @@ class OffloadPolicy(LoadableSettings):
         return item.item_type == "tool_result" and is_large and not (item.is_error or item.was_stored)
 
     def replaces_unseen(self, *, is_bound: bool) -> bool:
-        """Return whether results leave before the model sees them, so that previews must answer for them."""
+        """Return whether results are offloaded unseen, so that previews must answer for them."""
         return is_bound or self.by_cost == "all"
 
     def _preview_chars(self, rule: Rule, item: ItemFacts, *, is_bound: bool) -> int:
@@ -348,7 +348,7 @@ def _judge(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, 
 
 
 def _judge_bound(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, str]:
-    """Judge an item that may leave before it is first sent, and never later."""
+    """Judge an item that may be offloaded before it is first sent, and never later."""
     if item.was_stored:
         return "offload", "offloaded before"
     for is_kept, reason in (
@@ -356,7 +356,7 @@ def _judge_bound(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Ac
         (item.is_error, "errors are kept"),
         (shortfall is not None, shortfall or ""),
         (item.answers, SENT),
-        (rule.after_turns, f"{item.tokens} tokens; the model should see it, and it cannot leave later"),
+        (rule.after_turns, f"{item.tokens} tokens; the model should see it; it cannot be offloaded later"),
     ):
         if is_kept:
             return "keep", reason

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from offload import errors
 from offload.layout import check_key
-from offload.store import Durability, StoredObject, check_range, sized
+from offload.store import Durability, StoredObject, check_range, sized, without_secrets
 from offload_backends._bucket.conditions import Conditions
 from offload_backends._bucket.listing import Listing
 from offload_backends._bucket.uploads import MAX_SIZE, Upload, md5
@@ -50,20 +50,21 @@ _BUCKETS: Shared[_Bucket] = Shared()
 
 
 class BucketStore(ABC):
-    """Objects below `path` in a bucket; `package` sends the requests, and `extra` installs it.
+    """Objects below a prefix of a bucket; `package` sends the requests, and `extra` installs it.
 
-    The store's `url` contains no credentials. Raises `MissingExtraError` if the package is not installed.
+    The store's `url` contains no credentials. Raises `ConfigError` for a URL with credentials or without a
+    bucket, and `MissingExtraError` if the package is not installed.
     """
 
     is_shared = True
     durability: Durability = "power"  # The service answers once the object is durable.
     # How the features of the server are found out.
     _probing: type[Conditions] = Conditions
+    # The service's word for a bucket.
+    _kind = "bucket"
 
-    def __init__(
-        self, place: tuple[str, str, str], options: Mapping[str, Any] | None, *, extra: str, package: str
-    ) -> None:
-        scheme, self._bucket, path = place
+    def __init__(self, url: str, options: Mapping[str, Any] | None, *, extra: str, package: str) -> None:
+        scheme, self._bucket, path = _parse(url, self._kind)
         path = path.strip("/")
         self._prefix = f"{path}/" if path else ""
         self.url = f"{scheme}://{self._bucket}/{path}".rstrip("/")
@@ -230,6 +231,22 @@ class BucketStore(ABC):
         check_key(key)
         with suppress(errors.NotFoundError):
             await self._client.call("delete_object", key)
+
+
+def _parse(url: str, kind: str) -> tuple[str, str, str]:
+    """Return scheme, bucket and path."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, path = rest.partition("/")
+    # A secret may contain a slash; the only bucket with a colon is an access point of S3.
+    if "@" in bucket or (":" in bucket and not bucket.startswith("arn:")):
+        raise errors.ConfigError(f"{scheme} URLs must not contain credentials; pass them in storage_options")
+    if "?" in url or "#" in url:
+        raise errors.ConfigError(f"the URL must be {scheme}://{kind}/prefix, without query and fragment")
+    if not bucket:
+        raise errors.ConfigError(
+            f"{without_secrets(url)}: the URL must name a {kind}: {scheme}://{kind}/prefix"
+        )
+    return scheme, bucket, path
 
 
 class _Calls:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import ConfigError, ExistsError
-from offload.store import without_secrets
 from offload_backends._bucket.store import BucketStore
 from offload_backends._bucket.uploads import Upload
 from offload_backends.cloud._race import Race
@@ -62,7 +61,7 @@ class GoogleStore(_CloudStore):
     """
 
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
-        super().__init__(_parse(url, "bucket"), storage_options, extra="gcs", package="gcsfs")
+        super().__init__(url, storage_options, extra="gcs", package="gcsfs")
 
     def _client_class(self) -> Callable[[str, str, str, Mapping[str, Any]], Client]:
         from offload_backends.cloud._google import GoogleClient  # noqa: PLC0415  # loads gcsfs
@@ -101,6 +100,8 @@ class AzureStore(_CloudStore):
         MissingExtraError: the packages of the extra `azure` are not installed.
     """
 
+    _kind = "container"
+
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
         options = dict(storage_options or {})
         scheme, _, rest = url.partition("://")
@@ -112,24 +113,9 @@ class AzureStore(_CloudStore):
                 raise ConfigError(f"the URL names account {account!r}, account_name= another one; name one")
             if cloud != _PUBLIC_CLOUD:
                 options.setdefault("account_host", f"{account}.blob.core.{cloud}")
-        super().__init__(_parse(url, "container"), options, extra="azure", package="adlfs")
+        super().__init__(url, options, extra="azure", package="adlfs")
 
     def _client_class(self) -> Callable[[str, str, str, Mapping[str, Any]], Client]:
         from offload_backends.cloud._azure import AzureClient  # noqa: PLC0415  # loads adlfs
 
         return AzureClient
-
-
-def _parse(url: str, place: str) -> tuple[str, str, str]:
-    """Return scheme, bucket and path."""
-    scheme, _, rest = url.partition("://")
-    bucket, _, path = rest.partition("/")
-    if "@" in bucket or ":" in bucket:
-        raise ConfigError(f"a {scheme} URL must not contain credentials; pass them in storage_options")
-    if "?" in url or "#" in url:
-        raise ConfigError(f"a {scheme} URL must be {scheme}://{place}/prefix, without query and fragment")
-    if not bucket:
-        raise ConfigError(
-            f"{without_secrets(url)}: a {scheme} URL must name a {place}: {scheme}://{place}/prefix"
-        )
-    return scheme, bucket, path

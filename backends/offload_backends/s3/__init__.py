@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from offload.errors import ConfigError
 from offload_backends._bucket.store import BucketStore
 from offload_backends._bucket.uploads import Upload
 from offload_backends.s3._uploads import ClaimedUpload
 
 if TYPE_CHECKING:
     from offload_backends._bucket.client import Client
-
-_SCHEME = "s3://"
 
 
 class S3Store(BucketStore):
@@ -49,7 +46,7 @@ class S3Store(BucketStore):
     """
 
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
-        super().__init__(_parse(url), storage_options, extra="s3", package="s3fs")
+        super().__init__(url, storage_options, extra="s3", package="s3fs")
 
     def _client_class(self) -> Callable[[str, str, str, Mapping[str, Any]], Client]:
         from offload_backends.s3._client import S3Client  # noqa: PLC0415  # loads s3fs
@@ -60,16 +57,3 @@ class S3Store(BucketStore):
         # Others may check the condition and write the object so much later that several writers succeed.
         is_claimed = is_create and not self._client.run(self._client.is_known)
         return (ClaimedUpload if is_claimed else Upload)(self._client, key, size)
-
-
-def _parse(url: str) -> tuple[str, str, str]:
-    """Return scheme, bucket and path."""
-    bucket, _, path = url.removeprefix(_SCHEME).partition("/")
-    # A secret may contain a slash; the only bucket with a colon is an access point.
-    if "@" in bucket or (":" in bucket and "@" in path and not bucket.startswith("arn:")):
-        raise ConfigError("an s3 URL must not contain credentials; pass key= and secret= in storage_options")
-    if "?" in url or "#" in url:
-        raise ConfigError("an s3 URL must be s3://bucket/prefix, without query and fragment")
-    if not bucket or not url.startswith(_SCHEME):
-        raise ConfigError(f"{url}: an s3 URL must name a bucket: s3://bucket/prefix")
-    return "s3", bucket, path

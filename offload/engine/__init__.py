@@ -5,7 +5,6 @@ guards each of them and each item. `reading` adds the new messages to `history` 
 `finding` asks the store what it knows of them, `deciding` decides, `leaving` offloads. `items` has the states
 of an item, and what can follow each; `watching` notices edits of messages.
 
-`judge` decides about one item, `recognition` finds placeholders and stored items, `writer` turns an item into
-a record, `restorer` turns placeholders back into items. `sink` is a text in parts, `results` are what calls
-return.
+`recognition` finds placeholders and stored items, `writer` turns an item into a record, `restorer` turns
+placeholders back into items. `sink` is a text in parts, `results` are what calls return.
 """

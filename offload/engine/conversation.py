@@ -12,10 +12,10 @@ from offload.codec.spooled import SpooledContent
 from offload.engine.failures import Failures, name_of
 from offload.engine.following import Follower
 from offload.engine.history import History
-from offload.engine.items import Slot
-from offload.engine.judge import Judge, unweighed
+from offload.engine.items import Slot, unweighed
 from offload.engine.leaving import fallback_text
 from offload.engine.moment import CacheWatch, HostCache
+from offload.engine.reading import facts_of
 from offload.engine.recognition import Recognition
 from offload.engine.restorer import Restorer, undone
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult
@@ -28,7 +28,6 @@ from offload.events import EventType
 from offload.events.observer import Observer, observed
 from offload.messages.base import Item
 from offload.placeholder import DefaultRenderer
-from offload.policy import Decision
 from offload.policy.cost import CostPlan
 from offload.policy.facts import Readers
 from offload.record.text import decode_text
@@ -48,7 +47,8 @@ class Conversation:
         self._session = session
         self._options = options
         self._observer = observer
-        self._judge = Judge(options)
+        self._pinned: frozenset[str] = frozenset()
+        self._code_calls: set[str] = set()
         self._follower = Follower(sources)
         recognition = Recognition(session, options, is_new=is_new)
         # Thinking is redacted text by text, and stored as it is.
@@ -77,7 +77,7 @@ class Conversation:
         """Return the messages with their large items replaced; see `Offloader.offload`."""
         self.model = self._options.model if model is None else model
         with self._failures() as failures:
-            self._judge.pinned = frozenset(pinned)
+            self._pinned = frozenset(pinned)
             try:
                 result = self._offloaded(messages, cache, failures)
             except BaseException:
@@ -144,7 +144,11 @@ class Conversation:
         outcome: OffloadedItem | Skipped | OffloadError
         with self._failures() as failures:
             try:
-                decision = self._decided(item, content)
+                counts = content.counts
+                facts, _ = facts_of(self._turn(failures, History()), item)
+                decision = self._options.policy.decide(
+                    facts._replace(chars=counts.chars, bytes=counts.bytes, tokens=counts.tokens)
+                )
                 request = WriteRequest(item, decision, is_forced=True, content=content)
                 [outcome] = self._writer.write([request])
             except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
@@ -156,16 +160,9 @@ class Conversation:
         whole = replace(item, text=decode_text(content.data))
         return OffloadOutcome(fallback_text(whole, decision, self._options), error=failures.first)
 
-    def _decided(self, item: Item, content: SpooledContent) -> Decision:
-        counts = content.counts
-        facts, _ = self._judge.facts(item)
-        return self._judge.policy.decide(
-            facts._replace(chars=counts.chars, bytes=counts.bytes, tokens=counts.tokens)
-        )
-
     def count(self, text: str) -> int:
         """Return the tokens of a part of a text; if the counter fails, an estimate, and report it."""
-        tokens, problem = self._judge.count(text)
+        tokens, problem = self._options.count_or_estimate(text)
         if problem is not None:
             failures = self._new_failures()
             failures.report(problem)
@@ -201,7 +198,6 @@ class Conversation:
     def _turn(self, failures: Failures, history: History, readers: Readers = "keep") -> Turn:
         return Turn(
             history=history,
-            judge=self._judge,
             recognition=self._recognition,
             writer=self._writer,
             thinking=self.thinking,
@@ -209,6 +205,8 @@ class Conversation:
             failures=failures,
             readers=readers,
             model=self.model,
+            pinned=self._pinned,
+            code_calls=self._code_calls,
         )
 
     @contextmanager

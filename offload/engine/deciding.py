@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from offload.engine.items import Slot, State
+from offload.engine.recognition import Claim, Proof
 from offload.engine.turn import Turn
+from offload.errors import OffloadError
 from offload.policy import Decision, ItemFacts
 from offload.policy.cost import Candidate
 from offload.policy.groups import over_budget, over_ceiling, saving, swept
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 WAITS = "it is offloaded at the end of the model's turn, and the thinking after it is removed"
 SHOWN_ELSEWHERE = "an equal item was sent in full"
 NOT_YET = "offloading it is not expected to lower the cost yet"
+LOOK_ALIKE = "looks like a placeholder but is not one"
+FOREIGN_NOTICE = "looks like a notice of this session but is not one"
 
 
 def _waits_for_turn(turn: Turn, slot: Slot) -> bool:
@@ -90,16 +94,32 @@ def _decision(turn: Turn, slot: Slot) -> Decision:
         decision = replace(decision, action="wait", reason=f"{decision.reason}; {WAITS}")
     if slot.claim is None or slot.proof is None:
         return decision
-    decision = turn.judge.decide_claim(decision, slot.claim, slot.proof)
+    decision = _with_claim(turn, decision, slot.claim, slot.proof)
     if slot.is_foreign and slot.stored is None and turn.is_sent(slot):
         return replace(decision, action="keep", is_exempt=True)
     return decision
 
 
+def _with_claim(turn: Turn, decision: Decision, claim: Claim, proof: Proof) -> Decision:
+    """Return the decision on an item that looks like a placeholder, given that of the policy."""
+    if isinstance(proof, OffloadError):
+        reason = f"could not check whether it is a placeholder: {proof}"
+        return replace(decision, action="keep", reason=reason, is_below=False, is_exempt=True)
+    if proof == "ours":
+        return turn.policy.decide(decision.item._replace(is_stored=True))
+    if decision.item.is_pinned or decision.item.is_programmatic:
+        return replace(decision, action="keep", is_below=False)
+    ceiling = turn.policy.max_view_tokens
+    if claim.is_notice and (ceiling is None or decision.item.tokens <= ceiling):
+        # The summary of another session: its text is all that the model has.
+        return replace(decision, action="keep", reason=FOREIGN_NOTICE, is_below=False, is_exempt=True)
+    return replace(decision, action="offload", reason=LOOK_ALIKE, is_below=False)
+
+
 def _timed(turn: Turn, slot: Slot) -> Decision:
     """Return the policy's decision on an item, or that of the plan if the cost decides."""
     facts = turn.history.facts(slot)._replace(
-        is_pinned=slot.item.tool_use_id in turn.judge.pinned,
+        is_pinned=slot.item.tool_use_id in turn.pinned,
         was_stored=slot.stored is not None,
     )
     decision = by_policy(turn, facts)

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from offload.engine.recognition import Claim, Proof
 from offload.messages.base import Item
-from offload.policy import Decision
+from offload.policy import Decision, ItemFacts
 from offload.policy.groups import saving
 from offload.record import RecordInfo
 
@@ -56,6 +56,13 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     # Its message could not be changed.
     State.OFFLOADED: frozenset({State.FAILED}),
 }
+
+
+def unweighed(item: Item, message: int) -> Decision:
+    """Return the decision to keep an item of message `message` whose facts are not known yet."""
+    chars = len(item.text)
+    facts = ItemFacts(message, item.block, item.item_type, item.tool_name, item.tool_use_id, chars, None, 0)
+    return Decision(facts, "keep", "its facts are not known", 0, None, 0)
 
 
 @dataclass(slots=True, eq=False)

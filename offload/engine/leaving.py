@@ -7,7 +7,6 @@ from dataclasses import replace
 from offload.engine import deciding, finding
 from offload.engine.failures import malformed
 from offload.engine.items import Slot, State
-from offload.engine.judge import LOOK_ALIKE
 from offload.engine.turn import NOT_OFFLOADED, NOT_STORED, Turn
 from offload.engine.writer import Skipped, WriteOutcome, WriteRequest
 from offload.errors import OffloadError, StoreError, unexpected
@@ -57,7 +56,7 @@ def can_leave(turn: Turn, slot: Slot) -> bool:
     items = turn.history.items
     if slot.is_replaced:
         return True
-    if slot.item.tool_use_id in turn.judge.pinned:
+    if slot.item.tool_use_id in turn.pinned:
         return False
     if not (slot.is_approved or slot.is_final or slot.has_failed):
         items.reopen(slot)
@@ -197,14 +196,14 @@ def _apply(turn: Turn, slot: Slot, outcome: WriteOutcome) -> None:
         text = fallback_text(slot.item, decision, turn.options)
         _put(turn, slot, text, None, replace(decision, action="keep", reason=f"{NOT_STORED}{outcome}"))
     elif outcome.placeholder == slot.item.text:
-        items.keep(slot, LOOK_ALIKE, State.SETTLED)
+        items.keep(slot, deciding.LOOK_ALIKE, State.SETTLED)
     else:
         decision = replace(decision, action="offload", ref=outcome.info.ref)
         _put(turn, slot, outcome.placeholder, outcome.info, decision)
 
 
 def _put(turn: Turn, slot: Slot, text: str, info: RecordInfo | None, decision: Decision) -> None:
-    tokens, _ = turn.judge.count(text)
+    tokens, _ = turn.options.count_or_estimate(text)
     turn.history.items.put(slot, text, info, replace(decision, tokens_after=tokens))
 
 

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from offload.engine import deciding
 from offload.engine.failures import malformed, name_of
 from offload.engine.history import Kept, MessageState
-from offload.engine.items import Slot, State
-from offload.engine.judge import unweighed
+from offload.engine.items import Slot, State, unweighed
 from offload.engine.turn import NOT_OFFLOADED, Turn
 from offload.errors import MessageError, OffloadError, unexpected
 from offload.messages import Thinking
@@ -18,6 +17,7 @@ from offload.messages.access import block_count
 from offload.messages.base import Item, Scan
 from offload.messages.formats import adapter_for, role_of, scan_of
 from offload.messages.thinking import signed_thinking
+from offload.policy import ItemFacts
 from offload.policy.cost import Candidate
 from offload.policy.tool_names import is_read_back
 
@@ -81,7 +81,7 @@ def _add(turn: Turn, index: int, message: Any) -> None:
     """Add a message to the history; a malformed one is reported and has no items."""
     history = turn.history
     role, scan, thinking, blocks = _parts_or_none(turn, index, message)
-    turn.judge.code_calls |= scan.code_calls
+    turn.code_calls |= scan.code_calls
     slots = _slots(turn, index, scan.offloadable)
     kept = [Kept(part.where, part.kind, part.read(turn.count), part.is_said) for part in scan.fixed]
     fixed_tokens = sum(part.tokens for part in kept) + sum(part.data for part in scan.fixed)
@@ -197,15 +197,32 @@ def _slots(turn: Turn, index: int, items: Sequence[Item]) -> list[Slot]:
     return slots
 
 
+def facts_of(turn: Turn, item: Item, message: int = 0) -> tuple[ItemFacts, OffloadError | None]:
+    """Return the facts of an item in message `message`, and the token counter's error if it failed."""
+    media, policy = item.media, turn.policy
+    tokens, problem = (media.tokens, None) if media else turn.options.count_or_estimate(item.text)
+    facts = unweighed(item, message).item._replace(
+        bytes=media.bytes if media else policy.bytes_of(item.text) if policy.counts_bytes else None,
+        tokens=tokens,
+        is_error=item.is_error,
+        is_pinned=item.tool_use_id in turn.pinned,
+        is_pending=item.is_pending,
+        media_type=media.media_type if media else None,
+        is_programmatic=item.tool_use_id in turn.code_calls,
+        is_report=item.is_report,
+    )
+    return facts, problem
+
+
 def _weigh(turn: Turn, slot: Slot) -> None:
     """Set the facts of an item, the policy's decision on it and what its text claims."""
-    facts, problem = turn.judge.facts(slot.item, slot.at)
+    facts, problem = facts_of(turn, slot.item, slot.at)
     slot.decision = deciding.by_policy(turn, facts)
     _find_claim(turn, slot, problem)
 
 
 def _weigh_again(turn: Turn, slot: Slot) -> None:
-    facts, problem = turn.judge.facts(slot.item, slot.at)
+    facts, problem = facts_of(turn, slot.item, slot.at)
     turn.history.recount(slot, facts.tokens)
     _find_claim(turn, slot, problem)
 

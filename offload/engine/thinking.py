@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from offload.engine.judge import unweighed
+from offload.engine.items import unweighed
 from offload.engine.rows import decode_rows, encode_row
 from offload.engine.writer import ItemWriter, Skipped, WriteRequest
 from offload.errors import OffloadError

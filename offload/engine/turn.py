@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from offload.engine.failures import Failures, name_of
 from offload.engine.history import History
 from offload.engine.items import Slot, State
-from offload.engine.judge import Judge
 from offload.engine.recognition import Recognition
 from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter
@@ -33,6 +32,9 @@ class Turn:
     Attributes:
         readers: as in `OffloadPolicy.decide`.
         model: the name of the model; None if it is not known.
+        pinned: ids of the tool calls whose results the caller wants to keep.
+        code_calls: ids of the tool calls made by code, which reads the results itself. They are kept when the
+            message of the call is cut off.
         before: how many messages the last turn had.
         late: the items in these that were to be offloaded; some may have been kept after all.
         placed: the items that have a record now.
@@ -40,14 +42,15 @@ class Turn:
     """
 
     history: History
-    judge: Judge
     recognition: Recognition
     writer: ItemWriter
     thinking: RemovedThinking
     options: Options
     failures: Failures
-    readers: Readers = "keep"
-    model: str | None = None
+    readers: Readers
+    model: str | None
+    pinned: frozenset[str]
+    code_calls: set[str]
     before: int = field(init=False)
     late: list[Slot] = field(default_factory=list)
     placed: list[Slot] = field(default_factory=list)
@@ -59,7 +62,7 @@ class Turn:
     @property
     def policy(self) -> OffloadPolicy:
         """The policy of the session."""
-        return self.judge.policy
+        return self.options.policy
 
     # Messages that were sent
 
@@ -118,7 +121,7 @@ class Turn:
 
     def count(self, text: str) -> int:
         """Return the tokens of a text; if the counter fails, an estimate, and report it."""
-        tokens, problem = self.judge.count(text)
+        tokens, problem = self.options.count_or_estimate(text)
         if problem is not None:
             self.failures.report(problem)
         return tokens

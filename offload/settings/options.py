@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal, TypedDict, cast, get_args
 
 from offload import policy as policies
-from offload.errors import ConfigError, check_choice
+from offload.errors import ConfigError, OffloadError, check_choice, failure
 from offload.events import EventBus
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy.tool_names import TOOL_NAMES
@@ -92,6 +92,13 @@ class Options(Hooks):
                 return counter(text)
 
         return count
+
+    def count_or_estimate(self, text: str) -> tuple[int, OffloadError | None]:
+        """Return the tokens of a text; if the counter fails, an estimate and the error."""
+        try:
+            return self.count_tokens(text), None
+        except Exception as error:  # noqa: BLE001 # a token counter may raise anything
+            return estimate_tokens(text), failure("token_counter:", error, text)
 
 
 class PresetOptions(TypedDict, total=False):

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload.engine.items import TRANSITIONS, Items, Slot, State
-from offload.engine.judge import unweighed
+from offload.engine.items import TRANSITIONS, Items, Slot, State, unweighed
 from offload.messages.base import Item
 from offload.policy.facts import Decision
 from offload.record import RecordInfo

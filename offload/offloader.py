@@ -14,6 +14,7 @@ from offload.codec import get_codec
 from offload.codec.spooled import SpooledContent
 from offload.engine.conversation import Conversation
 from offload.engine.moment import HostCache
+from offload.engine.restorer import restore
 from offload.engine.results import OffloadOutcome, OffloadResult, Restored, Stats
 from offload.engine.sink import Sink
 from offload.errors import ConfigError, NotFoundError, ReferenceRefusedError, check_choice, check_messages
@@ -517,7 +518,10 @@ class Offloader:
                 The last four errors have `messages`, restored where possible, and `missing`.
         """
         check_choice("on_missing", on_missing, get_args(OnMissing))
-        return self._conversation.restorer.restore(_as_list(messages), keeps_missing=on_missing == "keep")
+        conversation, keeps_missing = self._conversation, on_missing == "keep"
+        return restore(
+            conversation.recognition, conversation.thinking, _as_list(messages), keeps_missing=keeps_missing
+        )
 
     aoffload = as_async(offload)
     """Run `offload` in a thread; if cancelled, stop waiting for hooks and let other calls proceed."""

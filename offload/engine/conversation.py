@@ -17,7 +17,7 @@ from offload.engine.leaving import fallback_text
 from offload.engine.moment import CacheWatch, HostCache
 from offload.engine.reading import facts_of
 from offload.engine.recognition import Recognition
-from offload.engine.restorer import Restorer, undone
+from offload.engine.restorer import undone
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult
 from offload.engine.steps import run, run_one, store_again
 from offload.engine.thinking import RemovedThinking
@@ -56,11 +56,10 @@ class Conversation:
             options, redact=None, should_offload=None, summarizer=None, placeholder=DefaultRenderer()
         )
         as_is = ItemWriter(session, plain, recognition, observer)
-        undo = partial(undone, session, recognition)
-        self._recognition = recognition
+        undo = partial(undone, recognition)
+        self.recognition: Recognition = recognition
         self._writer = ItemWriter(session, options, recognition, observer)
         self.thinking: RemovedThinking = RemovedThinking(session, as_is, options.redacted, observer, undo)
-        self.restorer: Restorer = Restorer(session, recognition, self.thinking)
         self.model: str | None = options.model
         self.latest: Latest = Latest()
         self.watch: CacheWatch = CacheWatch(options)
@@ -198,7 +197,7 @@ class Conversation:
     def _turn(self, failures: Failures, history: History, readers: Readers = "keep") -> Turn:
         return Turn(
             history=history,
-            recognition=self._recognition,
+            recognition=self.recognition,
             writer=self._writer,
             thinking=self.thinking,
             options=self._options,

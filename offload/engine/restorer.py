@@ -72,78 +72,74 @@ class _Place:
     contents: set[str] = field(default_factory=set)
 
 
-class Restorer:
-    """Restores messages from the records of one session."""
+def restore(
+    recognition: Recognition, thinking: RemovedThinking, messages: Sequence[Any], *, keeps_missing: bool
+) -> Restored:
+    """Return `messages` with each placeholder and notice undone, and the thinking that was removed.
 
-    def __init__(self, session: Session, recognition: Recognition, thinking: RemovedThinking) -> None:
-        self._session = session
-        self._recognition = recognition
-        self._thinking = thinking
+    Others are the same objects.
 
-    def restore(self, messages: Sequence[Any], *, keeps_missing: bool) -> Restored:
-        """Return `messages` with each placeholder and notice undone, and the thinking that was removed.
+    Raises:
+        OffloadError: one of them cannot be undone and `keeps_missing` is false; the error has
+            `messages` and `missing`.
+    """
+    undoing = _Undoing(recognition)
+    places = result_or_error(undoing.undo, messages)
+    if isinstance(places, OffloadError):
+        places = [_Place(message, missing=[(None, "", places)]) for message in messages]
+    restored = Restored([place.message for place in places])
+    whole = result_or_error(_with_thinking, undoing, thinking, restored)
+    if not isinstance(whole, OffloadError):
+        restored[:] = whole
+    restored.missing.extend(
+        Missing(index, block, ref, error)
+        for index, place in enumerate(places)
+        for block, ref, error in place.missing
+    )
+    # A store that cannot be read is reported once.
+    if isinstance(whole, OffloadError) and not restored.missing:
+        restored.missing.append(Missing(0, None, "", whole))
+    if restored.missing and not keeps_missing:
+        raise _unresolved(recognition.session, restored)
+    return restored
 
-        Others are the same objects.
 
-        Raises:
-            OffloadError: one of them cannot be undone and `keeps_missing` is false; the error has
-                `messages` and `missing`.
-        """
-        undoing = _Undoing(self._session, self._recognition)
-        places = result_or_error(undoing.undo, messages)
-        if isinstance(places, OffloadError):
-            places = [_Place(message, missing=[(None, "", places)]) for message in messages]
-        restored = Restored([place.message for place in places])
-        thinking = result_or_error(self._with_thinking, undoing, restored)
-        if not isinstance(thinking, OffloadError):
-            restored[:] = thinking
-        restored.missing.extend(
-            Missing(index, block, ref, error)
-            for index, place in enumerate(places)
-            for block, ref, error in place.missing
+def _with_thinking(undoing: _Undoing, thinking: RemovedThinking, messages: Sequence[Any]) -> list[Any]:
+    """Return restored messages with the thinking that any process removed.
+
+    Raises `OffloadError` if it cannot be read.
+    """
+    if any(role_or_none(message) == "assistant" for message in messages):
+        undoing.list_records()
+        thinking.load()
+    return thinking.restored(messages)
+
+
+def _unresolved(session: Session, restored: Restored) -> OffloadError:
+    """Return the error that names the placeholders that remain, the session and the store."""
+    missing = restored.missing
+    named = "; ".join(f"messages[{m.message}] {m.ref}: {m.error}" for m in missing[:_NAMED])
+    more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    count = "a placeholder" if len(missing) == 1 else f"{len(missing)} placeholders"
+    place = f"session {session.name!r} of {session.store.url}"
+    text = f"{count} cannot be restored from {place}: {named}{more}"
+    # An expired record, or a store that cannot be read, says enough.
+    if session.catalog.is_empty and all(m.error.kind == NotFoundError.kind for m in missing):
+        text += (
+            ". The session has no records: is it another session or store? "
+            "Use share() or fork() to restore placeholders of another session"
         )
-        # A store that cannot be read is reported once.
-        if isinstance(thinking, OffloadError) and not restored.missing:
-            restored.missing.append(Missing(0, None, "", thinking))
-        if restored.missing and not keeps_missing:
-            raise self._unresolved(restored)
-        return restored
-
-    def _with_thinking(self, undoing: _Undoing, messages: Sequence[Any]) -> list[Any]:
-        """Return restored messages with the thinking that any process removed.
-
-        Raises `OffloadError` if it cannot be read.
-        """
-        if any(role_or_none(message) == "assistant" for message in messages):
-            undoing.list_records()
-            self._thinking.load()
-        return self._thinking.restored(messages)
-
-    def _unresolved(self, restored: Restored) -> OffloadError:
-        """Return the error that names the placeholders that remain, the session and the store."""
-        missing = restored.missing
-        named = "; ".join(f"messages[{m.message}] {m.ref}: {m.error}" for m in missing[:_NAMED])
-        more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        count = "a placeholder" if len(missing) == 1 else f"{len(missing)} placeholders"
-        place = f"session {self._session.name!r} of {self._session.store.url}"
-        text = f"{count} cannot be restored from {place}: {named}{more}"
-        # An expired record, or a store that cannot be read, says enough.
-        if self._session.catalog.is_empty and all(m.error.kind == NotFoundError.kind for m in missing):
-            text += (
-                ". The session has no records: is it another session or store? "
-                "Use share() or fork() to restore placeholders of another session"
-            )
-        error = _combined([m.error for m in missing], text)
-        error.messages, error.missing = list(restored), missing
-        return error
+    error = _combined([m.error for m in missing], text)
+    error.messages, error.missing = list(restored), missing
+    return error
 
 
-def undone(session: Session, recognition: Recognition, messages: Sequence[Any]) -> list[list[Any]]:
+def undone(recognition: Recognition, messages: Sequence[Any]) -> list[list[Any]]:
     """Return each message restored, except its thinking; a notice is several.
 
     Raises `OffloadError` if one could not be looked at, or a record not be read.
     """
-    undoing = _Undoing(session, recognition)
+    undoing = _Undoing(recognition)
     found = [undoing.undo([message]) for message in messages]
     errors = (error for places in found for place in places for _, _, error in place.missing)
     for error in errors:
@@ -155,8 +151,8 @@ def undone(session: Session, recognition: Recognition, messages: Sequence[Any]) 
 class _Undoing:
     """One call of `restore`: what it has read, and the calls whose results code reads."""
 
-    def __init__(self, session: Session, recognition: Recognition) -> None:
-        self._session = session
+    def __init__(self, recognition: Recognition) -> None:
+        self._session = recognition.session
         self._recognition = recognition
         self._outcomes: dict[Standing, _Outcome] = {}
         self._code_calls = set[str]()

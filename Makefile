@@ -49,7 +49,7 @@ test-integration-%: .venv-frameworks/%/.made
 	if test -x $(BIN)/uv && grep -q '"$*"' tests/frameworks/releases.py; then $(@D)/bin/python tests/frameworks/releases.py $*; fi
 	@touch $@
 
-test-scale: test-integration-dask test-integration-ray
+test-scale: test-integration-catalog test-integration-dask test-integration-ray
 
 # Azure's emulator is a program of Node: without npm its tests are skipped.
 test-clouds: .venv-frameworks/clouds/.azurite

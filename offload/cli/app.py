@@ -55,6 +55,7 @@ GROUPS = {
         "copy": Command("transfer", "copy", "Copy a session to another store"),
         "fork": Command("transfer", "fork", "Continue from a request in a new session"),
         "export": Command("transfer", "export", "Write a session to a tar file"),
+        "catalog": Command("catalog", "app", "Export the catalog of a store to Parquet files"),
         "import": Command("transfer", "import_", "Read a session from a tar file"),
         "share": Command("transfer", "share", "Let another session read a record"),
         "revoke": Command("transfer", "revoke", "Undo `share`"),

@@ -20,6 +20,7 @@ PACKAGES = {
     "agent-framework": ["agent-framework-core"],
     "agno": ["agno"],
     "anthropic": ["anthropic"],
+    "catalog": ["pyarrow", "duckdb", "polars"],
     "claude-agent-sdk": ["claude-agent-sdk"],
     "claude-code": ["claude-agent-sdk"],
     "compaction-kit": ["compaction-conformance-kit"],

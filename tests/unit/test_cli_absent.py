@@ -21,7 +21,7 @@ from command import Run, runner
 from rich.console import Console
 
 from offload import Offloader, open_store
-from offload.cli import claude_code, config, retention, terminal
+from offload.cli import catalog, claude_code, config, retention, terminal
 from offload.cli.app import COMMANDS, GROUPS
 
 UNKNOWN = "zzzzzzzzzz"
@@ -650,9 +650,10 @@ def test_help_shows_every_word_of_a_docstring(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setenv("TERMINAL_WIDTH", columns)
-    functions = {name: function_of(name) for name in COMMANDS.keys() - {"config", "claude-code"}}
+    functions = {name: function_of(name) for name in COMMANDS.keys() - {"catalog", "config", "claude-code"}}
     assert len(functions) > 20
     functions |= {"config show": config.show}
+    functions |= {f"catalog {name}": getattr(catalog, name) for name in ("export", "views")}
     functions |= {
         f"claude-code {name}": getattr(claude_code, name)
         for name in ("install", "uninstall", "status", "path")

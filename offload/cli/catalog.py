@@ -1,0 +1,64 @@
+"""`offload catalog`: the records and requests of a store as Parquet files, for questions in SQL."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from offload.catalog import export as export_catalog
+from offload.catalog import views as catalog_views
+from offload.cli.help import CONTEXT, HelpfulCommand
+from offload.cli.stores import existing_store, place_of
+from offload.cli.terminal import JsonOption, StoreOption, count, print_report, working
+from offload.cli.workers import OnOption, WorkersOption, executor_of
+from offload.registry import open_backend
+
+app = typer.Typer(
+    help="Export the catalog of a store to Parquet files.",
+    epilog="Example: offload catalog export ./catalog --store s3://bucket/prefix",
+    context_settings=CONTEXT,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+_Target = Annotated[str, typer.Argument(metavar="OUT", show_default=False, help="A folder or its URL.")]
+
+
+@app.command("export", cls=HelpfulCommand, context_settings=CONTEXT)
+def export(
+    out: _Target,
+    *,
+    store: StoreOption = None,
+    requests: Annotated[bool, typer.Option("--requests", help="Export requests too.")] = False,
+    workers: WorkersOption = None,
+    on: OnOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add what changed in a store since the last export to Parquet files; no contents, no titles.
+
+    Example: offload catalog export ./catalog --store s3://bucket/prefix
+    """
+    opened, target = existing_store(store), open_backend(out)
+    with working("exporting"), executor_of(opened, workers, on) as executor:
+        report = export_catalog(opened, target, requests=requests, executor=executor)
+    files = [{"file": name} for name in report.files]
+    document = {"run": report.run, "records": report.records, "requests": report.requests}
+    rows = f"{count(report.records, 'row')} of records"
+    if requests:
+        rows += f" and {count(report.requests, 'row')} of requests"
+    print_report(
+        files,
+        f"run {report.run}: {rows} in {count(len(files), 'file')} of {place_of(target)}",
+        as_json=as_json,
+        document=document | {"files": report.files},
+    )
+
+
+@app.command("views", cls=HelpfulCommand, context_settings=CONTEXT)
+def views(out: _Target) -> None:
+    """Print SQL that defines views of the newest rows in DuckDB.
+
+    Example: offload catalog views ./catalog > views.sql
+    """
+    typer.echo(catalog_views(open_backend(out)))

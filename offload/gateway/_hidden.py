@@ -34,7 +34,7 @@ Ts = TypeVarTuple("Ts")
 
 _THREADS = 4
 # Conversations that are held in memory, and the replies of one that are known to need no listing.
-_MOST_HELD, _MOST_PASSED = 512, 64
+_MOST_HELD, _MOST_PASSED = 128, 64
 # A reply waits no longer for its calls to be stored; they are stored later then.
 DEADLINE = 1.0
 _MOST_BYTES = 16 * 1024 * 1024
@@ -108,13 +108,19 @@ class HiddenStore:
             else:
                 known.hidden.setdefault(before, {}).setdefault(reply, None)
 
-    async def read(self, root: str, before: str, seconds: float) -> list[HiddenCalls]:
-        """Return the calls of all replies behind some messages. Raises `OffloadError` and `TimeoutError`."""
-        found = self.known(root).hidden.get(before, {})
-        for reply, hidden in [*found.items()]:
-            if hidden is None:
-                found[reply] = await self._in_time(seconds, self._read, root, before, reply)
-        return [hidden for hidden in found.values() if hidden is not None]
+    async def read(self, root: str, befores: Sequence[str], seconds: float) -> dict[str, list[HiddenCalls]]:
+        """Return the calls of all replies behind some messages, by the digests of these.
+
+        Raises `OffloadError` and `TimeoutError`.
+        """
+        known = self.known(root)
+        new = [
+            (before, reply) for before in befores for reply, one in known.hidden[before].items() if not one
+        ]
+        reads = (self._in_time(seconds, self._read, root, *place) for place in new)
+        for one in await asyncio.gather(*reads):
+            known.hidden[one.before][one.reply] = one
+        return {before: [one for one in known.hidden[before].values() if one] for before in befores}
 
     def begin(self, root: str, before: str) -> asyncio.Future[None]:
         """Mark a conversation whose first request gets the tools."""

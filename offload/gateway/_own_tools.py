@@ -157,22 +157,20 @@ class OwnTools:
     async def _find_hidden(self, opened: Opened, known: Known, seconds: float) -> None:
         """Find the hidden calls of the replies in a request, and thinking behind those that do not fit."""
         calls, visible = opened.calls, opened.visible
+        views = visible.request.views
+        known_before = [before for before in dict.fromkeys(visible.chain[:-1]) if before in known.hidden]
+        found = await self._store.read(visible.root, known_before, seconds)
         left_out: set[str] = set()
         for index, before in enumerate(visible.chain[:-1]):
-            # Reasoning changes no digest: the reply begins with it.
-            is_repeated = index > 0 and visible.chain[index - 1] == before
-            if is_repeated or before not in known.hidden:
-                continue
-            found = await self._store.read(visible.root, before, seconds)
-            fitting = next((one for one in found if _fits(opened, index, one)), None)
+            some = found.get(before, [])
+            fitting = next((one for one in some if _fits(opened, index, one)), None)
             if fitting is not None:
                 opened.hidden[index] = fitting
-                continue
-            marks = calls.marks(visible.request.views[index])
-            if changed := [one for one in found if not set(one.marks).isdisjoint(marks)]:
+                # Messages that no digest counts may be between what is before a reply and the reply.
+                del found[before]
+            elif changed := [one for one in some if not set(one.marks).isdisjoint(calls.marks(views[index]))]:
                 left_out |= {mark for one in changed for mark in one.unfounded}
-                later = visible.request.views[index + 1 :]
-                left_out |= {one.key for view in later for one in signed_thinking(view)}
+                left_out |= {one.key for view in views[index + 1 :] for one in signed_thinking(view)}
                 self._status.count("calls_left_out")
                 self._status.say_once(CHANGED)
         opened.left_out = frozenset(left_out)

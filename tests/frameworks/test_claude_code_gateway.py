@@ -220,3 +220,54 @@ def test_three_hundred_requests_keep_every_placeholder_and_every_other_byte(tmp_
     assert changes == 12
     for earlier, later in pairwise(shown):
         assert earlier.items() <= later.items()
+
+
+def test_the_gateway_answers_its_own_tools_inside_the_stream_and_after_a_resume(tmp_path: Path) -> None:
+    """Without any tool of the client's; the instructions of the project change between two runs."""
+
+    def script(request: Request) -> Answer:
+        step, results = request.step, request.results
+        if step == 0:
+            return thinking("first") + tool("Bash", command=BASH)
+        if step == 1:
+            return thinking("second") + text("I look.") + tool("Bash", command="echo short")
+        if step == 2:
+            [said] = placeholders(request).values()
+            return thinking("third") + tool("context_grep", id=next(known_refs(said)), pattern="3999")
+        if step == 3:
+            assert "3999" in results[-1]
+            return thinking("fourth") + tool("context_list") + tool("Bash", command="echo beside")
+        return text("done")
+
+    with serving(script) as api:
+        program = ClaudeCode(tmp_path, api.url)
+        options = ("--model", "claude-opus-5", "--allowedTools", "Bash")
+        with gateway(api.url, tmp_path / "store") as url:
+            program.url = url
+            first = program.run("go", *options, seconds=300)
+        requests = [request for request in api.requests if not request.is_of_agent]
+        (program.folder / "CLAUDE.md").write_text("Answer briefly.")
+        with gateway(api.url, tmp_path / "store") as url:
+            program.url = url
+            program.run("and now?", *options, resume=first.session, seconds=300)
+
+    assert first.result == "done"
+    assert len(requests) == 5
+    answers = [b for m in api.last.messages for b in _blocks(m) if b["type"] == "tool_result"]
+    assert "3999" in _text(answers[2])
+    calls = [b["name"] for m in api.last.messages for b in _blocks(m) if b["type"] == "tool_use"]
+    assert calls == ["Bash", "Bash", "context_grep", "context_list", "Bash"]
+    assert api.last.json["tools"] == requests[0].json["tools"]
+    for earlier, later in pairwise(without_results(request) for request in requests):
+        assert plain(later["messages"][: len(earlier["messages"])]) == plain(earlier["messages"])
+
+
+def plain(messages: Any) -> Any:
+    """Return messages without marks of the cache, for which the client writes a text as a block."""
+    copied = json.loads(json.dumps(messages))
+    for message in copied:
+        if isinstance(message["content"], str):
+            message["content"] = [{"type": "text", "text": message["content"]}]
+        for block in message["content"]:
+            block.pop("cache_control", None)
+    return copied

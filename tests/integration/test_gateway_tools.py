@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
+import http.client
 import json
+import socket
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import anthropic
+import brotli
 import openai
 import pytest
-from _provider import Provider, serving
+import zstandard
+from _provider import Provider, _events, _reply, serving
 from gateways import HEADERS, LOG, ask, connection, providing, running
 from talking import PATHS, READERS, Json, request_of, results_of
 
@@ -445,7 +451,104 @@ def test_a_client_that_is_gone_ends_the_request_of_a_later_answer(store):
         assert gone.wait(10)
 
 
+@pytest.mark.parametrize(
+    ("name", "encode"),
+    [
+        ("gzip", gzip.compress),
+        ("deflate", zlib.compress),
+        ("br", brotli.compress),
+        ("zstd", zstandard.ZstdCompressor().compress),
+    ],
+)
+@both_ways
+def test_replies_in_any_encoding_are_answered(store, name, encode, streams):
+    request = {"model": "m", "messages": []}
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    left = [[said("Look."), call(1)], [said("Done.")]]
+
+    def answer(provider: Any) -> None:
+        reply = _reply("messages", request, left.pop(0), usage)
+        whole = "".join(_events("messages", request, reply)) if streams else json.dumps(reply)
+        kind = "text/event-stream" if streams else "application/json"
+        provider.say(200, encode(whole.encode()), ("Content-Encoding", name), kind=kind)
+
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = answer
+        body = request_of("messages", BOUND, [{"role": "user", "content": "Go."}], streams=streams)
+        reply = ask(url + "/v1/messages", body)
+    answered = READERS["messages"](reply.body, streams=streams)
+    assert answered.blocks == [said("Look."), said("Done.")]
+
+
+def test_a_later_answer_that_breaks_breaks_the_stream_and_keeps_nothing(store):
+    request = {"model": "m", "messages": []}
+    first = _reply("messages", request, [said("Look."), call(1)], {"input_tokens": 1})
+    left = ["".join(_events("messages", request, first)).encode()]
+
+    def answer(provider: Any) -> None:
+        provider.start_stream()
+        if left:
+            provider.send_part(left.pop())
+            provider.send_part(b"")
+            return
+        provider.send_part(b'data: {"type": "message_start", "message": {}}\n\n')
+        provider.connection.shutdown(socket.SHUT_RDWR)
+
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = answer
+        body = request_of("messages", BOUND, [{"role": "user", "content": "Go."}], streams=True)
+        with pytest.raises(http.client.IncompleteRead) as broken:
+            ask(url + "/v1/messages", body)
+    assert b"Look." in broken.value.partial
+    assert b"message_stop" not in broken.value.partial
+    assert [found.size for found in open_store(store).keys("c/")] == [0]
+
+
+@pytest.mark.parametrize("path", [PATHS["messages"], PATHS["chat"], PATHS["responses"]])
+@pytest.mark.parametrize(
+    "events",
+    [
+        b'data: {"type": "content_block_start"}\n\ndata: {"type": "content_block_stop", "index": 7}\n\n',
+        b'data: [1]\n\ndata: {"choices": [3]}\n\n: a comment\n\ndata: {"choices": "x"}\n\n',
+        b'event: x\r\ndata: {"type":"response.output_item.done","output_index":{},"item":1}\r\n\r\nrest',
+        b"no event at all",
+    ],
+)
+def test_a_stream_of_another_form_passes_as_it_is(store, path, events):
+    def answer(provider: Any) -> None:
+        provider.start_stream()
+        provider.send_part(events)
+        provider.send_part(b"")
+
+    kind = next(name for name, end in PATHS.items() if end == path)
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = answer
+        reply = ask(url + path, request_of(kind, BOUND, [{"role": "user", "content": "Go."}], streams=True))
+    assert reply.body == events
+
+
 # The next request
+
+
+def test_reminders_and_notices_of_a_client_may_change(provider, store):
+    """Claude Code writes the date and its instructions into the first message, again when it resumes."""
+    agent = Agent(provider, model="claude-opus-5")
+
+    def first(day: str) -> Json:
+        reminder = said(f"<system-reminder>\nIt is {day}.\n</system-reminder>\n")
+        return {"role": "user", "content": [reminder, said("Build it.")]}
+
+    agent.messages = [first("Monday"), {"role": "system", "content": "A notice."}]
+    with gateway(provider, store) as url:
+        agent.send(url, [call(1)], [said("One.")])
+        agent.messages[-1]["content"] = "Go on.\n<system-reminder>Hurry.</system-reminder>"
+        agent.send(url, [call(2)], [said("Two.")])
+    agent.messages[0] = first("Tuesday")
+    del agent.messages[1]
+    with gateway(provider, store) as url:
+        agent.send(url, [said("Three.")])
+    assert all(f"toolu_{n}" in json.dumps(agent.last) for n in (1, 2))
+    assert len(agent.arrived[-1]["tools"]) == 1 + len(OWN)
 
 
 def test_a_changed_reply_leaves_its_calls_out_with_the_thinking_that_stood_on_them(provider, store):

@@ -11,6 +11,7 @@ https://platform.claude.com/docs/en/build-with-claude/streaming
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,11 +24,11 @@ from offload.gateway._apis.base import (
     Json,
     Reply,
     as_list,
-    data_of,
     digest_of,
     dumped,
     event_of,
     key_of_thinking,
+    passed_on,
     summed,
 )
 from offload.gateway._requests import Request
@@ -37,6 +38,8 @@ from offload.tools._definitions import Format
 
 _SIGNED = ("thinking", "redacted_thinking")
 _CALLED = "tool_use"
+_REMINDS = "<system-reminder>"
+_REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 # The steps of the blocks that the client has.
 _CLIENTS = ("t", "b", "o")
 
@@ -56,7 +59,8 @@ class AnthropicCalls:
 
     def digest(self, messages: Sequence[Any]) -> str:
         """Return a digest of messages."""
-        return digest_of([_essence(message) for message in messages])
+        some = (message for message in messages if not _is_notice(message))
+        return digest_of([_essence(message) for message in some])
 
     def marks(self, message: Any) -> list[str]:
         """Return the marks of a message."""
@@ -175,11 +179,28 @@ def _mark(block: Json) -> str | None:
     return str(block.get("id")) if block.get("type") == _CALLED else None
 
 
+def _is_notice(message: Any) -> bool:
+    """Return whether a client wrote a message between others, which it may leave out later."""
+    return isinstance(message, dict) and message.get("role") == "system"
+
+
 def _essence(message: Any) -> Any:
     """Return what clients repeat of a message."""
     if not (isinstance(message, dict) and message.get("role") == "assistant"):
-        return content_digest(message)
+        return content_digest(_without_reminders(message))
     return ["assistant", *(_essence_of(block) for block in _blocks(message) if _kind(block) == ["o"])]
+
+
+def _without_reminders(value: Any) -> Any:
+    """Return a message of a client without the reminders that it may write in another way later."""
+    if isinstance(value, str):
+        return _REMINDER.sub("", value) if _REMINDS in value else value
+    if isinstance(value, dict):
+        return {name: _without_reminders(part) for name, part in value.items()}
+    if isinstance(value, list):
+        kept = map(_without_reminders, value)
+        return [part for part in kept if not (isinstance(part, dict) and part.get("text") == "")]
+    return value
 
 
 def _essence_of(block: Json) -> Any:
@@ -250,7 +271,7 @@ class _Blocks:
     def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
         """Add the answers to the hidden calls."""
         results = [
-            dumped({"type": "tool_result", "tool_use_id": block["id"], "content": answer})
+            dumped({"type": "tool_result", "tool_use_id": block.get("id"), "content": answer})
             for (_, block), answer in zip(self._hidden, answers, strict=True)
         ]
         if goes_on:
@@ -297,7 +318,9 @@ class _Whole(_Blocks):
         self._message = None
         with suppress(ValueError, RecursionError):
             self._message = json.loads(self._body)
-        if not isinstance(self._message, dict) or not isinstance(self._message.get("content"), list):
+        content = self._message.get("content") if isinstance(self._message, dict) else None
+        if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
+            self._message = None
             return [], False
         if self._first is None:
             self._first = self._message
@@ -351,7 +374,7 @@ class _Streamed(_Blocks):
 
     def feed(self, data: bytes) -> bytes:
         """Read events; return those for the client."""
-        return b"".join(self._passed(event, data_of(event)) for event in self._events.feed(data))
+        return passed_on(self._events.feed(data), self._passed)
 
     def _passed(self, event: bytes, data: Any) -> bytes:
         kind = data.get("type") if isinstance(data, dict) else None
@@ -383,7 +406,7 @@ class _Streamed(_Blocks):
             _extend(*self._open[index], data["delta"])
         elif data["type"] == "content_block_stop" and index in self._open:
             self.add(_closed(*self._open.pop(index)))
-        place = self._indexes.get(index)
+        place = self._indexes.get(index, index)
         if place is None:
             return b""
         return event if place == index else event_of({**data, "index": place})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ from offload.tools._definitions import Format
 Json = dict[str, Any]
 # An event of a stream ends with an empty line.
 _END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
+_MOST_BYTES = 32 * 1024 * 1024
 # The text at the end of a reply that had to be ended between two calls.
 STOPPED = "[offload: this reply read stored items too often and was ended]"
 
@@ -128,22 +129,37 @@ class Events:
     """A stream of events, cut where each ends."""
 
     def __init__(self) -> None:
-        self._kept = b""
+        self._kept = bytearray()
+        # No event ends before this place; the mark of an end may itself be cut.
+        self._searched = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield the events that are complete, as they came."""
         self._kept += data
         start = 0
-        # The mark of the end may itself be cut.
-        for match in _END_OF_EVENT.finditer(self._kept):
-            yield self._kept[start : match.end()]
+        for match in _END_OF_EVENT.finditer(self._kept, self._searched):
+            yield bytes(self._kept[start : match.end()])
             start = match.end()
-        self._kept = self._kept[start:]
+        del self._kept[:start]
+        self._searched = max(0, len(self._kept) - 3)
+        if len(self._kept) > _MOST_BYTES:
+            raise ValueError(f"an event of the provider has more than {_MOST_BYTES} bytes")
 
     def rest(self) -> bytes:
         """Return what follows the last event."""
-        rest, self._kept = self._kept, b""
+        rest, self._kept, self._searched = bytes(self._kept), bytearray(), 0
         return rest
+
+
+def passed_on(events: Iterable[bytes], read: Callable[[bytes, Any], bytes]) -> bytes:
+    """Return what a client gets of events; those that cannot be read pass."""
+    parts = []
+    for event in events:
+        try:
+            parts.append(read(event, data_of(event)))
+        except (LookupError, TypeError, AttributeError):
+            parts.append(event)
+    return b"".join(parts)
 
 
 def data_of(event: bytes) -> Any:

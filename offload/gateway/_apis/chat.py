@@ -25,10 +25,10 @@ from offload.gateway._apis.base import (
     Json,
     Reply,
     as_list,
-    data_of,
     digest_of,
     dumped,
     event_of,
+    passed_on,
     summed,
 )
 from offload.gateway._requests import Request
@@ -260,7 +260,7 @@ class _Whole(_Message):
     def end(self) -> tuple[list[Call], bool]:
         """Read an answer."""
         self._reply = None
-        with suppress(ValueError, RecursionError, LookupError, TypeError):
+        with suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
             reply = json.loads(self._body)
             [choice] = reply["choices"]
             message = choice["message"]
@@ -319,7 +319,7 @@ class _Streamed(_Message):
 
     def feed(self, data: bytes) -> bytes:
         """Read chunks; return those for the client."""
-        return b"".join(self._passed(event, data_of(event)) for event in self._events.feed(data))
+        return passed_on(self._events.feed(data), self._passed)
 
     def _passed(self, event: bytes, chunk: Any) -> bytes:
         if not isinstance(chunk, dict) or not isinstance(chunk.get("choices"), list):

@@ -21,11 +21,11 @@ from offload.gateway._apis.base import (
     Json,
     Reply,
     as_list,
-    data_of,
     digest_of,
     dumped,
     event_of,
     key_of_thinking,
+    passed_on,
     summed,
 )
 from offload.gateway._requests import Request
@@ -289,7 +289,8 @@ class _Whole(_Items):
         response: Any = None
         with suppress(ValueError, RecursionError):
             response = json.loads(self._body)
-        if not isinstance(response, dict) or not isinstance(response.get("output"), list):
+        output = response.get("output") if isinstance(response, dict) else None
+        if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
             return [], False
         self._response = response
         self._first = self._first or response
@@ -334,7 +335,7 @@ class _Streamed(_Items):
 
     def feed(self, data: bytes) -> bytes:
         """Read events; return those for the client."""
-        return b"".join(self._passed(event, data_of(event)) for event in self._events.feed(data))
+        return passed_on(self._events.feed(data), self._passed)
 
     def _passed(self, event: bytes, data: Any) -> bytes:
         if not isinstance(data, dict):

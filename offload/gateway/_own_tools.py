@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, TypeVar, TypeVarTuple
 
 from offload.errors import OffloadError
@@ -59,11 +60,14 @@ class Visible:
     Attributes:
         chain: by index of a message, a digest of all messages before it; the last one is of all.
         root: digest of the messages up to the first one of a user, which all requests of a conversation have.
+        edits: by index of a message, the changes that insert the hidden calls of the reply that begins there,
+            and the index of a message behind all that they depend on.
     """
 
     request: Request
     chain: list[str]
     root: str
+    edits: dict[int, tuple[int, list[Edit]]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -77,9 +81,9 @@ class Opened:
     Attributes:
         text: with the tools, and with the hidden calls of earlier replies.
         left_out: digests of the thinking behind hidden calls that could not be inserted.
-        hidden: by index of a message, the hidden calls of the reply that begins there.
         marking: stores that the conversation began with the tools.
-        began: when answers to calls began to take time, and how many answers of the provider there were.
+        seconds: how long the answers to calls took.
+        rounds: how many answers of the provider there are, with the next one.
     """
 
     api: Api
@@ -87,7 +91,6 @@ class Opened:
     visible: Visible
     text: str = ""
     left_out: frozenset[str] = frozenset()
-    hidden: dict[int, HiddenCalls] = field(default_factory=dict)
     marking: asyncio.Future[None] | None = None
     seconds: float = 0.0
     rounds: int = 1
@@ -138,16 +141,17 @@ class OwnTools:
     async def _begun(self, opened: Opened, *, is_counted: bool) -> bool:
         """Complete a request whose conversation began with the tools; return whether it did."""
         calls, visible = opened.calls, opened.visible
-        views, chain = visible.request.views, visible.chain
+        views, digests = visible.request.views, visible.chain
         known = self._store.known(visible.root)
         first = next((i for i, view in enumerate(views) if calls.is_reply(view)), None)
         if first is None and not is_counted:
-            opened.marking = self._store.begin(visible.root, chain[-1])
+            opened.marking = self._store.begin(visible.root, digests[-1])
         elif first is not None:
-            seconds = BOUND_DEADLINE if any(map(signed_thinking, views)) else DEADLINE
+            seconds = DEADLINE
             if not _is_passed(known, opened):
+                seconds = BOUND_DEADLINE if any(map(signed_thinking, views)) else DEADLINE
                 await self._store.listed(visible.root, seconds)
-            if chain[first] not in known.begun:
+            if digests[first] not in known.begun:
                 self._status.say_once(UNDER_WAY)
                 return False
             await self._find_hidden(opened, known, seconds)
@@ -163,9 +167,7 @@ class OwnTools:
         left_out: set[str] = set()
         for index, before in enumerate(visible.chain[:-1]):
             some = found.get(before, [])
-            fitting = next((one for one in some if _fits(opened, index, one)), None)
-            if fitting is not None:
-                opened.hidden[index] = fitting
+            if any(self._insert(opened, index, one) for one in some):
                 # Messages that no digest counts may be between what is before a reply and the reply.
                 del found[before]
             elif changed := [one for one in some if not set(one.marks).isdisjoint(calls.marks(views[index]))]:
@@ -175,20 +177,32 @@ class OwnTools:
                 self._status.say_once(CHANGED)
         opened.left_out = frozenset(left_out)
 
+    def _insert(self, opened: Opened, index: int, hidden: HiddenCalls) -> bool:
+        """Insert hidden calls into the reply that begins at a message; return whether they fit."""
+        request, edits = opened.visible.request, opened.visible.edits
+        if index in edits:
+            return True
+        places = Places(request.text)
+        try:
+            made = [*opened.calls.put_back(places, request, index, hidden.steps, hidden.reply or None)]
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return False
+        # A step is at most one message of the client, and its results follow.
+        edits[index] = index + len(hidden.steps) + 2, made
+        return True
+
     def _with_all(self, opened: Opened) -> str:
         """Return the text of a request with the tools and all hidden calls."""
         request = opened.visible.request
-        places = Places(request.text)
-        tools = places.find(0, ("tools",))
-        edits = [Edit(tools.end - 1, tools.end - 1, f", {self._texts[opened.calls.format]}")]
-        for index, hidden in opened.hidden.items():
-            edits += opened.calls.put_back(places, request, index, hidden.steps, hidden.reply or None)
-        return replaced(request.text, edits)
+        end = request.tools_end - 1
+        tools = Edit(end, end, f", {self._texts[opened.calls.format]}")
+        calls = chain.from_iterable(made for _, made in opened.visible.edits.values())
+        return replaced(request.text, [tools, *calls])
 
     def _read(self, body: bytes, api: Api, calls: Calls, hint: tuple[str | None, ...]) -> Visible | None:
         """Return a request of the client; None if it cannot have the tools. Raises `ValueError`."""
         before = self._visible.get(hint)
-        visible = _visible_of(_as_messages(body.decode(), api), api, calls, before)
+        visible = _visible_of(body.decode(), api, calls, before)
         request = visible.request
         names = request.tool_names
         if not request.views or not names or any(n in self.names or n.endswith(READ_BACK) for n in names):
@@ -250,13 +264,13 @@ class OwnTools:
         end = request.ends[-1]
         text = replaced(request.text, [Edit(end, end, "".join(f", {message}" for message in messages))])
         again, _ = parsed(text, opened.api.messages, request)
-        visible = replace(opened.visible, request=again)
-        now = HiddenCalls("", "", reply.steps)
-        hidden = opened.hidden | {len(request.views): now}
-        more = replace(opened, visible=visible, hidden=hidden, rounds=opened.rounds + 1)
+        visible = replace(opened.visible, request=again, edits=dict(opened.visible.edits))
+        more = replace(opened, visible=visible, rounds=opened.rounds + 1)
+        if not self._insert(more, len(request.views), HiddenCalls("", "", reply.steps)):
+            raise ValueError("a reply cannot be continued")
         more.text = self._with_all(more)
-        # The next round grows from the request of the client again.
-        more.visible, more.hidden = opened.visible, opened.hidden
+        # The next answer continues the request of the client again.
+        more.visible = opened.visible
         return more
 
     async def passed(self, opened: Opened, reply: Reply) -> None:
@@ -287,40 +301,32 @@ def _definitions(offloader: Offloader, calls: Calls) -> str:
 
 
 def _as_messages(text: str, api: Api) -> str:
-    """Return a request whose messages are a list; they may be one text."""
+    """Return a request whose messages are one text with a list of one message instead."""
     place = Places(text).find(0, (api.messages,))
-    if not text.startswith('"', place.start):
-        return text
     message = f'[{{"role": "user", "content": {text[place.start : place.end]}}}]'
     return text[: place.start] + message + text[place.end :]
 
 
 def _visible_of(text: str, api: Api, calls: Calls, before: Visible | None) -> Visible:
     request, known = parsed(text, api.messages, None if before is None else before.request)
-    chain = [digest_of([])] if before is None else before.chain[: known + 1]
-    for view in request.views[len(chain) - 1 :]:
+    if isinstance(request.fields.get(api.messages), str):
+        return _visible_of(_as_messages(text, api), api, calls, before)
+    digests = [digest_of([])] if before is None else before.chain[: known + 1]
+    nothing = calls.digest([])
+    for view in request.views[len(digests) - 1 :]:
         digest = calls.digest([view])
-        chain.append(chain[-1] if digest == calls.digest([]) else digest_of([chain[-1], digest]))
+        digests.append(digests[-1] if digest == nothing else digest_of([digests[-1], digest]))
     is_user = (isinstance(view, dict) and view.get("role") == "user" for view in request.views)
     first = next((index for index, user in enumerate(is_user) if user), 0)
-    return Visible(request, chain, chain[min(first + 1, len(chain) - 1)])
+    edits = {} if before is None else {at: made for at, made in before.edits.items() if made[0] < known}
+    return Visible(request, digests, digests[min(first + 1, len(digests) - 1)], edits)
 
 
 def _is_passed(known: Known, opened: Opened) -> bool:
     """Return whether this process passed the last reply in a request, and so knows all before it."""
-    views, chain = opened.visible.request.views, opened.visible.chain
+    views, digests = opened.visible.request.views, opened.visible.chain
     end = max(i + 1 for i, view in enumerate(views) if opened.calls.is_reply(view))
     start = end - 1
     while start and opened.calls.is_reply(views[start - 1]):
         start -= 1
-    return (chain[start], opened.calls.digest(views[start:end])) in known.passed
-
-
-def _fits(opened: Opened, index: int, hidden: HiddenCalls) -> bool:
-    request = opened.visible.request
-    try:
-        for _ in opened.calls.put_back(Places(request.text), request, index, hidden.steps, hidden.reply):
-            pass
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return False
-    return True
+    return (digests[start], opened.calls.digest(views[start:end])) in known.passed

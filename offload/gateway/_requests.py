@@ -107,6 +107,7 @@ class Request:
         sent: by message, the changes of the text that is sent.
         problems: why messages were kept that the engine changed.
         lasts_an_hour: whether a cache mark asks for an hour, which has another price.
+        tools_end: where the list of tools ends in the text.
         left_out: digests of thinking that was made behind hidden calls which are gone.
     """
 
@@ -122,6 +123,7 @@ class Request:
     lasts_an_hour: bool = False
     first: int = 0
     thread: Thread | None = None
+    tools_end: int = 0
     left_out: frozenset[str] = frozenset()
 
     @property
@@ -328,6 +330,8 @@ def parsed(text: str, messages: str, before: Request | None) -> tuple[Request, i
                 request.ends.append(reader.at)
         else:
             request.fields[name] = reader.value()
+        if name == "tools":
+            request.tools_end = reader.at
     reader.end()
     return request, known
 

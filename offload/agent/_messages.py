@@ -9,8 +9,7 @@ from typing import Any
 from offload.compaction import CompactionResult, CompactionStrategy
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
 from offload.engine.results import OffloadResult
-from offload.errors import ContextFullError, MessageError, OffloadError
-from offload.events import failure
+from offload.errors import ContextFullError, MessageError, OffloadError, failure
 from offload.messages._equal import are_equal
 from offload.messages.thinking import bare_of, signed_thinking
 from offload.offloader import Offloader

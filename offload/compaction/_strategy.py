@@ -14,8 +14,7 @@ from offload.compaction._digest import Digest
 from offload.context import ContextEvent, ContextIR, EventBus, EventType, ItemType
 from offload.context.ir import ContextCompactor
 from offload.context.tokens import MESSAGE_TOKENS
-from offload.errors import ContextFullError, OffloadError
-from offload.events import failure
+from offload.errors import ContextFullError, OffloadError, failure
 from offload.events.observer import error_text
 from offload.messages.formats import adapter_for
 from offload.messages.thinking import bare_of, signed_thinking

@@ -22,8 +22,8 @@ from offload.errors import (
     RefusedError,
     check_callable,
     check_messages,
+    failure,
 )
-from offload.events import failure
 from offload.offloader import Offloader
 from offload.schema import Flag, Fraction, SettingsModel, Size, read_file
 from offload.threads.calls import as_async, call_hook

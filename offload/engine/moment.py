@@ -7,8 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from offload.engine.failures import Failures
 from offload.engine.results import CacheCause, CacheReport
-from offload.errors import ConfigError, OffloadError
-from offload.events import failure
+from offload.errors import ConfigError, OffloadError, failure
 from offload.messages import Usage
 from offload.messages.usage import is_same_reply, usage_of
 from offload.settings.hooks import foreign

@@ -3,7 +3,6 @@
 The observer's module lists every event with its data.
 """
 
-from offload.errors import failure
 from offload.events.bus import ContextEvent, EventBus, EventType, exclusive
 
 __all__ = [
@@ -11,5 +10,4 @@ __all__ = [
     "EventBus",
     "EventType",
     "exclusive",
-    "failure",
 ]

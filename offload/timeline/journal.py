@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from offload.codec._frames import SLOW_LEVEL, compress
 from offload.context import ContextItem, ItemType
-from offload.errors import CollisionError, CorruptError, MessageError, NotFoundError, OffloadError
-from offload.events import failure
+from offload.errors import CollisionError, CorruptError, MessageError, NotFoundError, OffloadError, failure
 from offload.layout import JOURNAL, encode_part, random_letters
 from offload.messages import Usage, from_json, to_json
 from offload.messages.stored import map_texts

@@ -8,8 +8,7 @@ from typing import Any
 from offload.context import ItemType
 from offload.context.ir import item_type_of
 from offload.engine.results import OffloadResult
-from offload.errors import OffloadError
-from offload.events import failure
+from offload.errors import OffloadError, failure
 from offload.events.observer import Activity
 from offload.messages import Usage
 from offload.session.lineage import Sent

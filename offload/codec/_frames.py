@@ -35,7 +35,7 @@ def decompress(frame: bytes, size: int) -> bytes:
     except zstandard.ZstdError as error:
         check_plain(frame)
         raise CorruptError(str(error)) from error
-    raise CorruptError("its size is not that of its table")
+    raise CorruptError("its size does not match the table")
 
 
 def check_plain(end: bytes) -> None:

@@ -121,7 +121,7 @@ class SeekableRecord:
         self.session = self._tail.session
         self.counts = self._tail.counts
         if len(suffix) < min(asked, self._size) or self._size < len(suffix) < asked:
-            raise CorruptError(f"record {self.ref} is not of the size in its seek table")
+            raise CorruptError(f"record {self.ref} does not have the size in its seek table")
         self._suffix = suffix[-self._size :]
         self._borders = _borders(self._tail, stored[1:-1], plain[1:-1])
 
@@ -208,7 +208,7 @@ class SeekableRecord:
         except (CorruptError, msgspec.MsgspecError, RecursionError) as error:
             raise CorruptError(f"record {tail.ref}: head: {error}") from error
         if (header.ref, header.session, header.sha256) != (tail.ref, tail.session, tail.counts.sha256):
-            raise CorruptError(f"record {tail.ref}: head and tail are of two records")
+            raise CorruptError(f"record {tail.ref}: head and tail belong to different records")
         return header
 
 

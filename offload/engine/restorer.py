@@ -269,7 +269,7 @@ class _Undoing:
             if len(parts) == 1 and len(scan_of(place.message).offloadable) > 1:
                 raise MessageError("a notice is not alone in its message, so messages cannot replace it")
             if ref in place.above:
-                raise CorruptError(f"record {ref} holds its own notice")
+                raise CorruptError(f"record {ref} contains its own notice")
             rows = read_rows(original.text)
         except OffloadError as error:
             place.missing.append((item.block, ref, error))

@@ -50,7 +50,7 @@ def decode_rows(content: str, kind: str, build: Callable[[Any], _T]) -> list[_T]
     try:
         return [build(json.loads(line, object_hook=from_json)) for line in content.split("\n")]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise CorruptError(f"a record of removed {kind} has a line that is none: {error!r:.80}") from error
+        raise CorruptError(f"a record of removed {kind} has an invalid line: {error!r:.80}") from error
 
 
 def put_back(kept: Sequence[_T], rows: Sequence[tuple[int, _T]]) -> list[_T]:

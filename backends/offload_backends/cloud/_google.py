@@ -137,7 +137,7 @@ class GoogleClient(CloudClient):
             "GET", self._objects, params={**params, "maxResults": str(MaxKeys), "fields": _FIELDS}
         )
         if not {"kind", "items", "prefixes"} & page.keys():
-            raise ForeignAnswerError("the answer is no listing")
+            raise ForeignAnswerError("expected a listing, got another answer")
         token = page.get("nextPageToken")
         return {
             "Contents": [_listed(item) for item in page.get("items", ())],
@@ -181,7 +181,7 @@ class GoogleClient(CloudClient):
         if "Range" in headers or Total is None:
             kept = int(headers.get("Range", "-").rpartition("-")[2] or -1) + 1
             if kept == Total:
-                raise ForeignAnswerError("the server has every byte and no object")
+                raise ForeignAnswerError("the server has every byte, but no object")
             return {"End": kept}
         _stored(_decoded(body), Key, ContentMD5)
         return {"End": end}

@@ -137,7 +137,7 @@ def store(turn: Turn) -> list[Slot]:
 
 
 def store_again(turn: Turn, slots: dict[Slot, RecordInfo]) -> None:
-    """Store items again whose records were deleted since; see `Turn.store_again`."""
+    """Store items again whose records were deleted since; see `Offloader.store_again`."""
     requests = [
         WriteRequest(slot.item, slot.decision, is_forced=True, ref=info.ref, placeholder=slot.text)
         for slot, info in slots.items()

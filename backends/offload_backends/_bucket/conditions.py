@@ -1,4 +1,4 @@
-"""Probe of an S3 server: its handling of `If-None-Match: *` and its sort order, stored in the bucket."""
+"""Probe of a server: its handling of `If-None-Match: *` and its sort order, stored in the bucket."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A store in a local folder, whose objects are complete and durable even if the process is killed.
 
-`_local_files` contains the method, `_system` what it needs of the operating system. Paths below the root are
-opened part by part without following symbolic links.
+`_files` contains the method, `_folders` and `_system` what it needs of the operating system. Paths below the
+root are opened part by part without following symbolic links.
 """
 
 from __future__ import annotations

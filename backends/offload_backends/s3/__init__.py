@@ -2,7 +2,7 @@
 
 A create-only put relies on `If-None-Match: *`. AWS honors it; any other server is probed once. If it does
 not, a create looks for the object before it writes, and the last of two concurrent writers wins. If it does,
-a large object, whose last request may take such a server long, is claimed first: see `_s3_claims`.
+a large object, whose last request may take such a server long, is claimed first: see `_claims`.
 """
 
 from __future__ import annotations

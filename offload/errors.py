@@ -210,6 +210,13 @@ def check_callable(argument: str, value: object) -> None:
         raise ConfigError(f"{argument} must be a function, got {value!r:.60}")
 
 
+def check_texts(**arguments: object) -> None:
+    """Raise `ConfigError` unless the value of each argument is a text, or None."""
+    for name, value in arguments.items():
+        if value is not None and not isinstance(value, str):
+            raise ConfigError(f"{name} must be a str or None, got {type(value).__name__}")
+
+
 def check_choice(argument: str, value: object, choices: Iterable[str]) -> None:
     """Raise `ConfigError` unless the value of an argument is one of `choices`."""
     allowed = tuple(choices)

@@ -17,7 +17,14 @@ from offload.engine.moment import HostCache
 from offload.engine.restorer import restore
 from offload.engine.results import OffloadOutcome, OffloadResult, Restored, Stats
 from offload.engine.sink import Sink
-from offload.errors import ConfigError, NotFoundError, ReferenceRefusedError, check_choice, check_messages
+from offload.errors import (
+    ConfigError,
+    NotFoundError,
+    ReferenceRefusedError,
+    check_choice,
+    check_messages,
+    check_texts,
+)
 from offload.events import EventBus, EventType, exclusive
 from offload.events.observer import Activity, Observer, observed
 from offload.messages import Usage
@@ -245,8 +252,7 @@ class Offloader:
         conversation, pins = _as_list(messages), _as_ids(pinned)
         if cache is not None:
             check_choice("cache", cache, get_args(HostCache))
-        if model is not None and not isinstance(model, str):
-            raise ConfigError(f"model must be a str or None, got {type(model).__name__}")
+        check_texts(model=model)
         with exclusive(self._gate):
             if self._recorder is None:
                 return self._conversation.offload(conversation, pins, cache, model)
@@ -789,11 +795,7 @@ def _item(
 ) -> Item:
     check_choice("item_type", item_type, ITEM_TYPES)
     check_choice("readers", readers, get_args(Readers))
-    for name in (tool_name, tool_use_id, title):
-        if name is not None and not isinstance(name, str):
-            raise ConfigError(
-                f"tool_name, tool_use_id and title must be str or None, got {type(name).__name__}"
-            )
+    check_texts(tool_name=tool_name, tool_use_id=tool_use_id, title=title)
     return Item(None, item_type, text, tool_name, tool_use_id, title=title)
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal, TypedDict, cast, get_args
 
 from offload import policy as policies
-from offload.errors import ConfigError, OffloadError, check_choice, failure
+from offload.errors import ConfigError, OffloadError, check_choice, check_texts, failure
 from offload.events import EventBus
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy.tool_names import TOOL_NAMES
@@ -66,11 +66,7 @@ class Options(Hooks):
             raise ConfigError(
                 f"placeholder must have render() and find_ref(); {type(self.placeholder).__name__} does not"
             )
-
-        if self.prompt is not None and not isinstance(self.prompt, str):
-            raise ConfigError(f"prompt must be a str or None, got {type(self.prompt).__name__}")
-        if self.model is not None and not isinstance(self.model, str):
-            raise ConfigError(f"model must be a str or None, got {type(self.model).__name__}")
+        check_texts(prompt=self.prompt, model=self.model)
         if not callable(self.clock):
             raise ConfigError(
                 f"clock must be a function that returns seconds, got {type(self.clock).__name__}"

@@ -211,7 +211,7 @@ def test_a_title_that_looks_like_a_placeholder_is_escaped_for_the_model() -> Non
 
 
 def test_a_title_is_a_text_or_nothing() -> None:
-    with pytest.raises(ConfigError, match="title must be str or None, got int"):
+    with pytest.raises(ConfigError, match="title must be a str or None, got int"):
         opened("memory://").offload_text("x", title=7)  # type: ignore[arg-type]
 
 

@@ -197,12 +197,12 @@ def new_column(name: str, *, is_comma_decimal: bool) -> ColumnType:
 
 def type_of_texts(cells: Sequence[str | None]) -> ColumnType:
     """Return the summary of cells that are texts."""
-    texts = [cell or "" for cell in cells] if None in cells else cells
-    joined = "\n".join(texts) + "\n"  # type: ignore[arg-type] # None is replaced
+    texts = [cell or "" for cell in cells]
+    joined = "\n".join(texts) + "\n"
     if joined.count("\n") == len(texts):
         if joined.isspace():
             return ColumnType()
-        if _INTEGERS.fullmatch(joined) and _are_small(texts):  # type: ignore[arg-type] # None is replaced
+        if _INTEGERS.fullmatch(joined) and _are_small(texts):
             return ColumnType(frozenset(("integer",)), len(texts), units=frozenset(("",)))
         if "." in joined and _NUMBERS.fullmatch(joined):
             return _type_of_reals([text for text in texts if text])
@@ -310,13 +310,14 @@ def spelled(cells: Sequence[Any]) -> Iterable[Any]:
     return (cell if cell is None or type(cell) is str else json.dumps(cell) for cell in cells)
 
 
-def _number_in(column: ColumnType) -> Callable[[Any], int | float | None]:
+def _number_in(column: ColumnType) -> Callable[[Any], Any]:
+    """Return the function that reads the number in a cell: a text, a number of JSON, or None."""
     factors = (column.scale or Scale("")).factors
     is_real = column.name == "real"
 
-    def number_in(cell: Any) -> int | float | None:
+    def number_in(cell: Any) -> Any:
         if type(cell) is not str:
-            return cell  # type: ignore[no-any-return] # a number of JSON, or None
+            return cell
         number = number_of(cell.strip())
         if number is None:
             return None

@@ -18,7 +18,7 @@ import time
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, Generic, TypeVar
+from typing import IO, Any, Generic, TypeVar, cast
 
 from offload.errors import ConfigError
 from offload.threads.locks import renew_in_child
@@ -65,6 +65,10 @@ class Worker(Generic[T]):
         self.kept: dict[Hashable, T] = {}
         self.used_at = time.monotonic()
         self._process = _started()
+        # Both are pipes.
+        self._requests, self._answers = cast(
+            "tuple[IO[bytes], IO[bytes]]", (self._process.stdin, self._process.stdout)
+        )
         self._bases = 0
         self._is_late = False
         # Its first answer comes without a request.
@@ -127,15 +131,15 @@ class Worker(Generic[T]):
         """End the process."""
         self._is_broken = True
         self._process.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            pipe.close()  # type: ignore[union-attr] # both are pipes
+        self._requests.close()
+        self._answers.close()
         self._process.wait()
 
     def abandon(self) -> None:
         """Forget the process in a forked child, whose parent it serves."""
         self._is_broken = True
-        for pipe in (self._process.stdin, self._process.stdout):
-            pipe.close()  # type: ignore[union-attr] # both are pipes
+        self._requests.close()
+        self._answers.close()
         # It is not the child's to wait for.
         self._process.returncode = 0
 
@@ -161,7 +165,7 @@ class Worker(Generic[T]):
         frame = memoryview(len(data).to_bytes(4, "big") + data)
         try:
             while frame:
-                frame = frame[self._process.stdin.write(frame) :]  # type: ignore[union-attr] # a pipe
+                frame = frame[self._requests.write(frame) :]
         except (OSError, ValueError):
             raise self._death() from None
         self._is_broken = is_broken
@@ -179,7 +183,7 @@ class Worker(Generic[T]):
         parts = []
         try:
             while size:
-                parts.append(self._process.stdout.read(size))  # type: ignore[union-attr] # a pipe
+                parts.append(self._answers.read(size))
                 size -= len(parts[-1])
                 if not parts[-1]:
                     raise self._death()

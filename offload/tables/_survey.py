@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from offload.tables._columns import ColumnType, new_column, spelled, stored, type_of_texts, type_of_values
 from offload.tables._form import MAX_COLUMNS, Form, NoTableError, Remarks, Row, names_for
@@ -114,14 +114,16 @@ class Survey:
             for place, name in enumerate(self.form.columns if not self.types else ()):
                 self.types[place] = self._new(name)
             return [*zip(*batch, strict=True)]
-        for row in batch:
-            if not row.keys() <= self.types.keys():  # type: ignore[union-attr] # rows without columns are dicts
+        # Rows that have their own columns are dicts.
+        rows = cast("Sequence[dict[Any, Any]]", batch)
+        for row in rows:
+            if not row.keys() <= self.types.keys():
                 for key in row:
                     if key not in self.types:
                         self.types[key] = self._new(str(key))
         if len(self.types) > MAX_COLUMNS:
             raise NoTableError(f"it has more than {MAX_COLUMNS:,} columns")
-        return [[row.get(key) for row in batch] for key in self.types]  # type: ignore[union-attr] # see above
+        return [[row.get(key) for row in rows] for key in self.types]
 
     def joined(self, key: Any, kind: ColumnType) -> ColumnType:
         """Return the type of a column joined with another."""

@@ -34,8 +34,9 @@ _FIELD_CHARS = 100
 
 def check_fields(fields: object) -> tuple[str, ...]:
     """Return the fields that may have references, each `TOOL.FIELD`. Raises `ConfigError`."""
-    is_list = isinstance(fields, Sequence) and not isinstance(fields, str | bytes)
-    names: tuple[Any, ...] = tuple(fields) if is_list else (None,)  # type: ignore[arg-type] # checked above
+    names: tuple[Any, ...] = (None,)
+    if isinstance(fields, Sequence) and not isinstance(fields, str | bytes):
+        names = tuple(fields)
     if not all(isinstance(name, str) and all(name.partition(".")) and "\0" not in name for name in names):
         raise ConfigError(
             f'references must be a list of fields such as ["write_file.content"], got {fields!r:.80}'

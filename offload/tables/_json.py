@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
+from offload.record.scanner import BrokenJsonError, JsonScanner
 from offload.tables._form import MAX_COLUMNS, Again, Form, NoTableError, Remarks, Row, Sample, lines_of
 from offload.tables._names import is_typed_heading
 
 _SPACES = " \t\r\n"
-_SPACE = re.compile(rf"[{_SPACES}]*+")
 _scan: Any = getattr(json.JSONDecoder(parse_constant=str, strict=False), "scan_once")  # noqa: B009 # typeshed has no such name
-# A value that is parsed as one; an item of a table is smaller.
-_MAX_VALUE_CHARS = 16 * 1024 * 1024
-_TRIMMED_CHARS = 1024 * 1024
 _DEPTH = 4
 _LEAST_LINES = 2
 _SAMPLED_MEMBERS = 3
@@ -67,92 +65,8 @@ def _array_of(values: Iterable[Any], pointer: str, start: int = 0) -> _Array:
     return _Array(pointer, start, rows, members, is_object=False, width=width, names=named)
 
 
-class _Scanner:
-    """A place in a JSON text that arrives in chunks; methods raise `NoTableError` where it is malformed."""
-
-    def __init__(self, chunks: Iterable[str], skipped: int = 0) -> None:
-        self._chunks = iter(chunks)
-        self._text = ""
-        self._at = 0
-        self._before = 0
-        while skipped > len(self._text) and self._more():
-            skipped -= self._trim(min(len(self._text), skipped))
-        self._at = skipped
-
-    @property
-    def place(self) -> int:
-        """Characters before the place."""
-        return self._before + self._at
-
-    def peek(self) -> str:
-        """Skip white space and return the next character; empty at the end."""
-        while True:
-            found = _SPACE.match(self._text, self._at)
-            self._at = found.end() if found else self._at
-            if self._at < len(self._text) or not self._more():
-                return self._text[self._at : self._at + 1]
-
-    def take(self, expected: str) -> bool:
-        """Skip white space and one of the characters `expected`, and return whether it was there."""
-        is_there = (found := self.peek()) != "" and found in expected
-        self._at += is_there
-        return is_there
-
-    def value(self) -> Any:
-        self.peek()
-        if self._at > _TRIMMED_CHARS:
-            self._trim(self._at)
-        while True:
-            try:
-                value, end = _scan(self._text, self._at)
-            except (StopIteration, ValueError) as error:
-                if not self._more():
-                    raise NoTableError(f"invalid JSON at character {self.place}") from error
-            except RecursionError as error:
-                raise NoTableError("its JSON is nested too deeply") from error
-            else:
-                if end < len(self._text) or not self._more():
-                    self._at = end
-                    return value
-
-    def members(self, closing: str) -> Iterator[str]:
-        """Yield the key of each member of the container here, at its value; "" in an array."""
-        if not self.take("[{") or self.take(closing):
-            return
-        while True:
-            key = ""
-            if closing == "}":
-                key = self.value()
-                if not isinstance(key, str) or not self.take(":"):
-                    raise NoTableError(f"invalid JSON at character {self.place}")
-            yield key
-            if not self.take(","):
-                break
-        if not self.take(closing):
-            raise NoTableError(f"invalid JSON at character {self.place}")
-
-    def _more(self) -> bool:
-        """Get at least as many characters as are held, so that a long value is scanned few times."""
-        held = len(self._text) - self._at
-        if held > _MAX_VALUE_CHARS:
-            raise NoTableError(f"it has a value of more than {_MAX_VALUE_CHARS:,} characters")
-        parts, size = [], 0
-        for chunk in self._chunks:
-            parts.append(chunk)
-            size += len(chunk)
-            if size >= held:
-                break
-        self._text += "".join(parts)
-        return size > 0
-
-    def _trim(self, chars: int) -> int:
-        self._text, self._at = self._text[chars:], self._at - chars
-        self._before += chars
-        return chars
-
-
 class _Parsed:
-    """The JSON at the beginning of a short text, parsed in a tenth of the time that `_Scanner` takes.
+    """The JSON at the beginning of a short text, parsed in a tenth of the time that `JsonScanner` takes.
 
     Raises `NoTableError` if it is malformed.
     """
@@ -258,14 +172,14 @@ def _may_be_json(beginning: str) -> bool:
 
 
 def _array_form(sample: Sample) -> Form | None:
-    scanner = _Scanner([sample.text])
+    scanner = JsonScanner(iter([sample.text]))
     try:
-        members = scanner.members("]")
-        kinds = {type(scanner.value()) for _, _ in zip(range(_SAMPLED_MEMBERS), members, strict=False)}
+        members = scanner.members()
+        kinds = {type(scanner.value()) for _ in islice(members, _SAMPLED_MEMBERS)}
         if next(members, None) is None and scanner.peek():
             # It is a text that begins with a word in brackets.
             return None
-    except NoTableError:
+    except BrokenJsonError:
         return None if sample.is_whole else Form("JSON", _array_rows, is_certain=False, is_typed=True)
     form = Form("JSON", _array_rows, is_certain=kinds == {dict}, is_typed=True) if kinds else None
     if form is None or not (form.is_certain and sample.is_whole):
@@ -303,13 +217,23 @@ def _array_rows(
     *,
     is_object: bool = False,
 ) -> Iterator[Row]:
-    scanner = _Scanner(chunks, start)
-    if is_object:
-        yield from ({_KEY: key, **_row(scanner.value())} for key in scanner.members("}"))
-    else:
-        yield from _named((scanner.value() for _ in scanner.members("]")), remarks, names)
-    if start == 0 and scanner.peek():
-        remarks.add("texts after the JSON, not read", scanner.place, "character")
+    scanner = JsonScanner(iter(chunks), start=start)
+    with _refusing():
+        if is_object:
+            yield from ({_KEY: key, **_row(scanner.value())} for key in scanner.members())
+        else:
+            yield from _named((scanner.value() for _ in scanner.members()), remarks, names)
+        if start == 0 and scanner.peek():
+            remarks.add("texts after the JSON, not read", scanner.place, "character")
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Raise `NoTableError` for malformed JSON."""
+    try:
+        yield
+    except BrokenJsonError as error:
+        raise NoTableError(f"invalid JSON at character {error.place}: {error}") from error
 
 
 def _named(values: Iterator[Any], remarks: Remarks, names: tuple[str, ...] = ()) -> Iterator[Row]:
@@ -338,7 +262,8 @@ def _row(value: Any, names: tuple[str, ...] = ()) -> dict[Any, Any]:
 
 def _object_rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
     """Yield the rows of the largest array of rows in an object, or of another container without one."""
-    arrays = [*_arrays(_Scanner(chunks), "", 0)]
+    with _refusing():
+        arrays = [*_arrays(JsonScanner(iter(chunks)), "", 0)]
     largest = max(arrays, key=_rank)
     names = _names_of(largest, arrays)
     others = [array for array in arrays if not array.is_object and array.members and array is not largest]
@@ -368,17 +293,17 @@ def _rank(array: _Array) -> tuple[bool, bool, bool, int]:
     return (has_rows and not array.is_object, is_map, not array.is_object, array.members)
 
 
-def _arrays(scanner: _Scanner, pointer: str, depth: int) -> Iterator[_Array]:
+def _arrays(scanner: JsonScanner, pointer: str, depth: int) -> Iterator[_Array]:
     """Yield the containers of the object here that may be tables, itself the last."""
     scanner.peek()
     start, objects, count = scanner.place, 0, 0
-    for key in scanner.members("}"):
-        name = _child(pointer, key)
+    for key in scanner.members():
+        name = _child(pointer, str(key))
         first = scanner.peek()
         count, objects = count + 1, objects + (first == "{")
         if first == "[":
             place = scanner.place
-            yield _array_of((scanner.value() for _ in scanner.members("]")), name, place)
+            yield _array_of((scanner.value() for _ in scanner.members()), name, place)
         elif first == "{" and depth < _DEPTH and objects <= _SEARCHED_OBJECTS:
             yield from _arrays(scanner, name, depth + 1)
         else:

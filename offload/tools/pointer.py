@@ -14,8 +14,8 @@ from typing import NamedTuple
 from offload.codec.content import StoredContent
 from offload.errors import ConfigError
 from offload.placeholder.default import safe_for_model
+from offload.record.scanner import BrokenJsonError, JsonScanner
 from offload.record.text import decode_text
-from offload.tools._json import BrokenJsonError, JsonScanner
 from offload.tools.budget import Budget
 
 MAX_POINTER_CHARS = 500
@@ -24,7 +24,7 @@ _TILDE = re.compile(r"~(?![01])")
 # The most characters of a key in an outline or an error.
 _NAME_CHARS = 100
 _NAMES = 20
-_OPENING = (b"{", b"[")
+_OPENING = ("{", "[")
 # The kinds of values that have members.
 CONTAINERS = ("object", "array", "JSON lines")
 
@@ -65,10 +65,9 @@ class PointerReader:
             return
         scanner = self._scan(value.start)
         with self._errors():
-            for name in map(_name, scanner.members()):
-                kind, start = scanner.kind(), self._content.char_at(scanner.place)
-                chars = self._content.char_at(scanner.skip()) - start
-                yield f"{value.pointer}/{_escaped(name)}", f"{kind}, {chars:,} characters"
+            for name in map(str, scanner.members()):
+                kind, start = scanner.kind(), scanner.place
+                yield f"{value.pointer}/{_escaped(name)}", f"{kind}, {scanner.skip() - start:,} characters"
 
     def _outline_lines(self) -> Iterator[tuple[str, str]]:
         starts = map(self._content.line_start, range(1, self._lines() + 2))
@@ -87,17 +86,13 @@ class PointerReader:
     def _walk(self, scanner: JsonScanner, pointer: str, steps: list[str], depth: int = 0) -> JsonValue:
         for number, step in enumerate(steps[depth:], depth):
             _enter(scanner, step, "/".join(["", *map(_escaped, steps[:number])]))
-        kind, start = scanner.kind(), self._content.char_at(scanner.place)
-        return JsonValue(pointer, kind, start, self._content.char_at(scanner.skip()))
+        return JsonValue(pointer, scanner.kind(), scanner.place, scanner.skip())
 
     def _scan(self, start: int, end: int | None = None) -> JsonScanner:
         """Return a scanner at the character offset `start`, which stops at `end`."""
-        byte = self._content.byte_at(start)
-        offset, chunks = self._content.chunks_from(byte + 1)
-        chunks = self._budget.metered(chunks)
-        if end is not None:
-            chunks = _first(chunks, self._content.byte_at(end) - offset)
-        return JsonScanner(chunks, offset, byte)
+        byte, chunks = self._content.chunks_from(self._content.byte_at(start) + 1)
+        offset, texts = self._content.char_at(byte), map(decode_text, self._budget.metered(chunks))
+        return JsonScanner(texts if end is None else _first(texts, end - offset), offset, start)
 
     def _is_lines(self) -> bool:
         """Return whether the first line is one JSON value and the second begins another."""
@@ -129,8 +124,9 @@ class PointerReader:
         try:
             yield
         except BrokenJsonError as error:
-            place = self._content.char_at(error.place)
-            raise ConfigError(f"invalid JSON at character {place}: {error}; read by offset or line") from None
+            raise ConfigError(
+                f"invalid JSON at character {error.place}: {error}; read by offset or line"
+            ) from None
 
 
 def parse_pointer(pointer: str) -> list[str]:
@@ -144,8 +140,8 @@ def parse_pointer(pointer: str) -> list[str]:
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
-def _first(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
-    while size > 0 and (chunk := next(chunks, b"")):
+def _first(chunks: Iterator[str], size: int) -> Iterator[str]:
+    while size > 0 and (chunk := next(chunks, "")):
         yield chunk[:size]
         size -= len(chunk)
 
@@ -157,7 +153,7 @@ def _enter(scanner: JsonScanner, step: str, path: str) -> None:
         raise ConfigError(f"{_place(path)} is a {kind} and has no members")
     names: list[str] = []
     count = 0
-    for name in map(_name, scanner.members()):
+    for name in map(str, scanner.members()):
         if name == step:
             return
         count += 1
@@ -168,16 +164,6 @@ def _enter(scanner: JsonScanner, step: str, path: str) -> None:
         raise ConfigError(f"no index {_quoted(step)}: {_place(path)} is {there}")
     keys = f"keys: {', '.join(names)}{', …' * (count > len(names))}" if count else "it is empty"
     raise ConfigError(f"no key {_quoted(step)} in {_place(path)}; {keys}")
-
-
-def _name(member: bytes | int) -> str:
-    """Return the index of a member, or its key, which the scanner yields as it is written."""
-    if isinstance(member, int):
-        return str(member)
-    try:
-        return str(json.loads(decode_text(member), strict=False))
-    except ValueError:
-        return member[1:-1].decode("utf-8", "replace")
 
 
 def _escaped(step: str) -> str:

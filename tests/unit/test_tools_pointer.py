@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strength import examples
 
+from offload.record.scanner import BrokenJsonError, JsonScanner
 from offload.tools import Tools, budget
-from offload.tools._json import BrokenJsonError, JsonScanner
 from offload.tools.pointer import parse_pointer
 
 MIB = 1024 * 1024
@@ -37,15 +37,12 @@ def pointers(value: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:
         yield from pointers(member, f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}")
 
 
-def scanned(content: bytes, size: int, pointer: str) -> bytes:
-    """Return the bytes that the scanner finds for a pointer in chunks of `size` bytes."""
+def scanned(content: str, size: int, pointer: str) -> str:
+    """Return the characters that the scanner finds for a pointer in chunks of `size` characters."""
     scanner = JsonScanner(content[i : i + size] for i in range(0, len(content), size))
     for step in parse_pointer(pointer):
         for name in scanner.members():
-            found = (
-                json.loads(name.decode("utf-8", "surrogatepass")) if isinstance(name, bytes) else str(name)
-            )
-            if found == step:
+            if str(name) == step:
                 break
     scanner.kind()
     start = scanner.place
@@ -57,7 +54,7 @@ def scanned(content: bytes, size: int, pointer: str) -> bytes:
 def test_every_value_is_found_wherever_chunks_end(
     document: Any, indent: int | None, is_ascii: bool, size: int
 ) -> None:
-    content = json.dumps(document, indent=indent, ensure_ascii=is_ascii).encode()
+    content = json.dumps(document, indent=indent, ensure_ascii=is_ascii)
     for pointer, value in pointers(document):
         assert json.loads(scanned(content, size, pointer)) == value
 
@@ -267,18 +264,18 @@ def test_a_value_behind_what_a_call_looks_through_is_said_to_be(monkeypatch: pyt
 
 
 def test_memory_is_that_of_a_few_chunks_whatever_the_document() -> None:
-    row = json.dumps({"id": 1, "text": "some text", "more": list(range(20))}).encode() + b","
+    row = json.dumps({"id": 1, "text": "some text", "more": list(range(20))}) + ","
     chunk = row * (256 * 1024 // len(row))
 
-    def chunks() -> Iterator[bytes]:
-        yield b"[" + chunk
+    def chunks() -> Iterator[str]:
+        yield "[" + chunk
         for _ in range(24):
             yield chunk
-        yield b"0]"
+        yield "0]"
 
     tracemalloc.start()
     scanner = JsonScanner(chunks())
-    assert sum(1 for _ in scanner.members()) == 25 * chunk.count(b"id") + 1
+    assert sum(1 for _ in scanner.members()) == 25 * chunk.count("id") + 1
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2 * MIB < 24 * len(chunk)
@@ -295,10 +292,10 @@ def test_the_pages_behind_the_first_do_not_look_for_the_value_again(monkeypatch:
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "content",
-    [b"[" * MIB, b'{"a":' * MIB, b'"' + b"\\" * MIB, b'["' + b'\\"' * MIB, b"[" + b"{" * MIB, b'[{"' * MIB],
+    ["[" * MIB, '{"a":' * MIB, '"' + "\\" * MIB, '["' + '\\"' * MIB, "[" + "{" * MIB, '[{"' * MIB],
     ids=["arrays", "objects", "backslashes", "quotes", "braces", "keys"],
 )
-def test_a_hostile_document_is_gone_through_once(content: bytes) -> None:
+def test_a_hostile_document_is_gone_through_once(content: str) -> None:
     with pytest.raises(BrokenJsonError, match="found the end"):
         JsonScanner(content[i : i + 256 * 1024] for i in range(0, len(content), 256 * 1024)).skip()
 

@@ -85,11 +85,15 @@ class Conditions:
         # A server that sorts by folders lists the first one first.
         names = [f"{name}/k", f"{name}-k"]
         async with AsyncExitStack() as stack:
-            for each in names:
-                await self._client.call("put_object", each, Body=b"")
-                stack.push_async_callback(self._remove, each)
-            creates = await self._create_taken(names[0])
+            creates = await self._effect(names, stack)
             return Descriptor(FORMAT, creates, await self._lists(name, sorted(names)))
+
+    async def _effect(self, names: list[str], stack: AsyncExitStack) -> Creates:
+        """Create objects, which `stack` removes; return the effect of a create on a taken key."""
+        for each in names:
+            await self._client.call("put_object", each, Body=b"")
+            stack.push_async_callback(self._remove, each)
+        return await self._create_taken(names[0])
 
     async def _create_taken(self, name: str, body: bytes = b"") -> Creates:
         try:

@@ -7,11 +7,10 @@ result is stored for later processes.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from contextlib import AsyncExitStack
 
 from offload_backends._bucket.conditions import Conditions
-from offload_backends._descriptor import FORMAT, Creates, Descriptor
+from offload_backends._descriptor import Creates, Descriptor
 
 _WRITERS = 2
 
@@ -22,16 +21,11 @@ class Race(Conditions):
     An emulator may refuse the second of two creates and accept two simultaneous ones.
     """
 
-    async def _probe(self) -> Descriptor:
-        name = f".probe-{secrets.token_hex(8)}"
-        # A server that sorts by folders lists the first one first.
-        names = [f"{name}/k", f"{name}-k"]
-        async with AsyncExitStack() as stack:
-            for each in names:
-                stack.push_async_callback(self._remove, each)
-            outcomes = [await self._race(each) for each in names]
-            creates: Creates = next((each for each in outcomes if each != "enforced"), "enforced")
-            return Descriptor(FORMAT, creates, await self._lists(name, sorted(names)))
+    async def _effect(self, names: list[str], stack: AsyncExitStack) -> Creates:
+        for each in names:
+            stack.push_async_callback(self._remove, each)
+        outcomes = [await self._race(each) for each in names]
+        return next((each for each in outcomes if each != "enforced"), "enforced")
 
     def _is_complete(self, described: Descriptor) -> bool:
         # The generic store writes no sort order, and tests creates one after another.

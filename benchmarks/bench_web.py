@@ -1,5 +1,7 @@
 """The web pages of a store of 200 sessions and 5,000 records: the time of each until it is complete.
 
+One more session has 5,000 requests.
+
 The app answers in this process. A quarter of the sessions have a journal. The first visit of a page reads
 what the pages keep: titles, and the accounts of sessions.
 """
@@ -20,7 +22,7 @@ from offload.agent import AgentConfig, ContextManager
 from offload.replay.sample import conversation
 from offload.web import web_app
 
-_SESSIONS, _RECORDS, _TALKS = 200, 25, 50
+_SESSIONS, _RECORDS, _TALKS, _REQUESTS = 200, 25, 50, 5000
 _ROUNDS, _PORT = 20, 8765
 _BUDGET_MS = 150.0
 _TEXT = "".join(f"line {n} of the output of a command\n" for n in range(600))
@@ -46,6 +48,18 @@ def _fill(store: OffloadStore) -> None:
             context.before_model_call()
         for count in range(_RECORDS - len(off.records())):
             off.offload_text(f"{number} {count}\n{_TEXT}", tool_name="Bash", title=f"src/file_{count}.py")
+    _talk_long(store)
+
+
+def _talk_long(store: OffloadStore) -> None:
+    """Send many requests with reported usage, in an agent loop that compacts now and then."""
+    off = Offloader(store, session="long")
+    context = ContextManager(off, AgentConfig(window_tokens=20_000, model="claude-sonnet-5"))
+    for number in range(_REQUESTS):
+        context.add({"role": "user", "content": f"question {number} of a long session"})
+        tokens = context.before_model_call().tokens
+        usage = {"input_tokens": 40, "cache_read_input_tokens": tokens, "cache_creation_input_tokens": 30}
+        context.after_model_call({"role": "assistant", "content": f"answer {number}"}, usage=usage)
 
 
 def _pages(off: Offloader) -> dict[str, str]:
@@ -60,6 +74,9 @@ def _pages(off: Offloader) -> dict[str, str]:
         "a session": session,
         "a session filtered by words": f"{session}?q=file_1",
         "a conversation": f"{session}/conversation",
+        "a session of 5,000 requests": "/s/long",
+        "its timeline": "/s/long/timeline",
+        "one of its requests": "/s/long/conversation?at=4990",
         "a record": record,
         "a record's search": f"{record}/search?q=line",
         "a record's query": f"{record}/query",

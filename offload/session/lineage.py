@@ -107,15 +107,21 @@ def list_entries(store: OffloadStore, session: str, branch: str | None = None) -
     Of several that continue from the same entry, those that were written last are returned; or with a branch,
     one of `left_branches`, those of the timeline before that rewind. Raises `NotFoundError` for another one.
     """
+    return entries_from(store, session, own_entries(store, encode_part(session)), branch)
+
+
+def entries_from(
+    store: OffloadStore, session: str, own: Sequence[JournalEntry], branch: str | None = None
+) -> list[JournalEntry]:
+    """Return what `list_entries` does, given the session's own entries."""
     part = encode_part(session)
-    own = own_entries(store, part)
-    if branch is not None:
-        known = left_branches(store, part, own)
-        if branch not in known:
-            names = ", ".join(known) or "none"
-            raise NotFoundError(f"session {session!r} has no branch {branch!r:.40}; rewinds left {names}")
-        return known[branch]
-    return chain_of(store, part, own)
+    if branch is None:
+        return chain_of(store, part, own)
+    known = left_branches(store, part, own)
+    if branch not in known:
+        names = ", ".join(known) or "none"
+        raise NotFoundError(f"session {session!r} has no branch {branch!r:.40}; rewinds left {names}")
+    return known[branch]
 
 
 def left_branches(

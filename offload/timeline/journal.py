@@ -343,7 +343,9 @@ class Journal:
 
     def changes(self) -> Iterator[JournalChange]:
         """Yield what each entry of the last conversation changes; raises as `read`."""
-        entries = _since_begun(list_entries(self._store, self._session), self._session)
+        listed = _since_begun(list_entries(self._store, self._session), self._session)
+        # The first entry of a fork or a rewind changes nothing.
+        entries = [entry for entry in listed if entry.base is None]
         for entry, data in zip(entries, get_many(self._store, (e.at for e in entries)), strict=True):
             if isinstance(data, OffloadError):
                 raise data
@@ -434,9 +436,14 @@ def _parse_row(text: str) -> _Row:
     return _Row(JournalMessage(ItemType(kind), message), message, _digest(text), len(text))
 
 
-def _folded(store: OffloadStore, entries: Sequence[JournalEntry]) -> tuple[list[_Row], dict[str, Any]]:
-    """Return the rows and facts after `entries`, the first of which is a whole one. Raises `OffloadError`."""
-    rows, facts = list[_Row](), dict[str, Any]()
+def _folded(
+    store: OffloadStore, entries: Sequence[JournalEntry], rows: Sequence[_Row] = ()
+) -> tuple[list[_Row], dict[str, Any]]:
+    """Return the rows and facts after `entries`, the first of which is a whole one or continues from `rows`.
+
+    Raises `OffloadError`.
+    """
+    rows, facts = [*rows], dict[str, Any]()
     for entry, data in zip(entries, get_many(store, (e.at for e in entries)), strict=True):
         if isinstance(data, OffloadError):
             raise data
@@ -448,13 +455,22 @@ def _folded(store: OffloadStore, entries: Sequence[JournalEntry]) -> tuple[list[
     return rows, facts
 
 
-def messages_at(store: OffloadStore, session: str, entries: Sequence[JournalEntry], place: int) -> list[Any]:
-    """Return the messages of a conversation after the entry at this index, from as few entries as it can.
+def messages_at(
+    store: OffloadStore, session: str, entries: Sequence[JournalEntry], places: Sequence[int]
+) -> list[list[Any]]:
+    """Return the messages of a conversation after each entry at these indexes, from as few entries as it can.
 
     Raises `OffloadError` as `needed` does, or if an entry is damaged or cannot be read.
     """
-    rows, _ = _folded(store, needed(entries, place, session))
-    return [row.line.message for row in rows if row.line is not None]
+    rows, read = list[_Row](), list[JournalEntry]()
+    found = []
+    for place in places:
+        parts = [*needed(entries, place, session)]
+        is_later = bool(read) and parts[: len(read)] == read
+        rows, _ = _folded(store, parts[len(read) :] if is_later else parts, rows if is_later else ())
+        read = parts
+        found.append([row.line.message for row in rows if row.line is not None])
+    return found
 
 
 def first_messages(entry: JournalEntry, data: bytes) -> list[Any]:

@@ -19,12 +19,13 @@ from offload.placeholder.forms import known_refs
 from offload.record.display import html_table
 from offload.session.lineage import (
     JournalEntry,
+    entries_from,
     left_branches,
-    list_entries,
     own_entries,
     place_of_request,
 )
 from offload.store import OffloadStore
+from offload.timeline.forks import SessionFork, fork_tree
 from offload.timeline.journal import messages_at
 
 ChangeKind = Literal["added", "replaced", "compacted", "edited", "removed"]
@@ -103,7 +104,8 @@ class Timeline(Sequence[SentRequest]):
     def __init__(self, store: OffloadStore, session: str, *, branch: str | None = None) -> None:
         self._store = store
         self._session = session
-        self._entries = list_entries(store, session, branch)
+        self._own = own_entries(store, encode_part(session))
+        self._entries = entries_from(store, session, self._own, branch)
         self._requests = _requests(self._entries)
 
     def __len__(self) -> int:
@@ -134,18 +136,30 @@ class Timeline(Sequence[SentRequest]):
         """The requests that rewinds left, by the id of their branch, the newest first.
 
         `Offloader.timeline(branch=id)` has them and those before; `fork` and `rewind` continue from them. A
-        request that several branches have is in the newest one. gc deletes them after the grace period. The
-        first access lists the journal. Raises `StoreError`.
+        request that several branches have is in the newest one. gc deletes them after the grace period.
         """
         part = encode_part(self._session)
         seen = {entry.at for entry in self._entries}
         found: dict[str, Sequence[SentRequest]] = {}
-        for name, entries in left_branches(self._store, part, own_entries(self._store, part)).items():
+        for name, entries in left_branches(self._store, part, self._own).items():
             sent = [entry for entry in entries if entry.sent is not None]
             requests = zip(sent, _requests(entries), strict=True)
             found[name] = [request for entry, request in requests if entry.at not in seen]
             seen.update(entry.at for entry in sent)
         return found
+
+    @property
+    def forks(self) -> SessionFork:
+        """The first of the sessions that this one was forked from, with its forks, as far as 50 sessions.
+
+        It takes two listings for each. Raises `StoreError`.
+        """
+        return fork_tree(self._store, encode_part(self._session), self._own)
+
+    @property
+    def stored_bytes(self) -> int:
+        """The uncompressed bytes of the entries of the journal."""
+        return sum(entry.size for entry in self._entries)
 
     def at(self, number: int) -> list[Any]:
         """Return the messages of a request as they were sent; SDK objects are returned as data.
@@ -162,8 +176,24 @@ class Timeline(Sequence[SentRequest]):
             CorruptError: an entry is damaged.
             StoreError: the store failed.
         """
-        place = place_of_request(self._entries, self._session, number)
-        return messages_at(self._store, self._session, self._entries, place)
+        [messages] = self._messages([number])
+        return messages
+
+    def _messages(self, numbers: Sequence[int]) -> list[list[Any]]:
+        places = [place_of_request(self._entries, self._session, number) for number in numbers]
+        return messages_at(self._store, self._session, self._entries, places)
+
+    def pair(self, number: int, *, since: int | None = None) -> tuple[list[Any], list[Any]]:
+        """Return the messages of an earlier request and of a request, given and raised as for `changes`.
+
+        A message of both is one object, unless a whole list was stored between them.
+        """
+        place_of_request(self._entries, self._session, number)
+        start = number - 1 if since is None else since
+        if type(start) is not int or not 0 <= start <= number:
+            raise ConfigError(f"since must be the number of a request before {number}, got {since!r:.40}")
+        [*before, after] = self._messages([start, number] if start else [number])
+        return before[0] if before else [], after
 
     def changes(self, number: int, *, since: int | None = None) -> list[Change]:
         """Return what differs from an earlier request, in order of the messages; raises as `at`.
@@ -172,11 +202,8 @@ class Timeline(Sequence[SentRequest]):
             number: the number of the request.
             since: the number of the earlier one; by default the one before.
         """
-        after = self.at(number)
+        before, after = self.pair(number, since=since)
         start = number - 1 if since is None else since
-        if type(start) is not int or not 0 <= start <= number:
-            raise ConfigError(f"since must be the number of a request before {number}, got {since!r:.40}")
-        before = self.at(start) if start else []
         is_compacted = any(request.is_compacted for request in self[start:number])
         return list(differences(before, after, is_compacted=is_compacted))
 

@@ -9,10 +9,11 @@ from offload.errors import OffloadError, StoreError
 from offload.layout import JOURNAL
 from offload.replay import Account, replay_journal
 from offload.session.reader import SessionReader
-from offload.web._conversation import check_size
+from offload.timeline import Timeline
+from offload.web._timeline import check_size
 
-# A longer journal takes a second to read, so only the page of its session reads it.
-_MANY_ENTRIES = 1000
+# A longer journal takes a second to read, so it is read only where that is asked for.
+MANY_ENTRIES = 1000
 
 
 class Accounts:
@@ -41,7 +42,7 @@ class Accounts:
 
     def _account(self, part: str) -> Account:
         reader = self._reader_of(part)
-        check_size(reader, part)
+        check_size(Timeline(reader.store, reader.name))
         return replay_journal(reader)
 
     def within(self, lasts: Mapping[str, str], seconds: float) -> dict[str, Account | str]:
@@ -57,4 +58,4 @@ class Accounts:
 def _is_short(last: str) -> bool:
     """Return whether the journal that ends with the key `last` is read in a moment."""
     entry = JOURNAL.match(last)
-    return entry is not None and int(entry["number"]) < _MANY_ENTRIES
+    return entry is not None and int(entry["number"]) < MANY_ENTRIES

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from offload.context.ir import item_type_of
-from offload.errors import ConfigError, NotFoundError
-from offload.layout import JOURNAL
-from offload.messages.base import Item
+from offload.errors import NotFoundError
+from offload.messages import Call
+from offload.messages.base import Item, Scan
+from offload.messages.calls import CallId
 from offload.messages.formats import role_or_none, scan_of
 from offload.record import RecordInfo
+from offload.replay import costs_of
 from offload.replay._journal import Records, proven, records_of
 from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
-from offload.timeline import SentRequest, Timeline
-from offload.timeline.journal import Journal, JournalMessage
+from offload.timeline import Timeline
+from offload.timeline.journal import Journal
 from offload.timeline.timeline import differences
 from offload.tokens import estimate_tokens
 from offload.web._paging import list_page, number_in
-from offload.web._plot import curves
+from offload.web._timeline import check_size
 
-# Of a journal, uncompressed: all of its entries are read to show any message.
-_MOST_BYTES = 64 * 1024 * 1024
 _PART_CHARS, _PARTS = 4000, 40
 
 
@@ -40,41 +39,29 @@ class Part(NamedTuple):
     record: RecordInfo | None = None
 
 
-def timeline(reader: SessionReader, query: Mapping[str, str]) -> dict[str, Any]:
-    """Return for a template a page of the requests of a session, newest first, and their curves.
-
-    Raises `StoreError` if the store failed.
-    """
-    requests = Timeline(reader.store, reader.name)[:]
-    return {"rows": list_page(requests[::-1], query), "curves": curves_of(requests)}
-
-
-def curves_of(requests: Sequence[SentRequest]) -> dict[str, Any] | None:
-    """Return the curves of the tokens of requests for a template, with the compactions as marks."""
-    compacted = [index for index, request in enumerate(requests) if request.is_compacted]
-    return curves([(each.tokens, each.tokens_offloaded) for each in requests], compacted)
-
-
-def _request(reader: SessionReader, number: int) -> dict[str, Any]:
+def _request(reader: SessionReader, timeline: Timeline, number: int, branch: str | None) -> dict[str, Any]:
     """Return the messages of a request, and how each differs from the request before, by its index."""
-    found = Timeline(reader.store, reader.name)
-    after = found.at(number)
-    before = found.at(number - 1) if number > 1 else []
-    changes = differences(before, after, is_compacted=found[number - 1].is_compacted)
-    messages = [JournalMessage(item_type_of(message), message) for message in after]
+    found = timeline if branch is None else Timeline(reader.store, reader.name, branch=branch)
+    before, after = found.pair(number)
+    changes = [*differences(before, after, is_compacted=found[number - 1].is_compacted)]
     return {
-        "messages": messages,
+        "messages": after,
         "changes": {each.index: each.kind for each in changes if each.after is not None},
+        "removed": sum(each.after is None for each in changes),
         "at": number,
+        "branch": branch,
+        "sent": found[number - 1],
+        "cost": [*costs_of(found[max(0, number - 2) : number])][-1],
         "last": len(found),
         "compactions": 0,
     }
 
 
-def conversation(reader: SessionReader, part: str, query: Mapping[str, str]) -> dict[str, Any]:
-    """Return for a template a page of the conversation of a session with the key part `part`.
+def conversation(reader: SessionReader, timeline: Timeline, query: Mapping[str, str]) -> dict[str, Any]:
+    """Return for a template a page of the conversation of a session with this timeline.
 
-    With the parameter `at` it is the request with this number, as it was sent.
+    With the parameter `at` it is the request with this number, as it was sent; with `branch` one of a branch
+    that a rewind left.
 
     Raises:
         ConfigError: the journal is too large to show.
@@ -83,41 +70,38 @@ def conversation(reader: SessionReader, part: str, query: Mapping[str, str]) -> 
         NotFoundError: the session has no conversation.
         StoreError: the store failed.
     """
-    check_size(reader, part)
+    check_size(timeline)
     if "at" in query:
-        shown = _request(reader, number_in(query, "at", 0))
+        shown = _request(reader, timeline, number_in(query, "at", 0), query.get("branch"))
     else:
         state = Journal(reader.store, reader.name, Hooks()).read()
-        shown = {"messages": state.messages, "changes": {}, "at": None, "compactions": state.compactions}
+        messages = [line.message for line in state.messages]
+        facts = {"changes": {}, "removed": 0, "at": None, "branch": None}
+        shown = facts | {"messages": messages, "compactions": state.compactions}
     if not shown["messages"]:
         raise NotFoundError(f"session {reader.name!r} has no conversation of an agent")
     rows = list_page(shown.pop("messages"), query)
-    items = [_items(line.message) for line in rows["shown"]]
-    records = records_of(reader, [item for each in items for item in each])
-    rows["shown"] = [_message(line, each, records) for line, each in zip(rows["shown"], items, strict=True)]
+    scans = _scans(rows["shown"])
+    records = records_of(reader, [item for scan in scans for item in scan.offloadable[:_PARTS]])
+    rows["shown"] = [_message(one, scan, records) for one, scan in zip(rows["shown"], scans, strict=True)]
     return {"rows": rows, **shown}
 
 
-def check_size(reader: SessionReader, part: str) -> None:
-    """Raise `ConfigError` if the journal of a session with the key part `part` is too large to show."""
-    matches = filter(None, (JOURNAL.match(found.key) for found in reader.store.keys(JOURNAL.prefix(part))))
-    size = sum(int(match["bytes"]) for match in matches)
-    if size > _MOST_BYTES:
-        raise ConfigError(f"the conversation has {size:,} bytes; a page shows one of at most {_MOST_BYTES:,}")
+def _scans(messages: Iterable[Any]) -> list[Scan]:
+    """Return the parts of messages, results with the calls of the messages among these."""
+    calls: dict[CallId, Call] = {}
+    scans = []
+    for message in messages:
+        scans.append(scan := scan_of(message, calls))
+        calls |= scan.calls
+    return scans
 
 
-def _items(message: Any) -> list[Item]:
-    """Return the parts of a message that a record may replace, the first ones of many."""
-    return scan_of(message).offloadable[:_PARTS]
-
-
-def _message(line: Any, items: Sequence[Item], records: Records) -> dict[str, Any]:
-    scan = scan_of(line.message)
-    parts = [_part(item, records) for item in items]
+def _message(message: Any, scan: Scan, records: Records) -> dict[str, Any]:
+    parts = [_part(item, records) for item in scan.offloadable[:_PARTS]]
     parts += [Part("other", None, *_cut(text)) for text in scan.texts[:_PARTS]]
     return {
-        "role": role_or_none(line.message) or "unknown",
-        "type": line.item_type.value,
+        "role": role_or_none(message) or "unknown",
         "tokens": scan.tokens(estimate_tokens),
         "parts": parts,
         "hidden": max(0, len(scan.offloadable) - _PARTS) + max(0, len(scan.texts) - _PARTS),

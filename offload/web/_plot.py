@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-WIDTH, HEIGHT = 240, 100
+from offload.replay import RequestCost
+from offload.timeline import SentRequest
+
+WIDTH, HEIGHT, COST_HEIGHT = 240, 100, 20
 _ROWS = 12
 _BARS = 8
 
@@ -35,33 +38,46 @@ def plot(points: Iterable[tuple[float, int]]) -> dict[str, Any] | None:
     return {"line": line, "area": area, "start": start, "end": end, "total": total, "rows": rows}
 
 
-def curves(values: Sequence[tuple[int, int]], marks: Sequence[int]) -> dict[str, Any] | None:
-    """Return two curves over numbered requests: tokens that were sent, and tokens without offloading.
-
-    Args:
-        values: for each request, the tokens that were sent and those that were not.
-        marks: the indexes of requests to mark.
+def curves(requests: Sequence[SentRequest], costs: Sequence[RequestCost]) -> dict[str, Any] | None:
+    """Return the curves of requests: tokens that were sent, tokens without offloading, and the cost beneath.
 
     Returns:
-        SVG paths in a box of `WIDTH` by `HEIGHT`, the places of the marks in it, and the largest value. Of
-        several requests at one place, the largest is shown. None for less than two requests.
+        SVG paths in a box of `WIDTH` by `HEIGHT`, the cost by `COST_HEIGHT`; the places of compactions
+        and of requests that found the cache cold; the largest values; the sum of the cost, and for how many
+        requests it is known; `links`, for each place the largest request there, which is the one shown.
+        None for less than two requests.
     """
-    most = max((sent + left for sent, left in values), default=0)
-    last = len(values) - 1
+    whole = [request.tokens + request.tokens_offloaded for request in requests]
+    most, last = max(whole, default=0), len(requests) - 1
     if last < 1 or not most:
         return None
-    columns: dict[int, tuple[int, int]] = {}
-    for index, (sent, left) in enumerate(values):
-        x = round(WIDTH * index / last)
-        known = columns.get(x, (0, 0))
-        columns[x] = max(known[0], sent), max(known[1], sent + left)
+    places = [round(WIDTH * index / last) for index in range(len(requests))]
+    columns: dict[int, list[int]] = {}
+    for index, x in enumerate(places):
+        columns.setdefault(x, []).append(index)
 
-    def path(which: int) -> str:
-        points = (f"{x},{HEIGHT - HEIGHT * pair[which] / most:.1f}" for x, pair in sorted(columns.items()))
-        return "M" + "L".join(points)
+    def path(values: Sequence[float], highest: float, height: int) -> Iterator[tuple[int, str]]:
+        for x, indexes in columns.items():
+            yield x, f"{height - height * max(values[index] for index in indexes) / highest:.1f}"
 
-    places = sorted({round(WIDTH * mark / last) for mark in marks})
-    return {"sent": path(0), "whole": path(1), "marks": places, "most": most, "count": len(values)}
+    dollars = [cost.dollars or 0.0 for cost in costs]
+    dearest = max(dollars)
+    sent = [request.tokens for request in requests]
+    steps = path(dollars, dearest, COST_HEIGHT) if dearest else ()
+    return {
+        "sent": "M" + "L".join(f"{x},{y}" for x, y in path(sent, most, HEIGHT)),
+        "whole": "M" + "L".join(f"{x},{y}" for x, y in path(whole, most, HEIGHT)),
+        "cost": "".join(f"M{x},{COST_HEIGHT}V{y}" for x, y in steps),
+        "marks": sorted({x for x, each in zip(places, requests, strict=True) if each.is_compacted}),
+        "cold": sorted({x for x, cost in zip(places, costs, strict=True) if cost.cold}),
+        "most": most,
+        "dearest": dearest,
+        "dollars": sum(dollars),
+        "priced": sum(cost.dollars is not None for cost in costs),
+        "count": len(requests),
+        "links": [(x, requests[max(indexes, key=whole.__getitem__)]) for x, indexes in columns.items()],
+        "width": max(1.0, WIDTH / last),
+    }
 
 
 def bars(values: Iterable[tuple[str, int, int]]) -> list[dict[str, Any]]:

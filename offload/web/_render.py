@@ -42,9 +42,9 @@ def _size(size: int) -> str:
 
 
 def _dollars(amount: float) -> str:
-    """Return an amount with two decimals, or three if it is below one dollar."""
+    """Return an amount with two decimals, or three if it is below one dollar; "< $0.001" if it is less."""
     if 0 < amount < _LEAST_DOLLARS:
-        return f"less than ${_LEAST_DOLLARS}"
+        return f"< ${_LEAST_DOLLARS}"
     return f"{'-' * (amount < 0)}${abs(amount):,.{2 if abs(amount) >= 1 else 3}f}"
 
 

@@ -20,8 +20,8 @@ from offload.replay import Account
 from offload.retention.marks import read_marks
 from offload.session.reader import SessionReader
 from offload.session.titles import find_titles, with_titles
-from offload.timeline import Timeline
-from offload.web._conversation import conversation, curves_of, timeline
+from offload.web._account import MANY_ENTRIES
+from offload.web._conversation import conversation
 from offload.web._paging import list_page
 from offload.web._plot import bars
 from offload.web._site import SHOWN, Site, Values, file_count, file_of
@@ -40,11 +40,13 @@ class SessionPages:
         part = request.path_params["part"]
         reader = self._site.reader(part)
         infos, deleted = reader.catalog.recent(), self._site.tombstones(part)
-        talk = self._site.last_entry(part)
-        if not infos and not deleted and talk is None:
+        shown = self._site.overview(part)
+        if not infos and not deleted and shown is None:
             raise NotFoundError(f"session {reader.name!r} has no records in {self._site.store.url}")
         query = {name: request.query_params.get(name, "") for name in ("kind", "tool", "q")}
-        account = None if talk is None else self._site.accounts.of(part, talk.key)
+        account = None
+        if shown is not None and (shown.end[1] <= MANY_ENTRIES or "account" in request.query_params):
+            account = self._site.accounts.of(part, shown.end[0])
         rows = self._found_rows(reader, request) if query["q"].strip() else _rows(infos, request)
         is_titled = False
         with suppress(StoreError):
@@ -66,8 +68,8 @@ class SessionPages:
             tokens=sum(i.tokens for i in infos),
             stored_bytes=sum(i.stored_bytes for i in infos),
             marks=read_marks(self._site.store, part),
-            has_conversation=talk is not None,
-            curves=None if talk is None else curves_of(Timeline(reader.store, reader.name)),
+            has_conversation=account is not None,
+            shown=shown,
             account=account,
             bars=bars((i.tool_name or "", i.tokens, _read_tokens(account, i.ref)) for i in infos),
             is_link=is_link,
@@ -90,16 +92,20 @@ class SessionPages:
         """Show the conversation of an agent as the model saw it, or why it cannot be shown."""
         part = request.path_params["part"]
         reader, values = self._site.reader(part), Values(fault=None, at=None)
+        shown = self._site.overview(part)
         try:
-            values |= conversation(reader, part, request.query_params)
+            if shown is None:
+                raise NotFoundError(f"session {reader.name!r} has no conversation of an agent")
+            values |= conversation(reader, shown.timeline, request.query_params)
         except (CollisionError, ConfigError, CorruptError) as error:
             values["fault"] = str(error)
         return self._site.render(request, "conversation.html", **values)
 
     def timeline(self, request: Request) -> Response:
         """Show the requests of a session and the tokens of each."""
-        reader = self._site.reader(request.path_params["part"])
-        return self._site.render(request, "timeline.html", **timeline(reader, request.query_params))
+        shown = self._site.overview(request.path_params["part"])
+        rows = list_page([], {}) if shown is None else shown.page(request.query_params)
+        return self._site.render(request, "timeline.html", rows=rows, shown=shown)
 
     def check(self, request: Request) -> Response:
         """Read every record and show damaged ones; a large session takes several requests."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
@@ -21,9 +20,10 @@ from offload.record import RecordInfo
 from offload.registry import folder_of
 from offload.session.names import check_known, is_ref
 from offload.session.reader import SessionReader
-from offload.store import OffloadStore, StoredObject, path_of
+from offload.store import OffloadStore, path_of
 from offload.web._account import Accounts
 from offload.web._render import render
+from offload.web._timeline import Overview
 from offload.web._titles import Titles
 from offload.wrappers import ReadOnlyStore
 
@@ -58,6 +58,8 @@ class Site:
         self.reader = lru_cache(OPEN_SESSIONS)(self._open)
         self.titles = Titles(self.store)
         self.accounts = Accounts(self.reader)
+        # By key part; the one used last is last.
+        self._overviews: dict[str, Overview] = {}
 
     def render(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
         """Return the page rendered from `template` for the store, or for the session in the request."""
@@ -75,10 +77,23 @@ class Site:
             reader.catalog.refresh([ref])
         return reader, reader.find(ref)
 
-    def last_entry(self, part: str) -> StoredObject | None:
-        """Return the last entry of the journal of the session with this key part; None if it has none."""
-        entries = (found for found in self.store.keys(JOURNAL.prefix(part)) if JOURNAL.match(found.key))
-        return next(iter(deque(entries, maxlen=1)), None)
+    def _journal_end(self, part: str) -> tuple[str, int]:
+        """Return the key of the last entry in the journal of a session, "" without one, and their number."""
+        keys = [found.key for found in self.store.keys(JOURNAL.prefix(part))]
+        return next(filter(JOURNAL.match, reversed(keys)), ""), len(keys)
+
+    def overview(self, part: str) -> Overview | None:
+        """Return the timeline of a session, None if it has no journal. Raises `StoreError`."""
+        end = self._journal_end(part)
+        if not end[0]:
+            return None
+        known = self._overviews.pop(part, None)
+        if known is None or known.end != end:
+            known = Overview(self.reader(part), end)
+        self._overviews[part] = known
+        if len(self._overviews) > OPEN_SESSIONS:
+            del self._overviews[next(iter(self._overviews))]
+        return known
 
     def tombstones(self, part: str) -> list[Tombstone]:
         """Return the tombstones of the session with this key part, the newest first."""

@@ -18,6 +18,7 @@ from offload.record.titles import words_of_query
 from offload.retention import collect
 from offload.retention.marks import Marks, read_all_marks
 from offload.store import OffloadStore
+from offload.timeline.forks import forks_of
 from offload.timeline.titles import JournalSummary, list_journals, task_titles
 from offload.web._paging import list_page
 from offload.web._plot import plot
@@ -54,6 +55,7 @@ class StorePages:
             is_titled=is_titled,
             titles={session_part(info.key): info.title for info in newest} | tasks,
             talks=talks,
+            forks=forks_of(talks, [s["part"] for s in rows["shown"]]),
             accounts=self._site.accounts.within(
                 {s["part"]: talks[s["part"]].last.key for s in rows["shown"] if s["part"] in talks},
                 _ACCOUNT_SECONDS,

@@ -18,7 +18,7 @@ from offload.session.reader import SessionReader
 from offload.store import OneByOne
 from offload.tokens import estimate_tokens
 from offload.tools._definitions import definitions, system_prompt
-from offload.web import _account, _store_pages
+from offload.web import _account, _session_pages, _store_pages
 from offload.web._account import Accounts
 from offload.web._render import compact
 from offload.wrappers import WrapperStore
@@ -338,10 +338,11 @@ def test_an_account_that_a_failing_store_prevents_is_there_once_the_store_works(
     assert isinstance(accounts.of("s", "last"), Account)
 
 
-def test_a_long_journal_is_read_on_the_page_of_its_session_alone(
+def test_a_long_journal_is_read_only_where_the_page_of_its_session_is_asked_to(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_account, "_MANY_ENTRIES", 3)
+    for module in (_account, _session_pages):
+        monkeypatch.setattr(module, "MANY_ENTRIES", 3)
     loop = Loop(store)
     loop.say("Why?")
     for _ in range(2):
@@ -349,7 +350,10 @@ def test_a_long_journal_is_read_on_the_page_of_its_session_alone(
     client = visitor(store)
 
     assert Html(client.get("/").text).text.count("…") == 1
-    assert "$" in Html(client.get(path_of("s")).text).text
+    page = Html(client.get(path_of("s")).text)
+    assert "$" not in page.text
+    [link] = [link for link in page.links if "account" in link]
+    assert "$" in Html(client.get(link).text).text
     assert "…" not in Html(client.get("/").text).text
 
 

@@ -16,7 +16,7 @@ from offload.layout import JOURNAL
 from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
 from offload.timeline.journal import Journal, JournalMessage, JournalState
-from offload.web import _conversation
+from offload.web import _timeline
 from offload_backends.memory import MemoryStore
 
 PATH = path_of("s") + "/conversation"
@@ -144,7 +144,7 @@ def test_a_journal_that_is_too_large_or_damaged_is_explained(
 ) -> None:
     talk(store, question())
     with monkeypatch.context() as patch:
-        patch.setattr(_conversation, "_MOST_BYTES", 10)
+        patch.setattr(_timeline, "_MOST_BYTES", 10)
         assert "at most 10" in Html(visitor(store).get(PATH).text).text
     [key] = [found.key for found in store.keys(JOURNAL.prefix("s"))]
     store.put(key, b"damaged", overwrite=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,9 @@ from pages import Html, path_of, visitor
 
 from offload import Offloader
 from offload.agent import AgentConfig, ContextManager
+from offload.retention import delete
+from offload.store import StoredObject
+from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 PATH = path_of("s") + "/timeline"
@@ -20,6 +24,18 @@ HOSTILE = '"><script>alert(1)</script>'
 @pytest.fixture
 def store() -> MemoryStore:
     return MemoryStore()
+
+
+class Counted(WrapperStore):
+    """A store that notes its listings."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.listed: list[str] = []
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        self.listed.append(prefix)
+        return super().keys(prefix, after=after)
 
 
 def run(store: Any, turns: int, **options: Any) -> Offloader:
@@ -37,7 +53,9 @@ def test_the_session_leads_to_its_requests_and_each_of_them_to_its_messages(stor
     assert PATH in Html(browser.get(path_of("s")).text).links
     page = Html(browser.get(PATH).text)
     conversation = path_of("s") + "/conversation"
-    assert [link for link in page.links if "at=" in link] == [f"{conversation}?at={n}" for n in (4, 3, 2, 1)]
+    in_plot, in_table = [1, 2, 3, 4], [4, 3, 2, 1]
+    links = [link for link in page.links if "at=" in link]
+    assert links == [f"{conversation}?at={n}" for n in in_plot + in_table]
     assert page.count("script") == 0
 
     shown = browser.get(f"{conversation}?at=2").text
@@ -69,3 +87,98 @@ def test_a_session_without_requests_and_a_request_that_is_not_there_say_so(store
         answer = browser.get(f"{path_of('s')}/conversation?at={number}")
         assert answer.status_code == 404
         assert "has requests 1 to 2" in Html(answer.text).text
+
+
+def test_cost_stands_beneath_the_plot_and_requests_with_a_cold_cache_are_marked(store: MemoryStore) -> None:
+    now = [0.0]
+    off = Offloader(store, session="s", journal=True, model="claude-sonnet-4-6", clock=lambda: now[0])
+    messages: list[Any] = [{"role": "user", "content": "go"}]
+    for n, (pause, read) in enumerate([(0, 0), (10, 1000), (10, 0), (9999, 0), (10, 1000)]):
+        now[0] += pause
+        off.offload(messages)
+        off.report_usage(
+            {"input_tokens": 10, "cache_read_input_tokens": read, "cache_creation_input_tokens": 1000}
+        )
+        messages += exchange(n)
+    off.offload(messages)
+    for path in (PATH, path_of("s")):
+        text = visitor(store).get(path).text
+        assert text.count('<path class="cold"') == 2
+        assert len(re.findall(r"M[\d.]+,20V[\d.]+", text)) == 6
+        assert "for 5 of 6 requests" in Html(text).text
+    table = Html(visitor(store).get(PATH).text).text
+    assert ("cache missed" in table, "cache expired" in table) == (True, True)
+    request = Html(visitor(store).get(f"{path_of('s')}/conversation?at=4").text).text
+    assert "expired" in request
+    assert "$0.004" in request
+
+
+def test_a_strip_shows_what_fills_the_context_by_color_and_in_words(store: MemoryStore) -> None:
+    off = Offloader(store, session="s", journal=True)
+    small = {"type": "tool_result", "tool_use_id": "small", "content": "a short result " * 20}
+    use = {"type": "tool_use", "id": "small", "name": "Read", "input": {"path": HOSTILE}}
+    messages: list[Any] = [
+        {"role": "system", "content": "Be brief. " * 30},
+        {"role": "user", "content": f"{HOSTILE} " * 20},
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [small]},
+        *exchange(1),
+    ]
+    out = off.offload(messages)
+    off.report_usage({"input_tokens": out.tokens_after + 500})
+    off.offload([*messages, {"role": "assistant", "content": "Done."}])
+    text = visitor(store).get(PATH).text
+    strip = dict(re.findall(r'<rect class="((?:part|tool)-\d)" [^>]*><title>[^:]*: ([\d,]+) tokens', text))
+    assert list(strip) == ["part-0", "part-1", "part-2", "tool-0", "part-4"]
+    assert int(strip["part-0"]) > 500
+    key = Html(text).text
+    for label in ("system and tools", "user", "assistant", "results of Read", "placeholders"):
+        assert label in key
+    assert HOSTILE not in text
+
+
+def test_forks_and_what_rewinds_left_are_a_tree_on_the_pages(store: MemoryStore) -> None:
+    off = run(store, 5)
+    fork = off.fork("b", at=3)
+    fork.fork("c", at=2)
+    off.rewind(2)
+    [branch] = off.timeline().branches
+    off.fork("d", at=4, branch=branch)
+    for name in "sbcd":
+        page = Html(visitor(store).get(f"{path_of(name)}").text)
+        assert {path_of(other) for other in "sbcd" if other != name} <= set(page.links)
+        for text in ("from request 3", "from request 2", "from request 4", "requests 3 to 5"):
+            assert text in page.text
+    [left] = {link for link in page.links if "branch=" in link}
+    shown = Html(visitor(store).get(left).text)
+    assert "A rewind left this request" in shown.text
+    assert any(link.endswith(f"branch={branch}&at=4") for link in shown.links)
+
+    home = visitor(store).get("/").text
+    assert home.count('<span class="badge">fork</span>') == 3
+    assert Html(home).links.count(path_of("c")) == 3  # its row, and those of its parent and of its parent's
+    delete(store, "c")
+    assert path_of("c") not in Html(visitor(store).get(path_of("s")).text).links
+
+
+def test_what_changed_is_coloured_by_its_kind_and_what_is_gone_is_counted(store: MemoryStore) -> None:
+    off = Offloader(store, session="s", journal=True)
+    messages: list[Any] = [{"role": "user", "content": f"question {n}"} for n in range(3)]
+    off.offload(messages)
+    off.offload([messages[0], {"role": "user", "content": "edited"}])
+    text = visitor(store).get(f"{path_of('s')}/conversation?at=2").text
+    assert re.findall(r'class="user(?: changed)? ?(\w*)"', text) == ["", "edited"]
+    assert "1 message of the request before is gone" in Html(text).text
+
+
+def test_the_pages_of_a_session_list_its_journal_once_when_it_did_not_change(store: MemoryStore) -> None:
+    run(store, 6)
+    counted = Counted(store)
+    browser = visitor(counted)
+    pages = [path_of("s"), PATH, f"{path_of('s')}/conversation?at=5"]
+    for path in pages:
+        browser.get(path)
+    counted.listed.clear()
+    for path in pages:
+        browser.get(path)
+    assert counted.listed.count("j/s/") == len(pages)

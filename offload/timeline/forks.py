@@ -32,7 +32,7 @@ class SessionFork(NamedTuple):
 
 
 def fork_tree(store: OffloadStore, part: str, own: Sequence[JournalEntry]) -> SessionFork:
-    """Return the first of the sessions that one was forked from, with its forks, as far as 50 sessions.
+    """Return the first of the sessions that one was forked from, with its forks; at most 50 sessions.
 
     It takes two listings for each. Raises `StoreError`.
 

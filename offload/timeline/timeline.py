@@ -150,7 +150,7 @@ class Timeline(Sequence[SentRequest]):
 
     @property
     def forks(self) -> SessionFork:
-        """The first of the sessions that this one was forked from, with its forks, as far as 50 sessions.
+        """The first of the sessions that this one was forked from, with its forks; at most 50 sessions.
 
         It takes two listings for each. Raises `StoreError`.
         """

@@ -20,6 +20,7 @@ from offload.engine.sink import Sink
 from offload.errors import (
     ConfigError,
     NotFoundError,
+    OffloadError,
     ReferenceRefusedError,
     check_choice,
     check_messages,
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     from offload.timeline.recorder import Recorder
 
 OnMissing = Literal["raise", "keep"]
+# The records that a notebook shows.
+_SHOWN = 10
 
 
 class Offloader:
@@ -220,6 +223,28 @@ class Offloader:
     def __repr__(self) -> str:
         return f"Offloader({self.store.url!r}, session={self.session!r})"
 
+    def _repr_html_(self) -> str:
+        """Return the records' tokens by tool as a bar and the newest as a table, for a notebook.
+
+        It lists the session, and says so if that fails.
+        """
+        from html import escape  # noqa: PLC0415 # only a notebook needs these
+
+        from offload.record.display import html_bar, record_table  # noqa: PLC0415
+        from offload.session.titles import with_titles  # noqa: PLC0415
+
+        head = f"<p>{escape(repr(self))}</p>"
+        try:
+            infos = self.records()
+            newest = with_titles(self._session, infos[: -_SHOWN - 1 : -1])
+        except OffloadError as error:
+            return f"{head}<p>{escape(str(error))}</p>"
+        tokens = Counter[str]()
+        for info in infos:
+            tokens[info.tool_name or info.item_type.replace("_", " ")] += info.tokens
+        parts = [(name, f"{name}: {count:,} tokens", count) for name, count in tokens.most_common()]
+        return head + html_bar(parts) + record_table(newest)
+
     def offload(
         self,
         messages: Sequence[Any],
@@ -227,6 +252,7 @@ class Offloader:
         pinned: Iterable[str] = (),
         cache: HostCache | None = None,
         model: str | None = None,
+        is_sent: bool = True,
     ) -> OffloadResult:
         """Replace the large items of `messages` by placeholders, each after its record is durable.
 
@@ -241,6 +267,8 @@ class Offloader:
                 is inferred from the clock. If it is cold, replacing older items costs nothing extra.
             model: the name of the model that this request goes to; by default that of the offloader. It
                 decides whether messages that were sent may still change, see `OffloadPolicy.history`.
+            is_sent: whether the messages are the next request. If they are only stored by the caller, and the
+                request follows in another call, pass False: the journal has no request for them then.
 
         Raises:
             ConfigError: `pinned` is not a collection of ids, or `cache` has another value; or the call would
@@ -254,9 +282,11 @@ class Offloader:
             check_choice("cache", cache, get_args(HostCache))
         check_texts(model=model)
         with exclusive(self._gate):
-            if self._recorder is None:
-                return self._conversation.offload(conversation, pins, cache, model)
-            return self._recorded(self._recorder, conversation, pins, cache, model)
+            if self._recorder is not None and is_sent:
+                return self._recorded(self._recorder, conversation, pins, cache, model)
+            if self._recorder is not None:
+                self._recorder.interrupt()
+            return self._conversation.offload(conversation, pins, cache, model)
 
     def _recorded(
         self,

@@ -75,6 +75,15 @@ def refuse_references(options: OptionArguments) -> None:
         )
 
 
+def refuse_journal(options: OptionArguments) -> None:
+    """Raise `ConfigError` for the option `journal`: the framework shows its hooks no request."""
+    if options.get("journal"):
+        raise ConfigError(
+            "this framework shows no requests to its extensions, so no journal can be kept: omit journal=, or "
+            "run the gateway, which keeps one for each conversation"
+        )
+
+
 def project_folder() -> Path:
     """Return the project's folder: Claude Code names it to its programs; else it is the working folder."""
     return Path(os.environ.get("CLAUDE_PROJECT_DIR") or Path.cwd()).resolve()

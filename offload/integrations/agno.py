@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from uuid import UUID
 
 from offload.errors import needs_extra
-from offload.integrations._sessions import Sessions
+from offload.integrations._sessions import Sessions, refuse_journal
 from offload.messages.calls import main_argument
 from offload.offloader import Offloader
 from offload.settings.options import SessionArguments
@@ -41,6 +41,7 @@ class OffloadTools(Toolkit):
     """
 
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
+        refuse_journal(options)
         self._sessions = Sessions(store, **options)
         super().__init__(name="offload", instructions=self._sessions.own.prompt(), add_instructions=True)
         for tool in self._sessions.own.tools.definitions():

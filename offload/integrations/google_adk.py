@@ -144,7 +144,7 @@ class AdkOffloadPlugin(BasePlugin):
         sent = [_as_sent(each) for each in (*before, content)]
         offloader = self.offloader(context.session)
         model = getattr(getattr(context.agent, "canonical_model", None), "model", None)
-        out = await offloader.aoffload(sent, model=model_named(offloader, model))
+        out = await offloader.aoffload(sent, model=model_named(offloader, model), is_sent=False)
         return _with_ids(content, out.messages[-1])
 
     def _note_caller(self, context: Any) -> None:

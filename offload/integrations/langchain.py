@@ -177,7 +177,9 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
             return returned
         reply = next((message for message in reversed(before) if isinstance(message, AIMessage)), None)
         model = None if reply is None else _name_in(reply.response_metadata, "model_name", "model")
-        out = self._here(request.state).offload([*before, *results], pinned=pinned, model=model)
+        out = self._here(request.state).offload(
+            [*before, *results], pinned=pinned, model=model, is_sent=False
+        )
         return _with_results(returned, iter(out.messages[len(before) :]))
 
     def _as_sent(self, messages: list[Any]) -> list[Any]:

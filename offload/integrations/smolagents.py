@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from weakref import WeakKeyDictionary
 
 from offload.errors import needs_extra
-from offload.integrations._sessions import Sessions
+from offload.integrations._sessions import Sessions, refuse_journal
 from offload.messages.bedrock import call_block, fixed_block, result_block
 from offload.offloader import Offloader
 from offload.policy.tool_names import TOOL_NAMES
@@ -56,6 +56,7 @@ class OffloadSteps:
     """
 
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
+        refuse_journal(options)
         self._sessions = Sessions(store, **options)
         self._agents: WeakKeyDictionary[MultiStepAgent, Offloader] = WeakKeyDictionary()
         self.offloader: Offloader = self._sessions.own

@@ -182,7 +182,9 @@ class _Conversation:
         self._kept.update(_strands_own([*messages[-1:], event.message]))
         copied = {**event.message, "content": list(content)}
         model = _model_name(event.agent.model)
-        out = await self.offloader.aoffload([*messages, copied], pinned=self._kept, model=model)
+        out = await self.offloader.aoffload(
+            [*messages, copied], pinned=self._kept, model=model, is_sent=False
+        )
         content[:] = out.messages[-1]["content"]
 
     async def offload_pending(self, event: AfterInvocationEvent) -> None:
@@ -192,7 +194,7 @@ class _Conversation:
         if results := getattr(pending, "completed_tool_results", None):
             message = {"role": "user", "content": [{"toolResult": result} for result in results]}
             given, model = [*event.agent.messages, message], _model_name(event.agent.model)
-            out = await self.offloader.aoffload(given, pinned=self._kept, model=model)
+            out = await self.offloader.aoffload(given, pinned=self._kept, model=model, is_sent=False)
             state.set_pending_tool_results([part["toolResult"] for part in out.messages[-1]["content"]])
 
     async def prepared(self, context: InvokeModelContext) -> InvokeModelContext:

@@ -187,6 +187,12 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     title: str | None = None
 
+    def _repr_html_(self) -> str:
+        """Return the facts as a table, for a notebook."""
+        from offload.record.display import record_table  # noqa: PLC0415 # only a notebook needs it
+
+        return record_table([self])
+
     @property
     def is_expired(self) -> bool:
         """Whether the next gc may delete it."""

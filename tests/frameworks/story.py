@@ -70,6 +70,8 @@ class Story:
     # The calls that a whole run's record names.
     calls: ClassVar[list[str | None]] = ["call_0"]
     refusal: ClassVar[str] = r"\AError: "
+    # Whether the framework shows requests to its extensions.
+    shows_requests: ClassVar[bool] = True
     missed: ClassVar[list[int]] = [0, 0, 5301, 0]
 
     # The tests that have no meaning there.
@@ -261,6 +263,22 @@ class Story:
         error = scenario.import_error(self.extra.replace("-", "_"), without=self.without)
 
         assert f"pip install 'offload[{self.extra}]'" in error
+
+    def test_a_journal_has_each_request_of_the_model_or_is_refused(self, store, way):
+        if not self.shows_requests:
+            with pytest.raises(ConfigError, match="no journal can be kept"):
+                self.plugin(store, journal=True)
+            return
+        script = scenario.whole_run()
+
+        told = self.play(script, self.plugin(store, journal=True), way=way)
+
+        timeline = told.offloader.timeline()
+        sent = [str(timeline.at(number)) for number in range(1, len(timeline) + 1)]
+        [ref] = {*scenario.refs(script.seen[-1])}
+        assert len(sent) == len(script.seen)
+        assert all(QUESTION in each for each in sent)
+        assert [f"id {ref}]" in each for each in sent] == [bool(scenario.refs(seen)) for seen in script.seen]
 
     def test_a_request_that_the_provider_s_cache_missed_is_noticed(self, store, way, monkeypatch):
         missed = scenario.missed_tokens(monkeypatch)

@@ -71,6 +71,7 @@ class TestStory(Story):
     extra, without = "agno", "agno.tools"
     tool = staticmethod(tool)
     ways = (run, arun, stream_run)
+    shows_requests = False
     left_out: ClassVar = (
         # Its hook sees no usage.
         "test_a_request_that_the_provider_s_cache_missed_is_noticed",

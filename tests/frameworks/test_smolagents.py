@@ -105,6 +105,7 @@ class TestStory(Story):
     tool = staticmethod(tool)
     ways = tuple((made, way) for made in (calling, coding) for way in (run, streamed))
     refusal = "[Ee]rror"
+    shows_requests = False
     left_out: ClassVar = (
         # It is made for each run: tested below, or with the offloader.
         "test_an_invalid_argument_is_reported_before_an_agent_is_created",

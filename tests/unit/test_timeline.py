@@ -15,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strength import examples
 
-from offload import CollisionError, ConfigError, CorruptError, NotFoundError, Offloader, OffloadPolicy, Rule
+from offload import (
+    CollisionError,
+    ConfigError,
+    CorruptError,
+    NotFoundError,
+    Offloader,
+    OffloadPolicy,
+    Rule,
+    StoreUnavailableError,
+)
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor
 from offload.layout import JOURNAL
@@ -287,6 +296,20 @@ def test_offloaders_of_one_session_share_its_journal_and_compaction_writes_no_re
     assert [timeline.at(n) for n in range(1, len(timeline) + 1)] == sent
 
 
+def test_a_list_that_is_not_sent_is_no_request_and_its_records_are_those_of_the_next_one() -> None:
+    store = MemoryStore()
+    off = journaled(store)
+    messages: list[Any] = [{"role": "user", "content": "go"}]
+    off.offload(messages)
+    messages += exchange(0)
+    assert off.offload(messages, is_sent=False).records
+    assert len(off.timeline()) == 1
+    sent = copy.deepcopy(off.offload([*messages, {"role": "user", "content": "and then?"}]).messages)
+    timeline = off.timeline()
+    assert [request.records for request in timeline] == [0, 1]
+    assert timeline.at(2) == sent
+
+
 # In a notebook
 
 
@@ -303,6 +326,35 @@ def test_results_and_timelines_have_a_short_text_and_a_rich_display() -> None:
     shown = off.timeline()._repr_html_()  # what a notebook calls
     assert "&lt;b&gt;m&lt;/b&gt;" in shown
     assert repr(off.timeline()).endswith(": 1 request")
+
+
+def test_an_offloader_and_its_records_have_a_rich_display_of_what_may_be_shown() -> None:
+    store = MemoryStore()
+    off = journaled(store, redact=lambda text: text.replace("secret", "[hidden]"))
+    text = "a line of the output\n" * 2000
+    for n, tool in enumerate(["Bash", "Bash", "<i>Read</i>"]):
+        off.offload_text(f"{n} {text}", tool_name=tool, title=f"cat <b>secret</b>-{n}")
+    html = off._repr_html_()  # what a notebook calls
+    assert html.count('style="flex:') == 2
+    assert html.index("-2") < html.index("-0")
+    [*_, info] = off.records()
+    shown = info._repr_html_()  # what a notebook calls
+    assert info.ref in shown
+    for each in (html, shown):
+        assert "&lt;i&gt;Read&lt;/i&gt;" in each
+        assert "<b>" not in each
+        assert "secret" not in each
+    assert "[hidden]" in html
+
+
+def test_an_offloader_says_in_a_notebook_why_its_records_cannot_be_listed() -> None:
+    class Failing(WrapperStore):
+        def keys(self, prefix: str = "", *, after: str = "") -> Any:
+            raise StoreUnavailableError(f"no <route> for {prefix}{after}")
+
+    html = Offloader(Failing(MemoryStore()), session="s")._repr_html_()  # what a notebook calls
+    assert "no &lt;route&gt; for r/s/" in html
+    assert "session=&#x27;s&#x27;" in html
 
 
 # The command

@@ -79,7 +79,7 @@ def refuse_journal(options: OptionArguments) -> None:
     """Raise `ConfigError` for the option `journal`: the framework shows its hooks no request."""
     if options.get("journal"):
         raise ConfigError(
-            "this framework shows no requests to its extensions, so no journal can be kept: omit journal=, or "
+            "the framework shows no requests to its extensions, so no journal can be kept: omit journal=, or "
             "run the gateway, which keeps one for each conversation"
         )
 

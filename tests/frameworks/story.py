@@ -267,7 +267,7 @@ class Story:
     def test_a_journal_has_each_request_of_the_model_or_is_refused(self, store, way):
         if not self.shows_requests:
             with pytest.raises(ConfigError, match="no journal can be kept"):
-                self.plugin(store, journal=True)
+                self.play(Script([scenario.end]), self.plugin(store, journal=True), way=way)
             return
         script = scenario.whole_run()
 

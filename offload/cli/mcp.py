@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import dropwhile
 from typing import Annotated, Literal
@@ -30,6 +31,15 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}", re.ASCII)
 HttpOption = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Serve over HTTP at this address, not over stdio.")
 ]
+NameOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--name",
+        metavar="DOMAIN",
+        help="With --http: a further name that clients use, as of a balancer; may be repeated.",
+        show_default=False,
+    ),
+]
 
 
 def mcp(
@@ -47,6 +57,7 @@ def mcp(
         ),
     ] = None,
     http: HttpOption = None,
+    name: NameOption = None,
     hook: Annotated[
         Program | None,
         typer.Option(
@@ -69,13 +80,19 @@ def mcp(
     if http is None:
         # Python cannot interrupt the thread that waits for a line of stdin.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _check_names(http, name)
     if hook is None:
         _check_reading(url, session, readers)
-        _serve(str(url), str(session), http)
+        _serve(str(url), str(session), http, name or ())
     elif http is None:
         _serve_hook(url, session, readers)
     else:
         raise ConfigError("--hook serves one program over stdio: omit --http")
+
+
+def _check_names(http: str | None, names: list[str] | None) -> None:
+    if names and http is None:
+        raise ConfigError("--name needs --http: over stdio there is one client")
 
 
 def _check_reading(url: str | None, session: str | None, readers: int | None) -> None:
@@ -86,7 +103,7 @@ def _check_reading(url: str | None, session: str | None, readers: int | None) ->
         raise ConfigError(f"{missing} is missing; run `offload mcp URL --session NAME`")
 
 
-def _serve(url: str, session: str, http: str | None) -> None:
+def _serve(url: str, session: str, http: str | None, names: Sequence[str]) -> None:
     from offload.integrations.mcp import serve_http, serve_stdio  # noqa: PLC0415 # an extra, and slow to load
 
     address = None if http is None else _address(http)
@@ -94,7 +111,7 @@ def _serve(url: str, session: str, http: str | None) -> None:
         if address is None:
             asyncio.run(serve_stdio(off))
         else:
-            serve_http(off, *address, os.environ.get(TOKEN_VARIABLE))
+            serve_http(off, *address, os.environ.get(TOKEN_VARIABLE), names=names)
 
 
 def _serve_hook(url: str | None, session: str | None, readers: int | None) -> None:
@@ -124,6 +141,7 @@ def mcp_proxy(
         ),
     ] = None,
     http: HttpOption = None,
+    name: NameOption = None,
     store: StoreOption = None,
     session: FolderSessionOption = None,
     min_tokens: Annotated[
@@ -173,10 +191,12 @@ def mcp_proxy(
         tools=settings.tools,
         max_answer_chars=settings.max_answer_chars,
     )
+    _check_names(http, name)
     if http is None:
         asyncio.run(proxies.wrap(upstream, results))
     else:
-        proxies.serve_proxy(upstream, results, *_address(http), os.environ.get(TOKEN_VARIABLE))
+        token = os.environ.get(TOKEN_VARIABLE)
+        proxies.serve_proxy(upstream, results, *_address(http), token, names=name or ())
 
 
 def _program(command: list[str], headers: list[str] | None) -> list[str]:

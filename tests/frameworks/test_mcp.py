@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +22,7 @@ import pytest
 pytest.importorskip("mcp", reason="its tests run in an environment of their own: make test-integration-mcp")
 
 import httpx2
+import uvicorn
 from mcp import Client, MCPError, types
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -327,6 +330,81 @@ def test_a_token_is_asked_of_every_request(tmp_path: Path) -> None:
         assert status_of(url) == 401
         assert status_of(url, Authorization="Bearer wrong") == 401
         assert ref in asyncio.run(talk(url))
+
+
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    """Serve an app on a free port; yield the URL of its endpoint."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
+
+
+USERS = {"Bearer a": "anna", "Bearer b": "ben"}
+
+
+def test_each_request_reads_the_session_of_its_user_alone_on_any_of_two_servers(tmp_path: Path) -> None:
+    refs = {}
+    for name in USERS.values():
+        off = Offloader(tmp_path, session=name)
+        off.offload_text(f"{name} has this line\n" * 3000, tool_name="Bash")
+        refs[name] = off.records()[0].ref
+
+    def session_of(request: Any) -> str | None:
+        return USERS.get(request.headers.get("authorization", ""))
+
+    async def talk(url: str, header: str, mode: str) -> str:
+        headers = {"Authorization": header, "Host": "ctx.example.com"}
+        async with (
+            httpx2.AsyncClient(headers=headers) as http,
+            Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+        ):
+            read = [text_of(await client.call_tool("context_read", {"id": ref})) for ref in refs.values()]
+            listed = await client.list_resources()
+            return "\n".join([*read, *(resource.name for resource in listed.resources)])
+
+    def app() -> Any:
+        off = Offloader(tmp_path, session="shared")
+        return http_app(off, "127.0.0.1", 1, names=["ctx.example.com"], session_of=session_of)
+
+    with served(app()) as one, served(app()) as two:
+        assert (status_of(one), status_of(one, Host="ctx.example.com")) == (421, 403)
+        assert status_of(one, Host="ctx.example.com", Authorization="Bearer a") == 200
+        for header, name in USERS.items():
+            for mode in ("legacy", "auto"):
+                seen = [asyncio.run(talk(url, header, mode)) for url in (one, two)]
+                [other] = {*refs} - {name}
+                assert seen[0] == seen[1]
+                assert f"{name} has this line" in seen[0]
+                assert f"{other} has this line" not in seen[0]
+                assert seen[0].endswith(refs[name])
+                assert refs[other] not in seen[0].rpartition("\n")[2]
+
+
+def test_one_client_is_answered_by_two_servers_in_turn(tmp_path: Path) -> None:
+    ref = stored(str(tmp_path))
+    app = http_app(Offloader(tmp_path, session="s"), "127.0.0.1", 1, names=["pair"])
+    other = http_app(Offloader(tmp_path, session="s"), "127.0.0.1", 1, names=["pair"])
+
+    async def talk(ports: Iterator[int]) -> list[str]:
+        async def send_on(request: Any) -> None:
+            request.url = request.url.copy_with(port=next(ports))
+
+        http = httpx2.AsyncClient(headers={"Host": "pair"}, event_hooks={"request": [send_on]})
+        async with http, Client(streamable_http_client(one, http_client=http), mode="legacy") as client:
+            return [text_of(await client.call_tool("context_read", {"id": ref})) for _ in range(4)]
+
+    with served(app) as one, served(other) as two:
+        ports = itertools.cycle(int(url.rpartition(":")[2].partition("/")[0]) for url in (one, two))
+        answers = asyncio.run(talk(ports))
+    assert all(BIG[:200] in answer for answer in answers)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,9 @@ TEMPLATE: Json = {
 # A client keeps a resource in memory, and may send it to its model.
 MAX_RESOURCE_BYTES = 8 * 1024 * 1024
 
+# A record never changes, but it may be deleted.
+_KEPT_MS = 3600 * 1000
+
 _URI = re.compile(rf"{SCHEME}([a-z]{{10,20}})", re.ASCII)
 _DATA_URL = re.compile(r"data:([\w.+-]{1,60}/[\w.+-]{1,60});base64,", re.ASCII)
 _PAGE = 100
@@ -76,7 +79,7 @@ class ContextAnswers:
         if match is None:
             raise NotFoundError(f"unknown resource {uri[:60]!r}; use {SCHEME} and an id from a placeholder")
         text = decode_text(self._content(match[1]))
-        return {"contents": [{"uri": uri, **_as_blob_or_text(text)}]}
+        return {"contents": [{"uri": uri, **_as_blob_or_text(text)}], "ttlMs": _KEPT_MS}
 
     def _content(self, ref: str) -> bytes:
         content = bytearray()

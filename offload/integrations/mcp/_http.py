@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -39,7 +39,13 @@ _IDLE_SECONDS = 1800
 
 
 def serve_proxy(
-    upstream: Upstream, results: ResultOffloader, host: str, port: int, token: str | None = None
+    upstream: Upstream,
+    results: ResultOffloader,
+    host: str,
+    port: int,
+    token: str | None = None,
+    *,
+    names: Collection[str] = (),
 ) -> None:
     """Run proxies over streamable HTTP at `http://HOST:PORT/mcp` until the process is stopped.
 
@@ -49,8 +55,9 @@ def serve_proxy(
         host: as for `serve_http`, like the other arguments and the errors.
         port: 0 selects a free one.
         token: clients must send it.
+        names: further names by which clients call this server.
     """
-    serve_app(partial(proxy_app, upstream, results), host, port, token)
+    serve_app(partial(proxy_app, upstream, results), host, port, token, names=names)
 
 
 def proxy_app(upstream: Upstream, results: ResultOffloader, security: TransportSecuritySettings) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import socket
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -17,13 +18,17 @@ from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from offload import ConfigError, NotFoundError, Offloader, OffloadError, __version__
 from offload.integrations.mcp._context import TEMPLATE, ContextAnswers, Json
 from offload.origins import Refusal, refusal_of
 from offload.threads.calls import in_thread
+from offload.threads.locks import Recent
 from offload.tools.answers import error_for_model
+
+_log = logging.getLogger("offload")
 
 # Returns an ASGI app, given the settings of its own checks of `Host` and `Origin`.
 AppWith = Callable[[TransportSecuritySettings], Any]
@@ -40,6 +45,11 @@ _EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 # named to be refused
 HOOK_TOOL = "hook"
 
 Hook = Callable[[Mapping[str, Any]], str]
+# Returns the session that a request may read, None if it may read none.
+SessionOf = Callable[[Request], str | None]
+# Where the session of a request is in its ASGI scope.
+_SESSION = "offload.session"
+_MOST_SESSIONS = 1000
 
 
 def context_server(offloader: Offloader, hook: Hook | None = None, *, seconds: float = 15.0) -> Any:
@@ -54,7 +64,7 @@ def context_server(offloader: Offloader, hook: Hook | None = None, *, seconds: f
             them before its first event, which would wait for a slow store.
         seconds: after so many seconds an event is answered by an empty object.
     """
-    answers = ContextAnswers(offloader)
+    answers, answers_of = ContextAnswers(offloader), _answers_by_session(offloader)
 
     async def call_tool(context: Any, params: Any) -> Any:
         if hook is None or params.name != HOOK_TOOL:
@@ -66,19 +76,20 @@ def context_server(offloader: Offloader, hook: Hook | None = None, *, seconds: f
 
     def call(context: Any, params: Any) -> Json:
         has_links = hook is None and context.protocol_version >= FIRST_WITH_LINKS
-        return answers.call(params.name, params.arguments, has_links=has_links)
+        return answers_of(context).call(params.name, params.arguments, has_links=has_links)
 
-    def page(_context: Any, params: Any) -> Json:
-        return answers.list_resources(params and params.cursor)
+    def page(context: Any, params: Any) -> Json:
+        return answers_of(context).list_resources(params and params.cursor)
+
+    def read(context: Any, params: Any) -> Json:
+        return answers_of(context).read_resource(str(params.uri))
 
     answered = _handler(types.CallToolResult, call)
     templates = {"resourceTemplates": [TEMPLATE]}
     resources = {
         "on_list_resources": _handler(types.ListResourcesResult, page),
         "on_list_resource_templates": _handler(types.ListResourceTemplatesResult, lambda *_: templates),
-        "on_read_resource": _handler(
-            types.ReadResourceResult, lambda _, params: answers.read_resource(str(params.uri))
-        ),
+        "on_read_resource": _handler(types.ReadResourceResult, read),
     }
     return Server(
         "offload",
@@ -88,6 +99,23 @@ def context_server(offloader: Offloader, hook: Hook | None = None, *, seconds: f
         on_call_tool=call_tool,
         **(resources if hook is None else {}),
     )
+
+
+def _answers_by_session(offloader: Offloader) -> Callable[[Any], ContextAnswers]:
+    """Return a function that returns the answers of the session of a request: its own, or that of all."""
+    known: Recent[str, ContextAnswers] = Recent(_MOST_SESSIONS)
+
+    def answers_of(context: Any) -> ContextAnswers:
+        scope = {} if context.request is None else context.request.scope
+        name = scope.get(_SESSION, offloader.session)
+        answers = known.get(name)
+        if answers is None:
+            is_own = name == offloader.session
+            answers = ContextAnswers(offloader if is_own else offloader.with_options(session=name))
+            known.put(name, answers)
+        return answers
+
+    return answers_of
 
 
 def error_code(error: Exception) -> int:
@@ -103,29 +131,65 @@ async def serve_stdio(offloader: Offloader, hook: Hook | None = None) -> None:
         await server.run(read, write, server.create_initialization_options())
 
 
-def serve_http(offloader: Offloader, host: str, port: int, token: str | None = None) -> None:
-    """Serve one session over streamable HTTP at `http://HOST:PORT/mcp` until the process is stopped.
+def serve_http(
+    offloader: Offloader,
+    host: str,
+    port: int,
+    token: str | None = None,
+    *,
+    names: Collection[str] = (),
+    session_of: SessionOf | None = None,
+) -> None:
+    """Serve sessions over streamable HTTP at `http://HOST:PORT/mcp` until the process is stopped.
 
-    Port 0 selects a free one; the address is printed to stderr. Clients must send a `token` as
-    `Authorization: Bearer TOKEN`. Raises `ConfigError` if the server cannot listen on the address, or a
-    non-local address has no token.
+    No state of a client is kept, so any of several servers over one store answers each request.
+
+    Args:
+        offloader: the store and the session.
+        host: the address to listen on; with `names`, it may be that of every network.
+        port: 0 selects a free one; the address is printed to stderr.
+        token: clients must send it as `Authorization: Bearer TOKEN`.
+        names: further names by which clients call this server, as in the header `Host`: those of a domain or
+            of a balancer, with the port if it is not the usual one.
+        session_of: returns the session that a request may read, in place of that of `offloader`, or None to
+            refuse it; a function of the host, which authenticates the request. Its errors refuse it too.
+
+    Raises:
+        ConfigError: the server cannot listen on the address, or others can reach it without `token` or
+            `session_of`.
     """
-    serve_app(_app_of(offloader), host, port, token)
+    serve_app(_app_of(offloader), host, port, token, names=names, session_of=session_of)
 
 
-def http_app(offloader: Offloader, host: str, port: int, token: str | None = None) -> Any:
+def http_app(
+    offloader: Offloader,
+    host: str,
+    port: int,
+    token: str | None = None,
+    *,
+    names: Collection[str] = (),
+    session_of: SessionOf | None = None,
+) -> Any:
     """Return the ASGI app that `serve_http` runs.
 
     A request must name this server in `Host`, and in `Origin` if it has one; those of web pages of other
     sites are refused. A loopback `host` allows all three loopback names. Arguments and errors are those of
     `serve_http`.
     """
-    return guarded_app(_app_of(offloader), host, port, token)
+    return guarded_app(_app_of(offloader), host, port, token, names=names, session_of=session_of)
 
 
-def serve_app(app_with: AppWith, host: str, port: int, token: str | None) -> None:
+def serve_app(
+    app_with: AppWith,
+    host: str,
+    port: int,
+    token: str | None,
+    *,
+    names: Collection[str] = (),
+    session_of: SessionOf | None = None,
+) -> None:
     """Serve an app as `serve_http` does."""
-    _check_exposure(host, token)
+    _check_exposure(host, token, has_names=bool(names), is_checked=session_of is not None)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family)
@@ -133,27 +197,60 @@ def serve_app(app_with: AppWith, host: str, port: int, token: str | None) -> Non
         raise ConfigError(f"cannot listen on {host}, port {port}: {error}") from error
     port = listening.getsockname()[1]
     sys.stderr.write(f"offload: serving http://{_name(host)}:{port}/mcp\n")
-    config = uvicorn.Config(guarded_app(app_with, host, port, token), log_config=None)
+    app = guarded_app(app_with, host, port, token, names=names, session_of=session_of)
+    config = uvicorn.Config(app, log_config=None)
     uvicorn.Server(config).run(sockets=[listening])
 
 
-def guarded_app(app_with: AppWith, host: str, port: int, token: str | None) -> Any:
+def guarded_app(
+    app_with: AppWith,
+    host: str,
+    port: int,
+    token: str | None,
+    *,
+    names: Collection[str] = (),
+    session_of: SessionOf | None = None,
+) -> Any:
     """Return an app for the names of an address, which requires the token."""
-    _check_exposure(host, token)
-    names = frozenset(f"{_name(h)}:{port}".lower() for h in (_LOOPBACK if host in _LOOPBACK else (host,)))
+    _check_exposure(host, token, has_names=bool(names), is_checked=session_of is not None)
+    own = (f"{_name(each)}:{port}" for each in (_LOOPBACK if host in _LOOPBACK else (host,)))
+    known = frozenset(name.lower() for name in (*own, *names))
     # `_guarded` checks the names.
-    return _guarded(app_with(TransportSecuritySettings(enable_dns_rebinding_protection=False)), names, token)
+    app = app_with(TransportSecuritySettings(enable_dns_rebinding_protection=False))
+    return _guarded(app if session_of is None else _with_session(app, session_of), known, token)
 
 
 def _app_of(offloader: Offloader) -> AppWith:
     server = context_server(offloader)
-    return lambda security: server.streamable_http_app(transport_security=security)
+    return lambda security: server.streamable_http_app(transport_security=security, stateless_http=True)
 
 
-def _check_exposure(host: str, token: str | None) -> None:
-    if host in _EVERY_ADDRESS:
-        raise ConfigError(f"host must be the one address that clients use, got {host!r}")
-    if host not in _LOOPBACK and not token:
+def _with_session(app: Any, session_of: SessionOf) -> Any:
+    """Return an app whose requests have their sessions in their scopes, without those that may read none."""
+
+    async def checked(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await app(scope, receive, send)
+            return
+        session = None
+        try:
+            session = await in_thread(session_of, Request(scope))
+        except Exception as error:  # noqa: BLE001 # a function of the host may raise anything
+            _log.warning("session_of failed, so a request was refused: %s", type(error).__name__)
+        if session is None:
+            await PlainTextResponse("this request may read no session", 403)(scope, receive, send)
+        else:
+            await app({**scope, _SESSION: session}, receive, send)
+
+    return checked
+
+
+def _check_exposure(host: str, token: str | None, *, has_names: bool, is_checked: bool) -> None:
+    if host in _EVERY_ADDRESS and not has_names:
+        raise ConfigError(
+            f"host must be the one address that clients use, got {host!r}; or give the names that they use"
+        )
+    if host not in _LOOPBACK and not (token or is_checked):
         raise ConfigError(f"{host} can be reached from other machines; set a token")
     if token == "":
         raise ConfigError("token must not be empty; omit it to disable the check")

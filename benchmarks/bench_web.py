@@ -1,6 +1,6 @@
 """The web pages of a store of 200 sessions and 5,000 records: the time of each until it is complete.
 
-One more session has 5,000 requests.
+A session of 5,000 requests, in a store of its own, has two journal entries for each.
 
 The app answers in this process. A quarter of the sessions have a journal. The first visit of a page reads
 what the pages keep: titles, and the accounts of sessions.
@@ -25,6 +25,11 @@ from offload.web import web_app
 _SESSIONS, _RECORDS, _TALKS, _REQUESTS = 200, 25, 50, 5000
 _ROUNDS, _PORT = 20, 8765
 _BUDGET_MS = 150.0
+_LONG = {
+    "a session of 5,000 requests": "/s/long",
+    "its timeline": "/s/long/timeline",
+    "one of its requests": "/s/long/conversation?at=4990",
+}
 _TEXT = "".join(f"line {n} of the output of a command\n" for n in range(600))
 
 
@@ -34,6 +39,10 @@ def figures(is_quick: bool) -> Iterator[Figure]:
         _fill(open_store(folder, storage_options={"durability": "none"}))
         for name, path in _pages(Offloader(folder, session="session-7")).items():
             yield _figure(name, path, Path(folder), _ROUNDS // 4 if is_quick else _ROUNDS)
+    with tempfile.TemporaryDirectory() as folder:
+        _talk_long(open_store(folder, storage_options={"durability": "none"}))
+        for name, path in _LONG.items():
+            yield _figure(name, path, Path(folder), _ROUNDS)
 
 
 def _fill(store: OffloadStore) -> None:
@@ -48,7 +57,6 @@ def _fill(store: OffloadStore) -> None:
             context.before_model_call()
         for count in range(_RECORDS - len(off.records())):
             off.offload_text(f"{number} {count}\n{_TEXT}", tool_name="Bash", title=f"src/file_{count}.py")
-    _talk_long(store)
 
 
 def _talk_long(store: OffloadStore) -> None:
@@ -74,9 +82,6 @@ def _pages(off: Offloader) -> dict[str, str]:
         "a session": session,
         "a session filtered by words": f"{session}?q=file_1",
         "a conversation": f"{session}/conversation",
-        "a session of 5,000 requests": "/s/long",
-        "its timeline": "/s/long/timeline",
-        "one of its requests": "/s/long/conversation?at=4990",
         "a record": record,
         "a record's search": f"{record}/search?q=line",
         "a record's query": f"{record}/query",

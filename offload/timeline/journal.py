@@ -324,14 +324,7 @@ class Journal:
             return _read_old(self._store, self._session)
         entries = _latest(listed, self._session)
         rows, facts = _folded(self._store, entries)
-        requested = facts.get("requested")
-        state = JournalState(
-            [row.line for row in rows if row.line is not None],
-            facts.get("ratios", {}),
-            facts.get("compactions", 0),
-            requested if type(requested) is int else None,
-            tokens_offloaded=next((e.sent.tokens_offloaded for e in listed[::-1] if e.sent), 0),
-        )
+        state = _state(listed, rows, facts)
         self._rows, self._facts, self._is_begun = rows, state.facts, True
         # A fork or a rewind at a request has its messages: the same request again is no new one.
         written = (entry for entry in reversed(entries) if entry.base is None)
@@ -453,6 +446,22 @@ def _folded(
         facts = ({} if entry.kind != "grown" else facts) | head
         facts["records"] = [*known, *head.get("records", ())]
     return rows, facts
+
+
+def _state(listed: Sequence[JournalEntry], rows: Sequence[_Row], facts: Mapping[str, Any]) -> JournalState:
+    requested = facts.get("requested")
+    return JournalState(
+        [row.line for row in rows if row.line is not None],
+        facts.get("ratios", {}),
+        facts.get("compactions", 0),
+        requested if type(requested) is int else None,
+        tokens_offloaded=next((e.sent.tokens_offloaded for e in reversed(listed) if e.sent), 0),
+    )
+
+
+def latest_state(store: OffloadStore, session: str, listed: Sequence[JournalEntry]) -> JournalState:
+    """Return the conversation after the last of the entries of a journal; raises as `Journal.read`."""
+    return _state(listed, *_folded(store, _latest(listed, session)))
 
 
 def messages_at(

@@ -26,7 +26,7 @@ from offload.session.lineage import (
 )
 from offload.store import OffloadStore
 from offload.timeline.forks import SessionFork, fork_tree
-from offload.timeline.journal import messages_at
+from offload.timeline.journal import JournalState, latest_state, messages_at
 
 ChangeKind = Literal["added", "replaced", "compacted", "edited", "removed"]
 # Above so many comparisons, all messages between the common ends count as changed.
@@ -160,6 +160,10 @@ class Timeline(Sequence[SentRequest]):
     def stored_bytes(self) -> int:
         """The uncompressed bytes of the entries of the journal."""
         return sum(entry.size for entry in self._entries)
+
+    def latest(self) -> JournalState:
+        """Return the conversation as of the last entry, a reply to the last request too; raises as `at`."""
+        return latest_state(self._store, self._session, self._entries)
 
     def at(self, number: int) -> list[Any]:
         """Return the messages of a request as they were sent; SDK objects are returned as data.

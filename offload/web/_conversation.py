@@ -14,9 +14,7 @@ from offload.record import RecordInfo
 from offload.replay import costs_of
 from offload.replay._journal import Records, proven, records_of
 from offload.session.reader import SessionReader
-from offload.settings.hooks import Hooks
 from offload.timeline import Timeline
-from offload.timeline.journal import Journal
 from offload.timeline.timeline import differences
 from offload.tokens import estimate_tokens
 from offload.web._paging import list_page, number_in
@@ -74,7 +72,7 @@ def conversation(reader: SessionReader, timeline: Timeline, query: Mapping[str, 
     if "at" in query:
         shown = _request(reader, timeline, number_in(query, "at", 0), query.get("branch"))
     else:
-        state = Journal(reader.store, reader.name, Hooks()).read()
+        state = timeline.latest()
         messages = [line.message for line in state.messages]
         facts = {"changes": {}, "removed": 0, "at": None, "branch": None}
         shown = facts | {"messages": messages, "compactions": state.compactions}

@@ -14,10 +14,9 @@ from offload.messages.formats import role_or_none, scan_of
 from offload.placeholder.forms import known_refs
 from offload.replay import RequestCost, costs_of
 from offload.session.reader import SessionReader
-from offload.settings.hooks import Hooks
 from offload.timeline import SentRequest, Timeline
 from offload.timeline.forks import SessionFork
-from offload.timeline.journal import Journal, JournalState
+from offload.timeline.journal import JournalState
 from offload.tokens import estimate_tokens
 from offload.web._paging import list_page
 from offload.web._plot import curves
@@ -81,7 +80,7 @@ class Overview:
         """
         try:
             check_size(self.timeline)
-            state = Journal(self._reader.store, self._reader.name, Hooks()).read()
+            state = self.timeline.latest()
         except (CollisionError, ConfigError, CorruptError, NotFoundError) as error:
             return str(error)
         requests = self.timeline

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -19,6 +19,7 @@ from offload.placeholder.forms import known_refs
 from offload.record.display import html_table
 from offload.session.lineage import (
     JournalEntry,
+    Sent,
     entries_from,
     left_branches,
     own_entries,
@@ -95,16 +96,24 @@ class Timeline(Sequence[SentRequest]):
         store: the store of the session.
         session: its name.
         branch: the id of a branch that a rewind left: the requests are then those before this rewind.
+        own: the session's own entries, if they are listed already.
 
     Raises:
         NotFoundError: there is no such branch.
         StoreError: the store failed.
     """
 
-    def __init__(self, store: OffloadStore, session: str, *, branch: str | None = None) -> None:
+    def __init__(
+        self,
+        store: OffloadStore,
+        session: str,
+        *,
+        branch: str | None = None,
+        own: Sequence[JournalEntry] | None = None,
+    ) -> None:
         self._store = store
         self._session = session
-        self._own = own_entries(store, encode_part(session))
+        self._own = own_entries(store, encode_part(session)) if own is None else own
         self._entries = entries_from(store, session, self._own, branch)
         self._requests = _requests(self._entries)
 
@@ -214,29 +223,28 @@ class Timeline(Sequence[SentRequest]):
 
 def _requests(entries: Sequence[JournalEntry]) -> list[SentRequest]:
     """Return the requests among the entries of a journal."""
-    requests = list[SentRequest]()
-    compactions = 0
+    used = dict[int, Usage]()
+    sent = list[tuple[Sent, str | None]]()
     for entry in entries:
-        if entry.used is not None and requests:
-            requests[-1] = replace(requests[-1], usage=Usage(*entry.used))
-        sent = entry.sent
-        if sent is None:
-            continue
-        requests.append(
-            SentRequest(
-                len(requests) + 1,
-                datetime.fromtimestamp(sent.at / 1000, UTC),
-                sent.messages,
-                sent.tokens,
-                sent.tokens_offloaded,
-                sent.records,
-                sent.read_backs,
-                is_compacted=sent.compactions > compactions,
-                model=entry.model,
-            )
+        if entry.used is not None:
+            used[len(sent)] = Usage(*entry.used)
+        if entry.sent is not None:
+            sent.append((entry.sent, entry.model))
+    return [
+        SentRequest(
+            number,
+            datetime.fromtimestamp(one.at / 1000, UTC),
+            one.messages,
+            one.tokens,
+            one.tokens_offloaded,
+            one.records,
+            one.read_backs,
+            is_compacted=one.compactions > (sent[number - 2][0].compactions if number > 1 else 0),
+            model=model,
+            usage=used.get(number),
         )
-        compactions = sent.compactions
-    return requests
+        for number, (one, model) in enumerate(sent, 1)
+    ]
 
 
 def differences(before: Sequence[Any], after: Sequence[Any], *, is_compacted: bool) -> Iterator[Change]:

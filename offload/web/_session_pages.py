@@ -45,8 +45,8 @@ class SessionPages:
             raise NotFoundError(f"session {reader.name!r} has no records in {self._site.store.url}")
         query = {name: request.query_params.get(name, "") for name in ("kind", "tool", "q")}
         account = None
-        if shown is not None and (shown.end[1] <= MANY_ENTRIES or "account" in request.query_params):
-            account = self._site.accounts.of(part, shown.end[0])
+        if shown is not None and (len(shown.keys) <= MANY_ENTRIES or "account" in request.query_params):
+            account = self._site.accounts.of(part, shown.keys[-1])
         rows = self._found_rows(reader, request) if query["q"].strip() else _rows(infos, request)
         is_titled = False
         with suppress(StoreError):

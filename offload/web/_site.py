@@ -18,6 +18,7 @@ from offload.layout import JOURNAL, encode_part, is_hashed, is_link
 from offload.presets.context_refs._tree import ContextTree
 from offload.record import RecordInfo
 from offload.registry import folder_of
+from offload.session.lineage import entry_of
 from offload.session.names import check_known, is_ref
 from offload.session.reader import SessionReader
 from offload.store import OffloadStore, path_of
@@ -77,19 +78,15 @@ class Site:
             reader.catalog.refresh([ref])
         return reader, reader.find(ref)
 
-    def _journal_end(self, part: str) -> tuple[str, int]:
-        """Return the key of the last entry in the journal of a session, "" without one, and their number."""
-        keys = [found.key for found in self.store.keys(JOURNAL.prefix(part))]
-        return next(filter(JOURNAL.match, reversed(keys)), ""), len(keys)
-
     def overview(self, part: str) -> Overview | None:
         """Return the timeline of a session, None if it has no journal. Raises `StoreError`."""
-        end = self._journal_end(part)
-        if not end[0]:
-            return None
+        keys = [found.key for found in self.store.keys(JOURNAL.prefix(part))]
         known = self._overviews.pop(part, None)
-        if known is None or known.end != end:
-            known = Overview(self.reader(part), end)
+        if known is None or known.keys != keys:
+            own = [entry_of(match) for match in map(JOURNAL.match, keys) if match]
+            if not own:
+                return None
+            known = Overview(self.reader(part), keys, own)
         self._overviews[part] = known
         if len(self._overviews) > OPEN_SESSIONS:
             del self._overviews[next(iter(self._overviews))]

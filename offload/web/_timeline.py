@@ -13,6 +13,7 @@ from offload.messages.calls import CallId
 from offload.messages.formats import role_or_none, scan_of
 from offload.placeholder.forms import known_refs
 from offload.replay import RequestCost, costs_of
+from offload.session.lineage import JournalEntry
 from offload.session.reader import SessionReader
 from offload.timeline import SentRequest, Timeline
 from offload.timeline.forks import SessionFork
@@ -44,10 +45,11 @@ class Overview:
 
     Args:
         reader: reads the session.
-        end: the key of the last entry of its journal, and the number of entries.
+        keys: those of its journal.
+        own: its entries.
 
     Attributes:
-        end: as given.
+        keys: as given.
         timeline: its requests.
         costs: the cost of each.
 
@@ -55,10 +57,10 @@ class Overview:
         StoreError: the store failed.
     """
 
-    def __init__(self, reader: SessionReader, end: tuple[str, int]) -> None:
+    def __init__(self, reader: SessionReader, keys: Sequence[str], own: Sequence[JournalEntry]) -> None:
         self._reader = reader
-        self.end = end
-        self.timeline = Timeline(reader.store, reader.name)
+        self.keys = keys
+        self.timeline = Timeline(reader.store, reader.name, own=own)
         self.costs: Sequence[RequestCost] = [*costs_of(self.timeline)]
 
     @cached_property

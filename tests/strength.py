@@ -1,4 +1,4 @@
-"""How much of what is drawn a run tries: all of it where slow tests run too, a quarter of it otherwise."""
+"""How much of what is drawn a run tries: all of it where slow tests run too, a sixth of it otherwise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-_PART = 4
+_PART = 6
 _is_full = False
 
 

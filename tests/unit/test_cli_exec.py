@@ -12,6 +12,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+from command import Run, runner
 
 from offload import Offloader
 
@@ -166,21 +167,27 @@ def test_options_after_the_command_belong_to_it(place: Path) -> None:
     assert call(place, "exec", "echo", "--store", "x", "-h").stdout == b"--store x -h\n"
 
 
+@pytest.fixture
+def run(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(place)
+    return runner(capsys, monkeypatch)
+
+
 @pytest.mark.parametrize("lines", ["", ":", "0", "9:3", "a:b", "1:2:3", "-1"])
-def test_lines_that_are_no_range_are_refused(place: Path, lines: str) -> None:
-    done = call(place, "show", "last", f"--lines={lines}")
+def test_lines_that_are_no_range_are_refused(run: Run, lines: str) -> None:
+    done = run("show", "last", f"--lines={lines}")
     assert done.returncode == 2
-    assert b"--lines must be FIRST:LAST, such as 120:160, got " in done.stderr
+    assert "--lines must be FIRST:LAST, such as 120:160, got " in done.stderr
 
 
-def test_lines_are_shown_by_their_numbers(place: Path) -> None:
+def test_lines_are_shown_by_their_numbers(place: Path, run: Run) -> None:
     python(place, LARGE)
     for lines, first, last in [("3:5", 3, 5), ("3", 3, 3), ("5998:", 5998, 6000), (":2", 1, 2)]:
         expected = "".join(f"line {n - 1}\n" for n in range(first, last + 1))
-        shown = call(place, "show", "last", "--lines", lines).stdout.decode()
+        shown = run("show", "last", "--lines", lines).stdout
         assert shown.partition("\n")[2].partition("]\n")[2].startswith(expected)
-        found = call(place, "show", "last", "--lines", lines, "--json").stdout
-        assert f'"text": {expected!r}'.replace("'", '"').encode() in found
-    done = call(place, "show", "last", "--lines", "3", "--limit", "5")
+        found = run("show", "last", "--lines", lines, "--json").stdout
+        assert f'"text": {expected!r}'.replace("'", '"') in found
+    done = run("show", "last", "--lines", "3", "--limit", "5")
     assert done.returncode == 2
-    assert b"use --lines, or --offset and --limit, not both" in done.stderr
+    assert "use --lines, or --offset and --limit, not both" in done.stderr

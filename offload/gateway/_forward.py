@@ -100,7 +100,7 @@ class Forwarder:
                 async with self._asked(exchange, headers, body) as answer:
                     await self._pass_on(exchange, answer, send)
             else:
-                await self._converse(exchange, headers, body, opened, send)
+                await self._whole(exchange, headers, body, opened, send)
         except ClientGoneError:
             return
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
@@ -155,16 +155,27 @@ class Forwarder:
                 return None
         return None
 
-    async def _converse(
+    async def _whole(
         self, exchange: _Exchange, headers: Headers, body: _Body, opened: Opened, send: Send
     ) -> None:
-        """Pass a reply on in which the calls of the gateway's own tools are answered here."""
+        """Pass a reply on; if it ends early, what it asked the provider is no part of the conversation."""
+        is_whole = False
+        try:
+            is_whole = await self._converse(exchange, headers, body, opened, send)
+        finally:
+            if exchange.is_continued and not is_whole:
+                self._rewriter.forget(exchange.request)
+
+    async def _converse(
+        self, exchange: _Exchange, headers: Headers, body: _Body, opened: Opened, send: Send
+    ) -> bool:
+        """Pass a reply on, with calls of own tools answered; return whether it is whole."""
         reply: Reply | None = None
         while True:
             async with self._asked(exchange, headers, body) as answer:
                 if not _is_readable(answer):
                     await self._break_off(exchange, answer, reply, send)
-                    return
+                    return False
                 if reply is None:
                     exchange.is_streamed = _kind_of(answer) == _EVENTS
                     reply = opened.calls.reply(self._own.names, is_stream=exchange.is_streamed)
@@ -181,6 +192,7 @@ class Forwarder:
         if reply.is_whole:
             await self._own.passed(opened, reply)
         await self._finish(exchange, taken, rest, send)
+        return reply.is_whole
 
     async def _finish(self, exchange: _Exchange, taken: _Taken, rest: bytes, send: Send) -> None:
         """Send the rest of a reply, which is all of one that is no stream."""
@@ -323,6 +335,7 @@ class Forwarder:
 
     async def _rewrite(self, exchange: _Exchange, opened: Opened, headers: Headers) -> None:
         """Make the request that continues a reply that of `exchange`."""
+        exchange.is_continued = True
         if not exchange.is_streamed:
             exchange.status = 0
         began = time.perf_counter()
@@ -390,6 +403,7 @@ class _Exchange:
         seconds: the time from its arrival until it is sent.
         status: that of the answer, 0 before it begins.
         is_streamed: whether the answer is a stream of events.
+        is_continued: whether the provider was asked again for this reply.
     """
 
     scope: Scope
@@ -398,6 +412,7 @@ class _Exchange:
     seconds: float = 0.0
     status: int = 0
     is_streamed: bool = False
+    is_continued: bool = False
 
 
 class _Taken(NamedTuple):

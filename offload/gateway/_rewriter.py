@@ -345,6 +345,12 @@ class Rewriter:
         async with self._spare, conversation.lock:
             await self._in_thread(self._store_refused, conversation, views)
 
+    def forget(self, request: Rewritten | None) -> None:
+        """Drop a conversation from memory whose reply failed: the next request does not continue this one."""
+        conversation = None if request is None else request.conversation
+        if conversation is not None and self._conversations.get(conversation.name) is conversation:
+            self._drop(conversation.name)
+
     def check(self, request: Rewritten) -> None:
         """Look, while the provider answers, whether the records behind the placeholders are there."""
         conversation = request.conversation
@@ -545,11 +551,14 @@ class Rewriter:
         self._size += size - conversation.size
         conversation.size = size
         while self._size > _MOST_BYTES and len(self._conversations) > 1:
-            _, oldest = self._conversations.popitem(last=False)
-            self._size -= oldest.size
-            self._kept_elsewhere.pop(oldest.thread, None)
-            self._hints = {hint: name for hint, name in self._hints.items() if name != oldest.name}
+            self._drop(next(iter(self._conversations)))
         return conversation
+
+    def _drop(self, name: str) -> None:
+        dropped = self._conversations.pop(name)
+        self._size -= dropped.size
+        self._kept_elsewhere.pop(dropped.thread, None)
+        self._hints = {hint: known for hint, known in self._hints.items() if known != name}
 
 
 async def _waited(work: asyncio.Future[T], seconds: float) -> T:

@@ -386,6 +386,17 @@ def test_an_error_of_a_later_answer_is_the_whole_answer_without_a_stream(provide
         agent.send(url, [said("Done.")])
 
 
+def test_thinking_of_a_reply_that_is_asked_for_again_holds(provider, store):
+    agent = Agent(provider, streams=False)
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    provider.failure = lambda _: (529, error) if len(provider.requests) == 2 else None
+    with gateway(provider, store) as url:
+        agent.send(url, [THINKING, call(1)], status=529)
+        agent.send(url, [THINKING, call(2)], [THINKING, said("Done.")])
+        agent.send(url, [said("End.")])
+    assert kinds(agent.last)[:3] == [["thinking", "tool_use"], ["tool_result"], ["thinking", "text"]]
+
+
 def test_a_store_that_fails_answers_the_model_in_words_and_the_conversation_goes_on(provider, tmp_path):
     inner = open_store(str(tmp_path / "store"))
     off = Offloader(inner, session="gateway")
@@ -584,6 +595,19 @@ def test_clients_may_spell_a_reply_in_another_way_and_leave_thinking_out(provide
     assert "toolu_1" in json.dumps(agent.last)
     assert [b["type"] for b in agent.last[1]["content"]] == ["text", "tool_use"]
     assert agent.last[1]["content"][0] == inside[1]["content"][1] | {"cache_control": {"type": "ephemeral"}}
+
+
+@pytest.mark.parametrize("kind", ["chat", "responses"])
+def test_a_system_message_with_the_time_of_day_may_change(provider, store, kind):
+    agent = Agent(provider, kind)
+    agent.messages.insert(0, {"role": "system", "content": "It is 10:00."})
+    with gateway(provider, store) as url:
+        agent.send(url, [call(1)], [said("One.")])
+    agent.messages[0] = {"role": "system", "content": "It is 10:01."}
+    with gateway(provider, store) as url:
+        agent.send(url, [said("Two.")])
+    assert "toolu_1" in json.dumps(agent.last)
+    assert len(agent.arrived[-1]["tools"]) == 1 + len(OWN)
 
 
 def test_two_gateways_over_one_store_send_the_same_bytes(provider, store):

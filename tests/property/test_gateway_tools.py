@@ -13,7 +13,7 @@ from gateways import LOG, ask, running
 from hypothesis import given
 from hypothesis import strategies as st
 from strength import examples
-from talking import PATHS, READERS, request_of, results_of
+from talking import PATHS, READERS, Answered, request_of, results_of
 
 from offload import Offloader, open_store
 
@@ -125,31 +125,57 @@ def test_any_reply_reaches_the_client_whole_and_comes_back_to_the_provider_as_it
     model = data.draw(
         st.sampled_from(["claude-opus-5", "claude-opus-5-5"]) if kind == "messages" else st.just("gpt-5")
     )
-    provider.answer = script = Script()
-    provider.cut = in_parts(data.draw(st.lists(st.integers(1, 200), max_size=30)))
-    provider.requests.clear()
-    provider.charges.clear()
-    provider.refused = 0
+    script = begin(provider, data.draw(st.lists(st.integers(1, 200), max_size=30)))
     messages: list[Json] = [{"role": "user", "content": f"Build {next(seeds)}."}]
     for reply in data.draw(st.lists(replies(), min_size=1, max_size=4)):
+        url = data.draw(st.sampled_from(gateways)) + PATHS[kind]
+        body = request_of(kind, model, messages, streams=streams)
+        if (at := data.draw(st.none() | st.integers(0, len(reply) - 1))) is not None:
+            script.numbered(reply)
+            fail_once(provider, url, body, at)
         expected = script.numbered(reply)
         url = data.draw(st.sampled_from(gateways)) + PATHS[kind]
         first = len(provider.charges)
 
-        got = ask(url, request_of(kind, model, messages, streams=streams))
+        got = ask(url, body)
 
         assert (got.status, provider.refused) == (200, 0), got.body
         answered = READERS[kind](got.body, streams=streams)
-        assert said(kind, answered.blocks) == said(kind, [b for blocks in expected for b in blocks])
-        calls = [block for block in answered.blocks if block["type"] == "tool_use"]
-        assert answered.stop == ("tool_use" if calls else "end_turn")
-        assert not script.left
+        calls = check_reply(kind, answered, expected)
         charged = sum(round(charge.tokens) for charge in provider.charges[first:])
         assert counted(answered.usage) == pytest.approx(charged, abs=2 * len(reply))
         messages += answered.messages
         results = results_of(kind, calls, LOG[:500])
         messages += results if calls else [{"role": "user", "content": "Go on."}]
     check_append_only([json.loads(body) for _, _, body in provider.requests])
+
+
+def begin(provider: Provider, sizes: list[int]) -> Script:
+    """Let a provider begin again, with a script; return that."""
+    script = Script()
+    provider.answer, provider.cut = script, in_parts(sizes)
+    provider.requests.clear()
+    provider.charges.clear()
+    provider.refused = 0
+    return script
+
+
+def check_reply(kind: str, answered: Answered, expected: list[list[Json]]) -> list[Json]:
+    """Check that a client got all but the hidden calls; return its own."""
+    assert said(kind, answered.blocks) == said(kind, [b for blocks in expected for b in blocks])
+    calls = [block for block in answered.blocks if block["type"] == "tool_use"]
+    assert answered.stop == ("tool_use" if calls else "end_turn")
+    return calls
+
+
+def fail_once(provider: Provider, url: str, body: bytes, at: int) -> None:
+    """Send a request whose answer with a number is an error; the client sends it again later."""
+    count, error = len(provider.requests), {"type": "error", "error": {"type": "x", "message": "Overloaded"}}
+    provider.failure = lambda _: (529, error) if len(provider.requests) == count + 1 + at else None
+    failed = ask(url, body)
+    provider.failure = lambda _: None
+    assert b"Overloaded" in failed.body
+    del provider.requests[count:]
 
 
 def check_append_only(requests: list[Json]) -> None:

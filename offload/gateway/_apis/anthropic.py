@@ -27,6 +27,7 @@ from offload.gateway._apis.base import (
     digest_of,
     dumped,
     event_of,
+    is_notice,
     key_of_thinking,
     passed_on,
     summed,
@@ -59,8 +60,7 @@ class AnthropicCalls:
 
     def digest(self, messages: Sequence[Any]) -> str:
         """Return a digest of messages."""
-        some = (message for message in messages if not _is_notice(message))
-        return digest_of([_essence(message) for message in some])
+        return digest_of([_essence(message) for message in messages if not is_notice(message)])
 
     def marks(self, message: Any) -> list[str]:
         """Return the marks of a message."""
@@ -177,11 +177,6 @@ def _mark(block: Json) -> str | None:
     if block.get("type") in _SIGNED:
         return str(_kind(block)[1])
     return str(block.get("id")) if block.get("type") == _CALLED else None
-
-
-def _is_notice(message: Any) -> bool:
-    """Return whether a client wrote a message between others, which it may leave out later."""
-    return isinstance(message, dict) and message.get("role") == "system"
 
 
 def _essence(message: Any) -> Any:

@@ -43,7 +43,7 @@ class Calls(Protocol):
         ...
 
     def digest(self, messages: Sequence[Any]) -> str:
-        """Return a digest of what clients repeat of messages: not of marks, ids and empty fields."""
+        """Return a digest of what clients repeat of messages: not of marks, ids, empty fields and notices."""
         ...
 
     def reply(self, names: Collection[str], *, is_stream: bool) -> Reply:
@@ -177,6 +177,11 @@ def event_of(data: Json, *, is_named: bool = True) -> bytes:
     return f"{name}data: {json.dumps(data, separators=(',', ':'), ensure_ascii=False)}\n\n".encode(
         errors="surrogatepass"
     )
+
+
+def is_notice(message: Any) -> bool:
+    """Return whether a message is of the client itself, which may write it in another way later."""
+    return isinstance(message, Mapping) and message.get("role") in ("system", "developer")
 
 
 def digest_of(value: Any) -> str:

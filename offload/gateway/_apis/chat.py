@@ -28,6 +28,7 @@ from offload.gateway._apis.base import (
     digest_of,
     dumped,
     event_of,
+    is_notice,
     passed_on,
     summed,
 )
@@ -60,7 +61,7 @@ class ChatCalls:
 
     def digest(self, messages: Sequence[Any]) -> str:
         """Return a digest of messages."""
-        return digest_of([_essence(message) for message in messages])
+        return digest_of([_essence(message) for message in messages if not is_notice(message)])
 
     def marks(self, message: Any) -> list[str]:
         """Return the ids of the calls in a message."""

@@ -24,6 +24,7 @@ from offload.gateway._apis.base import (
     digest_of,
     dumped,
     event_of,
+    is_notice,
     key_of_thinking,
     passed_on,
     summed,
@@ -71,7 +72,8 @@ class ResponsesCalls:
 
     def digest(self, messages: Sequence[Any]) -> str:
         """Return a digest of items."""
-        return digest_of([_essence(item) for item in messages if not _is_reasoning(item)])
+        counted = (item for item in messages if not (_is_reasoning(item) or is_notice(item)))
+        return digest_of([_essence(item) for item in counted])
 
     def marks(self, message: Any) -> list[str]:
         """Return the mark of an item."""

@@ -94,33 +94,20 @@ class AdkOffloadPlugin(BasePlugin):
             return None
         return await self._placed(invocation_context, user_message)
 
-    async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> None:  # noqa: ARG002 # the framework's signature
+    async def before_tool_callback(self, *, tool: Any, tool_context: Any, **_: Any) -> None:
         """Note the caller of an agent that is a tool."""
         if isinstance(tool, AgentTool):
             context = tool_context._invocation_context  # noqa: SLF001 # AgentTool reads it too
             _call.set(_Call(self._name_of(context.session), context.session_service))
 
-    async def after_tool_callback(
-        self,
-        *,
-        tool: Any,
-        tool_args: Any,  # noqa: ARG002 # the framework's signature
-        tool_context: Any,  # noqa: ARG002  # ADK passes it by name
-        result: Any,  # noqa: ARG002  # ADK passes it by name
-    ) -> None:
+    async def after_tool_callback(self, *, tool: Any, **_: Any) -> None:
         """Note that a call ended."""
-        _end_call(tool)
+        call = _call.get()
+        if call is not None and isinstance(tool, AgentTool):
+            call.is_running = False
 
-    async def on_tool_error_callback(
-        self,
-        *,
-        tool: Any,
-        tool_args: Any,  # noqa: ARG002 # the framework's signature
-        tool_context: Any,  # noqa: ARG002  # ADK passes it by name
-        error: Exception,  # noqa: ARG002  # ADK passes it by name
-    ) -> None:
-        """Note that a call failed."""
-        _end_call(tool)
+    on_tool_error_callback = after_tool_callback
+    """Note that a call failed."""
 
     async def on_event_callback(self, *, invocation_context: Any, event: Any) -> None:
         """Offload the tool results of an event before the session appends it, and report a reply's usage."""
@@ -164,12 +151,6 @@ class AdkOffloadPlugin(BasePlugin):
     def _name_of(self, session: Any) -> str:
         space = _space_of_session(session)
         return self._callers.get(space) or space
-
-
-def _end_call(tool: Any) -> None:
-    call = _call.get()
-    if call is not None and isinstance(tool, AgentTool):
-        call.is_running = False
 
 
 def _space_of_session(session: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -13,10 +13,10 @@ from pydantic import TypeAdapter
 
 from offload.errors import CorruptError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
-from offload.integrations._parts import paired
+from offload.integrations._parts import changed_parts
 from offload.integrations._sessions import Sessions
 from offload.layout import FILE
-from offload.messages.bedrock import call_block, fixed_block, result_block
+from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.offloader import Offloader
 from offload.settings.options import SessionArguments
 from offload.threads.calls import in_thread
@@ -28,8 +28,6 @@ with needs_extra("pydantic-ai"):
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.toolsets import FunctionToolset
 
-# The field of a block of signed thinking with all that the framework keeps of it.
-_PART = "part"
 _THINKING = TypeAdapter(sdk.ThinkingPart)
 
 __all__ = ["OffloadCapability", "OffloadOverflowStore"]
@@ -174,27 +172,18 @@ def _message_of(message: sdk.ModelMessage, old: dict[str, Any], new: dict[str, A
     if new is old:
         return message
     if isinstance(message, sdk.ModelResponse):
-        return replace(message, parts=[*_response_parts(message, old, new)])
+        pairs = [(part, _part_blocks(part)) for part in message.parts]
+        return replace(message, parts=changed_parts(pairs, new["content"], _with_blocks, _built))
     old_blocks, new_blocks, parts = iter(old["content"]), iter(new["content"]), []
     for part in message.parts:
         count = len(_part_blocks(part))
         blocks = list(islice(new_blocks, count))
-        parts.append(part if blocks == list(islice(old_blocks, count)) else _with_blocks(part, blocks))
+        parts.append(part if blocks == list(islice(old_blocks, count)) else _with_blocks(part, *blocks))
     return replace(message, parts=parts)
 
 
-def _response_parts(
-    response: sdk.ModelResponse, old: dict[str, Any], new: dict[str, Any]
-) -> Iterator[sdk.ModelResponsePart]:
-    """Yield the parts of a response, each of which is one block."""
-    for index, block in paired(old, new):
-        if index is not None:
-            part = response.parts[index]
-            yield part if block == old["content"][index] else _with_blocks(part, [block])
-        elif _PART in block:
-            yield _THINKING.validate_python(block[_PART])
-        else:
-            yield sdk.TextPart(block["text"])
+def _built(block: dict[str, Any]) -> sdk.ModelResponsePart:
+    return _THINKING.validate_python(block[PART]) if PART in block else sdk.TextPart(block["text"])
 
 
 def _part_blocks(part: Any) -> list[dict[str, Any]]:
@@ -209,17 +198,13 @@ def _part_blocks(part: Any) -> list[dict[str, Any]]:
         case sdk.ToolReturnPart(tool_kind=None):
             content = [_result_block(i, each) for i, each in enumerate(_contents(part))]
             return [result_block(part.tool_call_id, content, is_error=part.outcome != "success")]
-        case sdk.ThinkingPart():
-            return [_thinking_block(part)]
+        case sdk.ThinkingPart(content=text, signature=signature):
+            whole = _THINKING.dump_python(part, mode="json")
+            return signed_blocks(text, [signature], whole) if signature else [fixed_block(text)]
     return [fixed_block()]
 
 
-def _thinking_block(part: sdk.ThinkingPart) -> dict[str, Any]:
-    block = fixed_block(part.content, part.signature)
-    return {**block, _PART: _THINKING.dump_python(part, mode="json")} if part.signature else block
-
-
-def _with_blocks(part: Any, blocks: list[dict[str, Any]]) -> Any:
+def _with_blocks(part: Any, *blocks: dict[str, Any]) -> Any:
     """Return a part with its blocks replaced, the inverse of `_part_blocks`."""
     match part:
         case sdk.UserPromptPart(content=list() | tuple() as contents):

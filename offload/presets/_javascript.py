@@ -6,10 +6,11 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
-# A number with an exponent outside this range is written with `e`.
-_LEAST_EXPONENT, _LARGEST_EXPONENT = -7, 21
+# Only numbers between these are written without an exponent.
+_LEAST_PLAIN, _LEAST_LARGE = 1e-6, 1e21
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -49,29 +50,14 @@ def number(value: float) -> str:
     """Return a number as ECMAScript's `Number::toString` writes it; `null` if it is not finite."""
     if not math.isfinite(value):
         return "null"
-    if value < 0:
-        return f"-{number(-value)}"
     if value == 0:
         return "0"
     # The shortest digits that give the number again, which both languages write.
-    mantissa, _, exponent = float.__repr__(value).partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    leading = len(whole + fraction) - len(digits)
-    point = len(whole) - leading + int(exponent or 0)
-    return _written(digits.rstrip("0"), point)
-
-
-def _written(digits: str, point: int) -> str:
-    """Return the number 0.{digits} * 10**point."""
-    if len(digits) <= point <= _LARGEST_EXPONENT:
-        return digits.ljust(point, "0")
-    if 0 < point <= _LARGEST_EXPONENT:
-        return f"{digits[:point]}.{digits[point:]}"
-    if _LEAST_EXPONENT < point - 1 < 0:
-        return f"0.{'0' * -point}{digits}"
-    fraction = f".{digits[1:]}" if digits[1:] else ""
-    return f"{digits[0]}{fraction}e{point - 1:+d}"
+    text = float.__repr__(value)
+    if _LEAST_PLAIN <= abs(value) < _LEAST_LARGE:
+        return f"{Decimal(text):f}".removesuffix(".0")
+    mantissa, _, exponent = text.partition("e")
+    return f"{mantissa}e{int(exponent):+d}"
 
 
 def _quoted(text: str) -> str:

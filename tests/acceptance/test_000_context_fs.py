@@ -160,7 +160,7 @@ def test_03_only_items_above_the_threshold_are_offloaded(make, threshold):
 
 @pytest.mark.parametrize("threshold", [-1, "2000", 1.5, True, None])
 def test_03_an_invalid_threshold_is_refused(make, threshold):
-    with pytest.raises(ConfigError, match="offload_token_threshold must be an integer"):
+    with pytest.raises(ConfigError, match="offload_token_threshold: Input should be"):
         make(offload_token_threshold=threshold)
 
 
@@ -492,11 +492,11 @@ def test_15_a_type_that_cannot_be_switched_is_refused(make, given):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"offload_enabled": "no"}, "offload_enabled must be a bool"),
+        ({"offload_enabled": "no"}, "offload_enabled: Input should be a valid boolean, got 'no'"),
         ({"compress": "no"}, "compress must be a bool, got 'no'"),
-        ({"type_enabled": ["tool_result"]}, "type_enabled must be a mapping"),
-        ({"ephemeral": ["Read"]}, "ephemeral must be a mapping"),
-        ({"ephemeral": {"Read": -1}}, "Read.keep_recent"),
+        ({"type_enabled": ["tool_result"]}, "type_enabled: Input should be a valid dictionary"),
+        ({"ephemeral": ["Read"]}, "ephemeral: Input should be a valid dictionary"),
+        ({"ephemeral": {"Read": -1}}, "ephemeral.Read: Input should be"),
         ({"ephemeral_keep_recent": 1}, "ephemeral_keep_recent needs ephemeral"),
         ({"ttl": "soon"}, "a duration must be"),
         ({"policy": {}}, "policy must be an OffloadPolicy"),

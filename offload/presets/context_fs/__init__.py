@@ -28,7 +28,7 @@ from offload.policy import Decision, OffloadPolicy
 from offload.policy.policy import matches_any
 from offload.presets._files import local_path
 from offload.presets.context_fs._layout import JSON, ZST, Document, PathRenderer, folder_of
-from offload.presets.context_fs._rules import THRESHOLD, DocumentRules
+from offload.presets.context_fs._rules import DocumentRules
 from offload.presets.context_fs._tree import TreeStore
 from offload.registry import open_backend
 from offload.retention import GcReport
@@ -41,7 +41,7 @@ __all__ = ["ContextFileSystem", "Document", "ItemState"]
 
 _DEFAULT_ROOT = "~/.agent/context/{session_id}"
 _COLLECTION_SECONDS = 3600.0
-_KEEP_ALL = DocumentRules(is_enabled=False).policy(instead=None)
+_KEEP_ALL = DocumentRules(offload_enabled=False).policy(instead=None)
 
 _log = logging.getLogger("offload")
 
@@ -117,7 +117,7 @@ class ContextFileSystem:
         session: str | None = None,
         *,
         offload_enabled: bool = True,
-        offload_token_threshold: int = THRESHOLD,
+        offload_token_threshold: int = 2000,
         type_enabled: Mapping[str, bool] | None = None,
         ephemeral: Mapping[str, int] | None = None,
         ephemeral_keep_recent: int | None = None,
@@ -133,11 +133,11 @@ class ContextFileSystem:
         self._tree = TreeStore(open_backend(self.root))
         self._renderer = PathRenderer(self.root, ZST if compress else JSON)
         rules = DocumentRules(
-            is_enabled=offload_enabled,
-            threshold=offload_token_threshold,
-            types={} if type_enabled is None else type_enabled,
+            offload_enabled=offload_enabled,
+            offload_token_threshold=offload_token_threshold,
+            type_enabled={} if type_enabled is None else type_enabled,
             ephemeral={} if ephemeral is None else ephemeral,
-            keep_recent=ephemeral_keep_recent,
+            ephemeral_keep_recent=ephemeral_keep_recent,
             ttl=ttl,
         )
         self._ephemeral = frozenset(rules.ephemeral)

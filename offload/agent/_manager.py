@@ -232,7 +232,7 @@ class ContextManager:
                 `on_error="raise"`, the failure.
         """
         if not isinstance(error, BaseException | None):
-            raise ConfigError(f"relieve takes the provider's error, got {type(error).__name__}")
+            raise ConfigError(f"error must be the provider's exception, got {type(error).__name__}")
         bound = None if error is None else refused_thinking(error)
         if error is not None and bound is not None:
             return self._without_refused(bound, error)

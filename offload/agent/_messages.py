@@ -72,7 +72,7 @@ class AgentMessages:
         except OffloadError:
             raise
         except Exception as error:
-            raise MessageError(f"a {type(message).__name__} is no message: {error!r:.60}") from error
+            raise MessageError(f"a {type(message).__name__} is not a message: {error!r:.60}") from error
         with self._queue_lock:
             self._queue.append(item)
         return item

@@ -64,7 +64,7 @@ def is_too_long(error: BaseException) -> bool:
     """Return whether a provider refused a request for its length, such as "prompt is too long".
 
     It knows the errors of the SDKs of Anthropic, OpenAI, Google, AWS Bedrock and of compatible servers, also
-    inside those of LiteLLM, LangChain and others that wrap them. A rate limit is no such error.
+    inside those of LiteLLM, LangChain and others that wrap them. A rate limit is not such an error.
     """
     return refused(error) is not None
 
@@ -74,9 +74,8 @@ def refused(error: BaseException) -> Refused | None:
     for one in chain_of(error):
         if status_of(one) in _OTHER_STATUS:
             continue
-        text = text_of(one)
-        if _SAYS_IT.search(text) or any(known.__name__ in _CLASSES for known in type(one).__mro__):
-            classes = {known.__name__ for known in type(one).__mro__}
+        text, classes = text_of(one), {known.__name__ for known in type(one).__mro__}
+        if _SAYS_IT.search(text) or not classes.isdisjoint(_CLASSES):
             is_bytes = _OF_BYTES.search(text) is not None or "RequestTooLargeError" in classes
             return Refused(is_bytes=True) if is_bytes else _figures(text)
     return None

@@ -60,7 +60,7 @@ def threshold_for(model: str, windows: Mapping[str, int] | None = None) -> int:
             table; an unknown model has 128,000 tokens, and a warning is logged.
 
     Raises:
-        ConfigError: a window is no positive whole number.
+        ConfigError: a window is not a positive whole number.
     """
     return int(window_for(model, windows or {}) * TRIGGER_RATIO)
 

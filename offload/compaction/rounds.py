@@ -70,7 +70,7 @@ class RoundConfig(SettingsModel):
         """
         table = read_file(path).get("context_compaction")
         if not isinstance(table, dict):
-            raise ConfigError(f"{path} holds no table context_compaction")
+            raise ConfigError(f"{path} has no table context_compaction")
         return cls.model_validate(table)
 
 
@@ -284,8 +284,8 @@ class RoundCompactor(_Rounds):
         token_counter: counts tokens of a text; the default is the offline estimate.
 
     Raises:
-        ConfigError: the settings require a confirmation, and `confirm` is missing, or one of the hooks is no
-            function.
+        ConfigError: the settings require a confirmation, and `confirm` is missing, or one of the hooks is
+            not a function.
     """
 
     def __init__(
@@ -333,7 +333,7 @@ class RoundCompactor(_Rounds):
             tools: the tool definitions that are sent with it; they are counted.
 
         Raises:
-            MessageError: `messages` is no list.
+            MessageError: `messages` is not a list.
         """
         check_messages(messages)
         context = ContextIR(token_counter=self._token_counter)

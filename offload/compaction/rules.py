@@ -76,7 +76,7 @@ def merge_rules(changes: Mapping[ItemType | str, TypeRule]) -> dict[ItemType, Ty
         if name not in PRIORITIES:
             raise ConfigError(f"rules: there is no type {name!r:.40}; there are {', '.join(PRIORITIES)}")
         if not isinstance(rule, TypeRule):
-            raise ConfigError(f"rules[{str(name)!r}] is a TypeRule, not {type(rule).__name__}")
+            raise ConfigError(f"rules[{str(name)!r}] must be a TypeRule, got {type(rule).__name__}")
         rules[ItemType(name)] = rule
     return dict(sorted(rules.items(), key=lambda entry: PRIORITIES[entry[0]]))
 

@@ -136,7 +136,7 @@ class ToolResultsStore(WrapperStore):
         return known
 
     def _read(self, name: str) -> bytes:
-        """Return the text of a file as content bytes; bytes that are no UTF-8 are replaced."""
+        """Return the text of a file as content bytes; bytes that are not UTF-8 are replaced."""
         data = read_regular(self._folder / name)
         try:
             decode_text(data)

@@ -117,8 +117,8 @@ def offload_tool_results(
         changed message is a deep copy.
 
     Raises:
-        MessageError: `messages` is no list, a large result has no string `tool_use_id`, or its blocks are not
-            valid JSON.
+        MessageError: `messages` is not a list, a large result has no string `tool_use_id`, or its blocks are
+            not valid JSON.
         StoreError: a file could not be written.
         ConfigError: `output_dir` is a URL or contains a NUL character.
     """

@@ -969,7 +969,7 @@ def test_26_a_summary_that_is_longer_than_what_it_replaces_is_not_taken(tmp_path
         ),
         ({"threshold_tokens": 9, "on_error": "ignore"}, "on_error must be one of"),
         ({"threshold_tokens": 9, "rules": {"tool_results": DROP}}, "no type 'tool_results'; there are"),
-        ({"threshold_tokens": 9, "rules": {"tool_result": "drop"}}, "is a TypeRule, not str"),
+        ({"threshold_tokens": 9, "rules": {"tool_result": "drop"}}, "must be a TypeRule, got str"),
     ],
 )
 def test_27_settings_that_cannot_be_meant_are_named(tmp_path, options, message):

@@ -501,7 +501,7 @@ def test_usage_given_as_an_object_is_read():
 def test_the_text_of_an_error_is_refused_in_place_of_it():
     m = ContextManager(Offloader(MemoryStore(), session="s"))
 
-    with pytest.raises(ConfigError, match="relieve takes the provider's error, got str"):
+    with pytest.raises(ConfigError, match="error must be the provider's exception, got str"):
         m.relieve("prompt is too long")  # type: ignore[arg-type]
 
 

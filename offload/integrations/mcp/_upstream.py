@@ -71,7 +71,7 @@ def url_upstream(url: str, headers: Mapping[str, str] | None = None) -> Upstream
     """Return the connection to the streamable HTTP endpoint `url`; every request has the `headers`.
 
     A lost connection is opened again, and a new session replaces one that the server forgot. Raises
-    `ConfigError` if `url` is no HTTP URL.
+    `ConfigError` if `url` is not an HTTP URL.
     """
     if not _URL.match(url):
         raise ConfigError(f"url must start with https:// or http://, got {without_secrets(url)!r:.200}")

@@ -286,7 +286,7 @@ class ContextRefs:
 
         Raises:
             ConfigError: an argument is invalid.
-            MessageError: `messages` is no list of messages.
+            MessageError: `messages` is not a list of messages.
             StoreError: the store failed.
         """
         # The characters of a text or the keys of a single message cite nothing, and every file would go.
@@ -382,7 +382,7 @@ def _as_size(name: str, value: int) -> int:
 
 
 def _as_indices(messages: Any, which: Any) -> frozenset[int]:
-    # The offloader refuses what is no list of messages.
+    # The offloader refuses anything but a list of messages.
     indices = range(len(messages) if isinstance(messages, Sequence) else 0)
     if which is not None and not isinstance(which, Iterable):
         raise ConfigError(f"which must be a collection of indices, got {which!r:.60}")

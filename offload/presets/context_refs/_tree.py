@@ -299,7 +299,7 @@ class ContextTree(WrapperStore):
         """Return the records in a manifest, which is for people and for a quick start, oldest first."""
         folder = manifest.partition("/")[0]
         records = list_session(self, part_of(folder) or folder).records
-        # A link, or a record of another codec, is no context file.
+        # A link, or a record of another codec, is not a context file.
         endings = tuple(_ENDINGS)
         return [info for info in records if info.key.endswith(endings) and not layout.is_link(info.key)]
 

@@ -15,9 +15,11 @@ class Peer:
 
     Attributes:
         calls: calls that the last read back took.
+        page_chars: characters from one page to the next that reads by characters.
     """
 
     calls = 1
+    page_chars = 8_000
 
     def __init__(self, store: str, session: str, least_chars: int | None) -> None:
         """Open a store.
@@ -59,3 +61,19 @@ class Peer:
     def grep(self, ref: str, pattern: str) -> str:
         """Return the places that a regular expression matches."""
         raise NotImplementedError
+
+    def query(self, ref: str, sql: str) -> str:
+        """Return the rows of a query over the text as the table `t`."""
+        raise NotImplementedError
+
+    def diff(self, old: str, new: str) -> str:
+        """Return the lines in which two offloaded texts differ."""
+        raise NotImplementedError
+
+    def fit(self, results: list[str]) -> list[str]:
+        """Return all results of a conversation as its next request shows them, where that changes later."""
+        return results
+
+    def instructions(self) -> str:
+        """Return the tools and the prompt of every request; other libraries are not charged for theirs."""
+        return ""

@@ -20,6 +20,7 @@ from typing import Any
 
 from peers._kill import kill_in_the_middle
 from peers._peer import Peer
+from peers._solving import solving
 
 MARK = "mark-{}-here"
 _LEAST_CHARS = 5_000
@@ -289,5 +290,6 @@ _TASKS = {
         failing,
         one_id,
         kill,
+        solving,
     )
 }

@@ -68,8 +68,10 @@ class Agno(Peer):
         return self.grep(ref, re.escape(text))
 
     def grep(self, ref: str, pattern: str) -> str:
-        """See `Peer`."""
-        return "\n".join(match.line for match in self._results.search(ref, pattern))
+        """See `Peer`. The agent's tool says whether more matches follow."""
+        matches = self._results.search(ref, pattern)
+        note = ["(more follow; narrow the pattern):"] if matches and matches[-1].more else []
+        return "\n".join([*note, *(match.line for match in matches)])
 
 
 if __name__ == "__main__":

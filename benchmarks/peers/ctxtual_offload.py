@@ -21,6 +21,8 @@ _PAGES = re.compile(r'"pages":\s*(\d+)')
 class Ctxtual(Peer):
     """A server with one tool; a result has no id of a call there, the store gives it one."""
 
+    page_chars = _PAGE_CHARS
+
     def __init__(self, store: str, session: str, least_chars: int | None) -> None:
         """See `Peer`."""
         Path(store).mkdir(parents=True, exist_ok=True)

@@ -14,14 +14,29 @@ class LangChain(Peer):
 
     def __init__(self, store: str, session: str, least_chars: int | None) -> None:  # noqa: ARG002 # none of it
         """See `Peer`."""
-        self._edit = ClearToolUsesEdit(trigger=0, keep=0)
+        self._clears_later = least_chars is None
+        self._edit = ClearToolUsesEdit() if self._clears_later else ClearToolUsesEdit(trigger=0, keep=0)
 
     def offload(self, text: str, call_id: str) -> str:
-        """See `Peer`."""
+        """See `Peer`. By default results are cleared when a later request is large."""
+        if self._clears_later:
+            return text
         call = {"name": "Bash", "args": {}, "id": call_id}
         messages = [AIMessage("", tool_calls=[call]), ToolMessage(text, tool_call_id=call_id)]
         self._edit.apply(messages, count_tokens=count_tokens_approximately)
         return str(messages[1].content)
+
+    def fit(self, results: list[str]) -> list[str]:
+        """See `Peer`."""
+        messages: list[AIMessage | ToolMessage] = []
+        for number, text in enumerate(results):
+            call = {"name": "Bash", "args": {}, "id": f"call_{number}"}
+            messages += [
+                AIMessage("", tool_calls=[call]),
+                ToolMessage(text, tool_call_id=f"call_{number}"),
+            ]
+        self._edit.apply(messages, count_tokens=count_tokens_approximately)
+        return [str(message.content) for message in messages[1::2]]
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable
@@ -69,6 +70,18 @@ class Ours(Peer):
     def grep(self, ref: str, pattern: str) -> str:
         """See `Peer`."""
         return self._off.tools.grep(pattern, ref, mode="regex")
+
+    def query(self, ref: str, sql: str) -> str:
+        """See `Peer`."""
+        return self._off.tools.query(ref, sql)
+
+    def diff(self, old: str, new: str) -> str:
+        """See `Peer`."""
+        return self._off.tools.diff(old, new)
+
+    def instructions(self) -> str:
+        """See `Peer`."""
+        return self._off.prompt() + json.dumps(self._off.tools.definitions("anthropic"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,213 @@
+"""Families of tasks for a scripted agent: each is made from a seed, at any size, with its answer.
+
+A case has `ops`, what the agent knows of its task; `outputs`, what each tool call returns; `answer`, which
+the agent never sees. An op calls a tool, or reads one fact out of the results of earlier calls:
+
+- `call`: call the next tool; `{0}` in its argument is fact 0.
+- `one`: the text that `pattern` captures in result `of`, on the line that holds `key`.
+- `rows`: a sum over the rows of the results `of` that have the value `where`; `pattern` captures the id, the
+  value and the amount of a row; there are `rows` rows in all, as the user said; `sql` asks for the sum.
+- `diff`: the value of the one line that is in result `new` and not in result `old`.
+- `reopen`: go on in another process: a new object on the same store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+CHARS_PER_TOKEN = 3.6
+_ROW_CHARS = 70
+_REGIONS = ("north", "south", "east", "west", "inland", "coast", "islands")
+_WORDS = ("harbour", "lantern", "orchard", "granite", "meadow", "copper", "willow", "summit")
+
+Case = dict[str, Any]
+Row = tuple[int, str, str, int]
+Make = Callable[[Random, int], Case]
+
+
+def cases(family: str, tokens: int, seed: int) -> Case:
+    """Return the case of a family, with about `tokens` tokens of tool output in all: the same for a seed."""
+    return FAMILIES[family](Random(f"{family} {tokens} {seed}"), int(tokens * CHARS_PER_TOKEN))  # noqa: S311 # no secret
+
+
+def _rows(random: Random, chars: int, row_chars: int = _ROW_CHARS) -> list[Row]:
+    count = max(8, chars // row_chars)
+    return [(1000 + n, _name(random), random.choice(_REGIONS), random.randint(1, 999)) for n in range(count)]
+
+
+def _name(random: Random) -> str:
+    return f"{random.choice(_WORDS)}-{random.choice(_WORDS)}-{random.randrange(16**6):06x}"
+
+
+def _csv(rows: list[Row]) -> str:
+    lines = [f"{i},{name},{region},{amount},a note about this order" for i, name, region, amount in rows]
+    return "\n".join(["id,name,region,amount,note", *lines]) + "\n"
+
+
+def _json(rows: list[Row]) -> str:
+    names = ("id", "name", "region", "amount")
+    return json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=None).replace(
+        "}, ", "},\n"
+    )
+
+
+def _markdown(rows: list[Row]) -> str:
+    lines = [f"| {i} | {name} | {region} | {amount} |" for i, name, region, amount in rows]
+    return "\n".join(["| id | name | region | amount |", "|---|---|---|---|", *lines]) + "\n"
+
+
+def _aligned(rows: list[Row]) -> str:
+    lines = [f"{i:<10}{name:<28}{region:<12}{amount:>8}" for i, name, region, amount in rows]
+    return "\n".join([f"{'ID':<10}{'NAME':<28}{'REGION':<12}{'AMOUNT':>8}", *lines]) + "\n"
+
+
+_PATTERNS = {
+    "csv": r"(\d+),[\w-]+,(\w+),(\d+),a",
+    "json": r'"id": (\d+), "name": "[^"]+", "region": "(\w+)", "amount": (\d+)',
+    "markdown": r"\| (\d+) \| [\w-]+ \| (\w+) \| (\d+) \|",
+    "aligned": r"(\d{4,}) +[a-z]+-[a-z]+-[0-9a-f]{6} +(\w+) +(\d+)",
+}
+_CHARS = {"csv": 63, "json": 78, "markdown": 47, "aligned": 59}
+_WRITERS = {"csv": _csv, "json": _json, "markdown": _markdown, "aligned": _aligned}
+
+
+def _call(argument: str = "") -> Case:
+    return {"op": "call", "argument": argument}
+
+
+def _one(of: int, key: str, pattern: str) -> Case:
+    return {"op": "one", "of": of, "key": key, "pattern": pattern}
+
+
+def _table(form: str) -> Make:
+    def make(random: Random, chars: int) -> Case:
+        return _summed(random, [_rows(random, chars, _CHARS[form])], form)
+
+    return make
+
+
+def _pages(random: Random, chars: int) -> Case:
+    rows = _rows(random, chars, _CHARS["json"])
+    step = -(-len(rows) // 4)
+    return _summed(random, [rows[at : at + step] for at in range(0, len(rows), step)], "json")
+
+
+def _summed(random: Random, pages: list[list[Row]], form: str) -> Case:
+    where = random.choice(_REGIONS)
+    rows = [row for page in pages for row in page]
+    sums = {
+        "op": "rows",
+        "of": list(range(len(pages))),
+        "pattern": _PATTERNS[form],
+        "where": where,
+        "rows": len(rows),
+        "sql": f"select sum(amount) from t where region = '{where}'",  # noqa: S608 # a word of this module
+    }
+    answer = str(sum(amount for _, _, region, amount in rows if region == where))
+    ops = [*(_call(f"page {n}") for n in range(len(pages))), sums]
+    return {"ops": ops, "outputs": [_WRITERS[form](page) for page in pages], "answer": answer}
+
+
+def _record(random: Random, chars: int) -> Case:
+    rows = _rows(random, chars)
+    number, name, region, amount = random.choice(rows)
+    one = _one(0, f"{name},{region}", rf"(?:^|\D){number},{name},{region},(\d+),")
+    return {"ops": [_call("orders"), one], "outputs": [_csv(rows)], "answer": str(amount)}
+
+
+def _join(random: Random, chars: int) -> Case:
+    orders, people = _rows(random, chars // 2), _rows(random, chars // 2)
+    owner = {row[0]: random.choice(people) for row in orders}
+    left = [f'{{"order": {row[0]}, "owner": "{owner[row[0]][1]}", "amount": {row[3]}}}' for row in orders]
+    order = random.choice(orders)[0]
+    person = owner[order]
+    ops = [
+        _call("orders"),
+        _call("people"),
+        _one(0, f'"order": {order},', rf'"order": {order}, "owner": "([\w-]+)"'),
+        _one(1, "{0}", r"{0},(\w+),\d+,"),
+    ]
+    return {"ops": ops, "outputs": ["\n".join(left), _csv(people)], "answer": person[2]}
+
+
+def _log(random: Random, chars: int) -> Case:
+    lines = [
+        f"[{n:>6}] compiling src/{_name(random)}.c with 0 errors, 0 warnings"
+        for n in range(chars // _ROW_CHARS)
+    ]
+    place = f"src/{_name(random)}.c:{random.randint(2, 4000)}"
+    lines.insert(random.randrange(len(lines)), f"{place}:7: error: 'width' undeclared (first use here)")
+    ops = [_call("make"), _one(0, ": error:", r"(src/[\w.-]+:\d+):\d+: error:")]
+    return {"ops": ops, "outputs": ["\n".join(lines) + "\nmake: *** [all] Error 2\n"], "answer": place}
+
+
+def _chain(random: Random, chars: int) -> Case:
+    outputs, ops = [], []
+    names = [_name(random) for _ in range(6)]
+    for n in range(5):
+        rows = _rows(random, chars // 5)
+        lines = [f"{row[1]} owns {_name(random)}" for row in rows]
+        lines.insert(random.randrange(len(lines)), f"{names[n]} owns {names[n + 1]}")
+        outputs.append("\n".join(lines))
+        key = names[0] if n == 0 else f"{{{n - 1}}}"
+        ops += [_call(key), _one(n, f"{key} owns", rf"{key} owns ([\w-]+)")]
+    return {"ops": ops, "outputs": outputs, "answer": names[5]}
+
+
+def _versions(random: Random, chars: int) -> Case:
+    lines = [f"setting {n:>6} = {_name(random)}" for n in range(max(20, chars // 2 // 46))]
+    new, at, value = list(lines), random.randrange(len(lines)), _name(random)
+    new[at] = f"setting {at:>6} = {value}"
+    diff = {"op": "diff", "old": 0, "new": 1, "pattern": r"setting +\d+ = [\w-]+", "lines": len(lines)}
+    return {
+        "ops": [_call("old"), _call("new"), diff],
+        "outputs": ["\n".join(lines) + "\n", "\n".join(new) + "\n"],
+        "answer": value,
+    }
+
+
+def _late(random: Random, chars: int) -> Case:
+    outputs = [_csv(_rows(random, chars // 40)) for _ in range(40)]
+    token = f"{random.randrange(16**12):012x}"
+    lines = outputs[2].splitlines()
+    lines.insert(len(lines) // 2, f"deployment token: {token}")
+    outputs[2] = "\n".join(lines)
+    ops = [*(_call(f"step {n}") for n in range(40)), _one(2, "deployment token", r"deployment token: (\w+)")]
+    return {"ops": ops, "outputs": outputs, "answer": token}
+
+
+def _reopened(random: Random, chars: int) -> Case:
+    case = _record(random, chars)
+    return {**case, "ops": [case["ops"][0], {"op": "reopen"}, case["ops"][1]]}
+
+
+def _long_line(random: Random, chars: int) -> Case:
+    rows = _rows(random, chars, 84)
+    number, _, _, amount = random.choice(rows)
+    pattern = rf'"id": {number}, "name": "[\w-]+", "region": "\w+", "amount": (\d+)'
+    text = _json(rows).replace("\n", " ")
+    return {
+        "ops": [_call("export"), _one(0, f'"id": {number},', pattern)],
+        "outputs": [text],
+        "answer": str(amount),
+    }
+
+
+FAMILIES: dict[str, Make] = {
+    "find one record": _record,
+    "sum over pages of an API": _pages,
+    "follow an id into a second result": _join,
+    "error in a build log": _log,
+    "chain of ids over five tools": _chain,
+    "compare two versions": _versions,
+    "value of result 3 in call 41": _late,
+    "go on with a reopened store": _reopened,
+    "one long line": _long_line,
+    "sum over CSV": _table("csv"),
+    "sum over JSON": _table("json"),
+    "sum over Markdown": _table("markdown"),
+    "sum over aligned text": _table("aligned"),
+}

@@ -21,6 +21,7 @@ _TIMED = (
     "read",
     "sink",
     "catalog",
+    "scale",
     "s3",
     "preview",
     "query",

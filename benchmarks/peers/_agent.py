@@ -17,7 +17,9 @@ _PAGE_LINES = 200
 _PARTIAL = re.compile(
     r'has_more": true|(?<!no )\bmore\b|truncat|omitted|\bfirst \d+|answer full|cursor=', re.IGNORECASE
 )
-_SHOWN_OF = re.compile(r"(\d[\d,]*) matching line\(s\); showing (\d[\d,]*)")
+_SHOWN_OF = re.compile(
+    r'(\d[\d,]*) matching line\(s\); showing (\d[\d,]*)|matching_all_words": (\d+), "returned": (\d+)'
+)
 _FAILED = "error: "
 
 Message = dict[str, Any]
@@ -135,7 +137,8 @@ def _found_rows(known: _Known, op: Step) -> Step | str:
 
 def _is_partial(text: str) -> bool:
     counts = _SHOWN_OF.search(text)
-    return bool(_PARTIAL.search(text)) or (counts is not None and counts[1] != counts[2])
+    is_short = counts is not None and (counts[1], counts[3]) != (counts[2], counts[4])
+    return bool(_PARTIAL.search(text)) or is_short
 
 
 def _total(text: str, op: Step) -> tuple[int, int]:

@@ -204,7 +204,7 @@ FAMILIES: dict[str, Make] = {
     "chain of ids over five tools": _chain,
     "compare two versions": _versions,
     "value of result 3 in call 41": _late,
-    "go on with a reopened store": _reopened,
+    "continue with a reopened store": _reopened,
     "one long line": _long_line,
     "sum over CSV": _table("csv"),
     "sum over JSON": _table("json"),

@@ -72,3 +72,25 @@ def test_a_request_above_the_window_ends_the_task(talk):
     with pytest.raises(WindowFullError):
         conversation.run()
     assert conversation.requests == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "is_partial"),
+    [
+        ("[handle 'a': 239 matching line(s); showing 200]", True),
+        ("[handle 'a': 12 matching line(s); showing 12]", False),
+        ('"matching_all_words": 220, "returned": 10', True),
+        ('"matching_all_words": 10, "returned": 10', False),
+        ('"has_more": true', True),
+        ("(more follow; narrow the pattern):", True),
+        ("[output truncated, narrow your search]", True),
+        ("[no more matches]", False),
+    ],
+)
+def test_a_partial_search_is_known_by_what_each_library_says_of_it(said, is_partial):
+    rows = {"op": "rows", "of": [0], "pattern": r"(\d+) (\w+) (\d+)", "where": "east", "rows": 900, "sql": ""}
+    task = {"ops": [{"op": "call", "argument": ""}, rows], "verbs": ["find"], "page_chars": 1}
+    call, read = {"tool": "call"}, {"tool": "read back", "of": 0, "verb": "find", "argument": "east"}
+    texts = [task, call, "a placeholder", read, f"{said}\n1 east 5\n2 east 6"]
+    messages = [{"content": text if isinstance(text, str) else json.dumps(text)} for text in texts]
+    assert next_step(messages) == {"answer": "" if is_partial else "11"}

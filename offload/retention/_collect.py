@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import secrets
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
@@ -89,13 +91,23 @@ def collect(
     return run.report
 
 
+class _Remains(NamedTuple):
+    """The size of the records that remain in a session, and the time of the newest."""
+
+    records: int
+    stored_bytes: int
+    newest: float
+
+
 class _Collected(NamedTuple):
     """The effects of gc on one session, and what remains of it."""
 
     report: GcReport
-    records: int
-    stored_bytes: int
-    newest: float
+    remains: _Remains
+
+
+def _remains_of(objects: SessionObjects) -> _Remains:
+    return _Remains(len(objects.records), size_of(objects.records), objects.newest)
 
 
 def _collect_one(
@@ -107,7 +119,7 @@ def _collect_one(
 ) -> _Collected:
     run = _Run(store, retention, now, GcReport(is_dry_run=dry_run))
     run.collect_session(objects)
-    return _Collected(run.report, len(objects.records), size_of(objects.records), objects.newest)
+    return _Collected(run.report, _remains_of(objects))
 
 
 def delete(
@@ -213,9 +225,9 @@ class _Run:
         self._retention = retention = policies.Retention() if retention is None else retention
         self._now = now
         self._writes = not report.is_dry_run
-        # The remaining records of all sessions, and the time of the newest record of each.
+        # What remains of all sessions, and of each.
         self._excess = _Excess(retention.store_bytes, retention.store_records)
-        self._newest: dict[str, float] = {}
+        self._remains: dict[str, _Remains] = {}
         # Without writes they do not change.
         self.marks: Mapping[str, Marks] | None = None
         # By key part of a session: whether it has a fork, and the names of those that read each record.
@@ -236,8 +248,7 @@ class _Run:
             # Records that a killed gc emptied without a tombstone.
             torn = [info for info in objects.torn if info.created_at <= self._now - self._retention.grace]
             self._put_tombstones(torn, "deleted")
-        self._excess.add(objects.records)
-        self._newest[objects.part] = objects.newest
+        self.note(objects.part, _remains_of(objects))
 
     def add(self, part: str, found: _Collected | OffloadError) -> None:
         """Add the effects on a session that a worker had, or its failure."""
@@ -245,8 +256,12 @@ class _Run:
             self.report.failures.append((layout.decode_part(part), found))
             return
         self.report.add(found.report)
-        self._excess.add_total(found.stored_bytes, found.records)
-        self._newest[part] = found.newest
+        self.note(part, found.remains)
+
+    def note(self, part: str, remains: _Remains) -> None:
+        """Note what remains of a session, for the quotas of the store."""
+        self._excess.add_total(remains.stored_bytes, remains.records)
+        self._remains[part] = remains
 
     def collect_journals(self, part: str) -> None:
         """Delete sessions that only their forks kept, and entries that a rewind left; "" is all sessions."""
@@ -319,17 +334,30 @@ class _Run:
 
     def collect_store(self) -> None:
         """Mark whole sessions, the least recently used first, until the store is within its quota."""
-        if not self._excess:
-            return
+        waiting = deque(sorted(self._remains, key=self._last_use) if self._excess else ())
         marked = {info.key for infos in self.report.marked.values() for info in infos}
-        for part in sorted(self._newest, key=self._last_use):
-            if not self._excess:
-                return
-            objects = list_session(self._store, part)
-            objects.records = [info for info in objects.records if info.key not in marked]
-            objects.deleted.clear()  # `collect_session` has handled them.
-            self._evict(objects, [objects.records], self._excess)
-            self._empty_expired(objects)
+        while self._excess and waiting:
+            least_used = self._next(waiting)
+            # A dry run lists the store once more, since each session alone would be a request.
+            listed = {} if self._writes else self._listed({*least_used})
+            for part in least_used:
+                objects = listed.get(part) or list_session(self._store, part)
+                objects.records = [info for info in objects.records if info.key not in marked]
+                objects.deleted.clear()  # `collect_session` has handled them.
+                self._evict(objects, [objects.records], self._excess)
+                self._empty_expired(objects)
+
+    def _listed(self, parts: set[str]) -> dict[str, SessionObjects]:
+        return {objects.part: objects for objects in list_sessions(self._store) if objects.part in parts}
+
+    def _next(self, waiting: deque[str]) -> list[str]:
+        """Take the sessions that would end the excess, if nothing protects their records."""
+        excess, taken = copy(self._excess), list[str]()
+        while excess and waiting:
+            taken.append(waiting.popleft())
+            remains = self._remains[taken[-1]]
+            excess.add_total(-remains.stored_bytes, -remains.records)
+        return taken
 
     def mark(
         self, objects: SessionObjects, infos: Sequence[RecordInfo], reason: layout.Reason, marks: Marks
@@ -520,7 +548,7 @@ class _Run:
         return any(at is not None and at <= latest for at in times)
 
     def _last_use(self, part: str) -> tuple[float, str]:
-        return max(self._newest[part], self._marks_of(part).last_use), part
+        return max(self._remains[part].newest, self._marks_of(part).last_use), part
 
     def _marks_of(self, part: str) -> Marks:
         """Return the marks of a session, from a fresh listing unless this run has those of all."""

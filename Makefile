@@ -35,7 +35,7 @@ test-all: .venv/.dev
 	$(MAKE) test-clouds docs
 
 # A framework's name is that of its dependency group `integration-NAME` and of tests/frameworks/test_NAME*.py.
-FRAMEWORKS := $(filter-out clouds,$(shell sed -n 's/^integration-\([a-z-]*\) = .*/\1/p' pyproject.toml))
+FRAMEWORKS := $(filter-out clouds coding-clients,$(shell sed -n 's/^integration-\([a-z-]*\) = .*/\1/p' pyproject.toml))
 
 test-integrations: $(addprefix test-integration-,$(FRAMEWORKS)) test-clouds
 
@@ -47,6 +47,14 @@ test-integration-%: .venv-frameworks/%/.made
 	$(BIN)/uv pip install --quiet --python $(@D)/bin/python -e . --group integration-$* || \
 		{ $(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1" && $(@D)/bin/python -m pip install --quiet -e . --group integration-$*; }
 	if test -x $(BIN)/uv && grep -q '"$*"' tests/frameworks/releases.py; then $(@D)/bin/python tests/frameworks/releases.py $*; fi
+	@touch $@
+
+# Coding clients are programs of Node: without npm their tests are skipped.
+test-integration-coding-clients: .venv-frameworks/coding-clients/.npm
+	.venv-frameworks/coding-clients/bin/python -m pytest -q tests/frameworks/test_coding_clients.py
+
+.venv-frameworks/coding-clients/.npm: .venv-frameworks/coding-clients/.made
+	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(@D) @openai/codex opencode-ai; fi
 	@touch $@
 
 test-scale: test-integration-catalog test-integration-dask test-integration-ray

@@ -69,6 +69,10 @@ class _Manifest(msgspec.Struct):
     files: list[str]
 
 
+# Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
+_MANIFESTS = msgspec.json.Decoder(_Manifest)
+
+
 @dataclass(slots=True)
 class _Written:
     """The files of one kind of row: their keys, their rows and the newest change in them."""
@@ -159,7 +163,7 @@ def _last_manifest(target: OffloadStore) -> _Manifest | None:
     if not keys:
         return None
     try:
-        return msgspec.json.decode(target.get(keys[-1]), type=_Manifest)
+        return _MANIFESTS.decode(target.get(keys[-1]))
     except msgspec.MsgspecError as error:
         raise CorruptError(f"{target.url}: {keys[-1]} is no manifest of an export: {error}") from error
 

@@ -129,13 +129,17 @@ def _toml(value: Mapping[str, Any]) -> str:
 
 def _summary(off: Offloader, status: Mapping[str, Any], timelines: Iterable[str]) -> list[str]:
     """Return what a gateway did, in a line, and its first warnings."""
+    from offload.gateway._status import NOTHING_DUE  # noqa: PLC0415 # of an extra, and slow to load
+
     warnings = status["warnings"]
     more = [] if len(warnings) <= _MOST_WARNINGS else [f"and {len(warnings) - _MOST_WARNINGS} more warnings"]
     problems = [*warnings[:_MOST_WARNINGS], *more]
     if not status["requests"]:
         return [*problems, "no request came through the gateway: does the client use another URL?"]
     freed = status["tokens_removed"]
-    kept = f"{freed:,} tokens kept out" if freed else "nothing was large or old enough to leave"
+    unusual = {why: number for why, number in status["passed"].items() if why != NOTHING_DUE}
+    passed = "; ".join(f"{number:,} passed unchanged: {why}" for why, number in unusual.items())
+    kept = f"{freed:,} tokens kept out" if freed else passed or "nothing was large or old enough to leave"
     parts = [count(status["requests"], "request"), kept]
     if freed and (saved := _saved(off.store, timelines)):
         parts.append(saved)

@@ -194,7 +194,7 @@ class OwnTools:
     def _with_all(self, opened: Opened) -> str:
         """Return the text of a request with the tools and all hidden calls."""
         request = opened.visible.request
-        end = request.tools_end - 1
+        end = request.end_of_tools()
         tools = Edit(end, end, f", {self._texts[opened.calls.format]}")
         calls = chain.from_iterable(made for _, made in opened.visible.edits.values())
         return replaced(request.text, [tools, *calls])

@@ -67,6 +67,8 @@ _KEPT_ELSEWHERE = ("previous_response_id", "conversation")
 # Of the Messages API: a thread begins with the whole conversation; later requests have its new messages.
 _THREAD, _CREATE, _CONTINUE = "thread", "create", "continue"
 _OF_THREAD = ("system", "tools")
+# The type of an item of the Responses API that has tools.
+_ADDED_TOOLS = "additional_tools"
 _KEPT = {"type": "kept"}
 
 
@@ -138,8 +140,22 @@ class Request:
 
     @property
     def tool_names(self) -> list[str]:
-        tools = self.fields.get("tools")
-        return [name for tool in tools if (name := _tool_name(tool))] if isinstance(tools, list) else []
+        """The names of its tools, also of those that are in a message or in a namespace."""
+        lists = [self.fields.get("tools"), *(view["tools"] for _, view in self._added_tools())]
+        return [name for tools in lists for tool in _blocks(tools) for name in _tool_names(tool)]
+
+    def end_of_tools(self) -> int:
+        """Return the place behind the last tool in the first list of tools that has any."""
+        if _blocks(self.fields.get("tools")):
+            return self.tools_end - 1
+        index = next(index for index, view in self._added_tools() if _blocks(view["tools"]))
+        return Places(self.text).find(self.starts[index], ("tools",)).end - 1
+
+    def _added_tools(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the messages that have tools: Codex sends them so for models since GPT-6."""
+        for index, view in enumerate(self.views):
+            if isinstance(view, dict) and view.get("type") == _ADDED_TOOLS and "tools" in view:
+                yield index, view
 
     @property
     def can_read_back(self) -> bool:
@@ -377,6 +393,13 @@ def _session_in(fields: Mapping[str, Any]) -> str | None:
         if isinstance(value, str) and value:
             return value
     return None
+
+
+def _tool_names(tool: Any) -> Iterator[str]:
+    """Return the name of a tool, or those of the tools in a namespace."""
+    is_namespace = isinstance(tool, dict) and tool.get("type") == "namespace"
+    names = map(_tool_name, _blocks(tool.get("tools")) if is_namespace else [tool])
+    return filter(None, names)
 
 
 def _tool_name(tool: Any) -> str | None:

@@ -28,7 +28,7 @@ from offload.gateway._requests import (
     hint_of,
     read_request,
 )
-from offload.gateway._status import Status
+from offload.gateway._status import NOTHING_DUE, Status
 from offload.messages import Usage
 from offload.messages.base import Block
 from offload.messages.thinking import bare_of, content_digest, signed_thinking
@@ -500,7 +500,7 @@ class Rewriter:
         sent = None if conversation.journal is None else _sent(request, messages, unseen, result)
         if text is request.text:
             has_failed = any(isinstance(error, StoreError) for error in result.errors)
-            reason = "the store failed" if has_failed else "nothing to replace"
+            reason = "the store failed" if has_failed else NOTHING_DUE
             return Rewritten(text.encode(), conversation, request, messages, reason=reason, result=sent)
         freed = result.tokens_before - result.tokens_after
         return Rewritten(

@@ -11,6 +11,9 @@ from offload.threads.locks import Lock
 
 logger = logging.getLogger("offload.gateway")
 
+# Why most requests pass unchanged.
+NOTHING_DUE = "nothing to replace"
+
 
 class Status:
     """Counters of a gateway; safe to use from several threads."""

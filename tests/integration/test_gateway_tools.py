@@ -165,6 +165,39 @@ def test_a_client_with_these_tools_or_none_and_a_thread_get_no_tools(provider, s
     assert provider.requests[0][2] == sent
 
 
+def added_tools(*names: str) -> Json:
+    """Return tools in a message, as Codex sends them."""
+    inner = [{"type": "function", "name": name, "parameters": {}} for name in names]
+    space = {"type": "namespace", "name": "functions", "description": "", "tools": inner}
+    return {"type": "additional_tools", "id": "at_1", "role": "developer", "tools": [space]}
+
+
+@pytest.mark.parametrize("fields", [{"tools": []}, {"tools": None}])
+def test_tools_in_a_message_are_those_of_the_client_and_get_ours_behind_them(provider, store, fields):
+    agent = Agent(provider, "responses", model="gpt-6.2-sol")
+    agent.fields = fields
+    agent.messages.insert(0, added_tools("exec"))
+    with gateway(provider, store) as url:
+        agent.send(url, [call(1)], [said("One.")])
+    with gateway(provider, store) as url:
+        agent.send(url, [said("Two.")])
+
+    for request in agent.arrived:
+        assert [tool["name"] for tool in request["input"][0]["tools"]] == ["functions", *OWN]
+        assert request["tools"] == fields["tools"]
+    assert [item.get("type") for item in agent.last].count("function_call") == 1
+
+
+def test_tools_to_read_back_in_a_message_are_known(provider, store):
+    agent = Agent(provider, "responses", model="gpt-6.2-sol")
+    agent.fields = {"tools": []}
+    agent.messages.insert(0, added_tools("exec", "context_read"))
+    sent = agent.body()
+    with gateway(provider, store) as url:
+        agent.send(url, [said("One.")])
+    assert provider.requests[0][2] == sent
+
+
 @pytest.mark.parametrize("tools", ["client", "none"])
 def test_a_host_may_leave_the_tools_to_the_client_or_to_nobody(provider, store, tools):
     agent = Agent(provider)

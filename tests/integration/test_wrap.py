@@ -199,3 +199,9 @@ except OSError as error:
     while not said.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert said.read_text() == "URLError"
+
+
+def test_requests_that_pass_unchanged_are_said_with_the_reason(project, upstream):
+    client(project, bodies=[json.dumps({**json.loads(BODIES[0]), "tools": []})])
+    _, _, [line] = run(project, "--upstream", upstream.url, "claude")
+    assert line.startswith("offload: 1 request, 1 passed unchanged: without tools or messages.")

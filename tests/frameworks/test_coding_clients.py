@@ -1,0 +1,212 @@
+"""Codex and opencode, the real programs, started by `offload wrap` on a provider with a script."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from _provider import Provider, serving
+
+from offload import Offloader
+from offload.timeline import Timeline
+
+PROGRAMS = Path(sys.prefix) / "node_modules" / ".bin"
+REF = re.compile(r", id ([a-z]+)\]")
+LARGE, SHORT = "seq 1 6000", "echo short"
+
+
+class Client(NamedTuple):
+    """A program: its arguments for one task, those for the next task of the session, and its shell tool."""
+
+    arguments: list[str]
+    again: list[str]
+    shell: str
+    argument: str
+    variables: tuple[str, str]
+
+
+CODEX = ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+RESUME = ["exec", "resume", "--last", *CODEX[1:]]
+OF_OPENAI = ("OPENAI_API_KEY", "OPENAI_BASE_URL")
+# Its tools are a field of the request, or with newer models a message.
+OLDER = ["-m", "gpt-5.5"]
+OPENCODE = ["run", "-m", "anthropic/claude-sonnet-4-6"]
+CLIENTS = {
+    "codex": Client(CODEX, RESUME, "exec_command", "cmd", OF_OPENAI),
+    "codex gpt-5.5": Client([*CODEX, *OLDER], [*RESUME, *OLDER], "exec_command", "cmd", OF_OPENAI),
+    "opencode": Client(
+        OPENCODE, [*OPENCODE, "--continue"], "bash", "command", ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")
+    ),
+}
+
+
+@pytest.fixture(params=CLIENTS)
+def name(request: pytest.FixtureRequest) -> Any:
+    program = request.param.partition(" ")[0]
+    if not (PROGRAMS / program).exists():
+        pytest.skip(f"{program} is not installed: make test-integration-coding-clients")
+    return request.param
+
+
+def calls_in(request: dict[str, Any]) -> list[str]:
+    """Return the names of the calls of tools in a request, also of those that the client does not see."""
+    if "input" in request:
+        return [item["name"] for item in request["input"] if item.get("type") == "function_call"]
+    blocks = [
+        block for message in request["messages"] for block in message["content"] if isinstance(block, dict)
+    ]
+    return [block["name"] for block in blocks if block.get("type") == "tool_use"]
+
+
+class Script:
+    """Answers a client: two commands, a question about the first result, and the end."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.requests: list[dict[str, Any]] = []
+
+    def __call__(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        if not request.get("tools") and "input" not in request:
+            return [{"type": "text", "text": "a title"}]
+        self.requests.append(request)
+        calls = calls_in(request)
+        if len(calls) < 2:
+            command = (LARGE, SHORT)[len(calls)]
+            given = {self.client.argument: command, "description": "count"}
+            return [self._call(len(calls), self.client.shell, given)]
+        if calls[-1] == self.client.shell:
+            found = REF.search(str(request))
+            return [
+                self._call(
+                    2,
+                    "context_grep",
+                    {"id": found[1] if found else "none", "pattern": "^4321$", "mode": "regex"},
+                )
+            ]
+        return [{"type": "text", "text": "all done"}]
+
+    @staticmethod
+    def _call(number: int, tool: str, given: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "tool_use", "id": f"call_{number}", "name": tool, "input": given}
+
+
+class Wrapped:
+    """A client behind `offload wrap` in a folder of its own."""
+
+    def __init__(self, name: str, folder: Path, url: str) -> None:
+        client = CLIENTS[name]
+        self.folder, self.client = folder, client
+        (folder / "project").mkdir()
+        key, base = client.variables
+        self.command = [
+            sys.executable,
+            "-m",
+            "offload",
+            "wrap",
+            "--store",
+            str(folder / "store"),
+            name.partition(" ")[0],
+        ]
+        self.environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("OFFLOAD_")},
+            **dict.fromkeys(("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"), str(folder)),
+            "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}",
+            key: "sk-none",
+            base: url,
+        }
+
+    def start(self, arguments: list[str], task: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*self.command, *arguments, task],
+            cwd=self.folder / "project",
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, arguments: list[str], task: str = "count") -> tuple[int, str, str]:
+        process = self.start(arguments, task)
+        out, err = process.communicate(timeout=100)
+        return process.returncode, out, err
+
+
+def outputs_of(request: dict[str, Any]) -> str:
+    return str(request.get("input") or request.get("messages"))
+
+
+def test_a_result_leaves_and_the_gateway_answers_what_the_model_asks_about_it(
+    name: str, tmp_path: Path
+) -> None:
+    script = Script(CLIENTS[name])
+    with serving(Provider(answer=script, is_strict=True)) as provider:
+        wrapped = Wrapped(name, tmp_path, provider.url)
+        code, out, err = wrapped.run(wrapped.client.arguments)
+
+    assert (code, provider.refused) == (0, 0), err
+    assert "all done" in out + err
+    assert "tokens kept out" in err.splitlines()[-1]
+    last = script.requests[-1]
+    assert calls_in(last) == [wrapped.client.shell, wrapped.client.shell, "context_grep"]
+    assert "[Offloaded: " in outputs_of(last)
+    assert "4321" in outputs_of(last).rpartition("[1 match shown")[2]
+    store = Offloader(tmp_path / "store").store
+    lengths = [len(Timeline(store, key.key.split("/")[1])) for key in store.keys("j/")]
+    assert max(lengths) >= 3
+
+
+def test_a_continued_session_has_the_placeholder_and_the_hidden_call_at_their_places(
+    name: str, tmp_path: Path
+) -> None:
+    script = Script(CLIENTS[name])
+    with serving(Provider(answer=script, is_strict=True)) as provider:
+        wrapped = Wrapped(name, tmp_path, provider.url)
+        wrapped.run(wrapped.client.arguments)
+        before = script.requests[-1]
+        code, out, err = wrapped.run(wrapped.client.again, "and now?")
+
+    assert (code, provider.refused) == (0, 0), out + err
+    after = script.requests[-1]
+    assert calls_in(after)[:3] == calls_in(before)[:3]
+    [placeholder] = {*REF.findall(outputs_of(before))}
+    assert placeholder in REF.findall(outputs_of(after))
+
+
+def test_an_error_of_the_provider_ends_the_client_with_its_own_code(name: str, tmp_path: Path) -> None:
+    refusal = {"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key"}}
+    with serving(Provider(failure=lambda _: (401, refusal))) as provider:
+        wrapped = Wrapped(name, tmp_path, provider.url)
+        code, out, err = wrapped.run(wrapped.client.arguments)
+
+    assert "invalid x-api-key" in out + err
+    assert "request" in err.splitlines()[-1]
+    assert code == 1
+
+
+def test_an_interrupt_ends_client_and_gateway(name: str, tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def slow(request: dict[str, Any]) -> list[dict[str, Any]]:
+        seen.append(request)
+        time.sleep(3)
+        return [{"type": "text", "text": "late"}]
+
+    with serving(Provider(answer=slow)) as provider:
+        wrapped = Wrapped(name, tmp_path, provider.url)
+        process = wrapped.start(wrapped.client.arguments, "count")
+        while not seen and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+
+    assert seen
+    assert process.returncode != 0
+    assert "late" not in err

@@ -9,6 +9,7 @@ import pytest
 from buckets.answers import refuse
 from buckets.conftest import SERVERS
 from cloud_servers import Container
+from pairs import each_in_turn
 from relay import Proxy
 
 from offload.errors import (
@@ -33,8 +34,7 @@ VERBS: dict[str, Callable[[OffloadStore], object]] = {
 }
 
 
-@pytest.mark.parametrize("status", [200, 404, 412, 302, 308, 499])
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(("status", "verb"), each_in_turn([200, 404, 412, 302, 308, 499], [*VERBS]))
 def test_a_web_page_is_no_answer_of_the_service(
     store: OffloadStore, container: Container, proxy: Proxy, verb: str, status: int
 ) -> None:

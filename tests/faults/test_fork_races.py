@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from forks import conversation, journaled, keys, run
+from pairs import each_in_turn
 
 from offload import NotFoundError, Offloader, Retention
 from offload.layout import BRANCH
@@ -123,8 +124,7 @@ def prepared(*, is_left: bool) -> tuple[MemoryStore, list[list[Any]], str | None
     return store, sent, None
 
 
-@pytest.mark.parametrize("other", OTHERS)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("place", "other"), each_in_turn([*PLACES], [*OTHERS]))
 def test_a_fork_is_whole_or_refused_whatever_happens_between_its_operations(place: str, other: str) -> None:
     number, is_left = PLACES[place]
     outcomes = set()
@@ -144,8 +144,7 @@ def test_a_fork_is_whole_or_refused_whatever_happens_between_its_operations(plac
     assert at > 8
 
 
-@pytest.mark.parametrize("other", OTHERS)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("place", "other"), each_in_turn([*PLACES], [*OTHERS]))
 def test_a_fork_between_any_two_operations_of_a_deletion_is_whole_or_not_there(
     place: str, other: str
 ) -> None:

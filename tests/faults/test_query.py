@@ -9,7 +9,7 @@ import pytest
 from answers import MAX_ANSWER, tools_for
 from hypothesis import given
 from hypothesis import strategies as st
-from strength import examples
+from strength import examples, thinned
 
 from offload.tables import schema_line
 from offload.tables._query import Record, query
@@ -120,7 +120,7 @@ TOOLS, REF = tools_for(ROWS)
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("sql", BOMBS, ids=lambda sql: sql[:60])
+@pytest.mark.parametrize("sql", thinned(BOMBS, 2), ids=lambda sql: sql[:60])
 def test_a_statement_made_to_hurt_is_stopped_with_the_reason(sql: str) -> None:
     answer = TOOLS.call("context_query", {"id": REF, "sql": sql})
 

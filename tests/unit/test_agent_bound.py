@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from binding import Binding, BoundError
+from strength import thinned
 
 from offload import Offloader, OffloadError
 from offload.agent import AgentConfig, ContextManager, Request, is_bound_refusal
@@ -306,8 +307,15 @@ def test_chosen_messages_of_context_refs_leave_with_the_thinking_behind_them(tmp
     provider.check(later.messages)
 
 
-@pytest.mark.parametrize("name", ["context_fs", "context_fs-ephemeral", "context_refs", "tool_results"])
-@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(
+    ("name", "restarts"),
+    thinned(
+        itertools.product(
+            ("context_fs", "context_fs-ephemeral", "context_refs", "tool_results"), (False, True)
+        ),
+        3,
+    ),
+)
 def test_no_preset_is_refused_in_a_loop_without_a_manager(name: str, restarts: bool, tmp_path: Path) -> None:
     model = Model(7)
     ephemeral = {"Read": 2} if name.endswith("ephemeral") else {}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 import pytest
 from binding import Binding, BoundError
 from pydantic import BaseModel
+from strength import thinned
 
 from offload import Offloader, OffloadPolicy, Rule
 
@@ -89,8 +91,7 @@ def test_thinking_stays_if_the_host_keeps_the_placeholders_that_it_received(
     assert "[Offloaded:" in str(messages)
 
 
-@pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(("name", "restarts"), thinned(itertools.product(POLICIES, (False, True)), 3))
 def test_no_policy_changes_what_thinking_is_bound_to(name: str, restarts: bool) -> None:
     provider = Binding()
     off, messages, sent = run(POLICIES[name], provider, restarts=restarts)

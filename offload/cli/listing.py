@@ -71,17 +71,17 @@ def verify(
             opened, session=session, executor=executor, on_progress=lambda done: status(_checked(done))
         )
     faults = [(name, damage.info.ref, damage.error) for name, damage in report.damaged]
-    faults += [(name, "", error) for name, error in report.failures]
+    faults += [(name, "", error) for name, error in (*report.damaged_entries, *report.failures)]
     rows = [
         {"session": name, "ref": ref or None, "fault": error.kind, "message": str(error)}
         for name, ref, error in faults
     ]
     if report.failures:
         verdict = "not all records were checked: "
-    elif report.damaged:
-        verdict = f"{len(report.damaged):,} damaged of "
+    elif faults:
+        verdict = f"{len(faults):,} damaged of "
     else:
-        verdict = "all records are intact: " if report.checked else "nothing to check: "
+        verdict = "all records are intact: " if report.checked or report.entries else "nothing to check: "
     summary = f"{verdict}{_checked(report)} of {place_of(opened)}"
     if isinstance(opened, ToolResultsStore):
         summary += "; files of tool results have no checksums, so a changed file is not found"
@@ -91,7 +91,8 @@ def verify(
 
 
 def _checked(report: jobs.VerifyReport) -> str:
-    return f"{count(report.checked, 'record')} in {count(report.sessions, 'session')}"
+    entries = f" and {count(report.entries, 'journal entry', 'journal entries')}" if report.entries else ""
+    return f"{count(report.checked, 'record')}{entries} in {count(report.sessions, 'session')}"
 
 
 def reindex(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:

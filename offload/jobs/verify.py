@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from offload.errors import OffloadError
+from offload.errors import CorruptError, NotFoundError, OffloadError
 from offload.index.objects import list_session, list_sessions, session_name
 from offload.jobs.each import run_each
-from offload.layout import encode_part, is_link
+from offload.layout import JOURNAL, decode_part, encode_part, is_link, session_part
 from offload.record import RecordInfo
+from offload.session.lineage import entry_bytes, entry_of
 from offload.session.reader import Damage, SessionReader
-from offload.store import OffloadStore, in_groups
+from offload.store import OffloadStore, get_many, in_groups
 
 # The most that a worker checks at once; a larger record is a slice of its own.
 _SLICE_RECORDS, _SLICE_BYTES = 64, 64 * 1024**2
@@ -28,12 +29,16 @@ class VerifyReport:
         sessions: how many were looked at.
         checked: how many records were read whole and compared.
         damaged: the records that cannot be read, with the names of their sessions.
-        failures: the errors of workers that were lost, each with a session of which records were not checked.
+        entries: how many entries of journals were read whole.
+        damaged_entries: the errors of those that cannot be read, with the names of their sessions.
+        failures: the errors of workers that were lost, each with a session of which not all was checked.
     """
 
     sessions: int = 0
     checked: int = 0
     damaged: list[tuple[str, Damage]] = field(default_factory=list)
+    entries: int = 0
+    damaged_entries: list[tuple[str, OffloadError]] = field(default_factory=list)
     failures: list[tuple[str, OffloadError]] = field(default_factory=list)
 
 
@@ -54,7 +59,7 @@ def verify(
     storage_options: Mapping[str, Any] | None = None,
     on_progress: Callable[[VerifyReport], object] | None = None,
 ) -> VerifyReport:
-    """Read every record of a store, or of one session, and compare all checksums.
+    """Read every record and journal entry of a store, or of one session, and compare all checksums.
 
     Args:
         store: the store.
@@ -69,19 +74,23 @@ def verify(
         ConfigError: workers in other processes cannot open the store by its URL.
         StoreError: the store cannot be listed.
     """
-    report = VerifyReport()
-    options = [storage_options]
-    for part, found in run_each(
-        _check, _slices(store, session), [store], executor=executor, storage_options=options
-    ):
+    report, told = VerifyReport(), on_progress or (lambda _: None)
+    options: dict[str, Any] = {"executor": executor, "storage_options": [storage_options]}
+    for part, found in run_each(_check, _slices(store, session), [store], **options):
         report.sessions += part.is_first
         if isinstance(found, OffloadError):
             report.failures.append((session_name(store, part.part), found))
         else:
-            report.checked += found[0]
-            report.damaged += found[1]
-        if on_progress is not None:
-            on_progress(report)
+            report.checked += len(part.infos)
+            report.damaged += found
+        told(report)
+    for keys, errors in run_each(_check_entries, _entries(store, session), [store], **options):
+        if isinstance(errors, OffloadError):
+            report.failures.append((_session_of(keys[0]), errors))
+        else:
+            report.entries += len(keys)
+            report.damaged_entries += errors
+        told(report)
     return report
 
 
@@ -94,8 +103,38 @@ def _slices(store: OffloadStore, session: str | None) -> Iterator[_Slice]:
             yield _Slice(objects.part, group, not number)
 
 
-def _check(store: OffloadStore, part: _Slice) -> tuple[int, list[tuple[str, Damage]]]:
-    """Return how many records of a slice were checked, and those that are damaged."""
+def _check(store: OffloadStore, part: _Slice) -> list[tuple[str, Damage]]:
+    """Return the damaged records of a slice."""
     reader = SessionReader(store, session_name(store, part.part))
     damages = (reader.check(info) for info in part.infos)
-    return len(part.infos), [(reader.name, damage) for damage in damages if damage is not None]
+    return [(reader.name, damage) for damage in damages if damage is not None]
+
+
+def _entries(store: OffloadStore, session: str | None) -> Iterator[list[str]]:
+    listed = store.keys(JOURNAL.prefix("" if session is None else encode_part(session)))
+    entries = (stored for stored in listed if JOURNAL.match(stored.key))
+    for group in in_groups(entries, attrgetter("size"), most=_SLICE_BYTES, count=_SLICE_RECORDS):
+        yield [stored.key for stored in group]
+
+
+def _check_entries(store: OffloadStore, keys: list[str]) -> list[tuple[str, OffloadError]]:
+    """Return the errors of damaged entries."""
+    checked = (_checked_entry(key, data) for key, data in zip(keys, get_many(store, keys), strict=True))
+    return [(_session_of(key), error) for key, error in zip(keys, checked, strict=True) if error is not None]
+
+
+def _checked_entry(key: str, data: bytes | OffloadError) -> OffloadError | None:
+    match = JOURNAL.match(key)
+    if isinstance(data, NotFoundError) or match is None:
+        return None  # It was deleted since the listing.
+    if isinstance(data, OffloadError):
+        return data
+    try:
+        entry_bytes(entry_of(match), data)
+    except CorruptError as error:
+        return CorruptError(f"{key}: {error}")
+    return None
+
+
+def _session_of(key: str) -> str:
+    return decode_part(session_part(key))

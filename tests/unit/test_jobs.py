@@ -16,6 +16,7 @@ from worker import size_of
 
 from offload import (
     ConfigError,
+    CorruptError,
     NotFoundError,
     Offloader,
     OffloadError,
@@ -161,6 +162,25 @@ def test_threads_and_processes_find_the_damage_that_one_thread_finds(tmp_path, p
             assert [(n, d.info, str(d.error)) for n, d in found.damaged] == [
                 (n, d.info, str(d.error)) for n, d in alone.damaged
             ]
+
+
+def test_a_damaged_entry_of_a_journal_is_found_by_any_workers(tmp_path, processes):
+    for name in ("a", "b"):
+        off = Offloader(tmp_path, session=name, journal=True)
+        for count in range(1, 4):
+            off.offload([{"role": "user", "content": f"{name} {n}"} for n in range(count)])
+    path = sorted(tmp_path.glob("j/b/*"))[1]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+    for executor in (None, processes):
+        report = verify(off.store, executor=executor)
+        [(name, error)] = report.damaged_entries
+        assert (report.entries, name, type(error)) == (6, "b", CorruptError)
+        assert path.name in str(error)
+    assert verify(off.store, session="a").damaged_entries == []
+    assert verify(off.store, session="a").entries == 3
 
 
 def test_verify_of_one_session_and_of_an_empty_store(tmp_path):

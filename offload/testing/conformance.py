@@ -17,7 +17,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, get_args
 
 import pytest
@@ -506,7 +506,8 @@ def _while_running(write: Callable[[], None]) -> Iterator[None]:
     with ThreadPoolExecutor(1) as pool:
         writer = pool.submit(write)
         yield
-        while not writer.done():
+        # A loop without a pause would keep the interpreter from the writer.
+        while wait((writer,), timeout=0.001).not_done:
             yield
         writer.result()
 

@@ -137,10 +137,10 @@ def _write(
     target: OffloadStore, kind: str, run: str, found: Iterator[pa.RecordBatch], columns: Mapping[str, str]
 ) -> _Written:
     """Write batches to files of at most 500,000 rows; the first run writes a file without a row too."""
+    written, schema = _Written(), schema_of(columns)
     import pyarrow.compute as pc  # noqa: PLC0415  # of an extra
     import pyarrow.parquet as pq  # noqa: PLC0415  # of an extra
 
-    written, schema = _Written(), schema_of(columns)
     is_first = not any(target.keys(f"{kind}/"))
     batch = next(found, None)
     while batch is not None or (is_first and not written.files):

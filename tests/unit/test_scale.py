@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import sys
 import tracemalloc
 from collections.abc import Iterable, Iterator
 from math import ceil
@@ -10,7 +11,8 @@ from typing import TypeVar, cast
 
 import pytest
 
-from offload import NotFoundError, Offloader, Retention, layout
+from offload import MissingExtraError, NotFoundError, Offloader, Retention, layout
+from offload.catalog import export
 from offload.cli.listing import _sessions
 from offload.cli.stores import _check_session as check_session
 from offload.index import sessions
@@ -173,3 +175,10 @@ def test_a_store_without_folders_is_listed_once_for_each():
         f"s0000{number}" for number in range(5)
     ]
     assert store.lists == 6
+
+
+def test_an_export_without_the_extra_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+
+    with pytest.raises(MissingExtraError, match=r"pip install 'offload\[arrow\]'"):
+        export(store_of(1), MemoryStore())

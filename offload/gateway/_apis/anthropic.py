@@ -14,23 +14,21 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, cast
 
 from offload.gateway._apis.base import (
     STOPPED,
     Call,
-    Events,
     Json,
     Reply,
+    StreamedReply,
+    WholeReply,
     as_list,
     digest_of,
     dumped,
     event_of,
     is_notice,
     key_of_thinking,
-    passed_on,
-    summed,
 )
 from offload.gateway._requests import Request
 from offload.gateway._spans import Edit, Places
@@ -206,15 +204,11 @@ def _essence_of(block: Json) -> Any:
     return content_digest({"content": [block]})
 
 
-class _Blocks:
+class _Blocks(Reply):
     """The blocks of a reply as they come, from one answer after another."""
 
     def __init__(self, names: Collection[str]) -> None:
-        self._names = names
-        self.steps: list[Any] = []
-        self.marks: list[str] = []
-        self.unfounded: list[str] = []
-        self.is_whole = False
+        super().__init__(names)
         # Those that the client has, and the hidden calls of this answer with their places in `steps`.
         self.visible: list[Json] = []
         self._hidden: list[tuple[int, Json]] = []
@@ -222,16 +216,13 @@ class _Blocks:
         self._shown: list[tuple[int, Json]] = []
         self._has_own = False
         self._stop: Any = None
-        # Of all answers but this one, and of this one.
-        self._before: Json = {}
-        self._usage: Json = {}
-        self._answers = 1
 
     def is_hidden(self, block: Json) -> bool:
         return block.get("type") == _CALLED and block.get("name") in self._names
 
     def add(self, block: Json) -> None:
         if self.is_hidden(block):
+            self._was_hidden = True
             self._hidden.append((len(self.steps), block))
             self.steps.append(["c", dumped(block)])
             return
@@ -275,9 +266,8 @@ class _Blocks:
         self.steps.append(["a" if goes_on else "j", results])
         self._hidden, self._shown = [], []
         if goes_on:
-            self._answers += 1
-            self._before = summed(self._before, self._usage)
-            self._usage, self._stop, self._has_own, self.is_whole = {}, None, False, False
+            self._next_answer()
+            self._stop, self._has_own = None, False
 
     @property
     def has_hidden(self) -> bool:
@@ -288,76 +278,35 @@ class _Blocks:
         """Return the reply so far."""
         return [dumped({"role": "assistant", "content": self.visible})]
 
-    @property
-    def is_changed(self) -> bool:
-        """Whether the client gets anything else than the provider sent."""
-        return self._answers > 1 or self.has_hidden
 
-
-class _Whole(_Blocks):
+class _Whole(WholeReply, _Blocks):
     """A reply that comes as one JSON value."""
 
-    def __init__(self, names: Collection[str]) -> None:
-        super().__init__(names)
-        self._body = b""
-        self._first: Json | None = None
-        self._message: Any = None
-
-    def feed(self, data: bytes) -> bytes:
-        """Read a part of an answer."""
-        self._body += data
-        return b""
-
-    def end(self) -> tuple[list[Call], bool]:
-        """Read an answer."""
-        self._message = None
-        with suppress(ValueError, RecursionError):
-            self._message = json.loads(self._body)
-        content = self._message.get("content") if isinstance(self._message, dict) else None
+    def _take(self, value: Any) -> None:
+        content = value["content"]
         if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
-            self._message = None
-            return [], False
-        if self._first is None:
-            self._first = self._message
-        usage = self._message.get("usage")
+            raise TypeError("a content of another form")
+        usage = value.get("usage")
         self._usage = usage if isinstance(usage, dict) else {}
-        self._stop = self._message.get("stop_reason")
-        self._was_hidden = any(self.is_hidden(block) for block in self._message["content"])
-        for block in self._message["content"]:
+        self._stop = value.get("stop_reason")
+        for block in content:
             self.add(block)
-        return self._ended()
 
-    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
-        """Add the answers."""
-        super().answered(answers, goes_on=goes_on)
-        if goes_on:
-            self._body = b""
+    def _stop_here(self) -> None:
+        self._forget()
+        self._stop = "end_turn"
+        self.add({"type": "text", "text": STOPPED})
 
-    def close(self, *, is_stopped: bool) -> bytes:
-        """Return the whole reply."""
-        if self._first is None or self._message is None or not (self.is_changed or self._was_hidden):
-            return self._body
-        stop = self._message.get("stop_reason")
-        if is_stopped:
-            self._forget()
-            stop = "end_turn"
-            self.add({"type": "text", "text": STOPPED})
-        own = {"id": self._first.get("id"), "content": self.visible, "stop_reason": stop}
-        usage = summed(self._before, self._usage)
-        return json.dumps({**self._message, **own, "usage": usage}).encode()
-
-    def failed(self, error: Any) -> bytes:
-        """Return nothing: the client gets the error as it is."""
-        del error
-        return b""
+    def _final(self, first: Json, value: Json) -> Json:
+        own = {"id": first.get("id"), "content": self.visible, "stop_reason": self._stop}
+        return {**value, **own, "usage": self._all_usage()}
 
 
-class _Streamed(_Blocks):
+class _Streamed(StreamedReply, _Blocks):
     """A reply that comes as a stream of events."""
 
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(names)
-        self._events = Events()
         # By the provider's index, the blocks that are open, and the text of an input.
         self._open: dict[Any, tuple[Json, list[str]]] = {}
         # The client's index of the next block, and by the provider's those of this answer, None if hidden.
@@ -366,10 +315,6 @@ class _Streamed(_Blocks):
         # The end of the message, which waits until the provider has nothing more to say.
         self._delta: tuple[bytes, Json] | None = None
         self._last = b""
-
-    def feed(self, data: bytes) -> bytes:
-        """Read events; return those for the client."""
-        return passed_on(self._events.feed(data), self._passed)
 
     def _passed(self, event: bytes, data: Any) -> bytes:
         kind = data.get("type") if isinstance(data, dict) else None
@@ -432,7 +377,7 @@ class _Streamed(_Blocks):
             self.add(block)
         elif self._answers == 1:
             return event + self._last
-        return ended + event_of({**data, "usage": summed(self._before, self._usage)}) + self._last
+        return ended + event_of({**data, "usage": self._all_usage()}) + self._last
 
     def failed(self, error: Any) -> bytes:
         """Return an error."""

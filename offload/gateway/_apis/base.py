@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
@@ -76,7 +77,7 @@ class Calls(Protocol):
         ...
 
 
-class Reply(Protocol):
+class Reply(ABC):
     """The reply to a client: what the answers of the provider have in common, without hidden calls.
 
     Attributes:
@@ -86,43 +87,140 @@ class Reply(Protocol):
         is_whole: whether the provider ended it.
     """
 
-    steps: list[Any]
-    marks: list[str]
-    unfounded: list[str]
-    is_whole: bool
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+        self.steps: list[Any] = []
+        self.marks: list[str] = []
+        self.unfounded: list[str] = []
+        self.is_whole = False
+        # The number of this answer; the usage of all before it, and of this one.
+        self._answers = 1
+        self._before: Json = {}
+        self._usage: Json = {}
+        # Whether any answer had hidden calls, also if they were left out.
+        self._was_hidden = False
 
     @property
+    @abstractmethod
     def has_hidden(self) -> bool:
         """Whether it has hidden calls that were answered."""
-        ...
 
+    @abstractmethod
     def feed(self, data: bytes) -> bytes:
         """Read a part of an answer; return what the client gets now."""
-        ...
 
+    @abstractmethod
     def end(self) -> tuple[list[Call], bool]:
         """Read the end of an answer; return the hidden calls, and whether the client has calls of its own."""
-        ...
 
+    @abstractmethod
+    def _ended(self) -> tuple[list[Call], bool]:
+        """Return the same once an answer was read."""
+
+    @abstractmethod
     def rewritten(self, call: Call) -> None:
         """Replace the arguments of a hidden call."""
-        ...
 
+    @abstractmethod
     def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
         """Add the answers to the hidden calls; unless it `goes_on`, the client's own are answered next."""
-        ...
 
+    @abstractmethod
     def close(self, *, is_stopped: bool) -> bytes:
         """Return the rest for the client; `is_stopped` if the model called again and is not asked again."""
-        ...
 
+    @abstractmethod
     def failed(self, error: Any) -> bytes:
-        """Return the rest for the client after an error of a later answer, None if it has no form."""
-        ...
+        """Return the rest for the client after an error of a later answer."""
 
+    @abstractmethod
     def messages(self) -> list[str]:
         """Return the reply so far as a client repeats it: the JSON of its messages."""
-        ...
+
+    def _next_answer(self) -> None:
+        self._answers += 1
+        self._before = self._all_usage()
+        self._usage, self.is_whole = {}, False
+
+    def _all_usage(self) -> Json:
+        """Return the usage of all answers."""
+        usage: Json = summed(self._before, self._usage)
+        return usage
+
+
+class WholeReply(Reply):
+    """A reply that comes as one JSON value."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__(names)
+        self._body = b""
+        # The values of the first answer and of this one.
+        self._first: Json | None = None
+        self._value: Json | None = None
+
+    @abstractmethod
+    def _take(self, value: Any) -> None:
+        """Read an answer. Raises any error of a look-up for one of another form."""
+
+    @abstractmethod
+    def _stop_here(self) -> None:
+        """End the reply with a text, without the hidden calls of this answer."""
+
+    @abstractmethod
+    def _final(self, first: Json, value: Json) -> Json:
+        """Return the reply as the client gets it."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Read a part of an answer."""
+        self._body += data
+        return b""
+
+    def end(self) -> tuple[list[Call], bool]:
+        """Read an answer."""
+        self._value = None
+        try:
+            value = json.loads(self._body)
+            self._take(value)
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            return [], False
+        self._value = value
+        self._first = self._first or value
+        return self._ended()
+
+    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
+        """Add the answers."""
+        super().answered(answers, goes_on=goes_on)  # type: ignore[safe-super]
+        if goes_on:
+            self._body = b""
+
+    def close(self, *, is_stopped: bool) -> bytes:
+        """Return the whole reply."""
+        if self._first is None or self._value is None or not self._was_hidden:
+            return self._body
+        if is_stopped:
+            self._stop_here()
+        return json.dumps(self._final(self._first, self._value)).encode()
+
+    def failed(self, error: Any) -> bytes:
+        """Return nothing: the client gets the error as it is."""
+        del error
+        return b""
+
+
+class StreamedReply(Reply):
+    """A reply that comes as a stream of events."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__(names)
+        self._events = Events()
+
+    @abstractmethod
+    def _passed(self, event: bytes, data: Any) -> bytes:
+        """Return what the client gets of an event now."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Read events; return those for the client."""
+        return passed_on(self._events.feed(data), self._passed)
 
 
 class Events:

@@ -15,22 +15,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from offload.gateway._apis.base import (
     STOPPED,
     Call,
-    Events,
     Json,
     Reply,
+    StreamedReply,
+    WholeReply,
     as_list,
     digest_of,
     dumped,
     event_of,
     is_notice,
-    passed_on,
-    summed,
 )
 from offload.gateway._requests import Request
 from offload.gateway._spans import Edit, Places
@@ -145,15 +143,11 @@ def _essence(message: Any) -> Any:
     return ["assistant", _text_of(message.get("content")), named]
 
 
-class _Message:
+class _Message(Reply):
     """The message of a reply as it comes, from one answer after another."""
 
     def __init__(self, names: Collection[str]) -> None:
-        self._names = names
-        self.steps: list[Any] = []
-        self.marks: list[str] = []
-        self.unfounded: list[str] = []
-        self.is_whole = False
+        super().__init__(names)
         # What the client has, and where the parts of this answer begin.
         self.fields: dict[str, Any] = {}
         self._starts: dict[str, int] = {}
@@ -161,10 +155,6 @@ class _Message:
         # All calls of this answer, by the provider's index.
         self._calls: dict[Any, Json] = {}
         self._stop: Any = None
-        self._before: Json = {}
-        self._usage: Json = {}
-        self._answers = 1
-        self._was_hidden = False
 
     def grow(self, part: Json) -> Json:
         """Add a part of the message, and return it as the client gets it, without calls."""
@@ -223,10 +213,8 @@ class _Message:
         self.steps.append({"spans": spans, "calls": calls, "answers": texts, "goes_on": goes_on})
         self._forget()
         if goes_on:
-            self._answers += 1
-            self._starts = {}
-            self._before = summed(self._before, self._usage)
-            self._usage, self._stop, self.is_whole = {}, None, False
+            self._next_answer()
+            self._starts, self._stop = {}, None
 
     @property
     def message(self) -> Json:
@@ -244,83 +232,44 @@ class _Message:
         return [dumped(self.message)]
 
 
-class _Whole(_Message):
+class _Whole(WholeReply, _Message):
     """A reply that comes as one JSON value."""
 
-    def __init__(self, names: Collection[str]) -> None:
-        super().__init__(names)
-        self._body = b""
-        self._first: Json | None = None
-        self._reply: Json | None = None
-
-    def feed(self, data: bytes) -> bytes:
-        """Read a part of an answer."""
-        self._body += data
-        return b""
-
-    def end(self) -> tuple[list[Call], bool]:
-        """Read an answer."""
-        self._reply = None
-        with suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
-            reply = json.loads(self._body)
-            [choice] = reply["choices"]
-            message = choice["message"]
-            calls = {at: dict(call) for at, call in enumerate(as_list(message.get("tool_calls")))}
-            self._reply, self._stop, self._calls = reply, choice.get("finish_reason"), calls
-        if self._reply is None:
-            return [], False
-        self._first = self._first or self._reply
+    def _take(self, value: Any) -> None:
+        [choice] = value["choices"]
+        message, usage = choice["message"], value.get("usage") or {}
+        calls = {at: dict(call) for at, call in enumerate(as_list(message.get("tool_calls")))}
         self.grow(message)
-        self._usage = self._reply.get("usage") or {}
+        self._stop, self._calls, self._usage = choice.get("finish_reason"), calls, usage
         self._was_hidden = self._was_hidden or bool(self._hidden())
-        return self._ended()
 
-    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
-        """Add the answers."""
-        super().answered(answers, goes_on=goes_on)
-        if goes_on:
-            self._body = b""
+    def _stop_here(self) -> None:
+        self._forget()
+        self._stop = "stop"
+        self.grow({"content": STOPPED})
 
-    def close(self, *, is_stopped: bool) -> bytes:
-        """Return the whole reply."""
-        if self._first is None or self._reply is None or not self._was_hidden:
-            return self._body
-        stop = self._stop
-        if is_stopped:
-            self._forget()
-            stop = "stop"
-            self.grow({"content": STOPPED})
-        [choice] = self._reply["choices"]
+    def _final(self, first: Json, value: Json) -> Json:
+        [choice] = value["choices"]
         message = {**choice["message"], **self.message}
         if not self._own:
             message.pop("tool_calls", None)
-        own = {"id": self._first.get("id"), "created": self._first.get("created")}
-        usage = {"usage": summed(self._before, self._usage)} if self._usage else {}
-        choices = [{**choice, "message": message, "finish_reason": stop}]
-        return json.dumps({**self._reply, **own, "choices": choices, **usage}).encode()
-
-    def failed(self, error: Any) -> bytes:
-        """Return nothing: the client gets the error as it is."""
-        del error
-        return b""
+        own = {"id": first.get("id"), "created": first.get("created")}
+        usage = {"usage": self._all_usage()} if self._usage else {}
+        choices = [{**choice, "message": message, "finish_reason": self._stop}]
+        return {**value, **own, "choices": choices, **usage}
 
 
-class _Streamed(_Message):
+class _Streamed(StreamedReply, _Message):
     """A reply that comes as a stream of chunks."""
 
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(names)
-        self._events = Events()
         self._first: Json | None = None
         # By the provider's index, the client's; None for hidden calls. The next of the client's.
         self._indexes: dict[Any, int | None] = {}
         self._next = 0
         # The last chunks, which wait until the provider has nothing more to say, as they came and read.
         self._held: list[tuple[bytes, Any]] = []
-
-    def feed(self, data: bytes) -> bytes:
-        """Read chunks; return those for the client."""
-        return passed_on(self._events.feed(data), self._passed)
 
     def _passed(self, event: bytes, chunk: Any) -> bytes:
         if not isinstance(chunk, dict) or not isinstance(chunk.get("choices"), list):
@@ -389,7 +338,7 @@ class _Streamed(_Message):
         """Return the last chunks."""
         if not self._was_hidden:
             return b"".join(event for event, _ in self._held)
-        usage = summed(self._before, self._usage)
+        usage = self._all_usage()
         return b"".join(
             event if chunk is None else event_of(self._last(chunk, usage, is_stopped), is_named=False)
             for event, chunk in self._held

@@ -9,24 +9,22 @@ https://platform.openai.com/docs/api-reference/responses-streaming
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from offload.gateway._apis.base import (
     STOPPED,
     Call,
-    Events,
     Json,
     Reply,
+    StreamedReply,
+    WholeReply,
     as_list,
     digest_of,
     dumped,
     event_of,
     is_notice,
     key_of_thinking,
-    passed_on,
     summed,
 )
 from offload.gateway._requests import Request
@@ -168,23 +166,16 @@ def _essence_of(part: Any) -> Any:
     return part["text"] if is_text else content_digest({"content": [part]})
 
 
-class _Items:
+class _Items(Reply):
     """The items of a reply as they come, from one answer after another."""
 
     def __init__(self, names: Collection[str]) -> None:
-        self._names = names
-        self.steps: list[Any] = []
-        self.marks: list[str] = []
-        self.unfounded: list[str] = []
-        self.is_whole = False
+        super().__init__(names)
         self.visible: list[Json] = []
         self._hidden: list[tuple[int, Json]] = []
         self._has_own = False
-        self._was_hidden = False
         self._first: Json | None = None
         self._response: Json | None = None
-        self._before: Json = {}
-        self._answers = 1
 
     def is_hidden(self, item: Json) -> bool:
         return item.get("type") == _CALLED and item.get("name") in self._names
@@ -233,9 +224,9 @@ class _Items:
         self.steps.append(["a" if goes_on else "j", outputs])
         self._hidden = []
         if goes_on:
-            self._answers += 1
-            self._before = summed(self._before, (self._response or {}).get("usage") or {})
-            self._response, self._has_own, self.is_whole = None, False, False
+            self._usage = (self._response or {}).get("usage") or {}
+            self._next_answer()
+            self._response, self._has_own = None, False
 
     @property
     def has_hidden(self) -> bool:
@@ -251,16 +242,15 @@ class _Items:
             if is_kept or not _is_reasoning(item) or item.get("encrypted_content")
         ]
 
-    def _final(self, response: Json) -> Json:
+    def _as_seen(self, first: Json, value: Json) -> Json:
         """Return the response as the client gets it."""
-        first = self._first or response
         own: Json = {"output": self.visible}
         if first.get("store") is False:
             # A response that the provider keeps is continued by the id of its last part, which has all of it.
             own["id"] = first.get("id")
-        if isinstance(response.get("usage"), dict):
-            own["usage"] = summed(self._before, response["usage"])
-        return {**response, **own}
+        if isinstance(value.get("usage"), dict):
+            own["usage"] = summed(self._before, value["usage"])
+        return {**value, **own}
 
 
 def _stopped() -> Json:
@@ -274,59 +264,30 @@ def _stopped() -> Json:
     }
 
 
-class _Whole(_Items):
+class _Whole(WholeReply, _Items):
     """A reply that comes as one JSON value."""
 
-    def __init__(self, names: Collection[str]) -> None:
-        super().__init__(names)
-        self._body = b""
-
-    def feed(self, data: bytes) -> bytes:
-        """Read a part of an answer."""
-        self._body += data
-        return b""
-
-    def end(self) -> tuple[list[Call], bool]:
-        """Read an answer."""
-        response: Any = None
-        with suppress(ValueError, RecursionError):
-            response = json.loads(self._body)
-        output = response.get("output") if isinstance(response, dict) else None
+    def _take(self, value: Any) -> None:
+        output = value["output"]
         if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
-            return [], False
-        self._response = response
-        self._first = self._first or response
-        for item in response["output"]:
+            raise TypeError("an output of another form")
+        self._response = value
+        for item in output:
             self.add(item)
-        return self._ended()
 
-    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
-        """Add the answers."""
-        super().answered(answers, goes_on=goes_on)
-        if goes_on:
-            self._body = b""
+    def _stop_here(self) -> None:
+        self._forget()
+        self.add(_stopped())
 
-    def close(self, *, is_stopped: bool) -> bytes:
-        """Return the whole reply."""
-        if self._response is None or not self._was_hidden:
-            return self._body
-        if is_stopped:
-            self._forget()
-            self.add(_stopped())
-        return json.dumps(self._final(self._response)).encode()
-
-    def failed(self, error: Any) -> bytes:
-        """Return nothing: the client gets the error as it is."""
-        del error
-        return b""
+    def _final(self, first: Json, value: Json) -> Json:
+        return self._as_seen(first, value)
 
 
-class _Streamed(_Items):
+class _Streamed(StreamedReply, _Items):
     """A reply that comes as a stream of events."""
 
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(names)
-        self._events = Events()
         # The client's number of the next event, and its index of the next item.
         self._sequence = 0
         self._next = 0
@@ -334,10 +295,6 @@ class _Streamed(_Items):
         self._indexes: dict[Any, int | None] = {}
         self._end: tuple[bytes, Json] | None = None
         self._last = b""
-
-    def feed(self, data: bytes) -> bytes:
-        """Read events; return those for the client."""
-        return passed_on(self._events.feed(data), self._passed)
 
     def _passed(self, event: bytes, data: Any) -> bytes:
         if not isinstance(data, dict):
@@ -404,7 +361,7 @@ class _Streamed(_Items):
             self._forget()
             more = b"".join(self._numbered(b"", one) for one in _item_events(_stopped(), self._next))
             self.add(_stopped())
-        final = {**data, "response": self._final(self._response)}
+        final = {**data, "response": self._as_seen(self._first or self._response, self._response)}
         return more + self._numbered(event, final) + self._last
 
     def failed(self, error: Any) -> bytes:

@@ -32,7 +32,9 @@ from offload.messages import Usage
 from offload.messages.base import Item
 from offload.messages.thinking import signed_thinking
 from offload.placeholder import Categorizes, DefaultRenderer, PlaceholderRenderer
+from offload.policy.defaults import PolicyName
 from offload.policy.facts import Readers
+from offload.policy.policy import policy_of
 from offload.policy.tool_names import TOOL_NAMES
 from offload.record import RecordInfo
 from offload.record.header import ITEM_TYPES, OffloadableType, RefStyle
@@ -46,7 +48,6 @@ from offload.settings.options import (
     OptionArguments,
     Options,
     SessionArguments,
-    default_policy,
 )
 from offload.store import OffloadStore
 from offload.threads.calls import Gate, as_async
@@ -79,7 +80,8 @@ class Offloader:
             default is a folder in the user's data directory.
         session: name of the session; the default is `session_{YYYYMMDD_HHMMSS}_{6 random}`. The same name
             resumes a session, from any process or machine that can reach the store.
-        policy: which items are offloaded; the default is `OffloadPolicy()`.
+        policy: which items are offloaded: an `OffloadPolicy`, or the name of one, see `OffloadPolicy.preset`;
+            the default is "balanced".
         storage_options: options of the backend, such as credentials, endpoint, durability.
         placeholder: renders the text that replaces an item.
         codec: the format of records: "zstd", "json" or "raw".
@@ -125,7 +127,7 @@ class Offloader:
         store: str | os.PathLike[str] | OffloadStore | None = None,
         *,
         session: str | None = None,
-        policy: policies.OffloadPolicy | None = None,
+        policy: policies.OffloadPolicy | PolicyName | None = None,
         storage_options: Mapping[str, Any] | None = None,
         placeholder: PlaceholderRenderer | None = None,
         codec: str = "zstd",
@@ -145,7 +147,7 @@ class Offloader:
         journal: bool = False,
     ) -> None:
         options = Options(
-            policy=default_policy() if policy is None else policy,
+            policy=policy_of(policy),
             placeholder=DefaultRenderer() if placeholder is None else placeholder,
             codec=codec,
             refs=refs,

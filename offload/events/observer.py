@@ -45,7 +45,7 @@ _PLACE = re.compile(r"messages\[\d+\][\w.\[\]]*")
 _STORED_FIELDS = ("ref", "item_type", "tool_name", "tool_use_id", "chars", "tokens", "bytes", "stored_bytes")
 _KEPT_FIELDS = ("item_type", "tool_name", "tool_use_id", "chars", "tokens")
 _FAILED = {
-    EventType.OFFLOAD_FAILED: "kept in the message",
+    EventType.OFFLOAD_FAILED: "could not offload an item, so the original is kept in the message",
     EventType.INDEX_FAILED: "index not updated",
     EventType.JOURNAL_FAILED: "journal not written",
 }

@@ -124,7 +124,9 @@ class OffloadPolicy(LoadableSettings):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, data: Any) -> Any:
-        """Add the defaults, or the fields of the `preset` that `data` names."""
+        """Add the defaults, or the fields of the `preset` that `data` is or names."""
+        if isinstance(data, str):
+            data = {"preset": data}
         if not isinstance(data, dict):
             return data
         if "preset" in data:
@@ -377,3 +379,10 @@ def matches_any(name: str | None, globs: Iterable[str]) -> bool:
 
 def _matches(name: str, glob: str) -> bool:
     return fnmatchcase(name.lower(), glob.lower())
+
+
+def policy_of(policy: OffloadPolicy | PolicyName | None) -> OffloadPolicy:
+    """Return the policy that an argument of an offloader means: one by its name, or the default for None."""
+    if policy is None:
+        return OffloadPolicy()
+    return OffloadPolicy.preset(policy) if isinstance(policy, str) else policy

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from offload import CacheModel, OffloadPolicy, OffloadResult
+from offload.policy.defaults import PolicyName
+from offload.policy.policy import policy_of
 from offload.replay._prices import PriceCard, Prices
 from offload.replay._recording import Recording
 from offload.replay._simulation import Bill, Offloading, Untouched, measure
@@ -68,7 +70,7 @@ class Replay:
 
 def replay(
     transcript: Transcript,
-    policy: OffloadPolicy | None = None,
+    policy: OffloadPolicy | PolicyName | None = None,
     *,
     prices: Prices | None = None,
     cache: CacheModel | None = None,
@@ -79,7 +81,8 @@ def replay(
 
     Args:
         transcript: the conversation.
-        policy: which items are offloaded; if it sets no `cache`, it gets that of the replay.
+        policy: which items are offloaded, or the name of a policy; if it sets no `cache`, it gets that
+            of the replay.
         prices: the prices of models; by default, the known ones.
         cache: prices and lifetime of the cache; by default, of the one that most of the recorded prompt was
             written to.
@@ -94,7 +97,7 @@ def replay(
     name, card = (prices or Prices()).of(transcript.model)
     cache = cache or _cache_of(transcript, card)
     recording = Recording(transcript, cache.ttl)
-    offloading = Offloading(recording, _knowing(policy or OffloadPolicy(), cache), store, model)
+    offloading = Offloading(recording, _knowing(policy_of(policy), cache), store, model)
     plain, bill = (measure(recording, sender, cache) for sender in (Untouched(), offloading))
     requests = len(recording.requests)
     return Replay(transcript, requests, name, card, cache, plain, bill, offloading.finish())

@@ -12,6 +12,7 @@ from offload import policy as policies
 from offload.errors import ConfigError, OffloadError, check_choice, check_texts, failure
 from offload.events import EventBus
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
+from offload.policy.defaults import PolicyName
 from offload.policy.tool_names import TOOL_NAMES
 from offload.record.header import REF_FORMS, RefStyle
 from offload.settings.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload, foreign
@@ -24,11 +25,6 @@ OnError = Literal["keep", "raise", "truncate"]
 Clock = Callable[[], float]
 
 
-def default_policy() -> policies.OffloadPolicy:
-    """Return the policy of an offloader that is given none."""
-    return policies.OffloadPolicy()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options(Hooks):
     """The options of one offloader, each an argument of `Offloader` with the same name and default.
@@ -37,7 +33,7 @@ class Options(Hooks):
         ConfigError: an unknown `refs` or `on_error`, a policy, renderer, hook or prompt of the wrong type.
     """
 
-    policy: policies.OffloadPolicy = field(default_factory=default_policy)
+    policy: policies.OffloadPolicy = field(default_factory=policies.OffloadPolicy)
     placeholder: PlaceholderRenderer = field(default_factory=DefaultRenderer)
     codec: str = "zstd"
     refs: RefStyle = "letters"
@@ -59,8 +55,8 @@ class Options(Hooks):
         check_fields(self.references)
         if not isinstance(self.policy, policies.OffloadPolicy):
             raise ConfigError(
-                f"policy must be an OffloadPolicy, got {type(self.policy).__name__}; to use one by its name, "
-                'pass OffloadPolicy.preset("aggressive")'
+                f"policy must be an OffloadPolicy or the name of one, got {type(self.policy).__name__}; "
+                "a dict of its fields goes to OffloadPolicy.model_validate"
             )
         if not isinstance(self.placeholder, PlaceholderRenderer):
             raise ConfigError(
@@ -116,7 +112,7 @@ class PresetOptions(TypedDict, total=False):
 class OptionArguments(PresetOptions, total=False):
     """`Options` as keyword arguments: `def __init__(self, **options: Unpack[OptionArguments])`."""
 
-    policy: policies.OffloadPolicy | None
+    policy: policies.OffloadPolicy | PolicyName | None
     placeholder: PlaceholderRenderer | None
     codec: str
     refs: RefStyle

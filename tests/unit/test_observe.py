@@ -399,7 +399,9 @@ assert off.offload_text("a line of many\\n" * 2000) == "a line of many\\n" * 200
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == ""
-    assert done.stderr.startswith("session s: kept in the message: ")
+    assert done.stderr.startswith(
+        "session s: could not offload an item, so the original is kept in the message: "
+    )
     assert done.stderr.count("\n") == 1
 
 
@@ -434,5 +436,5 @@ def test_what_an_error_of_the_library_says_is_logged(caplog: pytest.LogCaptureFi
     [error] = off.offload([result()]).errors
 
     assert isinstance(error, StoreError)
-    assert f"session s: kept in the message: {error}" in caplog.text
+    assert f"the original is kept in the message: {error}" in caplog.text
     assert not isinstance(error, ContextFullError)

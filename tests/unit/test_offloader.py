@@ -719,7 +719,8 @@ def test_a_session_without_a_name_gets_one_by_time_and_chance(tmp_path):
         ({"session": "\ud800"}, "valid Unicode"),
         ({"codec": "gzip"}, "zstd, json, raw"),
         ({"on_error": "ignore"}, "on_error must be one of"),
-        ({"policy": {"min_saving": 1}}, "policy must be an OffloadPolicy, got dict"),
+        ({"policy": {"min_saving": 1}}, "policy must be an OffloadPolicy or the name of one, got dict"),
+        ({"policy": "ballanced"}, "did you mean 'balanced'?"),
     ],
 )
 def test_an_argument_that_cannot_work_is_refused_by_name(arguments, said):

@@ -13,7 +13,7 @@ from offload.integrations.mcp._context import Json, link
 from offload.messages.calls import main_argument
 from offload.offloader import Offloader
 from offload.policy import ItemFacts, OffloadPolicy, Rule
-from offload.policy.policy import with_rules
+from offload.policy.policy import policy_of, with_rules
 from offload.record.text import encode_text
 from offload.settings.options import StoreArguments
 from offload.store import OffloadStore
@@ -94,7 +94,7 @@ class ResultOffloader:
         hides_schemas: bool = False,
         **options: Unpack[StoreArguments],
     ) -> None:
-        options["policy"] = _for_results(options.get("policy") or OffloadPolicy(), min_tokens, exclude)
+        options["policy"] = _for_results(policy_of(options.get("policy")), min_tokens, exclude)
         self.offloader: Offloader = Offloader(store, session=session, **options)
         bare = {"preview_chars": 0}
         options["policy"] = with_rules(self.offloader.policy, lambda rule: rule.model_copy(update=bare))

@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from offload.errors import ConfigError
 from offload.policy import OffloadPolicy
+from offload.policy.defaults import PolicyName
+from offload.policy.policy import policy_of
 from offload.record.header import ITEM_TYPES
 from offload.schema import Count, Flag, Seconds, SettingsModel
 
@@ -39,12 +41,12 @@ class DocumentRules(SettingsModel):
             raise ValueError("ephemeral_keep_recent needs ephemeral, the tools whose numbers it replaces")
         return self
 
-    def policy(self, instead: OffloadPolicy | None) -> OffloadPolicy:
+    def policy(self, instead: OffloadPolicy | PolicyName | None) -> OffloadPolicy:
         """Return the policy, or the one to use `instead`, if no rule is set. Raises `ConfigError`."""
         if instead is not None:
             if self != DocumentRules():
                 raise ConfigError("policy= replaces the rules: omit it, or set them in the policy")
-            return instead
+            return policy_of(instead)
         types = {name: self._rule(name, min_tokens=self.offload_token_threshold + 1) for name in ITEM_TYPES}
         recent = self.ephemeral_keep_recent
         kept = self.ephemeral if recent is None else dict.fromkeys(self.ephemeral, recent)

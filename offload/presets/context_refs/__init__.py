@@ -20,6 +20,7 @@ from offload.messages.formats import scan_of
 from offload.offloader import Offloader, OnMissing
 from offload.placeholder.default import tool_label
 from offload.policy import ItemFacts, OffloadPolicy, Retention
+from offload.policy.defaults import PolicyName
 from offload.policy.models import HistoryRule
 from offload.policy.tool_names import TOOL_NAMES
 from offload.presets.context_refs._citations import Citations, InUse, ids_in
@@ -101,7 +102,7 @@ class ContextRefs:
         terminal_tools: Sequence[str] = ToolGroups.terminal_tools,
         never_servers: Sequence[str] = ToolGroups.never_servers,
         never_tools: Sequence[str] = ToolGroups.never_tools,
-        policy: OffloadPolicy | None = None,
+        policy: OffloadPolicy | PolicyName | None = None,
         storage_options: Mapping[str, Any] | None = None,
         **options: Unpack[PresetOptions],
     ) -> None:

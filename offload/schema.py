@@ -20,6 +20,8 @@ from offload.errors import ConfigError, needs_extra
 _DURATION = re.compile(r"(\d+)\s*([smhd]?)", re.ASCII)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAX_SECONDS = 10**9
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([kmgt]?)(i?)b?", re.ASCII | re.IGNORECASE)
+_PREFIXES = ("", "k", "m", "g", "t")
 # With aliases, a few hundred characters of YAML can expand to millions.
 _MAX_ALIASED_CHARS = 1024 * 1024
 
@@ -38,9 +40,20 @@ def _seconds(value: object) -> object:
     return value
 
 
+def _bytes(value: object) -> object:
+    """Convert a text such as "20MB" to bytes; return other values for pydantic to check."""
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.fullmatch(value.strip())
+    if match is None:
+        raise ValueError(f'a size must be bytes or a text like "500kB", "20MB", "10G", "1GiB", got {value!r}')
+    return round(float(match[1]) * (1024 if match[3] else 1000) ** _PREFIXES.index(match[2].lower()))
+
+
 Duration = int | str | timedelta
 Seconds = Annotated[int, BeforeValidator(_seconds), Field(strict=True, ge=0, le=_MAX_SECONDS)]
 Size = Annotated[int, Field(strict=True, gt=0)]
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(strict=True, gt=0)]
 Count = Annotated[int, Field(strict=True, ge=0)]
 Flag = Annotated[bool, Field(strict=True)]
 Fraction = Annotated[float, Field(gt=0, le=1)]

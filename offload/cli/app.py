@@ -64,6 +64,7 @@ GROUPS = {
         "du": Command("retention", "du", "Show storage use per session"),
         "gc": Command("retention", "gc", "Delete what is expired or over a quota"),
         "rm": Command("retention", "rm", "Delete records, or a whole session"),
+        "undelete": Command("retention", "undelete", "Undo `rm` before `gc` frees the space"),
         "pin": Command("retention", "pin", "Protect a record or a session from `gc`"),
         "unpin": Command("retention", "unpin", "Undo `pin`"),
     },

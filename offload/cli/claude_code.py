@@ -128,9 +128,9 @@ def status(*, as_json: JsonOption = False) -> None:
     problem = _server_problem(command)
     facts = {
         "installed": _installed(folder),
-        "file reads": _readers(command),
+        "file_reads": _readers(command),
         "server": problem or "starts",
-        "server command": " ".join(command),
+        "server_command": " ".join(command),
         **_stored(),
     }
     print_facts(facts, as_json=as_json)

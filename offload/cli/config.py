@@ -38,7 +38,8 @@ def show(*, as_json: JsonOption = False) -> None:
     rows = [asdict(value) for value in config.values()]
     refused = [asdict(value) for value in config.refused()]
     if as_json:
-        print_json([*rows, *({**row, "refused": True} for row in refused)])
+        listed = [(row, False) for row in rows] + [(row, True) for row in refused]
+        print_json({"settings": [{**row, "is_refused": is_refused} for row, is_refused in listed]})
     else:
         rows += [{**row, "origin": f"{row['origin']} (refused)"} for row in refused]
         print_table([{**row, "value": repr(row["value"])} for row in rows])

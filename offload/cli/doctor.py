@@ -18,8 +18,9 @@ def doctor(url: UrlArgument = None, *, as_json: JsonOption = False) -> None:
 
     Example: offload doctor s3://bucket/prefix
     """
+    store = store_for_tests(url)
     with working("testing the store"):
-        findings = [asdict(finding) for finding in diagnose(store_for_tests(url))]
-    print_report(findings, as_json=as_json)
+        findings = [asdict(finding) for finding in diagnose(store)]
+    print_report(findings, as_json=as_json, document={"store": store.url, "checks": findings})
     if any(finding["outcome"] == "failed" for finding in findings):
         raise typer.Exit(PROBLEMS)

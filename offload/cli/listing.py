@@ -40,11 +40,12 @@ def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: 
         rows = sorted(_sessions(opened), key=lambda row: str(row["stored_at"] or ""), reverse=True)
         empty = {"title"} - {name for row in rows for name in row if row[name]}
         shown = [{name: row[name] for name in row if name not in empty} for row in rows]
-        print_report(shown, _summary(rows, opened), as_json=as_json, document=rows)
+        document = {"store": opened.url, "sessions": rows}
+        print_report(shown, _summary(rows, opened), as_json=as_json, document=document)
     else:
         rows, note = _records(opened, session)
         summary = f"{count(len(rows), 'record')} in {place_of(opened, session)}{note}"
-        document = [{"session": session, **row} for row in rows]
+        document = {"store": opened.url, "session": session, "records": rows}
         print_report(rows, summary, as_json=as_json, document=document)
 
 
@@ -85,7 +86,14 @@ def verify(
     summary = f"{verdict}{_checked(report)} of {place_of(opened)}"
     if isinstance(opened, ToolResultsStore):
         summary += "; files of tool results have no checksums, so a changed file is not found"
-    print_report(rows, summary, as_json=as_json, style="red" if rows else "green")
+    document = {
+        "store": opened.url,
+        "sessions": report.sessions,
+        "records": report.checked,
+        "entries": report.entries,
+        "faults": rows,
+    }
+    print_report(rows, summary, as_json=as_json, document=document, style="red" if rows else "green")
     if rows:
         raise typer.Exit(PROBLEMS)
 
@@ -112,7 +120,8 @@ def reindex(*, store: StoreOption = None, session: SessionOption = None, as_json
     rows = [{"session": name, "records": index.reindex(opened, name)} for name in names]
     if isinstance(opened, TreeStore | ContextTree):
         opened.reindex()
-    print_report(rows, f"indexed: {_summary(rows, opened)}", as_json=as_json)
+    document = {"store": opened.url, "sessions": rows}
+    print_report(rows, f"indexed: {_summary(rows, opened)}", as_json=as_json, document=document)
 
 
 def _summary(rows: list[dict[str, Any]], store: OffloadStore) -> str:
@@ -149,7 +158,7 @@ def _record(store: OffloadStore, info: RecordInfo) -> dict[str, Any]:
     path = path_of(store, info.key)
     return {
         "ref": info.ref,
-        "type": info.item_type,
+        "item_type": info.item_type,
         "tool": info.tool_name,
         "title": info.title,
         "chars": info.chars,

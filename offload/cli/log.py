@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -69,37 +69,47 @@ def log(
     if session is None:
         _log_sessions(opened, as_json=as_json)
         return
-    timeline = Timeline(opened, session, branch=branch)
+    timeline, place = Timeline(opened, session, branch=branch), {"store": opened.url, "session": session}
     if branches:
-        rows = [_branch_row(name, requests) for name, requests in timeline.branches.items()]
-        note = f"; to continue one: offload fork NAME --session {quoted(session)} --branch ID" if rows else ""
-        left = count(len(rows), "branch", "branches")
-        print_report(rows, f"{left} of {place_of(opened, session)}{note}", as_json=as_json)
+        _log_branches(timeline, opened, session, as_json=as_json)
     elif at is not None:
-        _print(timeline.at(at), _shown, as_json=as_json)
+        messages = timeline.at(at)
+        facts = {**place, "request": at, "messages": list(map(to_json, messages))}
+        _print(facts, _shown(messages), as_json=as_json)
     elif numbers is not None:
-        _print(timeline.changes(numbers[1], since=numbers[0]), _compared, as_json=as_json)
+        changes = timeline.changes(numbers[1], since=numbers[0])
+        facts = {**place, "request": numbers[1], "since": numbers[0], "changes": list(map(_plain, changes))}
+        _print(facts, _compared(changes), as_json=as_json)
     else:
-        _log_requests(timeline, place_of(opened, session), as_json=as_json)
+        _log_requests(timeline, opened, session, as_json=as_json)
 
 
 def _log_sessions(store: OffloadStore, *, as_json: bool) -> None:
     rows = sorted(_journals(store), key=lambda row: str(row["sent_at"] or ""), reverse=True)
     note = "" if rows else "; one keeps its requests with Offloader(journal=True)"
-    print_report(
-        rows, f"{count(len(rows), 'session')} with requests in {place_of(store)}{note}", as_json=as_json
-    )
+    summary = f"{count(len(rows), 'session')} with requests in {place_of(store)}{note}"
+    print_report(rows, summary, as_json=as_json, document={"store": store.url, "sessions": rows})
 
 
-def _log_requests(timeline: Timeline, place: str, *, as_json: bool) -> None:
+def _log_requests(timeline: Timeline, store: OffloadStore, session: str, *, as_json: bool) -> None:
     rows = [_row(request, cost) for request, cost in zip(timeline, costs_of(timeline), strict=True)][::-1]
     note = "" if rows else "; its journal has them if it keeps one, see Offloader(journal=True)"
     if timeline.branches:
         note = f"; {count(len(timeline.branches), 'branch', 'branches')} left by a rewind, see --branches"
     # A table has no column without a value.
-    known = {name for row in rows for name, value in row.items() if as_json or value is not None}
+    known = {name for row in rows for name, value in row.items() if value is not None}
     shown = [{name: value for name, value in row.items() if name in known} for row in rows]
-    print_report(shown, f"{count(len(rows), 'request')} in {place}{note}", as_json=as_json)
+    summary = f"{count(len(rows), 'request')} in {place_of(store, session)}{note}"
+    document = {"store": store.url, "session": session, "requests": rows}
+    print_report(shown, summary, as_json=as_json, document=document)
+
+
+def _log_branches(timeline: Timeline, store: OffloadStore, session: str, *, as_json: bool) -> None:
+    rows = [_branch_row(name, requests) for name, requests in timeline.branches.items()]
+    note = f"; to continue one: offload fork NAME --session {quoted(session)} --branch ID" if rows else ""
+    summary = f"{count(len(rows), 'branch', 'branches')} of {place_of(store, session)}{note}"
+    document = {"store": store.url, "session": session, "branches": rows}
+    print_report(rows, summary, as_json=as_json, document=document)
 
 
 def _branch_row(name: str, requests: Sequence[SentRequest]) -> dict[str, Any]:
@@ -148,7 +158,7 @@ def _row(request: SentRequest, cost: RequestCost) -> dict[str, Any]:
         "offloaded": request.tokens_offloaded,
         "records": request.records,
         "reads": request.read_backs,
-        "compacted": request.is_compacted,
+        "is_compacted": request.is_compacted,
         "model": request.model,
         "input": usage and usage.tokens,
         "cached": usage and usage.read,
@@ -157,17 +167,15 @@ def _row(request: SentRequest, cost: RequestCost) -> dict[str, Any]:
     }
 
 
-def _print(parts: Sequence[Any], lines_of: Any, *, as_json: bool) -> None:
+def _print(facts: Mapping[str, object], lines: Iterable[str], *, as_json: bool) -> None:
     if as_json:
-        print_json([_plain(part) for part in parts])
+        print_json(facts)
     else:
-        page("\n".join(lines_of(parts)))
+        page("\n".join(lines))
 
 
-def _plain(part: Any) -> Any:
-    if isinstance(part, Change):
-        return {field.name: to_json(getattr(part, field.name)) for field in fields(part)}
-    return to_json(part)
+def _plain(change: Change) -> dict[str, object]:
+    return {field.name: to_json(getattr(change, field.name)) for field in fields(change)}
 
 
 def _shown(messages: Sequence[Any]) -> Iterator[str]:

@@ -1,17 +1,16 @@
-"""`offload gc`, `du`, `rm`, `pin` and `unpin`: storage use and the deletion of records."""
+"""`offload gc`, `du`, `rm`, `undelete`, `pin` and `unpin`: storage use and the deletion of records."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from offload import ConfigError, NotFoundError, Offloader, OffloadStore, StoreError
-from offload.cli.shell import REMOVE, quoted
+from offload import ConfigError, NotFoundError, Offloader, StoreError
+from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, open_session, place_of, ref_named
 from offload.cli.terminal import (
     JsonOption,
@@ -28,22 +27,28 @@ from offload.cli.terminal import (
     working,
 )
 from offload.cli.workers import OnOption, WorkersOption, executor_of
-from offload.layout import tombstone_key
 from offload.policy import Retention
+from offload.record.text import size_text
 from offload.retention import GcReport, collect, delete, usage
 from offload.retention import pin as pin_record
+from offload.retention import undelete as undelete_records
 from offload.retention import unpin as unpin_record
 from offload.session.reader import SessionReader
-from offload.store import path_of
 
 _OptionalId = Annotated[str | None, typer.Argument(metavar="ID", show_default=False)]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted; change nothing.")]
-# The number of undo commands that are printed; for more records the pattern is given.
-_SHOWN = 5
+_Sure = Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")]
+# The number of sessions that an error names; the number of records that gc marks without a question.
+_SHOWN, _FEW = 5, 10
 
 
 def _limit(what: str) -> Any:
     return typer.Option(min=1, metavar="N", help=f"Maximum {what}.", show_default=False)
+
+
+def _size(what: str) -> Any:
+    about = f'Maximum {what}, as "500kB", "20MB" or "10G".'
+    return typer.Option(metavar="SIZE", help=about, show_default=False)
 
 
 def _duration(what: str) -> Any:
@@ -56,20 +61,23 @@ def gc(
     session: SessionOption = None,
     dry_run: _DryRun = False,
     grace: Annotated[str, _duration("Keep a marked record's bytes for this grace period")] = "1h",
-    session_bytes: Annotated[int | None, _limit("stored bytes of a session")] = None,
+    session_bytes: Annotated[str | None, _size("size of a session")] = None,
     session_records: Annotated[int | None, _limit("records of a session")] = None,
-    store_bytes: Annotated[int | None, _limit("stored bytes of the store")] = None,
+    store_bytes: Annotated[str | None, _size("size of the store")] = None,
     store_records: Annotated[int | None, _limit("records of the store")] = None,
     live_for: Annotated[
         str, _duration("Exempt a session from quotas for this long after its last use")
     ] = "1d",
     workers: WorkersOption = None,
     on: OnOption = None,
+    is_sure: _Sure = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete records past their TTL or over a quota, in one session or the whole store.
 
-    Example: offload gc --dry-run --store-bytes 20000000000
+    On a terminal it asks before it marks more than ten records; a script is not asked.
+
+    Example: offload gc --dry-run --store-bytes 20GB
     """
     retention = Retention.model_validate(
         {
@@ -86,20 +94,40 @@ def gc(
     if session is not None and (workers or on):
         raise ConfigError("--workers and --on share the sessions of a store among workers: omit --session")
     opened = existing_store(store, session)
-    with working("deleting"), executor_of(opened, workers, on) as executor:
-        report = collect(opened, retention, session=session, dry_run=dry_run, executor=executor)
-    would = "would be " if dry_run else ""
-    marked, protected = (sum(map(len, group.values())) for group in (report.marked, report.protected))
-    summary = (
-        f"{would}freed: {report.bytes_freed:,} bytes of {count(len(report.deleted), 'record')}; "
-        f"{would}marked: {marked:,}; protected: {protected:,}; {_entries(report, behind='; ')}"
-        f"in {place_of(opened, session)}"
-    )
-    _print_report(report, summary, as_json=as_json, store=opened.url, session=session)
+    place = place_of(opened, session)
+    with executor_of(opened, workers, on) as executor:
+
+        def run(title: str, *, dry_run: bool) -> GcReport:
+            with working(title):
+                return collect(opened, retention, session=session, dry_run=dry_run, executor=executor)
+
+        if not (dry_run or is_sure) and sys.stdin.isatty():
+            plan = run("looking for records to delete", dry_run=True)
+            if _marked(plan) > _FEW:
+                _ask(f"mark {count(_marked(plan), 'record')} in {place} for deletion")
+        report = run("deleting", dry_run=dry_run)
+    _print_report(report, _effects(report, place), as_json=as_json, store=opened.url, session=session)
     if report.failures:
         names = ", ".join(f"{name!r:.80}" for name, _ in report.failures[:_SHOWN])
         more = f" and {len(report.failures) - _SHOWN:,} more" if len(report.failures) > _SHOWN else ""
         raise StoreError(f"gc of {names}{more} failed, so run it again: {report.failures[0][1]}")
+
+
+def _marked(report: GcReport) -> int:
+    return sum(map(len, report.marked.values()))
+
+
+def _effects(report: GcReport, place: str) -> str:
+    """Return the effects of a gc in one line."""
+    protected = sum(map(len, report.protected.values()))
+    kept = f"; {count(protected, 'record')} protected" if protected else ""
+    if not (report.deleted or report.marked or report.undeleted or report.entries):
+        return f"Nothing to delete in {place}{kept}."
+    would = "would be " if report.is_dry_run else ""
+    return (
+        f"{would}freed: {size_text(report.bytes_freed)} of {count(len(report.deleted), 'record')}; "
+        f"{would}marked: {_marked(report):,}; {_entries(report, behind='; ')}in {place}{kept}"
+    )
 
 
 def du(
@@ -136,7 +164,7 @@ def rm(
     session: SessionName,
     store: StoreOption = None,
     dry_run: _DryRun = False,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")] = False,
+    is_sure: _Sure = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete a session's records (all, if no ID is given). A later `gc` frees the space.
@@ -155,12 +183,13 @@ def rm(
     if not dry_run:
         _confirm(report, place, is_sure=is_sure)
         report = delete(off.store, session, refs)
-    # The objects whose removal undoes the deletion.
-    undo = [tombstone_key(info.key, "deleted") for info in report.marked.get("deleted", ())]
     summary = f"{'would be ' if dry_run else ''}deleted: {_extent(report)} in {place}"
-    _print_report(report, summary, as_json=as_json, store=off.store.url, session=session, undo=undo)
-    if undo and not dry_run and not as_json:
-        _print_undo(off.store, undo)
+    _print_report(report, summary, as_json=as_json, store=off.store.url, session=session)
+    if report.marked and not dry_run and not as_json:
+        say("The first gc after the grace period (1 hour unless set otherwise) frees the space. Before that:")
+        ids = "".join(f" {ref}" for ref in refs or ())
+        where = f"--session {quoted(session)} --store {quoted(place_of(off.store))}"
+        out.print(f"  offload undelete{ids} {where}", soft_wrap=True)
 
 
 def _confirm(plan: GcReport, place: str, *, is_sure: bool) -> None:
@@ -170,6 +199,11 @@ def _confirm(plan: GcReport, place: str, *, is_sure: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise ConfigError(f"nothing was deleted: to {action}, add --yes; --dry-run shows the records")
+    _ask(action)
+
+
+def _ask(action: str) -> None:
+    """Let the user confirm an action; exit with 1 if they do not."""
     if not typer.confirm(f"{action[0].upper()}{action[1:]}?", err=True):
         err.print("offload: nothing was deleted")
         raise typer.Exit(1)
@@ -182,7 +216,7 @@ def _extent(report: GcReport) -> str:
     kept = [f"{count(len(infos), f'{why} record')} kept" for why, infos in report.protected.items()]
     if report.forks:
         kept.append(f"read by {', '.join(sorted(report.forks))}")
-    extent = f"{count(len(deleted), 'record')}, {stored:,} bytes{_entries(report, ', ')}"
+    extent = f"{count(len(deleted), 'record')}, {size_text(stored)}{_entries(report, ', ')}"
     return extent + (f" ({', '.join(kept)})" if kept else "")
 
 
@@ -194,20 +228,25 @@ def _entries(report: GcReport, before: str = "", behind: str = "") -> str:
     )
 
 
-def _print_undo(store: OffloadStore, keys: list[str]) -> None:
-    say(
-        "The first gc after the grace period (1 hour unless set otherwise) frees the space. To undo the "
-        "deletion before that, remove its tombstones:"
-    )
-    is_local = store.url.startswith("file:")
-    for key in keys[:_SHOWN]:
-        path = path_of(store, key)
-        file = quoted(str(Path(place_of(store), path)))
-        out.print(f"  {REMOVE} {file}" if is_local else f"  {place_of(store)}/{path}", soft_wrap=True)
-    if len(keys) > _SHOWN:
-        say(f"and {count(len(keys) - _SHOWN, 'object')} more: each record's key with .deleted at its end")
-    if any(path_of(store, key) != key for key in keys[:1]):
-        out.print(f"  offload reindex --store {quoted(place_of(store))}", soft_wrap=True)
+def undelete(
+    refs: Annotated[list[str] | None, typer.Argument(metavar="ID", show_default=False)] = None,
+    *,
+    session: SessionName,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Undo `rm` before `gc` frees the space: for some records, or for all that `rm` deleted in the session.
+
+    A record that `gc` marked is undeleted only by its ID; pin it, or the next `gc` marks it again.
+
+    Example: offload undelete kqzmwpxhva --session research-42
+    """
+    opened = existing_store(store)
+    infos = undelete_records(opened, session, refs)
+    rows = [{"ref": info.ref, "tool": info.tool_name, "stored_bytes": info.stored_bytes} for info in infos]
+    summary = f"readable again: {count(len(infos), 'record')} in {place_of(opened, session)}"
+    document = {"store": opened.url, "session": session, "records": rows}
+    print_report(rows, summary, as_json=as_json, document=document)
 
 
 def pin(

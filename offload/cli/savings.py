@@ -250,7 +250,7 @@ def _item(decision: Decision, title: str | None) -> dict[str, Any]:
     item = decision.item
     return {
         "item": str(item.message) if item.block is None else f"{item.message}.{item.block}",
-        "type": item.item_type,
+        "item_type": item.item_type,
         "tool": item.tool_name,
         "title": title,
         "tokens": item.tokens,

@@ -10,7 +10,6 @@ import shlex
 # cmd.exe takes single quotes literally.
 _IS_POSIX = os.sep == "/"
 _PLAIN = re.compile(r"[\w@%+=:,./\\~-]+")
-REMOVE = "rm" if _IS_POSIX else "del"
 
 
 def quoted(word: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from os.path import commonprefix
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 from rich.cells import cell_len, set_cell_size
@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from offload.record.text import escape_controls
+from offload.record.text import escape_controls, size_text
 
 T = TypeVar("T")
 
@@ -29,10 +29,23 @@ class Dollars(float):
         return f"-${amount}" if self < 0 else f"${amount}"
 
 
-# Spaces between table columns; the width to which text columns fold before rows are printed as blocks; the
-# columns that never fold, and those of names, which are shortened in the middle.
+# Spaces between table columns; the width to which text columns fold before columns are left out; those that
+# never fold, and those of names, which are shortened in the middle.
 _GAP, _FOLDED = 2, 12
 _WHOLE = {"ref", "check", "path"}
+# The columns that a narrow terminal does not show, in this order.
+_LEFT_OUT = (
+    "chars",
+    "item_type",
+    "lines",
+    "marked_bytes",
+    "pinned",
+    "stored_bytes",
+    "model",
+    "messages",
+    "path",
+)
+_TITLES = {"ref": "id", "item_type": "type", "stored_bytes": "size", "is_compacted": "compacted"}
 _NAMES = {"session", "tool", "title", "transcript"}
 # The share of a name's beginning where names differ in their middle.
 _SHARE_BEFORE = 3
@@ -96,8 +109,8 @@ def one_line(text: object) -> str:
     return " ".join(escape_controls(str(text)).split())
 
 
-def print_json(value: Any) -> None:
-    """Print `value` as ASCII JSON, with times in ISO format and bytes in hexadecimal digits."""
+def print_json(value: Mapping[str, object]) -> None:
+    """Print an object as ASCII JSON, with times in ISO format and bytes in hexadecimal digits."""
     out.print(json.dumps(value, indent=2, default=_json), soft_wrap=True)
 
 
@@ -116,15 +129,15 @@ def print_report(
     summary: str = "",
     *,
     as_json: bool,
-    document: object = None,
+    document: Mapping[str, object],
     style: str | None = None,
 ) -> None:
-    """Print `rows` as a table and `summary` below it; or as JSON the rows, or `document` if one is given.
+    """Print `rows` as a table and `summary` below it; or `document` as JSON, which names what it lists.
 
     On a terminal the summary has a `style` of `rich`.
     """
     if as_json:
-        print_json(rows if document is None else document)
+        print_json(document)
         return
     if rows:
         print_table(rows)
@@ -145,7 +158,7 @@ def print_done(action: str, *, as_json: bool, **facts: str | int | None) -> None
     if as_json:
         print_json({"done": action, **facts})
     else:
-        parts = [f"{_title(name)} {_cell(value)}" for name, value in facts.items() if value is not None]
+        parts = [f"{_title(name)} {_cell(value, name)}" for name, value in facts.items() if value is not None]
         say(f"{action}: {', '.join(parts)}")
 
 
@@ -202,16 +215,17 @@ def working(title: str) -> Iterator[Callable[[str], object]]:
 def print_table(rows: Sequence[Mapping[str, object]]) -> None:
     """Print `rows` under the names of the first row's fields.
 
-    A float is a percentage, `Dollars` an amount, a time its age, a dict is counts by name; any other value is
-    one line with control characters escaped. A pipe gets each row whole, on one line. On a narrow terminal
-    names are shortened in the middle and other texts fold, numbers and ids never change: if they do not fit,
-    each row is printed as lines of `name: value`.
+    A float is a percentage, `Dollars` an amount, a time its age, a number of bytes a size, a dict is counts
+    by name; any other value is one line with control characters escaped. A pipe gets each row whole, on one
+    line. On a narrow terminal names are shortened in the middle and other texts fold, numbers and ids never
+    change: if they do not fit, the least important columns are left out, and named below; if that is not
+    enough, each row is printed as lines of `name: value`.
     """
-    names = list(rows[0])
-    lines = [[_cell(row[name]) for name in names] for row in rows]
-    columns = [_column(name, [row[name] for row in rows]) for name in names]
     console = out if out.is_terminal else _pipe
-    if sum(column.min_width or 0 for column in columns) + _GAP * (len(columns) - 1) > console.width:
+    names, left_out = _fitting(rows, console.width)
+    lines = [[_cell(row[name], name) for name in names] for row in rows]
+    columns = [_column(name, [row[name] for row in rows]) for name in names]
+    if _least_width(columns) > console.width:
         for cells in lines:
             facts = [f"{column.header}: {cell}" for column, cell in zip(columns, cells, strict=True) if cell]
             out.print("\n".join(facts), end="\n\n", soft_wrap=True)
@@ -225,6 +239,23 @@ def print_table(rows: Sequence[Mapping[str, object]]) -> None:
     for row, shown in zip(rows, zip(*fitted, strict=True), strict=True):
         table.add_row(*(_styled(name, row[name], cell) for name, cell in zip(names, shown, strict=True)))
     console.print(table)
+    if left_out:
+        say(f"not shown in {console.width} columns: {', '.join(map(_title, left_out))}", "dim")
+
+
+def _fitting(rows: Sequence[Mapping[str, object]], width: int) -> tuple[list[str], list[str]]:
+    """Return the names of the columns that fit, and of those left out; all columns if none of it helps."""
+    columns = {name: _column(name, [row[name] for row in rows]) for name in rows[0]}
+    left_out = list[str]()
+    for name in _LEFT_OUT:
+        if _least_width([column for each, column in columns.items() if each not in left_out]) <= width:
+            return [each for each in columns if each not in left_out], left_out
+        left_out += [name] if name in columns else []
+    return list(columns), []
+
+
+def _least_width(columns: Sequence[Column]) -> int:
+    return sum(column.min_width or 0 for column in columns) + _GAP * (len(columns) - 1)
 
 
 def _widths(names: list[str], lines: list[list[str]], width: int) -> dict[str, int]:
@@ -285,7 +316,7 @@ def _cut(text: str, width: int) -> str:
 def _column(name: str, values: list[object]) -> Column:
     title, is_number = _title(name), any(isinstance(value, int | float) for value in values)
     is_whole = is_number or name in _WHOLE
-    widest = max(map(cell_len, [title, *map(_cell, values)]))
+    widest = max(map(cell_len, [title, *(_cell(value, name) for value in values)]))
     return Column(
         title,
         justify="right" if is_number else "left",
@@ -296,17 +327,17 @@ def _column(name: str, values: list[object]) -> Column:
 
 
 def _title(name: str) -> str:
-    return "id" if name == "ref" else name.replace("_", " ")
+    return _TITLES.get(name, name.replace("_", " "))
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, name: str = "") -> str:
     match value:
         case None:
             return ""
         case float() if not isinstance(value, Dollars):
             return f"{value:.1%}"
         case int():
-            return f"{value:,}"
+            return size_text(value) if name.endswith("_bytes") else f"{value:,}"
         case datetime():
             return age(value)
         case dict():

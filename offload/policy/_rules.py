@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from offload.errors import ConfigError, PolicyError
 from offload.policy.facts import ItemFacts
-from offload.schema import Count, Duration, Flag, Fraction, Seconds, SettingsModel, Size
+from offload.schema import Bytes, Count, Duration, Flag, Fraction, Seconds, SettingsModel, Size
 
 _MIN_TOKENS = 2000
 
@@ -124,7 +124,7 @@ class Retention(PolicyPart):
     session. Shared records and records of pinned or active sessions are never evicted.
 
     Attributes:
-        session_bytes: maximum stored bytes of one session.
+        session_bytes: maximum stored bytes of one session, or a text such as "20MB".
         session_records: maximum records of one session.
         store_bytes: maximum stored bytes of all sessions; checked when `gc` runs on the whole store.
         store_records: maximum records of all sessions; checked when `gc` runs on the whole store.
@@ -133,21 +133,21 @@ class Retention(PolicyPart):
         live_for: how long a session counts as active after its last use.
     """
 
-    session_bytes: Size | None = None
+    session_bytes: Bytes | None = None
     session_records: Size | None = None
-    store_bytes: Size | None = None
+    store_bytes: Bytes | None = None
     store_records: Size | None = None
     grace: Seconds = 3600
     live_for: Seconds = 86_400
 
     if TYPE_CHECKING:
-        # Checkers would take the types of durations from the fields, which are in seconds.
+        # Checkers would take the types of sizes and durations from the fields, which are numbers.
         def __init__(
             self,
             *,
-            session_bytes: int | None = None,
+            session_bytes: int | str | None = None,
             session_records: int | None = None,
-            store_bytes: int | None = None,
+            store_bytes: int | str | None = None,
             store_records: int | None = None,
             grace: Duration = 3600,
             live_for: Duration = 86_400,

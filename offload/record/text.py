@@ -11,6 +11,8 @@ _INVISIBLE = re.compile(
 )
 _CONTROL_PICTURES = 0x2400
 _DELETE = 0x7F
+_UNITS = ("", "k", "M", "G", "T")
+_STEP, _TENS = 1000, 10
 
 
 def encode_text(text: str) -> bytes:
@@ -41,3 +43,12 @@ def _picture(match: re.Match[str]) -> str:
     if code < ord(" "):
         return chr(_CONTROL_PICTURES + code)
     return "␡" if code == _DELETE else f"\\u{{{code:x}}}"
+
+
+def size_text(size: float) -> str:
+    """Return a number of bytes with up to three digits and a unit of powers of 1,000, as "1.2 MB"."""
+    for unit in _UNITS:
+        if round(size) < _STEP or unit == _UNITS[-1]:
+            break
+        size /= _STEP
+    return f"{size:.1f} {unit}B" if unit and round(size, 1) < _TENS else f"{size:,.0f} {unit}B"

@@ -13,6 +13,7 @@ state that a listing shows.
 
 from offload.retention._collect import collect, delete
 from offload.retention._report import GcReport, Usage, usage
+from offload.retention._undelete import undelete
 from offload.retention.marks import pin, touch, unpin
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "delete",
     "pin",
     "touch",
+    "undelete",
     "unpin",
     "usage",
 ]

@@ -127,10 +127,10 @@ def delete(
 ) -> GcReport:
     """Mark the records `refs` of a session for deletion, without `refs` all; with `dry_run` write nothing.
 
-    `collect` deletes their bytes after the grace period; until then, deleting the object at a record's key
-    and `.deleted` undoes the deletion. Pinned records are protected and reported. Without `refs` and pins the
-    journal of the session, and the calls that a gateway answered in it, are deleted at once; what a fork
-    reads is kept, and `collect` deletes it after the last fork, unless the session was used again.
+    `collect` deletes their bytes after the grace period; until then `undelete` undoes the deletion. Pinned
+    records are protected and reported. Without `refs` and pins the journal of the session, and the calls that
+    a gateway answered in it, are deleted at once; what a fork reads is kept, and `collect` deletes it after
+    the last fork, unless the session was used again.
 
     Raises:
         NotFoundError: a record does not exist; nothing is marked. `ExpiredError` if it is marked already.

@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from offload.record.text import escape_controls
+from offload.record.text import escape_controls, size_text
 
 FOLDER = Path(__file__).parent
 # The only script of the pages.
@@ -26,19 +26,17 @@ def render(template: str, status: int = 200, **values: Any) -> HTMLResponse:
     return HTMLResponse(_templates.get_template(template).render(values), status)
 
 
-def compact(number: float, base: int = _STEP) -> str:
-    """Return a number with up to three digits and a unit, as 1.2M; use `base` 1024 for bytes."""
+def compact(number: float) -> str:
+    """Return a number with up to three digits and a unit, as 1.2M."""
     for unit in _UNITS:
         if number < _STEP or unit == _UNITS[-1]:
             break
-        number /= base
+        number /= _STEP
     return f"{number:.1f}{unit}" if unit and number < _TENS else f"{number:.0f}{unit}"
 
 
 def _size(size: int) -> str:
-    digits = compact(size, 1024)
-    unit = digits[-1] if digits[-1] in "kMGT" else ""
-    return f"{digits.removesuffix(unit)}\N{NO-BREAK SPACE}{unit}B"
+    return size_text(size).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _dollars(amount: float) -> str:

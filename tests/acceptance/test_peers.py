@@ -160,7 +160,7 @@ def test_03_every_ref_resolves_and_every_object_is_listed(tmp_path, capsys, monk
         listed += re.findall(r"^([a-z]{10})  ", page, re.MULTILINE)
         cursor = (re.search(r'cursor="(\w+)"', page) or [None, None])[1]
     done = runner(capsys, monkeypatch)("ls", "--store", tmp_path, "--session", "s", "--json")
-    rows = json.loads(done.stdout)
+    rows = json.loads(done.stdout)["records"]
     stored = sorted(path.name[:10] for path in files(tmp_path))
     assert stored == sorted(refs) == sorted(listed) == sorted(row["ref"] for row in rows)
 

@@ -66,8 +66,8 @@ def test_commands_open_context_files_by_their_url(
         assert not ended.value.code, said.err
         return said.out
 
-    [session] = json.loads(run("ls", "--json"))
-    [record] = json.loads(run("ls", "--session", "conv-1", "--json"))
+    [session] = json.loads(run("ls", "--json"))["sessions"]
+    [record] = json.loads(run("ls", "--session", "conv-1", "--json"))["records"]
     assert (session["session"], session["records"]) == ("conv-1", 1)
     assert record["path"] == f"conv-1/artifacts/{info.ref}.txt"
     assert "0 hay" in run("show", line)
@@ -87,7 +87,7 @@ def test_doctor_tests_a_store_that_cannot_be_listed(
 
     done = runner(capsys, monkeypatch)("doctor", "--json")
 
-    findings = {found["check"]: found for found in json.loads(done.stdout)}
+    findings = {found["check"]: found for found in json.loads(done.stdout)["checks"]}
     assert done.returncode == 3
     assert findings["access"]["outcome"] == "failed"
     assert findings["access"]["fix"] == "create the bucket or folder, or correct the URL"

@@ -154,9 +154,9 @@ def test_a_records_escapes_and_markup_are_shown_and_not_obeyed(offload: Run, sto
 
 
 def test_ls_lists_sessions_and_the_records_of_one(offload: Run, store: Path) -> None:
-    [session] = json.loads(offload("ls", "--store", store, "--json").stdout)
+    [session] = json.loads(offload("ls", "--store", store, "--json").stdout)["sessions"]
     assert (session["session"], session["records"], session["chars"]) == ("s", 1, len(LONG))
-    [record] = json.loads(offload("ls", "--store", store, "--session", "s", "--json").stdout)
+    [record] = json.loads(offload("ls", "--store", store, "--session", "s", "--json").stdout)["records"]
     assert {record["ref"]} == stored_refs(store, "s")
     assert (record["tool"], record["chars"]) == ("bash", len(LONG))
     table = offload("ls", "--store", store, "--session", "s").stdout
@@ -216,7 +216,7 @@ def test_verify_names_the_damaged_record_and_fails(offload: Run, store: Path) ->
         f"all records are intact: 1 record in 1 session of {store}\n",
     )
     assert damaged.returncode == 3
-    [row] = json.loads(damaged.stdout)
+    [row] = json.loads(damaged.stdout)["faults"]
     assert (row["session"], row["ref"], row["fault"]) == ("s", path.name.partition("~")[0], "corrupt")
 
 
@@ -364,12 +364,12 @@ def test_the_store_and_session_of_the_settings_are_those_of_every_command(
     file = folder / "mine.toml"
     file.write_text(f'store = "{store}"\nsession = "s"\n')
     monkeypatch.chdir(folder)
-    [row] = json.loads(offload("--config", file, "ls", "--json").stdout)
+    [row] = json.loads(offload("--config", file, "ls", "--json").stdout)["sessions"]
     assert row["session"] == "s"
     monkeypatch.setenv("OFFLOAD_CONFIG", str(file))
-    assert json.loads(offload("ls", "--json").stdout) == [row]
-    shown = json.loads(offload("config", "show", "--json").stdout)
-    assert {"path": "session", "value": "s", "origin": str(file)} in shown
+    assert json.loads(offload("ls", "--json").stdout)["sessions"] == [row]
+    shown = json.loads(offload("config", "show", "--json").stdout)["settings"]
+    assert {"path": "session", "value": "s", "origin": str(file), "is_refused": False} in shown
     monkeypatch.setenv("OFFLOAD_SESSION", "another")
     assert offload("stats").returncode == 1
 
@@ -382,14 +382,14 @@ def test_refused_settings_of_the_working_folder_are_shown_and_have_no_effect(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OFFLOAD_STORE", str(store))
     done = program("config", "show", "--json")  # where no handler takes what is logged
-    shown = json.loads(done.stdout)
-    assert {"path": "store", "value": str(store), "origin": "environment"} in shown
-    assert {"path": "codec", "value": "json", "origin": str(file)} in shown
-    refused = {"path": "store", "value": str(tmp_path / "theirs"), "origin": str(file), "refused": True}
+    shown = json.loads(done.stdout)["settings"]
+    assert {"path": "store", "value": str(store), "origin": "environment", "is_refused": False} in shown
+    assert {"path": "codec", "value": "json", "origin": str(file), "is_refused": False} in shown
+    refused = {"path": "store", "value": str(tmp_path / "theirs"), "origin": str(file), "is_refused": True}
     assert refused in shown
     assert is_one_line_from_us(done.stderr)
     assert f"{file} (refused)" in offload("config", "show").stdout
-    assert json.loads(offload("ls", "--json").stdout)
+    assert json.loads(offload("ls", "--json").stdout)["sessions"]
 
 
 def test_a_wrong_setting_is_code_2_and_named(
@@ -496,7 +496,7 @@ def test_characters_that_an_encoding_lacks_are_printed_as_escape_codes(
 
 
 def test_a_time_in_json_is_of_the_iso_form(offload: Run, store: Path) -> None:
-    [record] = json.loads(offload("ls", "--store", store, "--session", "s", "--json").stdout)
+    [record] = json.loads(offload("ls", "--store", store, "--session", "s", "--json").stdout)["records"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00", record["stored_at"])
 
 

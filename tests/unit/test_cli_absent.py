@@ -20,9 +20,10 @@ import pytest
 from command import Run, runner
 from rich.console import Console
 
-from offload import Offloader, open_store
-from offload.cli import catalog, claude_code, config, retention, terminal
+from offload import Offloader
+from offload.cli import catalog, claude_code, config, terminal
 from offload.cli.app import COMMANDS, GROUPS
+from offload.record.text import size_text
 
 UNKNOWN = "zzzzzzzzzz"
 TEXT = "".join(f"{n} needle\n" for n in range(3000))
@@ -209,7 +210,7 @@ def test_an_empty_store_is_counted_and_named(run: Run, tmp_path: Path, command: 
 
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{tmp_path}/empty" in done.stdout
-    assert re.search(r"\b0 (records|bytes)", done.stdout)
+    assert re.search(r"\b0 records|Nothing to delete", done.stdout)
     assert json.loads(run(command, "--store", tmp_path / "empty", "--json").stdout) is not None
 
 
@@ -277,7 +278,7 @@ def test_an_export_into_no_folder_names_it(run: Run, store: Path, tmp_path: Path
         ("ls", "1 record in session s of STORE"),
         ("verify", "all records are intact: 1 record in 1 session of STORE"),
         ("reindex", "indexed: 1 record in 1 session of STORE"),
-        ("gc", "freed: 0 bytes of 0 records; marked: 0; protected: 0; in session s of STORE"),
+        ("gc", "Nothing to delete in session s of STORE."),
         ("grep needle", "session s of STORE has 1 record"),
         ("pin", "pinned: session s, records 1, store file://STORE"),
         ("pin R", "pinned: session s, id R, records 1, store file://STORE"),
@@ -324,10 +325,13 @@ PART = {"store", "session", "ref", "title", "chars", "lines", "start", "end", "s
         ("grep needle", {"matches", "is_more"}),
         ("stats", {"store", "session", "records", "chars", "tokens", "stored_bytes", "by_type", "by_tool"}),
         ("gc", {"store", "session", "is_dry_run", "bytes_freed", "entries", "records"}),
-        ("rm --dry-run", {"store", "session", "is_dry_run", "bytes_freed", "entries", "records", "undo"}),
+        ("rm --dry-run", {"store", "session", "is_dry_run", "bytes_freed", "entries", "records"}),
         ("pin", {"done", "store", "session", "ref", "records"}),
         ("share R --to u", {"done", "store", "session", "ref", "to"}),
         ("fork u", {"session", "copied", "already_there", "failures"}),
+        ("ls", {"store", "session", "records"}),
+        ("reindex", {"store", "sessions"}),
+        ("verify", {"store", "sessions", "records", "entries", "faults"}),
     ],
 )
 def test_json_has_the_documented_fields(run: Run, store: Path, command: str, fields: set[str]) -> None:
@@ -336,13 +340,45 @@ def test_json_has_the_documented_fields(run: Run, store: Path, command: str, fie
     assert set(json.loads(done.stdout)) == fields
 
 
-def test_every_row_of_ls_has_its_session(run: Run, store: Path) -> None:
+def test_ls_names_the_session_of_its_rows(run: Run, store: Path) -> None:
     # Two files made in one tick of the file system's clock have one time.
     [earlier] = (store / "r" / "s").iterdir()
     os.utime(earlier, (1, 1))
-    assert [row["session"] for row in json.loads(run("ls", "--store", store, "--json").stdout)] == ["t", "s"]
-    [row] = json.loads(run("ls", "--store", store, "--session", "t", "--json").stdout)
-    assert (row["session"], row["ref"]) == ("t", ref_in(store, "t"))
+    listed = json.loads(run("ls", "--store", store, "--json").stdout)
+    assert [row["session"] for row in listed["sessions"]] == ["t", "s"]
+    one = json.loads(run("ls", "--store", store, "--session", "t", "--json").stdout)
+    assert (one["session"], [row["ref"] for row in one["records"]]) == ("t", [ref_in(store, "t")])
+
+
+JSON_COMMANDS = [
+    "ls", "show R", "tail R", "grep needle", "query SQL R", "log s", "stats", "verify", "reindex", "gc",
+    "rm --dry-run", "pin", "share R --to u", "fork u", "doctor STORE", "config show", "claude-code status",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", JSON_COMMANDS)
+def test_json_is_an_object_with_names_in_snake_case(run: Run, store: Path, command: str) -> None:
+    def check(value: object) -> None:
+        if isinstance(value, dict):
+            assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) for name in value), value
+            assert all(name.startswith("is_") for name, each in value.items() if isinstance(each, bool)), (
+                value
+            )
+        for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            check(each)
+
+    words = [{"SQL": "select 1 as one"}.get(word, word) for word in command.split()]
+    has_session = words[0] not in ("doctor", "config", "claude-code", "log")
+    line = [{"R": ref_in(store, "s"), "STORE": str(store)}.get(word, word) for word in words]
+    if has_session:
+        line += ["--session", "s"]
+    if words[0] not in ("doctor", "config", "claude-code"):
+        line += ["--store", str(store)]
+    document = json.loads(run(*line, "--json").stdout)
+
+    assert isinstance(document, dict)
+    document.pop("by_tool", None)  # counts by names from outside
+    check(document)
 
 
 @pytest.mark.parametrize("wrong", [("--max-matches", "-5"), ("--max-matches", "0"), ("--max-matches", "x")])
@@ -390,7 +426,7 @@ def test_a_dry_run_reports_the_extent_and_deletes_nothing(run: Run, store: Path)
     done = run("rm", "--session", "s", "--store", store, "--dry-run")
 
     assert done.returncode == 0
-    assert done.stdout.endswith(f"would be deleted: 1 record, {size:,} bytes in session s of {store}\n")
+    assert done.stdout.endswith(f"would be deleted: 1 record, {size_text(size)} in session s of {store}\n")
     assert files_under(store) == before
 
 
@@ -403,24 +439,27 @@ def test_a_deletion_prints_a_command_that_undoes_it(run: Run, store: Path) -> No
     assert "1 hour" in done.stdout
     assert records_of(store, "s") == []
     [undo] = [line.strip() for line in done.stdout.splitlines() if line.startswith("  ")]
-    subprocess.run(shlex.split(undo), check=True)
-    assert files_under(store) == before
+    undone = run(*shlex.split(undo)[1:])
+    assert f"readable again: 1 record in session s of {store}" in undone.stdout
     assert records_of(store, "s") == [ref_in(store, "s")]
+    assert {key: data for key, data in files_under(store).items() if key.startswith("r/")} == {
+        key: data for key, data in before.items() if key.startswith("r/")
+    }
 
 
-def test_of_many_deleted_records_some_commands_are_shown_and_json_has_all_keys(run: Run, store: Path) -> None:
+@pytest.mark.parametrize(("answer", "is_kept"), [(b"n\n", True), (b"y\n", False)])
+def test_in_a_terminal_gc_asks_before_it_marks_many_records(
+    store: Path, answer: bytes, is_kept: bool
+) -> None:
     off = Offloader(str(store), session="many")
-    for number in range(8):
+    for number in range(12):
         off.offload_text(f"{number}{TEXT}", tool_use_id=str(number))
-    told = run("rm", "--session", "many", "--store", store, "--dry-run", "--json").stdout
-    planned = json.loads(told)["undo"]
+    gc = ("gc", "--store", store, "--session", "many", "--session-records", "1", "--live-for", "0s")
 
-    said = run("rm", "--session", "many", "--store", store, "--yes").stdout
+    _, said = in_a_terminal(*gc, answer=answer, COLUMNS="200")
 
-    marks = {key for key in files_under(store) if key.endswith(".deleted")}
-    assert marks == set(planned)
-    assert sum(line.startswith("  rm ") for line in said.splitlines()) == retention._SHOWN
-    assert "and 3 objects more" in said
+    assert f"Mark 11 records in session many of {store} for deletion?" in said
+    assert len(records_of(store, "many")) == (12 if is_kept else 1)
 
 
 def test_pinned_records_are_reported_and_kept(run: Run, store: Path) -> None:
@@ -428,7 +467,7 @@ def test_pinned_records_are_reported_and_kept(run: Run, store: Path) -> None:
 
     done = run("rm", "--session", "s", "--store", store, "--yes")
 
-    assert "deleted: 0 records, 0 bytes (1 pinned record kept)" in done.stdout
+    assert "deleted: 0 records, 0 B (1 pinned record kept)" in done.stdout
     assert records_of(store, "s") == [ref_in(store, "s")]
 
 
@@ -480,7 +519,7 @@ def test_in_a_terminal_it_asks_first(store: Path, answer: bytes, code: int, is_k
     done, said = in_a_terminal("rm", "--session", "s", "--store", store, answer=answer, COLUMNS="200")
 
     assert (done, bool(records_of(store, "s"))) == (code, is_kept)
-    assert re.search(rf"Delete 1 record, [\d,]+ bytes in session s of {store}\?", said)
+    assert re.search(rf"Delete 1 record, [\d.]+ kB in session s of {store}\?", said)
     assert ("nothing was deleted" in said) == is_kept
 
 
@@ -490,7 +529,7 @@ ROWS = [
     {
         "session": f"session_20261122_10420{n}_abcdef",
         "records": 10**n,
-        "stored_bytes": 10**12 + n,
+        "tokens": 10**12 + n,
         "marked": 7,
     }
     for n in range(6)
@@ -508,7 +547,7 @@ def test_no_digit_of_a_number_is_cut_off(
     shown = capsys.readouterr().out
     for row in ROWS:
         assert f"{row['records']:,}" in shown
-        assert f"{row['stored_bytes']:,}" in shown
+        assert f"{row['tokens']:,}" in shown
 
 
 def test_a_name_that_does_not_fit_is_shortened_in_the_middle_and_whole_in_a_pipe(
@@ -573,10 +612,10 @@ def test_a_time_of_more_than_thirty_days_ago_is_a_date() -> None:
 
 def test_the_newest_comes_first(run: Run, store: Path) -> None:
     Offloader(str(store), session="s").offload_text(TEXT * 2, tool_name="Bash")
-    rows = json.loads(run("ls", "--store", store, "--json").stdout)
+    rows = json.loads(run("ls", "--store", store, "--json").stdout)["sessions"]
     assert [row["session"] for row in rows] == ["s", "t"]
     assert rows[0]["stored_at"] >= rows[1]["stored_at"]
-    records = json.loads(run("ls", "--store", store, "--session", "s", "--json").stdout)
+    records = json.loads(run("ls", "--store", store, "--session", "s", "--json").stdout)["records"]
     assert [row["chars"] for row in records] == [2 * len(TEXT), len(TEXT)]
 
 
@@ -621,19 +660,44 @@ def test_a_mistyped_name_is_answered_with_the_most_similar(
     assert done.stderr.endswith(f"{hint}\n")
 
 
-@pytest.mark.parametrize("columns", ["80", "40"])
-def test_du_shows_every_digit_in_a_terminal(store: Path, columns: str) -> None:
-    big = open_store(store)
-    for number in range(2):
-        # A listing reads the key and the size only.
-        big.put(
-            f"r/a-session-with-a-long-name/aaaaaaaaa{'ab'[number]}~tool_result~~9~9.zst", bytes(12_345_678)
-        )
+def test_a_narrow_terminal_leaves_out_columns_and_names_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "out", Console(width=80, force_terminal=True, color_system=None))
+    row = {
+        "ref": "kqzmwpxhva",
+        "item_type": "tool_result",
+        "tool": "mcp__github__list_issues",
+        "title": "list the open issues of a repository with a long name",
+        "chars": 123_456,
+        "tokens": 45_678,
+        "stored_bytes": 98_765,
+        "stored_at": datetime.now(UTC) - timedelta(hours=3),
+    }
 
-    code, said = in_a_terminal("du", "--store", store, COLUMNS=columns)
+    terminal.print_table([row, row])
 
-    assert code == 0
-    assert said.count("24,691,356") >= 1
+    head, *rows, note = capsys.readouterr().out.splitlines()
+    assert head.split() == ["id", "type", "tool", "title", "tokens", "size", "stored", "at"]
+    assert sum(line.startswith("kqzmwpxhva") for line in rows) == 2
+    assert note == "not shown in 80 columns: chars"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (9_949, "9.9 kB"),
+        (9_960, "10 kB"),
+        (24_691_356, "25 MB"),
+        (999_600, "1.0 MB"),
+        (3 * 10**15, "3,000 TB"),
+    ],
+)
+def test_a_size_has_two_or_three_digits_and_a_unit(size: int, text: str) -> None:
+    assert size_text(size) == text
 
 
 # The help
@@ -698,6 +762,8 @@ def test_the_example_of_a_help_text_runs(
     off.share(refs[0], "review-7")
     home.mkdir(parents=True)
     (home / "chat.json").write_text(json.dumps([{"role": "user", "content": "go"}]))
+    if command == "undelete":
+        run("rm", refs[0], "--session", "research-42", "--store", store, "--yes")
     if command == "import":
         run("export", "session.tar", "--session", "research-42", "--store", store)
     monkeypatch.setenv("OFFLOAD_STORE", str(store))

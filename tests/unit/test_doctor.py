@@ -380,7 +380,7 @@ def test_the_command_prints_every_finding_and_ends_with_0(offload: Run, tmp_path
 def test_warnings_alone_are_no_failure(offload: Run) -> None:
     done = offload("doctor", "memory://", "--json")
 
-    findings = json.loads(done.stdout)
+    findings = json.loads(done.stdout)["checks"]
     assert done.returncode == 0
     assert [finding["check"] for finding in findings] == CHECKS
     assert {"ok", "warning"} <= {finding["outcome"] for finding in findings} <= {"ok", "slow", "warning"}
@@ -393,5 +393,5 @@ def test_a_failure_is_code_3_and_a_wrong_call_code_2(offload: Run, tmp_path: Pat
     done = offload("doctor", tmp_path / "file", "--json")
 
     assert done.returncode == 3
-    assert "failed" in [finding["outcome"] for finding in json.loads(done.stdout)]
+    assert "failed" in [finding["outcome"] for finding in json.loads(done.stdout)["checks"]]
     assert offload("doctor", "nosuchscheme://x").returncode == 2

@@ -422,7 +422,7 @@ def test_the_commands_list_the_branches_and_fork_from_one(
     command = runner(capsys, monkeypatch)
     assert "2 requests" in command("log", "a", "--store", tmp_path).stdout
     assert "1 branch left by a rewind, see --branches" in command("log", "a", "--store", tmp_path).stdout
-    [row] = json.loads(command("log", "a", "--branches", "--json", "--store", tmp_path).stdout)
+    [row] = json.loads(command("log", "a", "--branches", "--json", "--store", tmp_path).stdout)["branches"]
     assert (row["first"], row["last"]) == (3, 5)
     listed = command("log", "a", "--branches", "--store", tmp_path).stdout
     assert row["branch"] in listed
@@ -443,5 +443,5 @@ def test_the_command_removes_a_session_that_has_only_a_journal(
     off.offload(conversation(0))
     command = runner(capsys, monkeypatch)
     removed = command("rm", "--yes", "--session", "a", "--store", tmp_path)
-    assert "deleted: 0 records, 0 bytes, 1 journal entry" in removed.stdout
+    assert "deleted: 0 records, 0 B, 1 journal entry" in removed.stdout
     assert not keys(off.store, "j/")

@@ -17,7 +17,7 @@ from retained import DAY, HOUR, ClockedStore, clocked, got_back, opened, put, re
 from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, StoredObject
 from offload.layout import encode_part
 from offload.policy import Retention
-from offload.retention import GcReport, collect, delete, pin, touch, unpin, usage
+from offload.retention import GcReport, collect, delete, pin, touch, undelete, unpin, usage
 from offload.retention._collect import store_time
 from offload.transfer import share
 from offload.wrappers import WrapperStore
@@ -658,10 +658,13 @@ def test_gc_keeps_a_quota_of_a_session_and_of_the_store(folder: Path, run: Run, 
     assert [row["why"] for row in done["records"]] == ["expired"]
     done = answer("gc", "--store", folder, "--store-bytes", "1", "--live-for", "5m")
     assert [(row["what"], row["why"]) for row in done["records"]] == [("marked", "quota")]
-    assert "freed: 0 bytes of 0 records" in run("gc", "--store", folder).stdout
+    assert "Nothing to delete in" in run("gc", "--store", folder).stdout
 
 
-@pytest.mark.parametrize("wrong", [("--grace", "soon"), ("--session-bytes", "0"), ("--store-bytes", "many")])
+@pytest.mark.parametrize(
+    "wrong",
+    [("--grace", "soon"), ("--session-bytes", "0"), ("--store-bytes", "1XB")],
+)
 def test_gc_refuses_what_cannot_be_meant(folder: Path, run: Run, wrong: tuple[str, str]) -> None:
     assert run("gc", "--store", folder, *wrong).returncode == 2
 
@@ -708,3 +711,71 @@ def test_du_tells_each_session_and_all(folder: Path, run: Run, answer: Answer) -
     on_disk = sum(p.stat().st_size for p in (folder / "r").rglob("*~*"))
     assert (told["total"]["records"], told["total"]["stored_bytes"]) == (3, on_disk)
     assert "(all)" in run("du", "--store", folder).stdout
+
+
+# Undo
+
+
+def test_what_was_deleted_is_readable_again_until_its_bytes_are_gone() -> None:
+    store = clocked()
+    first, second = fill(store, "s", "ab")
+    before = store.snapshot()
+    delete(store, "s", [first])
+    delete(store, "s", [second])
+
+    assert refs(undelete(store, "s", [second])) == [second]
+    assert refs(opened(store).records()) == [second]
+    assert refs(undelete(store, "s")) == [first]
+    assert {key: data for key, data in store.snapshot().items() if key.startswith("r/")} == {
+        key: data for key, data in before.items() if key.startswith("r/")
+    }
+
+    delete(store, "s", [first])
+    store.now += 2 * HOUR
+    collect(store)
+    with pytest.raises(ExpiredError, match="the bytes of"):
+        undelete(store, "s", [first])
+    with pytest.raises(NotFoundError, match="no deleted record"):
+        undelete(store, "s")
+
+
+def test_a_session_that_was_deleted_and_undeleted_is_not_deleted_by_the_next_gc() -> None:
+    store = clocked()
+    [ref] = fill(store, "s", "a")
+    delete(store, "s")
+
+    undelete(store, "s")
+    store.now += 2 * HOUR
+    collect(store)
+
+    assert refs(opened(store).records()) == [ref]
+
+
+def test_a_record_that_was_stored_again_is_not_undeleted() -> None:
+    store = clocked()
+    [ref] = fill(store, "s", "a")
+    delete(store, "s")
+    store.now += 2 * HOUR
+    collect(store)
+    fill(store, "s", "a")
+
+    with pytest.raises(NotFoundError, match="no deleted record"):
+        undelete(store, "s", [ref])
+    assert refs(opened(store).records()) == [ref]
+
+
+def test_of_several_records_one_that_is_not_deleted_changes_nothing() -> None:
+    store = clocked()
+    first, second = fill(store, "s", "ab")
+    delete(store, "s", [first])
+    before = store.snapshot()
+
+    with pytest.raises(NotFoundError, match=second):
+        undelete(store, "s", [first, second])
+    assert store.snapshot() == before
+
+
+@pytest.mark.parametrize("text", ["20MB", "20 mb", "20000kB", "0.02G", "20000000"])
+def test_a_quota_in_bytes_is_written_with_its_unit(text: str) -> None:
+    assert Retention(session_bytes=text).session_bytes == 20_000_000
+    assert Retention(store_bytes="1GiB").store_bytes == 2**30

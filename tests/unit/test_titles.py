@@ -351,7 +351,7 @@ def test_the_command_line_shows_titles_with_escaped_control_characters(
     document = json.loads(run("tail", info.ref, "--store", store, "--json").stdout)
     assert (
         document["title"]
-        == json.loads(run("ls", "--store", store, "--session", "s", "--json").stdout)[0]["title"]
+        == json.loads(run("ls", "--store", store, "--session", "s", "--json").stdout)["records"][0]["title"]
     )
 
 

@@ -26,6 +26,7 @@ Two headers let a client replay what was recorded: `x-provider-time`, the time o
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import threading
 import time
@@ -45,6 +46,7 @@ OPENAI_LOOKBACK = 80
 MOST_MARKS = 4
 STEP = 128
 IMAGE_TOKENS = 1500
+_REPLIES = itertools.count(1)
 _LIFETIMES = {"5m": 300.0, "1h": 3600.0}
 _FIRST_ROLES = ("definition", "system")
 _AUTOMATIC_LIFETIME, _BREAKPOINT_LIFETIME = 300.0, 1800.0
@@ -424,7 +426,7 @@ def _reply(kind: str, request: Json, content: list[Json], usage: Json) -> Json:
     calls = [block for block in content if block.get("type") == "tool_use"]
     if kind == "messages":
         return {
-            "id": "msg_1",
+            "id": f"msg_{next(_REPLIES)}",  # clients merge replies with the same id
             "type": "message",
             "role": "assistant",
             "model": model,

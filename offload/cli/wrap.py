@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from types import MappingProxyType
@@ -22,7 +23,8 @@ from offload.integrations.claude_code._hook import check_lasting
 from offload.settings.loader import load_config
 
 if TYPE_CHECKING:
-    from offload import Offloader, OffloadStore
+    from offload import OffloadStore
+    from offload.replay import Account
 
 _ANTHROPIC, _OPENAI = "https://api.anthropic.com", "https://api.openai.com"
 _MOST_WARNINGS = 3
@@ -92,12 +94,13 @@ def wrap(
     name = load_config(arguments={"session": session}).settings.session or folder_session()
     off = Offloader.from_config(store=store_at(store), session=name, journal=True)
     check_lasting(off.store)
+    began = time.time()
     with unlogged():
         with serving(_upstream(client, upstream), off) as (url, gateway):
             start = client.start(url)
             found = shutil.which(command[0]) or command[0]
             code = run_child([found, *start.arguments, *command[1:]], environ=os.environ | start.environ)
-        for line in _summary(off, gateway.status(), gateway.timelines):
+        for line in _summary(gateway.status(), _accounts(off.store, gateway.timelines, began)):
             warn(line)
     raise typer.Exit(code)
 
@@ -127,7 +130,18 @@ def _toml(value: Mapping[str, Any]) -> str:
     return "{" + ", ".join(f"{name}={json.dumps(one)}" for name, one in value.items()) + "}"
 
 
-def _summary(off: Offloader, status: Mapping[str, Any], timelines: Iterable[str]) -> list[str]:
+def _accounts(store: OffloadStore, timelines: Iterable[str], since: float) -> list[Account]:
+    """Return the accounts of the requests since a time, of each conversation; none if one cannot be read."""
+    from offload.replay import replay_journal  # noqa: PLC0415 # slow to load
+    from offload.session.reader import SessionReader  # noqa: PLC0415 # slow to load
+
+    try:
+        return [replay_journal(SessionReader(store, name), since=since) for name in timelines]
+    except OffloadError:
+        return []
+
+
+def _summary(status: Mapping[str, Any], accounts: Sequence[Account]) -> list[str]:
     """Return what a gateway did, in a line, and its first warnings."""
     from offload.gateway._status import NOTHING_DUE  # noqa: PLC0415 # of an extra, and slow to load
 
@@ -136,25 +150,18 @@ def _summary(off: Offloader, status: Mapping[str, Any], timelines: Iterable[str]
     problems = [*warnings[:_MOST_WARNINGS], *more]
     if not status["requests"]:
         return [*problems, "no request came through the gateway: does the client use another URL?"]
-    freed = status["tokens_removed"]
+    freed = sum(account.kept_out for account in accounts) or status["tokens_removed"]
     unusual = {why: number for why, number in status["passed"].items() if why != NOTHING_DUE}
     passed = "; ".join(f"{number:,} passed unchanged: {why}" for why, number in unusual.items())
     kept = f"{freed:,} tokens kept out" if freed else passed or "nothing was large or old enough to leave"
     parts = [count(status["requests"], "request"), kept]
-    if freed and (saved := _saved(off.store, timelines)):
+    if freed and (saved := _saved(accounts)):
         parts.append(saved)
     return [*problems, f"{', '.join(parts)}. See them: offload log, offload serve"]
 
 
-def _saved(store: OffloadStore, timelines: Iterable[str]) -> str:
-    """Return what the conversations cost less so far, as `offload savings` counts; "" if it is not known."""
-    from offload.replay import replay_journal  # noqa: PLC0415 # slow to load
-    from offload.session.reader import SessionReader  # noqa: PLC0415 # slow to load
-
-    try:
-        accounts = [replay_journal(SessionReader(store, name)) for name in timelines]
-    except OffloadError:
-        return ""
+def _saved(accounts: Sequence[Account]) -> str:
+    """Return what the requests cost less, as `offload savings` counts; "" if it is not known."""
     if not accounts or not all(account.is_priced for account in accounts):
         return ""
     saved = sum(account.saved for account in accounts)

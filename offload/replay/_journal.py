@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from statistics import fmean
 from typing import Any, NamedTuple
 
+from offload.agent._usage import HIGHEST, LOWEST
 from offload.engine.recognition import stands_for
 from offload.errors import OffloadError
-from offload.messages import Call
+from offload.messages import Call, Usage
 from offload.messages.base import Item, Scan
 from offload.messages.calls import CallId
 from offload.messages.formats import role_or_none, scan_of
@@ -23,7 +25,7 @@ from offload.placeholder.forms import known_refs
 from offload.policy import CacheModel
 from offload.policy.tool_names import is_read_back
 from offload.record import Header, RecordInfo
-from offload.replay._prices import Prices
+from offload.replay._prices import PriceCard, Prices
 from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
 from offload.timeline.journal import Journal, JournalChange, apply_edits
@@ -33,6 +35,8 @@ from offload.tools._definitions import definitions, system_prompt
 _REF_ARGUMENTS = ("id", "old", "new")
 _LIST = "context_list"
 _FAILED = "Error: "
+# In tokens: requests that differ by less do not show how the provider counts.
+_LEAST_SPREAD = 1000
 
 # By ref and item type.
 Records = Mapping[tuple[str, str], tuple[RecordInfo, Header]]
@@ -48,10 +52,13 @@ class Account:
         requests: the number of requests.
         dollars: the price of their input.
         dollars_plain: what it would have been without offloading, its tools and the read-backs.
-        priced_as: the model whose prices these are.
+        kept_out: the tokens that the requests do not have because of offloading, all requests together.
+        priced_as: the model whose prices these are. With several, the last one: each request has its own.
         is_assumed: whether the journal names no model.
-        is_priced: whether the price of a model that it names is known; else the dollars say nothing.
-        models: how many models the journal names. It does not say which of them a request was sent to.
+        is_priced: whether the prices of the models that it names are known; else the dollars say nothing.
+        is_counted: whether the provider's counts are in the journal. `dollars` is then the price of these,
+            with the system prompt and the tools, and `kept_out` is in its tokens; else both are estimates.
+        models: how many models the journal names.
     """
 
     times: Mapping[str, int]
@@ -59,9 +66,11 @@ class Account:
     requests: int
     dollars: float
     dollars_plain: float
+    kept_out: int
     priced_as: str
     is_assumed: bool
     is_priced: bool
+    is_counted: bool
     models: int
 
     @property
@@ -91,12 +100,33 @@ class _Row(NamedTuple):
 
 
 @dataclass(slots=True)
+class _Sent:
+    """A request: the model that it went to, and what the provider counted for it; None if that is not known.
+
+    Attributes:
+        at: when it was sent, in milliseconds.
+        tokens: the tokens of its messages.
+        freed: those that it would have in addition without offloading.
+        units: its price in uncached tokens.
+        plain: its price without offloading; 0 if there would be no such request.
+    """
+
+    model: str | None
+    at: int
+    tokens: int
+    freed: int
+    units: float
+    plain: float
+    used: Usage | None = None
+
+
+@dataclass(slots=True)
 class _Bill:
-    """The price of the input of requests in units of an uncached token; the `known` rows are in the cache."""
+    """Prices requests in units of an uncached token; the `known` rows are in the cache."""
 
     cache: CacheModel
     fixed: int = 0
-    units: float = 0.0
+    is_begun: bool = False
     known: int = 0
     sums: list[int] = field(default_factory=lambda: [0])
 
@@ -107,18 +137,23 @@ class _Bill:
             self.sums.append(self.sums[-1] + count)
         self.known = min(self.known, unchanged)
 
-    def request(self) -> None:
-        """Add a request with all rows: what the last one had is read from the cache, the rest is written."""
-        fixed = self.fixed * (self.cache.read if self.units else self.cache.write)
+    def request(self) -> float:
+        """Return the price of all rows: those of the last request are read from the cache, others written."""
+        fixed = self.fixed * (self.cache.read if self.is_begun else self.cache.write)
         read, written = self.sums[self.known], self.sums[-1] - self.sums[self.known]
-        self.units += fixed + read * self.cache.read + written * self.cache.write
-        self.known = len(self.sums) - 1
+        self.known, self.is_begun = len(self.sums) - 1, True
+        return fixed + read * self.cache.read + written * self.cache.write
 
 
-def replay_journal(reader: SessionReader) -> Account:
+def replay_journal(reader: SessionReader, *, since: float = 0) -> Account:
     """Return the read-backs of a session and the price of its input, from its journal.
 
-    Raises `OffloadError` if the journal cannot be read.
+    Args:
+        reader: reads the session.
+        since: the time, in seconds since the epoch, from which on requests and their prices are counted.
+
+    Raises:
+        OffloadError: the journal cannot be read.
     """
     changes = list(Journal(reader.store, reader.name, Hooks()).changes())
     ratios = {name: ratio for change in changes for name, ratio in change.head.get("ratios", {}).items()}
@@ -127,29 +162,66 @@ def replay_journal(reader: SessionReader) -> Account:
     records = records_of(reader, items)
     rows = (_row(message, scan, records) for message, scan in scans)
     prices = Prices()
-    model = next((name for name in reversed(ratios) if prices.knows(name)), None)
+    named = [change.entry.model for change in changes if change.entry.model is not None] or [*ratios]
+    model = next((name for name in reversed(named) if prices.knows(name)), None)
     name, card = prices.of(model)
     sent, plain = _Bill(card.cache, _fixed()), _Bill(card.cache)
     requests = _send(((change, [next(rows) for _ in change.new]) for change in changes), sent, plain)
-    ratio = ratios.get(model or "", 1.0)
+    is_counted = any(request.used for request in requests)
+    ratio = _ratio(requests) if is_counted else ratios.get(model or "", 1.0)
+    is_priced = not named or (model is not None and all(prices.knows(r.model or model) for r in requests))
+    requests = [request for request in requests if request.at >= since * 1000]
+    cards = [prices.of(request.model or model)[1] if is_priced else card for request in requests]
+    dollars = sum(each.dollars(r.units) for r, each in zip(requests, cards, strict=True)) * ratio
+    saved = sum(each.dollars(r.plain) for r, each in zip(requests, cards, strict=True)) * ratio - dollars
+    is_counted = any(request.used for request in requests)
+    if is_counted:
+        dollars = _paid(requests, cards)
     times, tokens = _read_backs(items)
     return Account(
         times,
         tokens,
-        requests,
-        dollars=card.dollars(sent.units * ratio),
-        dollars_plain=card.dollars(plain.units * ratio),
+        len(requests),
+        dollars=dollars,
+        dollars_plain=dollars + saved,
+        kept_out=round(sum(request.freed for request in requests) * ratio),
         priced_as=name,
-        is_assumed=not ratios,
-        is_priced=model is not None or not ratios,
-        models=len(ratios),
+        is_assumed=not named,
+        is_priced=is_priced,
+        is_counted=is_counted,
+        models=len(set(named)),
     )
 
 
-def _send(changes: Iterable[tuple[JournalChange, list[_Row]]], sent: _Bill, plain: _Bill) -> int:
-    """Add each request to the bills, with and without offloading; return their number."""
-    before, news, requests = list[_Row](), list[_Row](), 0
+def _ratio(requests: Sequence[_Sent]) -> float:
+    """Return the provider's tokens for an estimated one, from the growth of the requests.
+
+    Their system prompt and tools are counted by the provider alone; they are the same in each.
+    """
+    counted = [(request.tokens, request.used.tokens) for request in requests if request.used]
+    mean, mean_used = (fmean(column) for column in zip(*counted, strict=True))
+    spread = sum((tokens - mean) ** 2 for tokens, _ in counted)
+    if spread < _LEAST_SPREAD**2:
+        return 1.0
+    slope = sum((tokens - mean) * (used - mean_used) for tokens, used in counted) / spread
+    return min(HIGHEST, max(LOWEST, slope))
+
+
+def _paid(requests: Sequence[_Sent], cards: Sequence[PriceCard]) -> float:
+    """Return the price of requests by the provider's counts; one without a count costs as the others do."""
+    pairs = [*zip(requests, cards, strict=True)]
+    counted = [(card.dollars(card.units_of(r.used)), card.dollars(r.units)) for r, card in pairs if r.used]
+    paid, estimated = (sum(column) for column in zip(*counted, strict=True))
+    others = sum(card.dollars(request.units) for request, card in pairs if request.used is None)
+    return float(paid * (1 + others / estimated))
+
+
+def _send(changes: Iterable[tuple[JournalChange, list[_Row]]], sent: _Bill, plain: _Bill) -> list[_Sent]:
+    """Return the requests, priced by the bills with and without offloading."""
+    before, news, requests = list[_Row](), list[_Row](), list[_Sent]()
     for change, new in changes:
+        if requests and change.entry.used is not None:
+            requests[-1].used = Usage(*change.entry.used)
         edits = change.head.get("edits", ())
         after = new if change.is_whole else apply_edits(before, edits, new)
         start = 0 if change.is_whole else min((edit[0] for edit in edits), default=len(before))
@@ -159,11 +231,12 @@ def _send(changes: Iterable[tuple[JournalChange, list[_Row]]], sent: _Bill, plai
         news += after[start:]
         before = after
         if after and not after[-1].is_answer:
-            requests += 1
-            sent.request()
             # Without offloading there is no request with the answer of a retrieval tool.
-            if not news or not all(row.is_ours for row in news):
-                plain.request()
+            is_ours = bool(news) and all(row.is_ours for row in news)
+            tokens, freed = sent.sums[-1], plain.sums[-1] - sent.sums[-1]
+            prices = sent.request(), 0.0 if is_ours else plain.request()
+            at = change.entry.sent.at if change.entry.sent else 0
+            requests.append(_Sent(change.entry.model, at, tokens, freed, *prices))
             news = []
     return requests
 

@@ -102,9 +102,14 @@ class JournalState(NamedTuple):
 class JournalChange(NamedTuple):
     """The change by an entry: its head with the edits of the rows before, and the new rows, or all rows."""
 
-    is_whole: bool
+    entry: JournalEntry
     head: Mapping[str, Any]
     new: Sequence[JournalLine]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the entry has all rows."""
+        return self.entry.kind != "grown"
 
 
 def _next_number(entries: Iterable[JournalEntry]) -> int:
@@ -344,7 +349,7 @@ class Journal:
                 raise data
             head, new = _parse(entry, data)
             lines = [row.line for row in new if row.line is not None]
-            yield JournalChange(entry.kind != "grown", head, lines)
+            yield JournalChange(entry, head, lines)
 
     def _put(self, kind: str, text: str, described: Mapping[str, str | None]) -> int:
         """Store an entry; return its size."""

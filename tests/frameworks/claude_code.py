@@ -266,7 +266,7 @@ class ClaudeCode:
         resumed = ("--resume", resume) if resume else ()
         command = self._command("--print", *resumed, *options)
         done = subprocess.run(
-            command, input=prompt, capture_output=True, text=True, timeout=seconds, check=False, **self._place
+            command, input=prompt, capture_output=True, text=True, timeout=seconds, check=False, **self.place
         )
         return Run(_events_of(done.stdout.splitlines()), done.stderr, done.returncode)
 
@@ -282,7 +282,7 @@ class ClaudeCode:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                **self._place,
+                **self.place,
             ) as run,
         ):
             assert run.stdin is not None
@@ -307,7 +307,7 @@ class ClaudeCode:
             text=True,
             timeout=seconds,
             check=False,
-            **self._place,
+            **self.place,
         )
 
     def transcript(self, session: str) -> list[dict[str, Any]]:
@@ -319,7 +319,7 @@ class ClaudeCode:
         return [*self.before, self._binary, "--output-format", "stream-json", "--verbose", *options]
 
     @property
-    def _place(self) -> dict[str, Any]:
+    def place(self) -> dict[str, Any]:
         """Folder and environment; nothing of the environment of the tests but PATH."""
         environ = {
             "HOME": str(self.home),

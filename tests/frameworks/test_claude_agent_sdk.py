@@ -69,7 +69,7 @@ def following(*turns):
 def running(tmp_path, *turns, agents=()):
     """Serve a script; give the API and options that keep Claude Code in `tmp_path`."""
     with serving(following(*turns), agents) as api:
-        place = ClaudeCode(tmp_path, api.url)._place
+        place = ClaudeCode(tmp_path, api.url).place
         yield (
             api,
             ClaudeAgentOptions(cwd=place["cwd"], env=place["env"], allowed_tools=["Bash", "mcp__sales"]),

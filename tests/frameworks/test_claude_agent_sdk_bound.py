@@ -20,7 +20,7 @@ def test_nothing_that_was_sent_changes(tmp_path, store):
     provider = Provider(step("mcp__offload__context_grep"))
     off = Offloader(store, session="s")
     with serving(provider.answer) as api:
-        place = ClaudeCode(tmp_path, api.url)._place
+        place = ClaudeCode(tmp_path, api.url).place
         options = ClaudeAgentOptions(cwd=place["cwd"], env=place["env"], allowed_tools=["Bash"])
 
         async def run():

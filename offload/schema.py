@@ -26,18 +26,19 @@ _PREFIXES = ("", "k", "m", "g", "t")
 _MAX_ALIASED_CHARS = 1024 * 1024
 
 
+def seconds_of(text: str) -> int:
+    """Return the seconds of a text such as "90s", "15m", "2h" or "7d". Raises `ValueError` for another."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f'a duration must be seconds or a text like "90s", "15m", "2h", "7d", got {text!r}')
+    return int(match[1]) * _UNITS[match[2]]
+
+
 def _seconds(value: object) -> object:
-    """Convert a `timedelta` or a text such as "90s" to seconds; return other values for pydantic to check."""
+    """Convert a `timedelta` or a text to seconds; return other values for pydantic to check."""
     if isinstance(value, timedelta):
         return int(value.total_seconds())
-    if isinstance(value, str):
-        match = _DURATION.fullmatch(value.strip())
-        if match is None:
-            raise ValueError(
-                f'a duration must be seconds or a text like "90s", "15m", "2h", "7d", got {value!r}'
-            )
-        return int(match[1]) * _UNITS[match[2]]
-    return value
+    return seconds_of(value) if isinstance(value, str) else value
 
 
 def _bytes(value: object) -> object:

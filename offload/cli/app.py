@@ -35,7 +35,7 @@ GROUPS = {
         "ls": Command("listing", "list_", "List sessions, or the records of one"),
         "show": Command("sessions", "show", "Show a record as a model reads it"),
         "tail": Command("sessions", "tail", "Show the last lines of a record"),
-        "grep": Command("sessions", "grep", "Search one session, or all of them"),
+        "grep": Command("grep", "grep", "Search one session, or all of them"),
         "diff": Command("sessions", "diff", "Compare two records"),
         "query": Command("sessions", "query", "Run one SQL select over records"),
         "log": Command("log", "log", "List the requests of a session, or show one"),
@@ -76,6 +76,27 @@ GROUPS = {
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+# What other programs call a command.
+_ALSO_CALLED = {
+    "cat": "open",
+    "copy": "cp sync push pull",
+    "doctor": "test",
+    "du": "size usage",
+    "exec": "run",
+    "fork": "branch",
+    "gc": "clean cleanup prune",
+    "grep": "find",
+    "log": "history timeline",
+    "ls": "list",
+    "query": "sql select",
+    "rm": "delete remove del",
+    "savings": "cost costs",
+    "serve": "web ui browse",
+    "show": "read view get print",
+    "undelete": "restore undo",
+    "verify": "check fsck",
+}
+_MEANT = {other: name for name, others in _ALSO_CALLED.items() for other in others.split()}
 # As a shell reports a program that SIGPIPE ended: the reader of its output, such as `head`, read no further.
 _PIPE_CLOSED = 141
 # Options after the wrapped command belong to that command.
@@ -92,6 +113,13 @@ class _Commands(TyperGroup):
 
     def get_command(self, _context: Any, name: str) -> Any:
         return typer.main.get_command(_app_of(name)) if name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command of `args`; the error of one that is called otherwise elsewhere names ours."""
+        meant = _MEANT.get(args[0])
+        if meant is not None:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean '{meant}'?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, _context: Any, formatter: Any) -> None:
         for title, commands in GROUPS.items():

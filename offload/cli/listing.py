@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
 
-from offload import OffloadStore, RecordInfo, StoreError, index, jobs
+from offload import ConfigError, OffloadStore, RecordInfo, StoreError, index, jobs
+from offload.cli.parts import is_of
 from offload.cli.stores import existing_store, place_of, session_names
 from offload.cli.terminal import (
     PROBLEMS,
     JsonOption,
     SessionOption,
     StoreOption,
+    ToolOption,
     count,
     print_report,
     progress,
@@ -22,31 +26,82 @@ from offload.cli.terminal import (
 )
 from offload.cli.workers import OnOption, WorkersOption, executor_of
 from offload.index.objects import list_sessions, session_name
+from offload.schema import seconds_of
 from offload.session.reader import SessionReader
 from offload.session.titles import MAX_READS, with_titles
 from offload.store import path_of
 from offload.timeline.titles import list_journals, task_titles
 
 _SUMS = ("chars", "tokens", "stored_bytes")
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
+class _Order(StrEnum):
+    """Orders of a listing."""
+
+    TIME = "time"
+    TOKENS = "tokens"
+    SIZE = "size"
+    NAME = "name"
+
+
+_KEYS: dict[_Order, Callable[[dict[str, Any]], Any]] = {
+    _Order.TIME: lambda row: row["stored_at"] or _NEVER,
+    _Order.TOKENS: lambda row: row["tokens"],
+    _Order.SIZE: lambda row: row["stored_bytes"],
+    _Order.NAME: lambda row: row["session"] if "session" in row else row["title"] or row["tool"] or "",
+}
+
+
+def list_(
+    *,
+    store: StoreOption = None,
+    session: SessionOption = None,
+    tool: ToolOption = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help='Only what was stored since, as "2h", "7d" or "2026-11-30".'),
+    ] = None,
+    sort: Annotated[_Order, typer.Option(help="Order; the newest or largest is first.")] = _Order.TIME,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="List at most N [default: all].")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """List the sessions of a store, or the records of one session, newest first.
 
     Example: offload ls --store s3://bucket/prefix --session research-42
     """
-    opened = existing_store(store, session)
+    if tool is not None and session is None:
+        raise ConfigError("--tool selects the records of a session: name it with --session")
+    opened, start = existing_store(store, session), _start(since)
     if session is None:
-        rows = sorted(_sessions(opened), key=lambda row: str(row["stored_at"] or ""), reverse=True)
-        empty = {"title"} - {name for row in rows for name in row if row[name]}
-        shown = [{name: row[name] for name in row if name not in empty} for row in rows]
-        document = {"store": opened.url, "sessions": rows}
-        print_report(shown, _summary(rows, opened), as_json=as_json, document=document)
+        name, rows, titles = "session", [*_sessions(opened)], ""
     else:
-        rows, note = _records(opened, session)
-        summary = f"{count(len(rows), 'record')} in {place_of(opened, session)}{note}"
-        document = {"store": opened.url, "session": session, "records": rows}
-        print_report(rows, summary, as_json=as_json, document=document)
+        name, (rows, titles) = "record", _records(opened, session, tool)
+    found = [row for row in rows if start is None or (row["stored_at"] or _NEVER) >= start]
+    found.sort(key=_KEYS[sort], reverse=sort is not _Order.NAME)
+    listed = found[:limit]
+    extent = f"{count(len(listed), 'record')} in" if session else _extent(listed)
+    rest = f"; {len(rows) - len(listed):,} not listed" if len(listed) < len(rows) else ""
+    # A table of sessions has no column of titles without any.
+    empty = set() if session or any(row["title"] for row in listed) else {"title"}
+    shown = [{name: value for name, value in row.items() if name not in empty} for row in listed]
+    facts: dict[str, object] = {"store": opened.url, **({"session": session} if session else {})}
+    document = {**facts, f"{name}s": listed, "is_more": len(listed) < len(rows)}
+    summary = f"{extent} {place_of(opened, session)}{rest}{titles}"
+    print_report(shown, summary, as_json=as_json, document=document)
+
+
+def _start(since: str | None) -> datetime | None:
+    """Return the time of `--since`: a duration before now, or a date, of this time zone if it names none."""
+    if since is None:
+        return None
+    with suppress(ValueError):
+        return datetime.fromisoformat(since).astimezone(UTC)
+    with suppress(ValueError):
+        return datetime.now(UTC) - timedelta(seconds=seconds_of(since))
+    raise ConfigError(f'--since must be a time such as "2h", "7d" or "2026-11-30", got {since!r:.40}')
 
 
 def verify(
@@ -121,12 +176,12 @@ def reindex(*, store: StoreOption = None, session: SessionOption = None, as_json
     if isinstance(opened, TreeStore | ContextTree):
         opened.reindex()
     document = {"store": opened.url, "sessions": rows}
-    print_report(rows, f"indexed: {_summary(rows, opened)}", as_json=as_json, document=document)
+    print_report(rows, f"indexed: {_extent(rows)} {place_of(opened)}", as_json=as_json, document=document)
 
 
-def _summary(rows: list[dict[str, Any]], store: OffloadStore) -> str:
+def _extent(rows: list[dict[str, Any]]) -> str:
     records = sum(row["records"] for row in rows)
-    return f"{count(records, 'record')} in {count(len(rows), 'session')} of {place_of(store)}"
+    return f"{count(records, 'record')} in {count(len(rows), 'session')} of"
 
 
 def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
@@ -141,10 +196,10 @@ def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
         yield {"session": name, "title": title, "records": len(infos), **sums, "stored_at": stored_at}
 
 
-def _records(store: OffloadStore, session: str) -> tuple[list[dict[str, Any]], str]:
+def _records(store: OffloadStore, session: str, tool: str | None) -> tuple[list[dict[str, Any]], str]:
     """Return the rows of a session, and the end of their summary: which of them are without a title."""
     reader = SessionReader(store, session)
-    infos = reader.infos()
+    infos = [info for info in reader.infos() if is_of(info, tool)]
     older, newest = infos[:-MAX_READS], infos[-MAX_READS:]
     note = f"; titles of the {MAX_READS:,} newest" if older else ""
     try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
-from offload import Offloader
+from offload import Offloader, RecordInfo
 from offload.codec.content import StoredContent
 from offload.errors import CorruptError, NotFoundError
 from offload.session.reader import SessionReader
@@ -44,18 +45,23 @@ def last_lines(off: Offloader, ref: str, lines: int) -> Json:
     return part_of(off, ref, start, record.counts.chars)
 
 
-def matches_in(off: Offloader, refs: Sequence[str], pattern: Pattern) -> Iterator[Json]:
-    """Yield the lines with a match; a record that cannot be read is one entry with its `error`."""
+def matches_in(off: Offloader, refs: Sequence[str], pattern: Pattern, context: int = 0) -> Iterator[Json]:
+    """Yield the lines with a match; a record that cannot be read is one entry with its `error`.
+
+    With `context` each has that many lines `before` and `after` it.
+    """
     reader = _reader(off)
     for ref in refs:
         place = {"session": off.session, "ref": ref}
         try:
-            yield from ({**place, **match} for match in _lines(reader.read(ref).content, pattern))
+            record = reader.read(ref)
+            for match in _lines(record.content, record.counts.lines, pattern, context):
+                yield {**place, **match}
         except (CorruptError, NotFoundError) as error:
             yield {**place, "error": str(error)}
 
 
-def _lines(content: StoredContent, pattern: Pattern) -> Iterator[Json]:
+def _lines(content: StoredContent, lines: int, pattern: Pattern, context: int) -> Iterator[Json]:
     shown = 0
     offset, chunks = content.chunks_from(0)
     for span in Search(pattern).find(chunks, offset=offset):
@@ -63,8 +69,22 @@ def _lines(content: StoredContent, pattern: Pattern) -> Iterator[Json]:
         line = content.line_at(char)
         if line > shown:
             shown, start = line, max(content.line_start(line), char - _BEFORE)
-            text = content.text(start, min(content.line_start(line + 1), start + _LINE_CHARS))
-            yield {"line": line, "character": char, "text": text.removesuffix("\n")}
+            match: Json = {"line": line, "character": char, "text": _line(content, line, start)}
+            if context:
+                match["before"] = [_line(content, n) for n in range(max(1, line - context), line)]
+                match["after"] = [_line(content, n) for n in range(line + 1, min(line + context, lines) + 1)]
+            yield match
+
+
+def _line(content: StoredContent, line: int, start: int | None = None) -> str:
+    """Return a line from a character of it, cut to a number of characters."""
+    start = content.line_start(line) if start is None else start
+    return content.text(start, min(content.line_start(line + 1), start + _LINE_CHARS)).removesuffix("\n")
+
+
+def is_of(info: RecordInfo, tool: str | None) -> bool:
+    """Return whether a record is of a tool whose name matches a glob; None is any."""
+    return tool is None or fnmatchcase((info.tool_name or "").lower(), tool.lower())
 
 
 def rows_of(off: Offloader, refs: Sequence[str], sql: str) -> Json:

@@ -1,41 +1,42 @@
-"""`offload show`, `tail`, `diff`, `grep`, `query`, `cat`, `stats`: a session, as a model reads it."""
+"""`offload show`, `tail`, `diff`, `query`, `cat`, `stats`: records as people and programs read them.
+
+Content goes to stdout alone; a line about it goes to stderr.
+"""
 
 from __future__ import annotations
 
 import codecs
+import csv
 import re
 import sys
-from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import takewhile
 from typing import Annotated, Any
 
 import typer
 from msgspec import to_builtins
 
 from offload import ConfigError, Offloader
-from offload.cli.parts import last_lines, matches_in, part_of, rows_of
-from offload.cli.stores import full_ref, names_to_search, open_record, open_session, place_of
+from offload.cli.parts import last_lines, part_of, rows_of
+from offload.cli.shell import quoted
+from offload.cli.stores import full_ref, open_record, open_session
 from offload.cli.terminal import (
     IdArgument,
     JsonOption,
     OneSessionOption,
-    SessionOption,
     StoreOption,
     count,
-    one_line,
+    note,
     out,
     page,
     print_facts,
     print_json,
-    progress,
-    say,
+    print_rows,
 )
 from offload.record.text import escape_controls
 from offload.session.reader import SessionReader
-from offload.tools.answers import MAX_ANSWER_CHARS
-from offload.tools.search import NO_MATCHES, Mode, Pattern, compile_pattern
 
 _LINES = re.compile(r"([0-9]{0,15})(:([0-9]{0,15}))?", re.ASCII)
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def show(
@@ -43,34 +44,34 @@ def show(
     *,
     offset: Annotated[int, typer.Option(min=0, metavar="N", help="Start at this character, from 0.")] = 0,
     limit: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Show at most N characters.")
-    ] = MAX_ANSWER_CHARS,
+        int | None,
+        typer.Option(min=1, metavar="N", help="Show at most N characters [default: from settings]."),
+    ] = None,
     lines: Annotated[
         str | None,
         typer.Option(
-            metavar="FIRST:LAST", help="Show these lines, from 1, in place of --offset and --limit."
+            "--lines",
+            "-n",
+            metavar="FIRST:LAST",
+            help="Show these lines, from 1, in place of --offset and --limit.",
         ),
     ] = None,
     store: StoreOption = None,
     session: OneSessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a part of a record as a model reads it.
+    """Show a part of a record. Where more follows, stderr has the command that shows it.
 
     Example: offload show kqzmwpxhva --offset 8192
     """
     span = None if lines is None else _span(lines)
-    if span is not None and (offset, limit) != (0, MAX_ANSWER_CHARS):
+    if span is not None and (offset, limit) != (0, None):
         raise ConfigError("use --lines, or --offset and --limit, not both")
     with open_record(store, session, ref) as (off, found):
-        if as_json:
-            print_json(part_of(off, found, *_chars(off, found, span, offset, limit)))
-            return
-        if span is None:
-            answer = off.tools.read(found, offset=offset, limit=limit)
-        else:
-            answer = off.tools.read(found, start_line=span[0], end_line=span[1])
-    _print_answer(off, found, answer)
+        start, asked = _chars(off, found, span, offset, limit)
+        most = off.options.max_answer_chars if limit is None else limit
+        part = part_of(off, found, start, min(asked, start + most))
+    _print_part(part, asked, store, as_json=as_json)
 
 
 def _span(text: str) -> tuple[int, int | None]:
@@ -84,13 +85,35 @@ def _span(text: str) -> tuple[int, int | None]:
 
 
 def _chars(
-    off: Offloader, ref: str, span: tuple[int, int | None] | None, offset: int, limit: int
+    off: Offloader, ref: str, span: tuple[int, int | None] | None, offset: int, limit: int | None
 ) -> tuple[int, int]:
-    """Return the characters of a part of a record, from and to."""
+    """Return the characters that are asked for, from and to."""
+    content = SessionReader(off.store, off.session).read(ref).content
     if span is None:
-        return offset, offset + limit
-    content, (first, last) = SessionReader(off.store, off.session).read(ref).content, span
-    return content.line_start(first), content.chars if last is None else content.line_start(last + 1)
+        start, end = offset, content.chars if limit is None else offset + limit
+    else:
+        start = content.line_start(span[0])
+        end = content.chars if span[1] is None else content.line_start(span[1] + 1)
+    if start >= content.chars > 0:
+        raise ConfigError(f"past the end: {ref} has {content.chars:,} characters")
+    return start, min(end, content.chars)
+
+
+def _print_part(part: dict[str, Any], asked: int, store: str | None, *, as_json: bool) -> None:
+    """Print the text of a part; to stderr the command for the rest, if less is shown than was `asked` for."""
+    if as_json:
+        print_json(part)
+        return
+    page(escape_controls(part["text"]).removesuffix("\n"))
+    title = f" ({part['title']})" if part["title"] else ""
+    place = f"{part['ref']}{title}: characters {part['start']:,} to {part['end']:,} of {part['chars']:,}"
+    if part["end"] < asked:
+        place_options = f" --session {quoted(part['session'])}" + (
+            f" --store {quoted(store)}" if store else ""
+        )
+        note(f"{place}; more: offload show {part['ref']} --offset {part['end']}{place_options}")
+    elif out.is_terminal:
+        note(place)
 
 
 def tail(
@@ -103,16 +126,13 @@ def tail(
     session: OneSessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the last lines of a record as a model reads them.
+    """Show the last lines of a record.
 
     Example: offload tail kqzmwpxhva -n 50
     """
     with open_record(store, session, ref) as (off, found):
-        if as_json:
-            print_json(last_lines(off, found, lines))
-            return
-        answer = off.tools.tail(found, lines=lines)
-    _print_answer(off, found, answer)
+        part = last_lines(off, found, lines)
+    _print_part(part, part["end"], store, as_json=as_json)
 
 
 def diff(
@@ -132,131 +152,45 @@ def diff(
     """
     with open_record(store, session, old) as (off, first):
         second = full_ref(off, new)
-        answer = off.tools.diff(first, second, start_row=start_row)
+        head, *rows = off.tools.diff(first, second, start_row=start_row).split("\n")
+    shown = [*takewhile(lambda row: not row.startswith("["), rows)]
     if as_json:
         place = {"store": off.store.url, "session": off.session}
-        print_json({**place, "old": first, "new": second, "rows": answer.split("\n")[1:-1]})
-    else:
-        _print_answer(off, None, answer)
-
-
-def grep(
-    pattern: Annotated[str, typer.Argument(metavar="PATTERN", show_default=False)],
-    ref: Annotated[str | None, typer.Argument(metavar="[ID]", show_default=False)] = None,
-    *,
-    is_regex: Annotated[
-        bool, typer.Option("--regex", help="Read PATTERN as a regular expression (RE2).")
-    ] = False,
-    has_words: Annotated[
-        bool, typer.Option("--words", help="Find the lines that have all words of PATTERN.")
-    ] = False,
-    max_matches: Annotated[
-        int,
-        typer.Option(min=1, metavar="N", help="Maximum matches per session; at most 100 without --json."),
-    ] = 20,
-    cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Continue from the cursor of a previous answer.")
-    ] = None,
-    store: StoreOption = None,
-    session: SessionOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Search a record, the records of a session, or of all sessions, as a model does.
-
-    Example: offload grep 'timed? out' --regex --session research-42
-    """
-    if is_regex and has_words:
-        raise ConfigError("use --regex or --words, not both")
-    mode: Mode = "regex" if is_regex else "words" if has_words else "literal"
-
-    def search(off: Offloader, ref: str | None = None) -> str:
-        return off.tools.grep(pattern, ref, mode=mode, max_matches=max_matches, cursor=cursor)
-
-    if as_json:
-        if cursor is not None:
-            raise ConfigError("a cursor continues an answer in text: with --json, raise --max-matches")
-        _print_matches(_searched(store, session, ref), compile_pattern(pattern, mode), max_matches)
-    elif ref is not None:
-        with open_record(store, session, ref) as (off, found):
-            _print_answer(off, found, search(off, found))
-    else:
-        _grep_sessions(store, names_to_search(store, session), search, cursor)
-
-
-def _grep_sessions(
-    store: str | None, names: list[str], search: Callable[[Offloader], str], cursor: str | None
-) -> None:
-    """Print the matches in each session that has any, and what was searched."""
-    if len(names) == 1:
-        with open_session(store, names[0]) as off:
-            _print_answer(off, None, search(off))
-        say(f"{place_of(off.store, off.session)} has {count(len(off.records()), 'record')}")
+        print_json({**place, "old": first, "new": second, "rows": shown})
         return
-    if cursor is not None:
-        raise ConfigError("a cursor belongs to one session: name it with --session")
-    answers, place = dict[str, str](), ""
-    for name in progress(names, "sessions"):
-        with open_session(store, name) as off:
-            answer, place = search(off), place_of(off.store)
-        if not answer.rpartition("\n")[2].startswith(NO_MATCHES):
-            answers[name] = answer
-    for name, answer in answers.items():
-        say(f"session {name}:")
-        out.print(escape_controls(answer), end="\n\n", soft_wrap=True)
-    say(f"matches in {len(answers)} of {count(len(names), 'session')} of {place}")
-
-
-def _print_matches(searched: Iterator[tuple[Offloader, list[str]]], pattern: Pattern, most: int) -> None:
-    """Print the matches in each session as JSON, `most` of each."""
-    matches, is_more = list[dict[str, Any]](), False
-    for off, refs in searched:
-        found = list(islice(matches_in(off, refs, pattern), most + 1))
-        is_more |= len(found) > most
-        matches += found[:most]
-    print_json({"matches": matches, "is_more": is_more})
-
-
-def _searched(
-    store: str | None, session: str | None, ref: str | None
-) -> Iterator[tuple[Offloader, list[str]]]:
-    """Yield each session to search with the records to search in it, newest first."""
-    if ref is not None:
-        with open_record(store, session, ref) as (off, found):
-            yield off, [found]
-        return
-    for name in progress(names_to_search(store, session), "sessions"):
-        with open_session(store, name) as off:
-            yield off, [info.ref for info in off.records()[::-1]]
+    for row in shown:
+        out.print(escape_controls(row), style=_STYLES.get(row[:1]), soft_wrap=True)
+    more = any(row.startswith("[more") for row in rows)
+    rest = f"; more: offload diff {first} {second} --start-row {start_row + len(shown)}" if more else ""
+    note(f"{head.strip('[]')}{rest}")
 
 
 def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", show_default=False)],
     refs: Annotated[list[str], typer.Argument(metavar="ID...", show_default=False)],
     *,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV on a terminal too.")] = False,
     store: StoreOption = None,
     session: OneSessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run one SQL select over records, as a model does.
+    """Run one SQL select over records.
 
-    The tables are `t` and `lines`; of several records `t1`, `lines1`, `t2` and so on.
+    The tables are `t` and `lines`; of several records `t1`, `lines1`, `t2` and so on. A pipe gets CSV.
 
     Example: offload query 'select level, count(*) from t group by 1' kqzmwpxhva
     """
     with open_record(store, session, refs[0]) as (off, _):
-        refs = [full_ref(off, ref) for ref in refs]
-        if as_json:
-            print_json(rows_of(off, refs, sql))
-            return
-        answer = off.tools.query(refs, sql)
-    _print_answer(off, refs[0] if len(refs) == 1 else None, answer)
-
-
-def _print_answer(off: Offloader, ref: str | None, answer: str) -> None:
-    """Print an answer after the title of the record that it is about, if that is one record."""
-    title = None if ref is None else SessionReader(off.store, off.session).read(ref).title
-    heading = f"{ref} is of: {one_line(title)}\n" if title else ""
-    page(heading + escape_controls(answer))
+        found = rows_of(off, [full_ref(off, ref) for ref in refs], sql)
+    if as_json:
+        print_json(found)
+    elif as_csv or not out.is_terminal:
+        csv.writer(sys.stdout, lineterminator="\n").writerows([found["columns"], *found["rows"]])
+    else:
+        print_rows(found["columns"], found["rows"])
+    rest = f" of {found['total']:,}" if found["is_more"] else ""
+    if not as_json:
+        note("; ".join([f"{count(len(found['rows']), 'row')}{rest}", *found["notes"]]))
 
 
 def cat(ref: IdArgument, *, store: StoreOption = None, session: OneSessionOption = None) -> None:

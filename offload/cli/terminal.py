@@ -69,25 +69,32 @@ _pipe = Console(width=10_000)
 PROBLEMS = 3
 
 _URL_HELP = "Store path or URL [default: from settings]."
-StoreOption = Annotated[str | None, typer.Option("--store", metavar="URL", help=_URL_HELP)]
+StoreOption = Annotated[str | None, typer.Option("--store", "-S", metavar="URL", help=_URL_HELP)]
 UrlArgument = Annotated[str | None, typer.Argument(metavar="URL", help=_URL_HELP, show_default=False)]
 SessionOption = Annotated[
-    str | None, typer.Option("--session", metavar="NAME", help="Session name [default: all sessions].")
+    str | None, typer.Option("--session", "-s", metavar="NAME", help="Session name [default: all sessions].")
+]
+ToolOption = Annotated[
+    str | None,
+    typer.Option("--tool", metavar="GLOB", help="Only records of these tools, as Bash or 'mcp__*'."),
 ]
 OneSessionOption = Annotated[
     str | None,
     typer.Option(
-        "--session", metavar="NAME", help="Session name [default: from settings, else the only one]."
+        "--session", "-s", metavar="NAME", help="Session name [default: from settings, else the only one]."
     ),
 ]
 FolderSessionOption = Annotated[
     str | None,
     typer.Option(
-        "--session", metavar="NAME", help="Session name [default: from settings, else one for this folder]."
+        "--session",
+        "-s",
+        metavar="NAME",
+        help="Session name [default: from settings, else one for this folder].",
     ),
 ]
 SessionName = Annotated[
-    str, typer.Option("--session", metavar="NAME", help="Session name.", show_default=False)
+    str, typer.Option("--session", "-s", metavar="NAME", help="Session name.", show_default=False)
 ]
 BranchOption = Annotated[
     str | None,
@@ -167,11 +174,16 @@ def say(text: str, style: str | None = None) -> None:
     out.print(one_line(text), style=style, soft_wrap=True)
 
 
+def note(text: str) -> None:
+    """Print one line about the output to stderr, so that stdout has the content alone."""
+    err.print(one_line(text), style="dim", soft_wrap=True)
+
+
 def page(text: str) -> None:
     """Print a text; on a terminal that is too small for it, page by page in the user's pager."""
     if out.is_terminal and text.count("\n") >= out.height:
         pydoc.pager(text)
-    else:
+    elif text:
         out.print(text, soft_wrap=True)
 
 
@@ -241,6 +253,17 @@ def print_table(rows: Sequence[Mapping[str, object]]) -> None:
     console.print(table)
     if left_out:
         say(f"not shown in {console.width} columns: {', '.join(map(_title, left_out))}", "dim")
+
+
+def print_rows(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows of values under their names as a table, each value as it is."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    for index, name in enumerate(names):
+        is_number = all(isinstance(row[index], int | float | None) for row in rows)
+        table.add_column(one_line(name), justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*("" if value is None else one_line(value) for value in row))
+    out.print(table)
 
 
 def _fitting(rows: Sequence[Mapping[str, object]], width: int) -> tuple[list[str], list[str]]:

@@ -835,10 +835,10 @@ def test_last_is_the_newest_record_of_the_folder_or_else_of_the_store(
         file = next(store.rglob(f"{info.ref}~*"))
         os.utime(file, (when + 1e9, when + 1e9))
 
-    assert refs[folder_session()] in run("show", "last", "--store", store).stdout
+    assert refs[folder_session()] in run("show", "last", "--store", store).stderr
     monkeypatch.chdir(tmp_path)
-    assert refs["b"] in run("show", "last", "--store", store).stdout
-    assert refs["a"] in run("show", "last", "--store", store, "--session", "a").stdout
+    assert refs["b"] in run("show", "last", "--store", store).stderr
+    assert refs["a"] in run("show", "last", "--store", store, "--session", "a").stderr
     (tmp_path / "empty").mkdir()
     done = run("show", "last", "--store", tmp_path / "empty")
     assert (done.returncode, "no record yet in" in done.stderr) == (1, True)

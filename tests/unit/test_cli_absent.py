@@ -279,7 +279,6 @@ def test_an_export_into_no_folder_names_it(run: Run, store: Path, tmp_path: Path
         ("verify", "all records are intact: 1 record in 1 session of STORE"),
         ("reindex", "indexed: 1 record in 1 session of STORE"),
         ("gc", "Nothing to delete in session s of STORE."),
-        ("grep needle", "session s of STORE has 1 record"),
         ("pin", "pinned: session s, records 1, store file://STORE"),
         ("pin R", "pinned: session s, id R, records 1, store file://STORE"),
         ("unpin R", "was not pinned: session s, id R, records 1, store file://STORE"),
@@ -329,7 +328,7 @@ PART = {"store", "session", "ref", "title", "chars", "lines", "start", "end", "s
         ("pin", {"done", "store", "session", "ref", "records"}),
         ("share R --to u", {"done", "store", "session", "ref", "to"}),
         ("fork u", {"session", "copied", "already_there", "failures"}),
-        ("ls", {"store", "session", "records"}),
+        ("ls", {"store", "session", "records", "is_more"}),
         ("reindex", {"store", "sessions"}),
         ("verify", {"store", "sessions", "records", "entries", "faults"}),
     ],
@@ -384,15 +383,6 @@ def test_json_is_an_object_with_names_in_snake_case(run: Run, store: Path, comma
 @pytest.mark.parametrize("wrong", [("--max-matches", "-5"), ("--max-matches", "0"), ("--max-matches", "x")])
 def test_a_number_of_matches_is_at_least_one(run: Run, store: Path, wrong: tuple[str, str]) -> None:
     assert run("grep", "needle", "--store", store, "--session", "s", *wrong).returncode == 2
-
-
-def test_a_search_continues_from_the_cursor_of_the_previous_answer(run: Run, store: Path) -> None:
-    there = ("--store", store, "--session", "s", "--max-matches", "1")
-    first = run("grep", "needle", *there).stdout
-    [cursor] = re.findall(r'cursor="([^"]+)"', first)
-
-    assert "\n0 needle\n" in first
-    assert "\n1 needle\n" in run("grep", "needle", *there, "--cursor", cursor).stdout
 
 
 # Deleting
@@ -634,10 +624,21 @@ def test_a_long_answer_is_shown_in_the_pager_of_the_user(store: Path, tmp_path: 
     pager.write_text(f"#!/bin/sh\nhead -n 2 > {tmp_path}/paged\necho paged\n")
     pager.chmod(0o755)
     shown = seen_in_a_terminal("show", ref_in(store, "s"), "--store", store, PAGER=str(pager), LINES="24")
-    assert shown.strip() == "paged"
-    assert (tmp_path / "paged").read_text().startswith(ref_in(store, "s"))
+    assert shown.startswith("paged")
+    assert (tmp_path / "paged").read_text() == "".join(TEXT.splitlines(keepends=True)[:2])
     short = ("show", ref_in(store, "s"), "--limit", "20", "--store", store)
-    assert "1 needle" in seen_in_a_terminal(*short, PAGER=str(pager), LINES="24")
+    seen = seen_in_a_terminal(*short, PAGER=str(pager), LINES="24", COLUMNS="200")
+    assert "1 needle" in seen
+    assert f"{ref_in(store, 's')} (0 needle): characters 0 to 20 of {len(TEXT):,}" in seen
+
+
+def test_a_terminal_shows_matches_under_their_record_and_rows_as_a_table(store: Path) -> None:
+    ref = ref_in(store, "s")
+    _, found = in_a_terminal("grep", "12 needle", "--session", "s", "--store", store, COLUMNS="120")
+    assert f"{ref}  0 needle  (session s)\n       13: 12 needle\n" in found
+    sql = "select n, text from lines where n in (1, 12)"
+    _, table = in_a_terminal("query", sql, ref, "--session", "s", "--store", store, COLUMNS="120")
+    assert re.search(r" n  text\s+\n 1  0 needle\s+\n12  11 needle", table)
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_lines_are_shown_by_their_numbers(place: Path, run: Run) -> None:
     for lines, first, last in [("3:5", 3, 5), ("3", 3, 3), ("5998:", 5998, 6000), (":2", 1, 2)]:
         expected = "".join(f"line {n - 1}\n" for n in range(first, last + 1))
         shown = run("show", "last", "--lines", lines).stdout
-        assert shown.partition("\n")[2].partition("]\n")[2].startswith(expected)
+        assert shown == expected
         found = run("show", "last", "--lines", lines, "--json").stdout
         assert f'"text": {expected!r}'.replace("'", '"') in found
     done = run("show", "last", "--lines", "3", "--limit", "5")

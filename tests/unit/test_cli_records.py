@@ -42,11 +42,17 @@ def test_a_record_is_found_in_any_session_by_the_beginning_of_its_id(run: Run, s
     for ref in refs(store, "s"):
         for text in (ref, ref[:9], f"[Offloaded: Bash result, id {ref}]"):
             done = run("show", text, "--limit", 20, "--store", store)
-            assert (done.returncode, done.stderr) == (0, "")
-            assert f"[{ref}: characters 0-20 of " in done.stdout
+            assert (done.returncode, done.stdout, done.stderr) == (
+                0,
+                f"{LOG[:20]}\n".replace("\n\n", "\n"),
+                "",
+            )
         assert run("cat", ref[:9], "--store", store).stdout.startswith("0 a line of the log\n1 a")
-        assert f"[{ref}: " in run("tail", ref[:9], "--store", store, "--session", "s").stdout
-        assert "item]" in run("grep", "line", ref[:9], "--store", store).stdout
+        assert run("tail", ref[:9], "-n", 1, "--store", store, "--session", "s").stdout.count("\n") == 1
+        found = run("grep", "line of", ref[:9], "--max-matches", 1, "--store", store)
+        assert found.stdout == "1:0 a line of the log\n"
+        assert "1 match in 1 record of 1 session of" in found.stderr
+        assert "; there are more: --max-matches 10" in found.stderr
 
 
 def test_a_beginning_of_several_ids_lists_them_with_their_sessions(run: Run, store: Path) -> None:
@@ -104,15 +110,16 @@ def test_a_deleted_record_is_said_to_be_deleted(run: Run, store: Path) -> None:
 
 def test_a_search_without_a_session_is_of_all_sessions(run: Run, store: Path) -> None:
     done = run("grep", "needle", "--store", store)
+    [other] = refs(store, "t")
     assert done.returncode == 0
-    assert done.stdout.count("session ") == 3
-    assert "session s:\n[1 match shown, in 2 items]" in done.stdout
-    assert "session t:\n[2 matches shown, in 1 item]" in done.stdout
-    assert f"matches in 3 of 3 sessions of {store}" in done.stdout
-    words = run("grep", "thread needle", "--words", "--store", store).stdout
-    assert "session s:" not in words
-    assert f"matches in 2 of 3 sessions of {store}" in words
-    assert f"matches in 0 of 3 sessions of {store}" in run("grep", "no such", "--store", store).stdout
+    assert f"s:{refs(store, 's')[0]}:2001:needle\n" in done.stdout
+    assert f"t:{other}:2001:needle and thread\nt:{other}:2002:needle\n" in done.stdout
+    assert f"5 matches in 4 records of 3 sessions of {store}" in done.stderr
+    words = run("grep", "thread needle", "--words", "--store", store)
+    assert words.stdout.count("needle and thread") == words.stdout.count("\n") == 2
+    none = run("grep", "no such", "--store", store)
+    assert (none.returncode, none.stdout) == (0, "")
+    assert f"0 matches in 4 records of 3 sessions of {store}" in none.stderr
     found = json.loads(run("grep", "thread", "--json", "--store", store).stdout)
     assert {row["session"] for row in found["matches"]} == {"fork of t", "t"}
     assert not found["is_more"]
@@ -128,7 +135,6 @@ def test_matches_in_json_have_their_place_and_their_text(run: Run, store: Path) 
     assert (match["session"], match["ref"], found["is_more"]) == ("t", ref, True)
     assert content[match["character"] :].startswith("needle")
     assert content.splitlines()[match["line"] - 1] == match["text"]
-    assert run("grep", "needle", "--cursor", f"{ref}:7", "--json", "--store", store).returncode == 2
 
 
 def test_a_damaged_record_is_an_error_among_the_matches_in_json(run: Run, store: Path) -> None:
@@ -139,11 +145,55 @@ def test_a_damaged_record_is_an_error_among_the_matches_in_json(run: Run, store:
     assert [row.keys() for row in found["matches"]] == [{"session", "ref", "error"}]
 
 
-def test_a_cursor_needs_its_session(run: Run, store: Path) -> None:
-    done = run("grep", "line", "--cursor", "abcdefghij:7", "--store", store)
-    assert done.returncode == 2
-    assert "name it with --session" in done.stderr
-    assert "not both" in run("grep", "a", "--regex", "--words", "--store", store).stderr
+def test_grep_takes_what_people_know_of_grep(run: Run, store: Path) -> None:
+    place = ("--session", "t", "--store", store)
+    [ref] = refs(store, "t")
+    assert run("grep", "NEEDLE AND", *place).stdout == ""
+    assert run("grep", "-i", "NEEDLE AND", *place).stdout == f"t:{ref}:2001:needle and thread\n"
+    assert run("grep", "-l", "needle", *place).stdout == f"{ref}\n"
+    assert run("grep", "-C", 1, "needle and", ref, *place).stdout == (
+        "2000-1999 a line of the log\n2001:needle and thread\n2002-needle\n"
+    )
+    assert run("grep", "-E", "^needle$", "-s", "t", "-S", store).stdout == f"t:{ref}:2002:needle\n"
+    assert run("grep", "needle", "--tool", "ba*", *place).stdout.count("\n") == 2
+    none = run("grep", "needle", "--tool", "Read", *place)
+    assert (none.stdout, "0 matches in 0 records of 1 session" in none.stderr) == ("", True)
+    assert "not both" in run("grep", "a", "--regex", "--words", *place).stderr
+    assert run("grep", "a", ref, "--tool", "Bash", *place).returncode == 2
+
+
+def test_the_context_of_matches_in_json_are_lines(run: Run, store: Path) -> None:
+    found = run("grep", "needle and", "-C", 2, "--json", "--session", "t", "--store", store).stdout
+    [match] = json.loads(found)["matches"]
+    assert match["before"] == ["1998 a line of the log", "1999 a line of the log"]
+    assert match["after"] == ["needle"]
+
+
+def test_a_query_is_csv_in_a_pipe(run: Run, store: Path) -> None:
+    sql = "select n, text || ',x' as t, null as none from lines where n between 7 and 8"
+    done = run("query", sql, refs(store, "t")[0], "--session", "t", "--store", store)
+    assert done.stdout == 'n,t,none\n7,"6 a line of the log,x",\n8,"7 a line of the log,x",\n'
+    assert done.stderr.startswith("2 rows")
+
+
+def test_ls_selects_and_orders(run: Run, store: Path) -> None:
+    place = ("--session", "s", "--store", store, "--json")
+    old, new = refs(store, "s")
+
+    def listed(*words: object) -> list[str]:
+        return [row["ref"] for row in json.loads(run("ls", *place, *words).stdout)["records"]]
+
+    assert listed("--tool", "bash") == listed("--since", "1h") == [new, old]
+    assert listed("--tool", "Read") == listed("--since", "2099-01-01") == []
+    assert listed("--limit", 1) == [new]
+    assert listed("--sort", "tokens") == [new, old]
+    said = run("ls", "--session", "s", "--store", store, "--limit", 1).stdout
+    assert f"1 record in session s of {store}; 1 not listed" in said
+    sessions = json.loads(run("ls", "--store", store, "--sort", "name", "--json").stdout)["sessions"]
+    assert [row["session"] for row in sessions] == ["fork of t", "s", "t"]
+    wrong = run("ls", "--store", store, "--since", "yesterday")
+    assert (wrong.returncode, "--since must be a time such as" in wrong.stderr) == (2, True)
+    assert run("ls", "--store", store, "--tool", "Bash").returncode == 2
 
 
 def test_diff_shows_what_differs_between_two_records(run: Run, store: Path) -> None:

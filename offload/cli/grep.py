@@ -1,0 +1,181 @@
+"""`offload grep`: the lines of records that match a pattern, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from offload import ConfigError, Offloader, RecordInfo
+from offload.cli.parts import is_of, matches_in
+from offload.cli.stores import names_to_search, open_record, open_session, place_of
+from offload.cli.terminal import (
+    JsonOption,
+    SessionOption,
+    StoreOption,
+    ToolOption,
+    count,
+    note,
+    one_line,
+    out,
+    page,
+    print_json,
+    progress,
+)
+from offload.record.text import escape_controls
+from offload.session.reader import SessionReader
+from offload.session.titles import with_titles
+from offload.tools.search import Mode, compile_pattern
+
+
+def grep(
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN", show_default=False)],
+    ref: Annotated[str | None, typer.Argument(metavar="[ID]", show_default=False)] = None,
+    *,
+    is_regex: Annotated[
+        bool, typer.Option("--regex", "-E", help="Read PATTERN as a regular expression (RE2).")
+    ] = False,
+    has_words: Annotated[
+        bool, typer.Option("--words", help="Find the lines that have all words of PATTERN.")
+    ] = False,
+    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case.")] = False,
+    context: Annotated[
+        int, typer.Option("--context", "-C", min=0, max=1000, metavar="N", help="Show N lines around it.")
+    ] = 0,
+    lists: Annotated[
+        bool, typer.Option("--list", "-l", help="Print only the ids of the records that match.")
+    ] = False,
+    tool: ToolOption = None,
+    max_matches: Annotated[
+        int, typer.Option("--max-matches", "-m", min=1, metavar="N", help="Maximum matches per session.")
+    ] = 20,
+    store: StoreOption = None,
+    session: SessionOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Search a record, the records of a session, or of all sessions.
+
+    In a pipe each match is a line: its number and its text, without ID after the session and the id.
+
+    Example: offload grep 'timed? out' --regex --session research-42
+    """
+    if is_regex and has_words:
+        raise ConfigError("use --regex or --words, not both")
+    mode: Mode = "regex" if is_regex else "words" if has_words else "literal"
+    compiled = compile_pattern(pattern, mode, ignore_case=ignore_case)
+    matches, total = list[_Match](), _Searched()
+    for off, infos in _searched(store, session, ref, tool):
+        refs = [info.ref for info in infos]
+        found = (
+            (next(matches_in(off, [each], compiled), None) for each in refs)
+            if lists
+            else matches_in(off, refs, compiled, context)
+        )
+        some = list(islice(filter(None, found), max_matches + 1))
+        total = total.plus(len(refs), place_of(off.store), is_more=len(some) > max_matches)
+        matches += [_Match(match, off) for match in some[:max_matches]]
+    if as_json:
+        print_json({"matches": [match.facts for match in matches], "is_more": total.is_more})
+        return
+    if lists:
+        lines = _ids(matches)
+    elif out.is_terminal:
+        lines = _groups(matches, context)
+    else:
+        lines = _rows(matches, context, is_of_one=ref is not None)
+    page("\n".join(lines))
+    more = f"; there are more: --max-matches {max_matches * 10}" if total.is_more else ""
+    note(f"{count(len(matches), 'match', 'matches')} in {total}{more}")
+
+
+class _Searched(NamedTuple):
+    """The numbers of sessions and records that were searched, and where; and whether matches are left."""
+
+    sessions: int = 0
+    records: int = 0
+    place: str = ""
+    is_more: bool = False
+
+    def plus(self, records: int, place: str, *, is_more: bool) -> _Searched:
+        return _Searched(self.sessions + 1, self.records + records, place, self.is_more or is_more)
+
+    def __str__(self) -> str:
+        return f"{count(self.records, 'record')} of {count(self.sessions, 'session')} of {self.place}"
+
+
+class _Match(NamedTuple):
+    """A match as data, and the session that has it."""
+
+    facts: dict[str, Any]
+    off: Offloader
+
+    @property
+    def place(self) -> str:
+        return f"{self.off.session}:{self.facts['ref']}"
+
+
+def _searched(
+    store: str | None, session: str | None, ref: str | None, tool: str | None
+) -> Iterator[tuple[Offloader, list[RecordInfo]]]:
+    """Yield each session to search with the records to search in it, newest first."""
+    if ref is not None:
+        if tool is not None:
+            raise ConfigError("--tool selects records: leave out the ID, or --tool")
+        with open_record(store, session, ref) as (off, found):
+            yield off, [SessionReader(off.store, off.session).find(found)]
+        return
+    for name in progress(names_to_search(store, session), "sessions"):
+        with open_session(store, name) as off:
+            yield off, [info for info in off.records()[::-1] if is_of(info, tool)]
+
+
+def _ids(matches: Sequence[_Match]) -> Iterator[str]:
+    for match in matches:
+        yield f"{match.place}  {_title(match)}".rstrip() if out.is_terminal else match.facts["ref"]
+
+
+def _rows(matches: Sequence[_Match], context: int, *, is_of_one: bool) -> Iterator[str]:
+    """Yield `session:id:line:text` for each match, `line:text` if one record is searched."""
+    for match in matches:
+        if "error" in match.facts:
+            note(f"{match.place}: {match.facts['error']}")
+            continue
+        for line, text, is_match in _lines(match.facts):
+            sign = ":" if is_match else "-"
+            place = "" if is_of_one else f"{one_line(match.place)}{sign}"
+            yield f"{place}{line}{sign}{escape_controls(text)}"
+        if context and match is not matches[-1]:
+            yield "--"
+
+
+def _groups(matches: Sequence[_Match], context: int) -> Iterator[str]:
+    """Yield the matches of each record under its id and title."""
+    for _, group in groupby(matches, key=lambda match: match.place):
+        of_record = list(group)
+        first = of_record[0]
+        yield f"{first.facts['ref']}  {_title(first)}  (session {one_line(first.off.session)})"
+        for match in of_record:
+            if "error" in match.facts:
+                yield f"  {one_line(match.facts['error'])}"
+                continue
+            for line, text, is_match in _lines(match.facts):
+                yield f"  {line:>7}{':' if is_match else ' '} {escape_controls(text)}"
+            if context and match is not of_record[-1]:
+                yield "  --"
+        yield ""
+
+
+def _lines(facts: dict[str, Any]) -> Iterator[tuple[int, str, bool]]:
+    """Yield the lines of a match and those around it: number, text, and whether it is the match."""
+    before, line = facts.get("before", ()), facts["line"]
+    yield from ((line - len(before) + n, text, False) for n, text in enumerate(before))
+    yield line, facts["text"], True
+    yield from ((line + 1 + n, text, False) for n, text in enumerate(facts.get("after", ())))
+
+
+def _title(match: _Match) -> str:
+    reader = SessionReader(match.off.store, match.off.session)
+    [info] = with_titles(reader, [reader.find(match.facts["ref"])])
+    return one_line(info.title or info.tool_name or "")

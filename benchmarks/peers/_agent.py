@@ -1,13 +1,18 @@
 """A scripted agent: a function from the messages of a conversation to its next call or its answer.
 
 It knows what stands in its messages and nothing else. What it may read back with is named by verbs: `find`
-(a literal text), `lines`, `chars` (pages), `query` (SQL), `diff`.
+(a literal text in one result, or in all that is stored), `lines`, `chars` (pages), `query`, `diff`.
+
+As a program it answers each line of its input, the messages as JSON, in a process that is forked for it and
+knows no other line.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from typing import Any, NamedTuple
 
 # Above this many rows nobody pages through a table, nor through two files.
@@ -15,22 +20,40 @@ _MOST_ROWS_TO_PAGE = 400
 _PAGE_LINES = 200
 # How the tools of the candidates say that a search shows only a part.
 _PARTIAL = re.compile(
-    r'has_more": true|(?<!no )\bmore\b|truncat|omitted|\bfirst \d+|answer full|cursor=', re.IGNORECASE
+    r'has_more": true|(?<!no )\bmore\b|truncat|omitted|\bfirst \d+|answer full|cursor=|stopped early',
+    re.IGNORECASE,
 )
 _SHOWN_OF = re.compile(
     r'(\d[\d,]*) matching line\(s\); showing (\d[\d,]*)|matching_all_words": (\d+), "returned": (\d+)'
 )
+# What each candidate's text or documentation says of going on with such a search: a cursor, lines to leave
+# out, the line to begin at, or once a larger number of matches.
+_GO_ON = re.compile(r'repeat with cursor="([^"]+)"')
+_LINES_OF = re.compile(r"(\d[\d,]*) matching line\(s\); showing (\d+)(, output capped)?")
+_TRUNCATED = "output truncated, narrow your search"
+_NUMBERED = re.compile(r"^[ >]*(\d+)[:|]", re.MULTILINE)
+_RAISED = {'has_more": true': "50", '"matching_all_words"': "50", "raise max_count": "100000"}
+# Passages may show fewer places than they say there are.
+_OCCURRENCES = re.compile(r'"match": ?"phrase", ?"occurrences": ?(\d+)')
 _FAILED = "error: "
+# What a notice says of the conversation that it replaces.
+_DONE, _STORED = re.compile(r"(\d+) calls were done"), re.compile(r"Result (\d+) is stored: (\S+)")
 
 Message = dict[str, Any]
 Step = dict[str, Any]
 
 
 class _Known(NamedTuple):
-    """What the messages say: the shown text of each result, and the read-backs of each with their answers."""
+    """What the messages say: the texts of results by their number, reads, and reports of other agents.
 
-    shown: list[str]
+    `stored` has the names of the results that a notice names, `calls` is the number of calls so far.
+    """
+
+    shown: dict[int, str]
     reads: list[tuple[Step, str]]
+    reports: list[str]
+    stored: dict[int, str]
+    calls: int
 
     def of(self, result: int, verb: str = "") -> list[tuple[Step, str]]:
         return [
@@ -42,16 +65,23 @@ def next_step(messages: list[Message]) -> Step:
     """Return the next call, or `{"answer": text}`; the text is empty if the agent cannot go on.
 
     Args:
-        messages: the task as JSON (`ops`, `verbs`, `page_chars`), then calls and what was shown for each.
+        messages: the task as JSON (`ops`, `verbs`, `page_chars`, `language`), perhaps a notice of removed
+            messages, then calls and what was shown for each.
     """
     task = json.loads(messages[0]["content"])
-    known, calls, facts = _known(messages[1:]), 0, list[str]()
+    known, calls, facts = _known(messages[1:], task.get("given", [])), len(task.get("given", [])), list[str]()
+    reports = iter(known.reports)
     for op in task["ops"]:
         if op["op"] == "call":
-            if calls == len(known.shown):
+            if calls == known.calls:
                 return {"tool": "call", "argument": _filled(op["argument"], facts)}
             calls += 1
-        elif op["op"] != "reopen":
+        elif op["op"] == "delegate":
+            report = next(reports, None)
+            if not report:
+                return {"answer": ""} if report == "" else {"tool": "delegate", "argument": op["number"]}
+            facts.append(report)
+        elif op["op"] in _READERS:
             step = _READERS[op["op"]](known, op, task, facts)
             if isinstance(step, dict):
                 return step
@@ -59,58 +89,75 @@ def next_step(messages: list[Message]) -> Step:
     return {"answer": facts[-1]}
 
 
-def _known(messages: list[Message]) -> _Known:
-    known = _Known([], [])
-    for asked, answered in zip(messages[::2], messages[1::2], strict=True):
+def _known(messages: list[Message], given: list[str]) -> _Known:
+    notice = messages[0]["content"] if messages and messages[0]["role"] == "user" else ""
+    done = _DONE.findall(notice)
+    first = int(done[-1]) if done else len(given)
+    stored = {int(number): ref for number, ref in _STORED.findall(notice)}
+    known = _Known(dict(enumerate(given)), [], [], stored, first)
+    calls, exchanges = first, messages[bool(notice) :]
+    for asked, answered in zip(exchanges[::2], exchanges[1::2], strict=True):
         step = json.loads(asked["content"])
         if step["tool"] == "call":
-            known.shown.append(answered["content"])
+            known.shown[calls] = answered["content"]
+            calls += 1
+        elif step["tool"] == "delegate":
+            known.reports.append(answered["content"])
         else:
             # Some tools answer with JSON, in which a text is escaped: a model reads through that.
             text = answered["content"].replace("\\n", "\n").replace('\\"', '"')
             known.reads.append((step, text))
-    return known
+    return known._replace(calls=calls)
 
 
 def _one(known: _Known, op: Step, task: Step, facts: list[str]) -> Step | str:
     key, pattern, of = _filled(op["key"], facts), _filled(op["pattern"], facts), op["of"]
-    texts = [known.shown[of], *(text for _, text in known.of(of))]
+    texts = [known.shown.get(of, ""), *(text for _, text in known.of(of))]
     for text in texts:
         if found := re.search(pattern, text):
             return found[1]
-    if "find" in task["verbs"] and not known.of(of, "find"):
-        return _read(of, "find", key)
+    verb = "find" if of in known.shown or of in known.stored else "find_all"
+    searches = known.of(of, verb)
+    more = _rest(searches) if searches else ""
+    if verb in task["verbs"] and (more or not searches):
+        return _read(known, of, verb, key, more or "")
+    if verb == "find_all":
+        return {"answer": ""}
     return _next_page(known, of, task) or {"answer": ""}
+
+
+def _say(known: _Known, op: Step, task: Step, facts: list[str]) -> str:  # noqa: ARG001 # all is said
+    return _filled(op["text"], facts)
 
 
 def _sum(known: _Known, op: Step, task: Step, facts: list[str]) -> Step | str:  # noqa: ARG001 # no facts needed
     if "query" in task["verbs"]:
-        return _queried(known, op) or _added(known, op, task)
+        return _queried(known, op, task) or _added(known, op, task)
     return _added(known, op, task)
 
 
-def _queried(known: _Known, op: Step) -> Step | str | None:
-    """Return the sum of what SQL says of each result that is not shown whole; None if it cannot be read."""
+def _queried(known: _Known, op: Step, task: Step) -> Step | str | None:
+    """Return the sum of what a query says of each result that is not shown whole; None if it fails."""
     total = 0
     for of in op["of"]:
         answers = known.of(of, "query")
         if not answers and _is_replaced(known, of, op):
-            return _read(of, "query", op["sql"])
+            return _read(known, of, "query", op[task["language"]])
         if answers:
-            found = re.search(r"^\W*(\d+)\W*$", answers[0][1], re.MULTILINE)
+            found = re.search(r'^\W*(\d+)\W*$|"answer": ?(\d+)', answers[0][1], re.MULTILINE)
             if found is None:
                 return None
-            total += int(found[1])
+            total += int(found[1] or found[2])
         else:
             total += _total(known.shown[of], op)[0]
     return str(total)
 
 
 def _added(known: _Known, op: Step, task: Step) -> Step | str:
-    """Read every row, or of many those that a search for the value shows, unless it says it is partial."""
+    """Read every row, or of many those that a search for the value shows, unless a part cannot be seen."""
     if op["rows"] > _MOST_ROWS_TO_PAGE and "find" in task["verbs"]:
         return _found_rows(known, op)
-    text = "\n".join([*known.shown, *(text for _, text in known.reads)])
+    text = "\n".join([*known.shown.values(), *(text for _, text in known.reads)])
     total, rows = _total(text, op)
     if rows == op["rows"]:
         return str(total)
@@ -127,11 +174,14 @@ def _found_rows(known: _Known, op: Step) -> Step | str:
             texts.append(known.shown[of])
             continue
         answers = known.of(of, "find")
-        if not answers:
-            return _read(of, "find", op["where"])
-        if _is_partial(answers[0][1]) or answers[0][1].startswith(_FAILED):
+        more = _rest(answers) if answers else ""
+        if more is None:
             return {"answer": ""}
-        texts.append(answers[0][1])
+        if more or not answers:
+            return _read(known, of, "find", op["where"], more)
+        texts += [text for _, text in answers]
+        if (said := _OCCURRENCES.search(answers[-1][1])) and "".join(texts).count(op["where"]) < int(said[1]):
+            return {"answer": ""}
     return str(_total("\n".join(texts), op)[0])
 
 
@@ -139,6 +189,27 @@ def _is_partial(text: str) -> bool:
     counts = _SHOWN_OF.search(text)
     is_short = counts is not None and (counts[1], counts[3]) != (counts[2], counts[4])
     return bool(_PARTIAL.search(text)) or is_short
+
+
+def _rest(answers: list[tuple[Step, str]]) -> str | None:
+    """Return where a search goes on, as its answers say: "" if it is over, None if they do not say."""
+    call, text = answers[-1]
+    if found := _GO_ON.search(text):
+        return found[1]
+    if found := _LINES_OF.search(text):
+        pages = [page for _, other in answers if (page := _LINES_OF.search(other))]
+        seen = sum(_count(page[2]) for page in pages)
+        return None if found[3] else "" if seen == _count(found[1]) else str(seen)
+    if text.startswith(_FAILED) or not _is_partial(text):
+        return None if text.startswith(_FAILED) else ""
+    numbers = _NUMBERED.findall(text) if _TRUNCATED in text else []
+    if numbers and numbers[-1] != call["more"]:
+        return str(numbers[-1])
+    return next((more for sign, more in _RAISED.items() if sign in text and not call["more"]), None)
+
+
+def _count(number: str) -> int:
+    return int(number.replace(",", ""))
 
 
 def _total(text: str, op: Step) -> tuple[int, int]:
@@ -158,7 +229,7 @@ def _compare(known: _Known, op: Step, task: Step, facts: list[str]) -> Step | st
     if "diff" in task["verbs"]:
         answers = known.of(new, "diff")
         if not answers:
-            return _read(new, "diff", old)
+            return _read(known, new, "diff", old)
         found = re.search(rf"^\+ *({op['pattern']})", answers[0][1], re.MULTILINE)
         if found:
             return found[1].rpartition(" ")[2]
@@ -174,7 +245,7 @@ def _compare(known: _Known, op: Step, task: Step, facts: list[str]) -> Step | st
 
 
 def _whole(known: _Known, of: int) -> str:
-    return "\n".join([known.shown[of], *(text for _, text in known.of(of))])
+    return "\n".join([known.shown.get(of, ""), *(text for _, text in known.of(of))])
 
 
 def _next_page(known: _Known, of: int, task: Step) -> Step | None:
@@ -186,12 +257,13 @@ def _next_page(known: _Known, of: int, task: Step) -> Step | None:
         is_over = pages and (pages[-1][1].startswith(_FAILED) or pages[-1][1] in [t for _, t in pages[:-1]])
         if not is_over:
             step = _PAGE_LINES if verb == "lines" else task["page_chars"]
-            return _read(of, verb, len(pages) * step)
+            return _read(known, of, verb, len(pages) * step)
     return None
 
 
-def _read(of: int, verb: str, argument: str | int) -> Step:
-    return {"tool": "read back", "of": of, "verb": verb, "argument": argument}
+def _read(known: _Known, of: int, verb: str, argument: str | int, more: str = "") -> Step:
+    stored = {"ref": known.stored[of]} if of in known.stored else {}
+    return {"tool": "read back", "of": of, "verb": verb, "argument": argument, "more": more, **stored}
 
 
 def _filled(text: str, facts: list[str]) -> str:
@@ -200,4 +272,19 @@ def _filled(text: str, facts: list[str]) -> str:
     return text
 
 
-_READERS = {"one": _one, "rows": _sum, "diff": _compare}
+_READERS = {"one": _one, "rows": _sum, "diff": _compare, "say": _say}
+
+
+def main() -> None:
+    """Answer each line in a process of its own."""
+    for line in sys.stdin.buffer:
+        child = os.fork()
+        if child == 0:
+            sys.stdout.write(json.dumps(next_step(json.loads(line))) + "\n")
+            sys.stdout.flush()
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -6,15 +6,21 @@ the agent never sees. An op calls a tool, or reads one fact out of the results o
 - `call`: call the next tool; `{0}` in its argument is fact 0.
 - `one`: the text that `pattern` captures in result `of`, on the line that holds `key`.
 - `rows`: a sum over the rows of the results `of` that have the value `where`; `pattern` captures the id, the
-  value and the amount of a row; there are `rows` rows in all, as the user said; `sql` asks for the sum.
+  value and the amount of a row; there are `rows` rows in all, as the user said; `sql` and `steps` ask for
+  the sum.
 - `diff`: the value of the one line that is in result `new` and not in result `old`.
-- `reopen`: go on in another process: a new object on the same store.
+- `leave`: the conversation goes on in a new process, `to` "process", or also where the store is found at
+  another path, as a share on another machine is: "machine".
+- `compact`: all messages but those of the last call are replaced by what the candidate leaves of them.
+- `delegate`: another agent does the ops of `agents` number `number`; it is given what is shown of result 0.
+- `say`: the answer from the facts, `{0}` is fact 0.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -105,6 +111,12 @@ def _summed(random: Random, pages: list[list[Row]], form: str) -> Case:
         "where": where,
         "rows": len(rows),
         "sql": f"select sum(amount) from t where region = '{where}'",  # noqa: S608 # a word of this module
+        "steps": json.dumps(
+            [
+                {"filter": {"region": where}},
+                {"group_by": {"field": "region", "metrics": {"answer": "sum:amount"}}},
+            ]
+        ),
     }
     answer = str(sum(amount for _, _, region, amount in rows if region == where))
     ops = [*(_call(f"page {n}") for n in range(len(pages))), sums]
@@ -179,9 +191,41 @@ def _late(random: Random, chars: int) -> Case:
     return {"ops": ops, "outputs": outputs, "answer": token}
 
 
-def _reopened(random: Random, chars: int) -> Case:
-    case = _record(random, chars)
-    return {**case, "ops": [case["ops"][0], {"op": "reopen"}, case["ops"][1]]}
+def _left(to: str) -> Make:
+    def make(random: Random, chars: int) -> Case:
+        case = _record(random, chars)
+        return {**case, "ops": [case["ops"][0], {"op": "leave", "to": to}, case["ops"][1]]}
+
+    return make
+
+
+def _compacted(random: Random, chars: int, *, is_short: bool) -> Case:
+    outputs = [_csv(_rows(random, chars // 12)) for _ in range(12)]
+    token = f"{random.randrange(16**12):012x}"
+    lines = outputs[1].splitlines()
+    lines.insert(len(lines) // 2, f"deployment token: {token}")
+    outputs[1] = "\n".join(lines[len(lines) // 2 - 2 : len(lines) // 2 + 2] if is_short else lines)
+    calls = [_call(f"step {n}") for n in range(12)]
+    compact = {"op": "compact"}
+    one = _one(1, "deployment token", r"deployment token: (\w+)")
+    return {"ops": [*calls[:6], compact, *calls[6:], compact, one], "outputs": outputs, "answer": token}
+
+
+def _shared(random: Random, chars: int) -> Case:
+    rows = _rows(random, chars)
+    picked = random.sample(rows, 2)
+    agents = [
+        {"ops": [_one(0, f"{name},{region}", rf"(?:^|\D){number},{name},{region},(\d+),")]}
+        for number, name, region, _ in picked
+    ]
+    ops = [
+        _call("orders"),
+        {"op": "delegate", "number": 0},
+        {"op": "delegate", "number": 1},
+        {"op": "say", "text": "{0} and {1}"},
+    ]
+    answer = " and ".join(str(amount) for *_, amount in picked)
+    return {"ops": ops, "agents": agents, "outputs": [_csv(rows)], "answer": answer}
 
 
 def _long_line(random: Random, chars: int) -> Case:
@@ -204,7 +248,11 @@ FAMILIES: dict[str, Make] = {
     "chain of ids over five tools": _chain,
     "compare two versions": _versions,
     "value of result 3 in call 41": _late,
-    "continue with a reopened store": _reopened,
+    "continue in a new process": _left("process"),
+    "continue on another machine": _left("machine"),
+    "large result before two compactions": partial(_compacted, is_short=False),
+    "short result before two compactions": partial(_compacted, is_short=True),
+    "two agents share a result": _shared,
     "one long line": _long_line,
     "sum over CSV": _table("csv"),
     "sum over JSON": _table("json"),

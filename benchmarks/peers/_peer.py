@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 # What a preview holds where its size can be chosen.
 PREVIEW_CHARS = 1_000
+
+
+class Step(NamedTuple):
+    """A call of the agent, `tool` is "call" or another, with its result."""
+
+    id: str
+    tool: str
+    argument: str
+    text: str
 
 
 class Peer:
@@ -16,10 +26,12 @@ class Peer:
     Attributes:
         calls: calls that the last read back took.
         page_chars: characters from one page to the next that reads by characters.
+        language: of its queries: "sql", or "steps" of a pipeline as JSON.
     """
 
     calls = 1
     page_chars = 8_000
+    language = "sql"
 
     def __init__(self, store: str, session: str, least_chars: int | None) -> None:
         """Open a store.
@@ -54,8 +66,12 @@ class Peer:
         """Return the last `count` lines."""
         raise NotImplementedError
 
-    def find(self, ref: str, text: str) -> str:
-        """Return the places of `text`."""
+    def find(self, ref: str, text: str, more: str = "") -> str:
+        """Return the places of `text`; `more` is what an answer said of going on."""
+        raise NotImplementedError
+
+    def find_all(self, text: str) -> str:
+        """Return the places of `text` in all that is stored."""
         raise NotImplementedError
 
     def grep(self, ref: str, pattern: str) -> str:
@@ -63,16 +79,29 @@ class Peer:
         raise NotImplementedError
 
     def query(self, ref: str, sql: str) -> str:
-        """Return the rows of a query over the text as the table `t`."""
+        """Return the rows of a query over the text, in `language`: as the table `t`, or as a list."""
         raise NotImplementedError
 
     def diff(self, old: str, new: str) -> str:
         """Return the lines in which two offloaded texts differ."""
         raise NotImplementedError
 
-    def fit(self, results: list[str]) -> list[str]:
-        """Return all results of a conversation as its next request shows them, where that changes later."""
-        return results
+    def fit(self, steps: list[Step]) -> list[str]:
+        """Return all results in view as the next request of the conversation shows them."""
+        return [step.text for step in steps]
+
+    def compact(self, before: str, steps: list[Step], done: int, stored: dict[int, str]) -> str:  # noqa: ARG002 # what goes is lost
+        """Return the message that replaces `before`, the last such message, and the steps after it.
+
+        A model's summary is not here to be had: it is taken to know the number of calls that are `done`, and
+        the names of the results that are stored, in `stored` by their number.
+        """
+        names = "\n".join(f"Result {number} is stored: {ref}" for number, ref in stored.items())
+        return f"{done} calls were done.\n{names}"
+
+    def session_for(self, agent: str, ref: str) -> str | None:  # noqa: ARG002 # they share all
+        """Return the session of another agent that is to read `ref`; None if the two work in one."""
+        return None
 
     def instructions(self) -> str:
         """Return the tools and the prompt of every request; other libraries are not charged for theirs."""

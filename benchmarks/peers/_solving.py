@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
+import subprocess
+import sys
+import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from _provider import CHARS_PER_TOKEN, AnthropicCache
-from peers._agent import Message, Step, next_step
+from peers import _agent
+from peers._agent import Message, next_step
 from peers._families import Case, cases
-from peers._peer import Peer
+from peers._peer import Peer, Step
 
 MOST_REQUESTS = 100
-_VERBS = ("find", "lines", "chars", "query", "diff")
+_VERBS = ("find", "find_all", "lines", "chars", "query", "diff")
 _SECONDS_BETWEEN_REQUESTS = 5
 
-Open = Callable[..., Peer]
+Open = Callable[[Path, str], Peer]
+Think = Callable[[list[Message]], dict[str, Any]]
 
 
 class WindowFullError(Exception):
@@ -29,106 +38,257 @@ class Conversation:
         requests: the number of requests.
         tokens: their input tokens in all.
         cost: their price in uncached input tokens.
-        sent: the messages of each request; the agent's next step follows from them alone.
     """
 
-    def __init__(self, open_peer: Open, case: Case, window: int, without: tuple[str, ...] = ()) -> None:
-        """Begin a task; `without` are verbs that the agent is not offered."""
-        self._open, self._case, self._window = open_peer, case, window
-        self._peer = open_peer()
-        verbs = [verb for verb in _VERBS if self._offers(verb) and verb not in without]
-        task = {"ops": case["ops"], "verbs": verbs, "page_chars": self._peer.page_chars}
-        self._messages: list[Message] = [{"role": "user", "content": json.dumps(task)}]
-        self._system = self._peer.instructions()
+    def __init__(
+        self,
+        open_peer: Open,
+        home: Path,
+        case: Case,
+        window: int,
+        *,
+        without: tuple[str, ...] = (),
+        think: Think = next_step,
+        session: str = "lead",
+        given: tuple[str, ...] = (),
+    ) -> None:
+        """Begin a task.
+
+        Args:
+            open_peer: opens the candidate in a folder, for a session.
+            home: the folder.
+            case: the task.
+            window: tokens of the largest request.
+            without: verbs that the agent is not offered.
+            think: the agent.
+            session: the name of the session.
+            given: the results that another agent passes on, as it is shown them.
+        """
+        self._open, self._home, self.case, self._window = open_peer, home, case, window
+        self._without, self._think, self._session, self._given = without, think, session, given
+        self._peer: Peer | None = None
+        self._to_come = _events(case["ops"])
+        self._calls, self._number, self._is_elsewhere = 0, 0, False
+        self._notice, self._stored = "", dict[int, str]()
+        self._steps: list[tuple[dict[str, Any], Step]] = []
         self._cache = AnthropicCache()
         self.requests, self.tokens, self.cost = 0, 0.0, 0.0
-        self.sent: list[list[Message]] = []
 
-    def run(self) -> str:
-        """Return the agent's answer, "" if it has none."""
-        reopen_after = [n for n, op in enumerate(self._case["ops"]) if op["op"] == "reopen"]
-        calls = 0
+    def run(self) -> str | None:
+        """Return the agent's answer, "" if it has none; None if another process is to go on."""
+        self._peer = self._open(self._home, self._session)
         while self.requests < MOST_REQUESTS:
-            step = next_step(self._request())
+            step = self._think(self._request(self._peer))
             if "answer" in step:
                 return str(step["answer"])
-            if step["tool"] == "call":
-                shown = self._peer.offload(self._case["outputs"][calls], f"call_{calls}")
-                calls += 1
-                if calls in reopen_after:
-                    self._peer = self._open()
-            else:
-                shown = self._read_back(step)
-            self._messages += [
-                {"role": "assistant", "content": json.dumps(step)},
-                {"role": "user", "content": shown},
-            ]
+            text = self._done(self._peer, step)
+            self._steps.append(
+                (step, Step(f"call_{self._number}", step["tool"], str(step["argument"]), text))
+            )
+            self._number += 1
+            while self._to_come and self._to_come[0][0] == self._calls:
+                _, event = self._to_come.pop(0)
+                if event["op"] == "leave":
+                    self._leave(event["to"])
+                    return None
+                self._compact(self._peer)
         return ""
 
-    def _request(self) -> list[Message]:
-        results = self._peer.fit([message["content"] for message in self._messages[2::2]])
-        sent = [
-            {**message, "content": results[number // 2 - 1]} if number and number % 2 == 0 else message
-            for number, message in enumerate(self._messages)
-        ]
-        if (
-            len(self._system) + sum(len(message["content"]) for message in sent)
-            > self._window * CHARS_PER_TOKEN
-        ):
+    def state(self) -> dict[str, Any]:
+        """Return what another process needs to go on."""
+        lent = ("_open", "_peer", "_think")
+        return {name: value for name, value in vars(self).items() if name not in lent}
+
+    def _done(self, peer: Peer, step: dict[str, Any]) -> str:
+        if step["tool"] == "call":
+            self._calls += 1
+            return peer.offload(self.case["outputs"][self._calls - 1], f"call_{self._number}")
+        if step["tool"] == "delegate":
+            return self._delegated(peer, self.case["agents"][step["argument"]])
+        return self._read_back(peer, step)
+
+    def _request(self, peer: Peer) -> list[Message]:
+        verbs = [verb for verb in _VERBS if _offers(peer, verb) and verb not in self._without]
+        task = {"ops": self.case["ops"], "verbs": verbs, "given": self._given}
+        task |= {"page_chars": peer.page_chars, "language": peer.language}
+        sent: list[Message] = [{"role": "user", "content": json.dumps(task)}]
+        if self._notice:
+            sent.append({"role": "user", "content": self._notice})
+        for (step, _), shown in zip(self._steps, self._shown(peer), strict=True):
+            sent.append({"role": "assistant", "content": json.dumps(step)})
+            sent.append({"role": "user", "content": shown})
+        self._charge(peer.instructions(), sent)
+        return sent
+
+    def _charge(self, system: str, sent: list[Message]) -> None:
+        if len(system) + sum(len(message["content"]) for message in sent) > self._window * CHARS_PER_TOKEN:
             raise WindowFullError
         *before, last = sent
         marked = {"type": "text", "text": last["content"], "cache_control": {"type": "ephemeral"}}
-        request = {"system": self._system, "messages": [*before, {**last, "content": [marked]}]}
+        request = {"system": system, "messages": [*before, {**last, "content": [marked]}]}
         charge = self._cache.charge(request, self.requests * _SECONDS_BETWEEN_REQUESTS)
         self.requests += 1
         self.tokens += charge.tokens
         self.cost += charge.cost
-        self.sent.append(sent)
-        return sent
 
-    def _read_back(self, step: Step) -> str:
+    def _shown(self, peer: Peer) -> list[str]:
+        return peer.fit([taken for _, taken in self._steps])
+
+    def _results(self, peer: Peer) -> dict[int, str]:
+        """Return the results of calls that are in view, by their number, as the next request shows them."""
+        shown = [
+            text
+            for (step, _), text in zip(self._steps, self._shown(peer), strict=True)
+            if step["tool"] == "call"
+        ]
+        first = self._calls - len(shown) + len(self._given)
+        return dict(enumerate(self._given)) | dict(enumerate(shown, first))
+
+    def _read_back(self, peer: Peer, step: dict[str, Any]) -> str:
         argument = step["argument"]
         try:
-            ref = self._peer.ref(self._shown(step["of"]))
-            match step["verb"]:
-                case "lines":
-                    return self._peer.lines(ref, argument + 1, 200)
-                case "chars":
-                    return self._peer.chars(ref, argument, 8_192)
-                case "diff":
-                    return self._peer.diff(self._peer.ref(self._shown(argument)), ref)
-                case verb:
-                    return str(getattr(self._peer, verb)(ref, argument))
+            if step["verb"] == "find_all":
+                return peer.find_all(argument)
+            results = self._results(peer)
+            ref = step.get("ref") or peer.ref(results[step["of"]])
+            read: dict[str, Callable[[], str]] = {
+                "find": lambda: peer.find(ref, argument, step["more"]),
+                "lines": lambda: peer.lines(ref, argument + 1, 200),
+                "chars": lambda: peer.chars(ref, argument, 8_192),
+                "diff": lambda: peer.diff(peer.ref(results[argument]), ref),
+                "query": lambda: peer.query(ref, argument),
+            }
+            return read[step["verb"]]()
         except Exception as error:  # noqa: BLE001 # whatever a tool raises, a model is shown
             return f"error: {error}"[:400]
 
-    def _shown(self, result: int) -> str:
-        steps = map(json.loads, (message["content"] for message in self._messages[1::2]))
-        calls = [2 * n + 2 for n, step in enumerate(steps) if step["tool"] == "call"]
-        return str(self._messages[calls[result]]["content"])
+    def _compact(self, peer: Peer) -> None:
+        """Replace all but the last call by what the candidate leaves of it."""
+        results = self._results(peer)
+        results.pop(self._calls - 1)
+        self._stored |= {number: ref for number, text in results.items() if (ref := _ref(peer, text))}
+        shown = self._shown(peer)
+        going = [taken._replace(text=text) for (_, taken), text in zip(self._steps, shown, strict=True)][:-1]
+        self._notice = peer.compact(self._notice, going, self._calls - 1, self._stored)
+        del self._steps[:-1]
 
-    def _offers(self, verb: str) -> bool:
-        return getattr(type(self._peer), verb) is not getattr(Peer, verb)
+    def _delegated(self, peer: Peer, case: Case) -> str:
+        """Return the answer of another agent, which is given what is shown of the first result."""
+        shown = self._results(peer)[0]
+        ref = _ref(peer, shown)
+        session = peer.session_for(f"agent-{self._number}", ref) if ref else None
+        other = Conversation(
+            self._open,
+            self._home,
+            case,
+            self._window,
+            without=self._without,
+            think=self._think,
+            session=session or self._session,
+            given=(shown,),
+        )
+        answer = other.run()
+        self.requests += other.requests
+        self.tokens += other.tokens
+        self.cost += other.cost
+        return answer or ""
+
+    def _leave(self, to: str) -> None:
+        """See to it that the next process finds the folder under another name, on another machine."""
+        if to == "machine" and self._home.exists():
+            self._home = self._home.rename(self._home.with_name(f"{self._home.name}-elsewhere"))
 
 
-def solving(open_peer: Open, task: dict[str, Any]) -> dict[str, Any]:
+def solving(open_peer: Callable[..., Peer], task: dict[str, Any]) -> dict[str, Any]:
     """Do a case of each family with each seed, and return how each went."""
-    return {"rows": list(_rows(open_peer, task))}
+    with fresh_agent() as think:
+        return {"rows": list(_rows(open_peer, task, think))}
 
 
-def _rows(open_peer: Open, task: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for family in task["families"]:
-        for seed in task["seeds"]:
-            case = cases(family, task["tokens"], seed)
+def _rows(open_peer: Callable[..., Peer], task: dict[str, Any], think: Think) -> Iterator[dict[str, Any]]:
+    def opened(home: Path, session: str) -> Peer:
+        return open_peer(session=session, least_chars=None, where=f"/{home.name}")
 
-            def opened(session: str = f"{family}-{seed}") -> Peer:
-                return open_peer(session=session, least_chars=None)
+    for number, (family, seed) in enumerate(
+        (family, seed) for family in task["families"] for seed in task["seeds"]
+    ):
+        case, home = cases(family, task["tokens"], seed), Path(task["store"], str(number))
+        talk = Conversation(opened, home, case, task["window"], without=tuple(task["without"]), think=think)
+        state = "left"
+        while state == "left":
+            state, changed = _in_a_process(talk)
+            vars(talk).update(changed)
+        counted = {"requests": talk.requests, "tokens": talk.tokens, "cost": talk.cost}
+        yield {"family": family, "seed": seed, "state": state, **counted}
 
-            talk = Conversation(opened, case, task["window"], tuple(task.get("without", ())))
+
+def _in_a_process(talk: Conversation) -> tuple[str, dict[str, Any]]:
+    """Run a conversation until it ends or leaves, in a process that has the imports of this one alone."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        with os.fdopen(write, "wb") as answer:
             try:
-                answer = talk.run()
-                state = "solved" if answer == case["answer"] else "wrong" if answer else "no answer"
-            except WindowFullError:
-                state = "window full"
-            counted = {"requests": talk.requests, "tokens": talk.tokens, "cost": talk.cost}
-            yield {"family": family, "seed": seed, "state": state, **counted}
+                pickle.dump((_outcome(talk), talk.state()), answer)
+            except Exception:  # noqa: BLE001 # the parent raises it
+                answer.write(b"\n" + traceback.format_exc().encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as answer:
+        told = answer.read()
+    os.waitpid(child, 0)
+    if told.startswith(b"\n") or not told:
+        raise RuntimeError(told.decode() or "a process ended early")
+    outcome: tuple[str, dict[str, Any]] = pickle.loads(told)  # noqa: S301 # written by the child
+    return outcome
+
+
+def _outcome(talk: Conversation) -> str:
+    try:
+        answer = talk.run()
+    except WindowFullError:
+        return "window full"
+    if answer is None:
+        return "left"
+    return "solved" if answer == talk.case["answer"] else "wrong" if answer else "no answer"
+
+
+@contextmanager
+def fresh_agent() -> Iterator[Think]:
+    """Yield the agent as a program that answers each request in a process of its own."""
+    command = [sys.executable, _agent.__file__]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdin is not None  # noqa: S101 # piped
+        assert program.stdout is not None  # noqa: S101 # piped
+        asked, told = program.stdin, program.stdout
+
+        def think(messages: list[Message]) -> dict[str, Any]:
+            asked.write(json.dumps(messages).encode() + b"\n")
+            asked.flush()
+            step: dict[str, Any] = json.loads(told.readline())
+            return step
+
+        yield think
+        asked.close()
+
+
+def _events(ops: list[Case]) -> list[tuple[int, Case]]:
+    """Return what happens to the conversation, each with the number of calls before it."""
+    calls, events = 0, []
+    for op in ops:
+        calls += op["op"] == "call"
+        if op["op"] in ("leave", "compact"):
+            events.append((calls, op))
+    return events
+
+
+def _ref(peer: Peer, shown: str) -> str | None:
+    try:
+        return peer.ref(shown)
+    except (LookupError, NotImplementedError):
+        return None
+
+
+def _offers(peer: Peer, verb: str) -> bool:
+    return getattr(type(peer), verb) is not getattr(Peer, verb)

@@ -63,7 +63,7 @@ class Agno(Peer):
         """See `Peer`."""
         return self.lines(ref, self._line_counts[ref] - count + 1, count)
 
-    def find(self, ref: str, text: str) -> str:
+    def find(self, ref: str, text: str, more: str = "") -> str:  # noqa: ARG002 # a search does not go on
         """See `Peer`."""
         return self.grep(ref, re.escape(text))
 

@@ -44,7 +44,7 @@ class ByHand(Peer):
         """See `Peer`."""
         return "\n".join(self._load(ref).splitlines()[-count:])
 
-    def find(self, ref: str, text: str) -> str:
+    def find(self, ref: str, text: str, more: str = "") -> str:  # noqa: ARG002 # all is shown
         """See `Peer`."""
         return "\n".join(line for line in self._load(ref).split("\n") if text in line)
 

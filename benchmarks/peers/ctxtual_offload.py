@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ class Ctxtual(Peer):
     """A server with one tool; a result has no id of a call there, the store gives it one."""
 
     page_chars = _PAGE_CHARS
+    language = "steps"
 
     def __init__(self, store: str, session: str, least_chars: int | None) -> None:
         """See `Peer`."""
@@ -59,9 +61,15 @@ class Ctxtual(Peer):
         self.calls = 2
         return self._call("result_read", result_id=ref, page=int(found[1]) - 1 if found else 0)
 
-    def find(self, ref: str, text: str) -> str:
+    def find(self, ref: str, text: str, more: str = "") -> str:
         """See `Peer`."""
-        return self._call("result_search", result_id=ref, query=text)
+        return self._call(
+            "result_search", result_id=ref, query=text, **({"max_results": int(more)} if more else {})
+        )
+
+    def query(self, ref: str, sql: str) -> str:
+        """See `Peer`."""
+        return self._call("result_query", result_id=ref, steps=json.loads(sql))
 
     def _output(self) -> str:
         return self._text

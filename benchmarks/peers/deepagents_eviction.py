@@ -7,10 +7,12 @@ from typing import Any
 
 from deepagents.backends import FilesystemBackend
 from deepagents.middleware.filesystem import FilesystemMiddleware
+from deepagents.middleware.summarization import SummarizationMiddleware
 from langchain.tools import ToolRuntime
 from langchain.tools.tool_node import ToolCallRequest
-from langchain_core.messages import ToolMessage
-from peers._peer import Peer
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from peers._peer import Peer, Step
 from peers._tasks import main
 
 _CHARS_PER_TOKEN = 4
@@ -23,11 +25,11 @@ class DeepAgents(Peer):
 
     def __init__(self, store: str, session: str, least_chars: int | None) -> None:  # noqa: ARG002 # no sessions
         """See `Peer`."""
-        backend = FilesystemBackend(root_dir=store, virtual_mode=True)
+        self._backend = FilesystemBackend(root_dir=store, virtual_mode=True)
         limit = (
             {} if least_chars is None else {"tool_token_limit_before_evict": least_chars // _CHARS_PER_TOKEN}
         )
-        self._middleware = FilesystemMiddleware(backend=backend, **limit)
+        self._middleware = FilesystemMiddleware(backend=self._backend, **limit)
         self._tools = {tool.name: tool for tool in self._middleware.tools}
         self._last_lines: dict[str, int] = {}
 
@@ -54,9 +56,26 @@ class DeepAgents(Peer):
         """See `Peer`."""
         return self.lines(ref, self._last_lines[ref] - count + 1, count)
 
-    def find(self, ref: str, text: str) -> str:
+    def find(self, ref: str, text: str, more: str = "") -> str:
         """See `Peer`."""
-        return self._call("grep", pattern=text, path=ref, output_mode="content")
+        most = {"max_count": int(more)} if more else {}
+        return self._call("grep", pattern=text, path=ref, output_mode="content", **most)
+
+    def find_all(self, text: str) -> str:
+        """See `Peer`."""
+        return self._call("grep", pattern=text, path="/", output_mode="content")
+
+    def compact(self, before: str, steps: list[Step], done: int, stored: dict[int, str]) -> str:
+        """See `Peer`. Its summary message names the file that the messages were appended to."""
+        summary = super().compact(before, steps, done, stored)
+        middleware = SummarizationMiddleware(FakeListChatModel(responses=[summary]), backend=self._backend)
+        messages: list[AnyMessage] = []
+        for step in steps:
+            call = {"name": "Bash", "args": {"command": step.argument}, "id": step.id}
+            messages += [AIMessage("", tool_calls=[call]), ToolMessage(step.text, tool_call_id=step.id)]
+        path = middleware._offload_to_backend(self._backend, messages, "lead")  # noqa: SLF001 # what its hook calls
+        [message] = middleware._build_new_messages_with_path(summary, path)  # noqa: SLF001
+        return str(message.content)
 
     def _call(self, name: str, **arguments: Any) -> str:
         return str(self._tools[name].func(runtime=_runtime("read"), **arguments).content)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from langchain.agents.middleware import ClearToolUsesEdit
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.messages.utils import count_tokens_approximately
-from peers._peer import Peer
+from peers._peer import Peer, Step
 from peers._tasks import main
 
 
@@ -26,15 +26,12 @@ class LangChain(Peer):
         self._edit.apply(messages, count_tokens=count_tokens_approximately)
         return str(messages[1].content)
 
-    def fit(self, results: list[str]) -> list[str]:
+    def fit(self, steps: list[Step]) -> list[str]:
         """See `Peer`."""
         messages: list[AIMessage | ToolMessage] = []
-        for number, text in enumerate(results):
-            call = {"name": "Bash", "args": {}, "id": f"call_{number}"}
-            messages += [
-                AIMessage("", tool_calls=[call]),
-                ToolMessage(text, tool_call_id=f"call_{number}"),
-            ]
+        for step in steps:
+            call = {"name": "Bash", "args": {}, "id": step.id}
+            messages += [AIMessage("", tool_calls=[call]), ToolMessage(step.text, tool_call_id=step.id)]
         self._edit.apply(messages, count_tokens=count_tokens_approximately)
         return [str(message.content) for message in messages[1::2]]
 

@@ -6,11 +6,13 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from typing import Any
 
-from peers._peer import PREVIEW_CHARS, Peer
+from peers._peer import PREVIEW_CHARS, Peer, Step
 from peers._tasks import main
 
 from offload import Offloader, OffloadPolicy, Rule
+from offload.compaction import RoundCompactor, RoundConfig
 
 _REF = re.compile(r'context_\w+\(id="([a-z]+)"')
 _UNSYNCED = "unsynced:"
@@ -63,9 +65,13 @@ class Ours(Peer):
         """See `Peer`."""
         return self._off.tools.tail(ref, lines=count)
 
-    def find(self, ref: str, text: str) -> str:
+    def find(self, ref: str, text: str, more: str = "") -> str:
         """See `Peer`."""
-        return self._off.tools.grep(text, ref)
+        return self._off.tools.grep(text, ref, cursor=more or None)
+
+    def find_all(self, text: str) -> str:
+        """See `Peer`."""
+        return self._off.tools.grep(text)
 
     def grep(self, ref: str, pattern: str) -> str:
         """See `Peer`."""
@@ -78,6 +84,26 @@ class Ours(Peer):
     def diff(self, old: str, new: str) -> str:
         """See `Peer`."""
         return self._off.tools.diff(old, new)
+
+    def compact(self, before: str, steps: list[Step], done: int, stored: dict[int, str]) -> str:  # noqa: ARG002 # the ledger has the names
+        """See `Peer`."""
+        messages: list[dict[str, Any]] = [{"role": "user", "content": before or "Do the first steps."}]
+        for step in steps:
+            call = {"type": "tool_use", "id": step.id, "name": "Bash", "input": {"command": step.argument}}
+            result = {"type": "tool_result", "tool_use_id": step.id, "content": step.text}
+            messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+        config = RoundConfig(keep_recent_rounds=1)
+        rounds = RoundCompactor(self._off, lambda _: f"<summary>{done} calls were done.</summary>", config)
+        end = {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Do the next steps."}
+        compacted = rounds.compact([*messages, *end])
+        if not compacted.is_compacted:
+            raise RuntimeError(f"not compacted: {compacted.error}")
+        return str(compacted.new_messages[0]["content"])
+
+    def session_for(self, agent: str, ref: str) -> str:
+        """See `Peer`."""
+        self._off.share(ref, to=agent)
+        return agent
 
     def instructions(self) -> str:
         """See `Peer`."""

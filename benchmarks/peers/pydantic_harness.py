@@ -57,9 +57,9 @@ class Harness(Peer):
         """See `Peer`."""
         return self._read(ref, limit=count, from_end=True)
 
-    def find(self, ref: str, text: str) -> str:
+    def find(self, ref: str, text: str, more: str = "") -> str:
         """See `Peer`."""
-        return self._read(ref, pattern=text)
+        return self._read(ref, pattern=text, offset=int(more or 0))
 
     def _read(self, ref: str, **arguments: Any) -> str:
         return str(self._loop.run(self._reader(self._context, ref, **arguments)))

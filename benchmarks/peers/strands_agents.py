@@ -15,6 +15,7 @@ from strands.storage import LocalFileStorage, S3Storage
 from strands.vended_plugins.context_offloader import ContextOffloader
 
 _CHARS_PER_TOKEN = 4
+_LAST_LINE = 10**9
 _REF = re.compile(r"\[Stored references:\]\n\s*(\S+) \(")
 _HEADER = re.compile(r"Lines \d+-\d+ of (\d+)")
 
@@ -84,9 +85,10 @@ class Strands(Peer):
         self.calls = 2
         return self.lines(ref, total - count + 1, count)
 
-    def find(self, ref: str, text: str) -> str:
+    def find(self, ref: str, text: str, more: str = "") -> str:
         """See `Peer`."""
-        return self._retrieve(ref, pattern=re.escape(text))
+        within = {"line_range": {"start": int(more), "end": _LAST_LINE}} if more else {}
+        return self._retrieve(ref, pattern=re.escape(text), **within)
 
     def grep(self, ref: str, pattern: str) -> str:
         """See `Peer`."""

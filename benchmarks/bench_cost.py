@@ -28,7 +28,7 @@ from peers._conversations import SHARED, folder
 from peers._tables import markdown
 
 from offload import CacheModel, OffloadPolicy
-from offload.policy.defaults import PolicyName
+from offload.policy.facts import PolicyName
 from offload.policy.tool_names import words_of
 from offload.preview import preview_of
 from offload.replay import Bill, Offloading, Recording, Request, Sender, Untouched, load, measure

@@ -32,9 +32,7 @@ from offload.messages import Usage
 from offload.messages.base import Item
 from offload.messages.thinking import signed_thinking
 from offload.placeholder import Categorizes, DefaultRenderer, PlaceholderRenderer
-from offload.policy.defaults import PolicyName
-from offload.policy.facts import Readers
-from offload.policy.policy import policy_of
+from offload.policy.facts import PolicyName, Readers
 from offload.policy.tool_names import TOOL_NAMES
 from offload.record import RecordInfo
 from offload.record.header import ITEM_TYPES, OffloadableType, RefStyle
@@ -147,7 +145,7 @@ class Offloader:
         journal: bool = False,
     ) -> None:
         options = Options(
-            policy=policy_of(policy),
+            policy=policies.policy_of(policy),
             placeholder=DefaultRenderer() if placeholder is None else placeholder,
             codec=codec,
             refs=refs,

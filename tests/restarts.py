@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from offload import Offloader, OffloadPolicy, Rule, Sweep
 from offload.errors import OffloadError
 from offload.policy import CacheModel
-from offload.policy.defaults import PolicyName
+from offload.policy.facts import PolicyName
 from offload_backends.memory import MemoryStore
 
 Json = dict[str, Any]

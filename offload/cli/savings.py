@@ -27,7 +27,8 @@ from offload.cli.terminal import (
     progress,
     say,
 )
-from offload.policy.defaults import DEFAULT_MIN_TOKENS, PolicyName
+from offload.policy.defaults import DEFAULT_MIN_TOKENS
+from offload.policy.facts import PolicyName
 from offload.replay import DEFAULT_MODEL, PriceCard, Prices, Replay, Transcript, find, load, replay
 
 _SHOWN_ROWS = 20

@@ -7,10 +7,12 @@ The first glob in `tools` that matches the tool's name gives the rule, else the 
 case, since agents name the same tool `Read` or `read`.
 """
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from offload.policy.facts import Decision, ItemFacts, explain
+from offload.policy.facts import Decision, ItemFacts, PolicyName, explain
 
 if TYPE_CHECKING:
     from offload.policy._rules import Retention, Rule, Sweep
@@ -42,3 +44,11 @@ def __getattr__(name: str) -> Any:
         if name in names:
             return getattr(import_module(f"offload.policy.{module}"), name)
     raise AttributeError(f"module 'offload.policy' has no attribute {name!r}")
+
+
+def policy_of(policy: OffloadPolicy | PolicyName | None = None) -> OffloadPolicy:
+    """Return the policy that an argument of an offloader means: one by its name, or the default for None."""
+    model: type[OffloadPolicy] = __getattr__("OffloadPolicy")
+    if policy is None:
+        return model()
+    return model.preset(policy) if isinstance(policy, str) else policy

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from offload.errors import PolicyError, did_you_mean
 from offload.policy._rules import Rule
+from offload.policy.facts import PolicyName
 from offload.record.header import OffloadableType
 from offload.schema import merge
-
-PolicyName = Literal["balanced", "aggressive", "economy", "archive"]
 
 # Threshold of tool results in the default policy.
 DEFAULT_MIN_TOKENS = 1500

@@ -11,6 +11,7 @@ from offload.messages.base import Block
 Action = Literal["offload", "keep", "wait"]
 Readers = Literal["offload", "keep"]
 ByCost = Literal["none", "small", "all"]
+PolicyName = Literal["balanced", "aggressive", "economy", "archive"]
 # Written by the model: sent back to the provider unchanged.
 WRITTEN_BY_MODEL = ("assistant_message", "tool_call")
 

@@ -12,8 +12,8 @@ from pydantic import Field, model_validator
 from offload.errors import ConfigError, PolicyError
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy.cache import CacheModel
-from offload.policy.defaults import MEDIA, NEVER, READERS, TYPES, PolicyName, named_policy
-from offload.policy.facts import WRITTEN_BY_MODEL, Action, ByCost, Decision, ItemFacts, Readers
+from offload.policy.defaults import MEDIA, NEVER, READERS, TYPES, named_policy
+from offload.policy.facts import WRITTEN_BY_MODEL, Action, ByCost, Decision, ItemFacts, PolicyName, Readers
 from offload.policy.models import HistoryRule, binds_thinking
 from offload.policy.tool_names import RETRIEVAL_TOOLS, is_reader
 from offload.record.header import OffloadableType
@@ -379,10 +379,3 @@ def matches_any(name: str | None, globs: Iterable[str]) -> bool:
 
 def _matches(name: str, glob: str) -> bool:
     return fnmatchcase(name.lower(), glob.lower())
-
-
-def policy_of(policy: OffloadPolicy | PolicyName | None) -> OffloadPolicy:
-    """Return the policy that an argument of an offloader means: one by its name, or the default for None."""
-    if policy is None:
-        return OffloadPolicy()
-    return OffloadPolicy.preset(policy) if isinstance(policy, str) else policy

@@ -12,7 +12,7 @@ from offload import policy as policies
 from offload.errors import ConfigError, OffloadError, check_choice, check_texts, failure
 from offload.events import EventBus
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
-from offload.policy.defaults import PolicyName
+from offload.policy.facts import PolicyName
 from offload.policy.tool_names import TOOL_NAMES
 from offload.record.header import REF_FORMS, RefStyle
 from offload.settings.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload, foreign
@@ -33,7 +33,7 @@ class Options(Hooks):
         ConfigError: an unknown `refs` or `on_error`, a policy, renderer, hook or prompt of the wrong type.
     """
 
-    policy: policies.OffloadPolicy = field(default_factory=policies.OffloadPolicy)
+    policy: policies.OffloadPolicy = field(default_factory=policies.policy_of)
     placeholder: PlaceholderRenderer = field(default_factory=DefaultRenderer)
     codec: str = "zstd"
     refs: RefStyle = "letters"

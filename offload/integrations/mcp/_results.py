@@ -12,8 +12,8 @@ from offload.engine.sink import Sink
 from offload.integrations.mcp._context import Json, link
 from offload.messages.calls import main_argument
 from offload.offloader import Offloader
-from offload.policy import ItemFacts, OffloadPolicy, Rule
-from offload.policy.policy import policy_of, with_rules
+from offload.policy import ItemFacts, OffloadPolicy, Rule, policy_of
+from offload.policy.policy import with_rules
 from offload.record.text import encode_text
 from offload.settings.options import StoreArguments
 from offload.store import OffloadStore

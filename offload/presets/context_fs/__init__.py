@@ -25,7 +25,7 @@ from offload.messages.base import Block
 from offload.messages.formats import scan_of
 from offload.offloader import Offloader
 from offload.policy import Decision, OffloadPolicy
-from offload.policy.defaults import PolicyName
+from offload.policy.facts import PolicyName
 from offload.policy.policy import matches_any
 from offload.presets._files import local_path
 from offload.presets.context_fs._layout import JSON, ZST, Document, PathRenderer, folder_of

@@ -7,9 +7,8 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from offload.errors import ConfigError
-from offload.policy import OffloadPolicy
-from offload.policy.defaults import PolicyName
-from offload.policy.policy import policy_of
+from offload.policy import OffloadPolicy, policy_of
+from offload.policy.facts import PolicyName
 from offload.record.header import ITEM_TYPES
 from offload.schema import Count, Flag, Seconds, SettingsModel
 

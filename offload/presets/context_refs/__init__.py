@@ -20,7 +20,7 @@ from offload.messages.formats import scan_of
 from offload.offloader import Offloader, OnMissing
 from offload.placeholder.default import tool_label
 from offload.policy import ItemFacts, OffloadPolicy, Retention
-from offload.policy.defaults import PolicyName
+from offload.policy.facts import PolicyName
 from offload.policy.models import HistoryRule
 from offload.policy.tool_names import TOOL_NAMES
 from offload.presets.context_refs._citations import Citations, InUse, ids_in

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from offload import ConfigError, Decision, MessageError, OffloadPolicy
+from offload import ConfigError, Decision, MessageError, NotFoundError, OffloadPolicy
 from offload.cli.reach import Tally, Way, reach_of
 from offload.cli.reach import sentences as sentences_on
 from offload.cli.terminal import (
@@ -98,7 +99,7 @@ class _Report:
 
 
 def savings(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", show_default=False)],
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE...]", show_default=False)] = None,
     *,
     policy: Annotated[
         str | None,
@@ -141,8 +142,8 @@ def savings(
 ) -> None:
     """Show what a policy would save of the input cost of recorded conversations.
 
-    FILE is a Claude Code session (~/.claude/projects), a Codex session (~/.codex/sessions), a chat in
-    Anthropic or OpenAI format, or a folder of these. Records are stored only if --store is given.
+    FILE is a Claude Code session, a Codex session, a chat in Anthropic or OpenAI format, or a folder of
+    these; by default ~/.claude/projects and ~/.codex/sessions. Records are stored only if --store is given.
 
     Each request is replayed offline with and without offloading, at its recorded time and with the recorded
     cache misses if the file has usage. The retrieval tools and read-backs are part of the cost.
@@ -151,7 +152,7 @@ def savings(
     """
     if way is not None and policy is not None:
         raise ConfigError(f"--for {way} has a policy of its own: leave out --policy")
-    name = way or policy or "balanced"
+    name, files = way or policy or "balanced", files or _recorded()
     report = _Report(lists_items=is_verbose)
     chosen = reach_of(way).policy if way else _policy(name)
     cards = Prices(Path(prices) if prices else None, model)
@@ -167,13 +168,23 @@ def savings(
         _print_table(report, shows_all=shows_all)
         covered = sentences_on(way, report.tally) if way else ()
         listed = _priced(report.cards) if prices is not None else ()
-        for sentence in chain(_sentences(report, name), listed, covered):
-            say(sentence)
         if is_verbose:
             _print_items(report)
+        for sentence in chain(listed, covered, _sentences(report, name)):
+            say(sentence)
     if not report.rows:
         err.print(f"offload: no transcript found in {one_line(', '.join(map(str, files)))}", soft_wrap=True)
         raise typer.Exit(1)
+
+
+def _recorded() -> list[Path]:
+    """Return the folders of coding agents' sessions that exist. Raises `NotFoundError` if there is none."""
+    homes = (("CLAUDE_CONFIG_DIR", ".claude", "projects"), ("CODEX_HOME", ".codex", "sessions"))
+    folders = [Path(os.environ.get(name) or Path.home() / home) / kind for name, home, kind in homes]
+    there = [folder for folder in folders if folder.is_dir()]
+    if not there:
+        raise NotFoundError(f"no recorded sessions in {' or '.join(map(str, folders))}: name a FILE")
+    return there
 
 
 def _policy(name: str) -> OffloadPolicy:
@@ -281,18 +292,8 @@ def _print_table(report: _Report, *, shows_all: bool) -> None:
 
 
 def _sentences(report: _Report, policy: str) -> Iterator[str]:
-    """Yield what the figures say, and what they assume."""
+    """Yield the assumptions of the figures, and last their conclusion."""
     rows, total = report.rows, _with_ratios(report.total)
-    plain, saved = Dollars(total["dollars_plain"]), Dollars(total["dollars_saved"])
-    effect = f"saves {saved} of {plain}" if saved >= 0 else f"costs {Dollars(-saved)} more than {plain}"
-    share = f"{abs(total['share_saved']):.1%}"
-    yield f"{policy} {effect} of input ({share}) in {count(len(rows), 'conversation')}, tools included."
-    dearer = [row for row in rows if row["dearer_because"]]
-    if dearer:
-        more = Dollars(-sum(row["dollars_saved"] for row in dearer))
-        reasons = Counter(row["dearer_because"] for row in dearer)
-        why = "; ".join(f"{number:,} because {reason}" for reason, number in reasons.most_common())
-        yield f"{count(len(dearer), 'conversation')} would cost more, {more} together: {why}."
     recorded = [row["dollars_recorded"] for row in rows if row["dollars_recorded"] is not None]
     if recorded:
         number = count(len(recorded), "conversation")
@@ -307,6 +308,16 @@ def _sentences(report: _Report, policy: str) -> Iterator[str]:
         number = count(report.unpriced, "conversation")
         yield f"{number} named no model: {DEFAULT_MODEL} is assumed; see --model and --prices."
     yield _assumed(report.cards)
+    dearer = [row for row in rows if row["dearer_because"]]
+    if dearer:
+        more = Dollars(-sum(row["dollars_saved"] for row in dearer))
+        reasons = Counter(row["dearer_because"] for row in dearer)
+        why = "; ".join(f"{number:,} because {reason}" for reason, number in reasons.most_common())
+        yield f"{count(len(dearer), 'conversation')} would cost {more} more: {why}."
+    plain, saved = Dollars(total["dollars_plain"]), Dollars(total["dollars_saved"])
+    effect = f"saves {saved} of {plain}" if saved >= 0 else f"costs {Dollars(-saved)} more than {plain}"
+    share = f"{abs(total['share_saved']):.1%}"
+    yield f"{policy} {effect} of input ({share}) in {count(len(rows), 'conversation')}, tools included."
 
 
 def _assumed(cards: Mapping[str, PriceCard]) -> str:

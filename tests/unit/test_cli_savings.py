@@ -687,17 +687,33 @@ def test_the_report_has_the_dollars_of_each_conversation_and_of_all(run: Run, ch
     assert rows["large"]["dollars_recorded"] is None
 
 
-def test_the_table_ends_with_what_is_saved_and_what_is_assumed(run: Run, chats: Path) -> None:
+def test_the_table_ends_with_what_is_assumed_and_what_is_saved(run: Run, chats: Path) -> None:
     report, shown = report_of(run, chats)["total"], run("savings", chats).stdout
 
     plain, saved = report["dollars_plain"], report["dollars_saved"]
-    assert f"balanced saves ${saved:.3f} of ${plain:.3f} of input" in shown
-    assert "in 3 conversations" in shown
-    assert "1 conversation would cost more, $0.00" in shown
+    conclusion = shown.splitlines()[-1]
+    assert conclusion.startswith(f"balanced saves ${saved:.3f} of ${plain:.3f} of input")
+    assert "in 3 conversations" in conclusion
+    assert "1 conversation would cost $0.00" in shown
     assert "1 because the retrieval tools" in shown
     assert "2 conversations recorded no usage" in shown
     assert "The usage that 1 conversation recorded comes to $0.007 of input" in shown
-    assert shown.endswith("Prices of claude-opus-4-5, as of 2026-10-24: --prices lists them.\n")
+    assert "\nPrices of claude-opus-4-5, as of 2026-10-24: --prices lists them.\n" in shown
+
+
+def test_without_a_file_the_sessions_of_the_coding_agents_here_are_replayed(
+    run: Run, chats: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("CODEX_HOME", raising=False)
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    none = run("savings")
+    assert (none.returncode, none.stdout) == (1, "")
+    assert f"no recorded sessions in {tmp_path}/home/.claude/projects or" in none.stderr
+
+    (tmp_path / "home/.claude").mkdir(parents=True)
+    chats.rename(tmp_path / "home/.claude/projects")
+    assert len(report_of(run)["transcripts"]) == 3
 
 
 def test_the_prices_take_one_line_and_are_listed_on_demand(run: Run, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ _TIMED = (
     "web",
 )
 # They count tokens, costs and facts, two at a time; the longest is the first.
-_COUNTED = ("cost", "compaction", "savings")
+_COUNTED = ("cost", "compaction", "savings", "exec")
 # They make environments of other packages, or replay every transcript: not in two minutes.
 _LONG_TIMED, _LONG_COUNTED = ("peers",), ("gateway", "worth")
 

@@ -45,11 +45,11 @@ GROUPS = {
     },
     "Serve agents": {
         "wrap": Command("wrap", "wrap", "Run a client of a model behind a gateway"),
+        "gateway": Command("gateway", "gateway", "Offload old results between a client and a model"),
         "exec": Command("exec", "exec_", "Run a command; print its output or a preview"),
         "claude-code": Command("claude_code", "app", "Offload the tool results of Claude Code"),
         "mcp": Command("mcp", "mcp", "Serve a session to an MCP client"),
         "mcp-proxy": Command("mcp", "mcp_proxy", "Offload the large results of an MCP server"),
-        "gateway": Command("gateway", "gateway", "Offload old results between a client and a model"),
     },
     "Move and share": {
         "copy": Command("transfer", "copy", "Copy a session to another store"),

@@ -54,7 +54,7 @@ test-integration-coding-clients: .venv-frameworks/coding-clients/.npm
 	.venv-frameworks/coding-clients/bin/python -m pytest -q tests/frameworks/test_coding_clients.py
 
 .venv-frameworks/coding-clients/.npm: .venv-frameworks/coding-clients/.made
-	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(@D) @openai/codex opencode-ai; fi
+	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(@D) @openai/codex opencode-ai @google/gemini-cli; fi
 	@touch $@
 
 test-scale: test-integration-catalog test-integration-dask test-integration-ray

@@ -14,6 +14,9 @@ any prefix of 1,024 tokens or more in steps of 128, for 5 minutes. GPT-5.6 and l
 end of the last user message or group of tool results, and read one there, at up to 79 earlier such ends or
 at the end of the first system messages; it lives for 30 minutes.
 
+Gemini (https://ai.google.dev/gemini-api/docs/caching, 2026-11) is charged like the models before GPT-5.6. The
+first call of each answer has a signature, or its text if it has none.
+
 Models that bind their thinking refuse a changed conversation, see `_binding.py`; their replies begin with a
 signed block of thinking.
 
@@ -26,6 +29,7 @@ Two headers let a client replay what was recorded: `x-provider-time`, the time o
 from __future__ import annotations
 
 import argparse
+import base64
 import itertools
 import json
 import threading
@@ -228,6 +232,8 @@ def check_calls(kind: str, request: Json) -> None:
         _check_blocks(request["messages"])
     elif kind == "responses":
         _check_items(request["input"])
+    elif kind == "gemini":
+        _check_contents(request["contents"])
     else:
         _check_messages(request["messages"])
 
@@ -278,6 +284,58 @@ def _check_items(items: list[Json]) -> None:
             called.remove(item["call_id"])
     if called:
         raise BadRequestError(f"No tool output found for function call {called}.")
+
+
+def _check_contents(contents: list[Json]) -> None:
+    """Check Gemini: the next content answers all calls in order; the last turn has its signatures."""
+    asked = max(i for i, content in enumerate(contents) if any("text" in part for part in _of_user(content)))
+    called: list[Any] = []
+    for at, content in enumerate(contents):
+        parts = content["parts"]
+        if not parts or any(not part for part in parts):
+            raise BadRequestError(f"contents.{at}.parts: must not be empty")
+        answered = [part["functionResponse"].get("id") for part in parts if "functionResponse" in part]
+        # Gemini CLI repeats results when it resumes.
+        answered = [one for i, one in enumerate(answered) if one is None or one not in answered[:i]]
+        # The SDK leaves the ids out.
+        is_answer = len(answered) == len(called) and all(
+            a in (None, b) for a, b in zip(answered, called, strict=True)
+        )
+        if not is_answer and (content["role"] == "user" or called):
+            raise BadRequestError(
+                f"contents.{at}: the function response parts {answered} are not those of the calls {called}"
+            )
+        calls = [part for part in parts if "functionCall" in part]
+        called = [part["functionCall"].get("id") for part in calls]
+        if calls and content["role"] != "model":
+            raise BadRequestError(f"contents.{at}: calls in a content of the user")
+        _check_signatures(parts, calls, is_current=at > asked)
+    if called:
+        raise BadRequestError(f"function calls {called} have no responses")
+
+
+def _check_signatures(parts: list[Json], calls: list[Json], *, is_current: bool) -> None:
+    if calls and is_current and "thoughtSignature" not in calls[0]:
+        raise BadRequestError("Function call is missing a thought_signature in functionCall parts.")
+    for part in parts:
+        given, call = part.get("thoughtSignature"), part.get("functionCall")
+        own = signature_of(call) if call else signature_of(part)
+        if given not in (None, _UNCHECKED) and (given != own or part in calls[1:]):
+            raise BadRequestError("Corrupted thought signature.")
+
+
+# In place of a signature, for calls that come from elsewhere.
+_UNCHECKED = "skip_thought_signature_validator"
+
+
+def _of_user(content: Json) -> list[Json]:
+    return content["parts"] if content["role"] == "user" else []
+
+
+def signature_of(said: Json) -> str:
+    """Return the signature of a call, or of any text of Gemini."""
+    name = said.get("id") or json.dumps(said.get("args")) if "name" in said else "text"
+    return base64.b64encode(f"signature of {name}".encode()).decode()
 
 
 # The prompt in blocks
@@ -347,7 +405,9 @@ def _openai_parts(request: Json) -> Iterator[Json]:
         yield {"role": "definition", **tool}
     if request.get("instructions"):
         yield {"role": "system", "content": request["instructions"]}
-    given = request.get("messages", request.get("input")) or []
+    if request.get("systemInstruction"):
+        yield {"role": "system", "content": request["systemInstruction"]}
+    given = request.get("messages", request.get("input", request.get("contents"))) or []
     yield from [{"role": "user", "content": given}] if isinstance(given, str) else given
 
 
@@ -393,6 +453,14 @@ def _usage(charge: Charge, kind: str) -> Json:
             "cache_creation_input_tokens": short + long,
             "cache_creation": {"ephemeral_5m_input_tokens": short, "ephemeral_1h_input_tokens": long},
             "output_tokens": 5,
+        }
+    if kind == "gemini":
+        return {
+            "promptTokenCount": total,
+            "cachedContentTokenCount": read,
+            "candidatesTokenCount": 5,
+            "totalTokenCount": total + 5,
+            "promptTokensDetails": [{"modality": "TEXT", "tokenCount": total}],
         }
     details = {"cached_tokens": read, "cache_write_tokens": short}
     if kind == "responses":
@@ -449,6 +517,11 @@ def _reply(kind: str, request: Json, content: list[Json], usage: Json) -> Json:
             "tools": [],
             "usage": usage,
         }
+    if kind == "gemini":
+        said = {"role": "model", "parts": _parts(content)}
+        candidate = {"content": said, "finishReason": "STOP", "index": 0}
+        more = {"modelVersion": model, "responseId": f"response-{next(_REPLIES)}"}
+        return {"candidates": [candidate], "usageMetadata": usage, **more}
     message: Json = {"role": "assistant", "content": text or None, "refusal": None}
     if calls:
         message["tool_calls"] = [_chat_call(call) for call in calls]
@@ -461,6 +534,57 @@ def _reply(kind: str, request: Json, content: list[Json], usage: Json) -> Json:
         "choices": [{"index": 0, "message": message, "finish_reason": reason, "logprobs": None}],
         "usage": usage,
     }
+
+
+def _parts(content: list[Json]) -> list[Json]:
+    """Return blocks as the parts of a content of Gemini."""
+    parts: list[Json] = []
+    for block in content:
+        if block["type"] == "tool_use":
+            named = {"id": block["id"]} if block["id"] else {}
+            parts.append({"functionCall": {**named, "name": block["name"], "args": block["input"]}})
+        elif block["type"] == "thinking":
+            parts.append({"text": block["thinking"], "thought": True})
+        else:
+            parts.append({"text": block["text"]})
+    calls = [part for part in parts if "functionCall" in part]
+    texts = [part for part in parts if "thought" not in part]
+    for part in (calls or texts[-1:])[:1]:
+        part["thoughtSignature"] = signature_of(part.get("functionCall", part))
+    return parts
+
+
+def _content_chunks(reply: Json) -> Iterator[Json]:
+    """Yield a reply of Gemini in chunks: a text in two, its signature behind it, a call whole."""
+    [candidate] = reply["candidates"]
+    pieces: list[Json] = []
+    for part in candidate["content"]["parts"]:
+        if "text" in part:
+            half = len(part["text"]) // 2
+            same = {name: value for name, value in part.items() if name == "thought"}
+            texts = [part["text"][:half], part["text"][half:]]
+            pieces += [{**same, "text": text} for text in texts if text]
+            pieces += [{**part, "text": ""}] if "thoughtSignature" in part else []
+        else:
+            pieces.append(part)
+    for number, piece in enumerate(pieces):
+        one = {"content": {"role": "model", "parts": [piece]}, "index": 0}
+        usage = {"usageMetadata": reply["usageMetadata"]}
+        if number == len(pieces) - 1:
+            one |= {"finishReason": candidate["finishReason"]}
+        yield {**reply, "candidates": [one], **usage}
+
+
+def _content_events(reply: Json, *, is_list: bool) -> Iterator[str]:
+    """Yield a reply of Gemini as events, or as an array as its API writes it."""
+    if not is_list:
+        yield from (f"data: {json.dumps(chunk)}\r\n\r\n" for chunk in _content_chunks(reply))
+        return
+    before = "["
+    for chunk in _content_chunks(reply):
+        yield before + json.dumps(chunk, indent=2)
+        before = "\n,\r\n"
+    yield "\n]\n"
 
 
 def _item(number: int, block: Json) -> Json:
@@ -627,10 +751,30 @@ class _Handler(BaseHTTPRequestHandler):
             self.provider.requests.append((self.path, headers, body))
         kind = self.path.partition("?")[0].rpartition("/")[2]
         try:
-            self._answer(kind, json.loads(body), headers)
+            if ":" in kind:
+                self._answer_gemini(kind, json.loads(body), headers)
+            else:
+                self._answer(kind, json.loads(body), headers)
         except (BadRequestError, RefusedError) as error:
             self.provider.refused += 1
             self._send_json(400, _refusal(str(error)))
+
+    def _answer_gemini(self, name: str, request: Json, headers: Mapping[str, str]) -> None:
+        model, _, method = name.partition(":")
+        if self.provider.is_strict:
+            check_calls("gemini", request)
+        charge = self.provider.charge("gemini", request, headers)
+        is_list = method == "streamGenerateContent" and "alt=sse" not in self.path
+        if (failure := self.provider.failure(request)) is not None:
+            self._send_json(failure[0], [failure[1]] if is_list else failure[1])
+            return
+        content, usage = self.provider.answer(request), _usage(charge, "gemini")
+        reply = _reply("gemini", {"model": model}, content, usage)
+        if method == "generateContent":
+            self._send_json(200, reply)
+        else:
+            kind = "application/json" if is_list else "text/event-stream; charset=utf-8"
+            self._send_events(_content_events(reply, is_list=is_list), kind)
 
     def _answer(self, kind: str, request: Json, headers: Mapping[str, str]) -> None:
         dropped = list[Json]()
@@ -657,7 +801,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send_json(200, reply)
 
-    def _send_json(self, status: int, value: Json) -> None:
+    def _send_json(self, status: int, value: Any) -> None:
         data = json.dumps(value).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
@@ -665,9 +809,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def _send_events(self, events: Iterable[str]) -> None:
+    def _send_events(self, events: Iterable[str], kind: str = "text/event-stream; charset=utf-8") -> None:
         self.send_response(200)
-        self.send_header("content-type", "text/event-stream; charset=utf-8")
+        self.send_header("content-type", kind)
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
         for data in self.provider.cut("".join(events).encode()):

@@ -1,4 +1,4 @@
-"""Clients of three APIs that check every event of a stream, and repeat what they got."""
+"""Clients of four APIs that check every event of a stream, and repeat what they got."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ from typing import Any, NamedTuple
 
 Json = dict[str, Any]
 PATHS = {"messages": "/v1/messages", "chat": "/v1/chat/completions", "responses": "/v1/responses"}
+# Gemini's stream is one of events or an array; the second client joins what it repeats.
+GEMINI = ("gemini", "gemini array")
+KINDS = (*sorted(PATHS), *GEMINI)
+FIELDS = {"responses": "input", **dict.fromkeys(GEMINI, "contents")}
+
+
+def path_of(kind: str, *, streams: bool) -> str:
+    """Return the path of a request."""
+    if kind not in GEMINI:
+        return PATHS[kind]
+    method = "streamGenerateContent" if streams else "generateContent"
+    return f"/v1beta/models/gemini-3.1-pro-preview:{method}{'?alt=sse' * (kind == 'gemini' and streams)}"
 
 
 class Answered(NamedTuple):
@@ -153,11 +165,76 @@ def _joined_response(events: list[Any]) -> Json:
     return response
 
 
+def read_gemini(body: bytes, *, streams: bool) -> Answered:
+    """Read a reply of a client that repeats one content for each chunk."""
+    lines = [raw.removeprefix("data: ") for raw in body.decode().split("\r\n\r\n") if raw.strip()]
+    lines = [line.removeprefix("data: ") for raw in lines for line in raw.split("\n\n") if line.strip()]
+    chunks = [json.loads(line) for line in lines] if streams else [json.loads(body)]
+    contents = [content for content in _checked_contents(chunks) if content["parts"] != [{"text": ""}]]
+    return _answered_contents(chunks, contents)
+
+
+def read_gemini_array(body: bytes, *, streams: bool) -> Answered:
+    """Read a reply of a client that repeats one content, with texts joined and without thoughts."""
+    chunks = json.loads(body) if streams else [json.loads(body)]
+    joined: list[Json] = []
+    for part in (part for content in _checked_contents(chunks) for part in content["parts"]):
+        if "text" in part and joined and "text" in joined[-1]:
+            joined[-1] = joined[-1] | part | {"text": joined[-1]["text"] + part["text"]}
+        elif not part.get("thought"):
+            joined.append(part)
+    contents = [{"role": "model", "parts": joined}] if joined else []
+    return _answered_contents(chunks, contents)
+
+
+def _checked_contents(chunks: list[Json]) -> list[Json]:
+    assert len({chunk["responseId"] for chunk in chunks}) == 1
+    stops = [chunk["candidates"][0].get("finishReason") for chunk in chunks]
+    assert [stop is not None for stop in stops] == [False] * (len(chunks) - 1) + [True]
+    contents: list[Json] = [chunk["candidates"][0]["content"] for chunk in chunks]
+    assert all(content["parts"] and content["role"] == "model" for content in contents)
+    return contents
+
+
+def _answered_contents(chunks: list[Json], contents: list[Json]) -> Answered:
+    blocks: list[Json] = []
+    for part in (part for chunk in chunks for part in chunk["candidates"][0]["content"]["parts"]):
+        if "functionCall" in part:
+            call = part["functionCall"]
+            named = {"id": call.get("id", ""), "name": call["name"]}
+            blocks.append({"type": "tool_use", **named, "input": call["args"]})
+        elif part.get("thought"):
+            blocks.append({"type": "thinking", "thinking": part["text"]})
+        elif part["text"]:
+            before = blocks.pop()["text"] if blocks and blocks[-1]["type"] == "text" else ""
+            blocks.append({"type": "text", "text": before + part["text"]})
+    stop = chunks[-1]["candidates"][0]["finishReason"]
+    calls = any(block["type"] == "tool_use" for block in blocks)
+    kind = {"STOP": "tool_use" if calls else "end_turn", "MAX_TOKENS": "max_tokens"}[stop]
+    return Answered(blocks, kind, chunks[-1]["usageMetadata"], contents)
+
+
 READERS: dict[str, Callable[..., Answered]] = {
     "messages": read_messages,
     "chat": read_chat,
     "responses": read_responses,
+    "gemini": read_gemini,
+    "gemini array": read_gemini_array,
 }
+
+
+def user_of(kind: str, text: str) -> Json:
+    """Return a message of the user."""
+    return (
+        {"role": "user", "parts": [{"text": text}]} if kind in GEMINI else {"role": "user", "content": text}
+    )
+
+
+def tools_in(request: Json) -> list[Json]:
+    """Return the functions in a request."""
+    [first, *_] = request["tools"]
+    declared = first.get("functionDeclarations", request["tools"])
+    return [tool.get("function", tool) for tool in declared]
 
 
 def tool_of(kind: str, name: str) -> Json:
@@ -166,6 +243,8 @@ def tool_of(kind: str, name: str) -> Json:
     if kind == "messages":
         return {"name": name, "description": "Run it.", "input_schema": schema}
     function = {"name": name, "parameters": schema}
+    if kind in GEMINI:
+        return {"functionDeclarations": [function]}
     return {"type": "function", "function": function} if kind == "chat" else {"type": "function", **function}
 
 
@@ -176,12 +255,19 @@ def results_of(kind: str, calls: list[Json], text: str) -> list[Json]:
         return [{"role": "user", "content": blocks}]
     if kind == "chat":
         return [{"role": "tool", "tool_call_id": call["id"], "content": text} for call in calls]
+    if kind in GEMINI:
+        results = [{"name": call.get("name"), "response": {"output": text}} for call in calls]
+        named = [{"id": call["id"]} if call["id"] else {} for call in calls]
+        both = zip(named, results, strict=True)
+        return [{"role": "user", "parts": [{"functionResponse": {**one, **other}} for one, other in both]}]
     return [{"type": "function_call_output", "call_id": call["id"], "output": text} for call in calls]
 
 
 def request_of(kind: str, model: str, messages: list[Json], *, streams: bool, **fields: Any) -> bytes:
     """Return the body of a request."""
-    named = {"input": messages} if kind == "responses" else {"messages": messages}
+    named = {FIELDS.get(kind, "messages"): messages}
+    if kind in GEMINI:
+        return json.dumps({**named, "tools": [tool_of(kind, "Bash")], **fields}).encode()
     more: Json = {"max_tokens": 99} if kind == "messages" else {}
     if kind == "chat" and streams:
         more["stream_options"] = {"include_usage": True}

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from offload.replay import Account
 
 _ANTHROPIC, _OPENAI = "https://api.anthropic.com", "https://api.openai.com"
+_GOOGLE = "https://generativelanguage.googleapis.com"
+# Without a chosen login, Gemini CLI refuses another URL than Google's.
+_GEMINI_DEFAULTS = "GEMINI_CLI_SYSTEM_DEFAULTS_PATH", PurePath(__file__).with_name("gemini_defaults.json")
 _MOST_WARNINGS = 3
 # Less is shown as $0.00.
 _LEAST_DOLLARS = 0.005
@@ -62,10 +65,16 @@ def _opencode(url: str) -> Start:
     return Start(environ={"OPENCODE_CONFIG_CONTENT": json.dumps(config)})
 
 
+def _gemini(url: str) -> Start:
+    name, path = _GEMINI_DEFAULTS
+    return Start(environ={"GOOGLE_GEMINI_BASE_URL": url, name: os.environ.get(name, str(path))})
+
+
 _CLIENTS = {
     "claude": Client(_ANTHROPIC, "ANTHROPIC_BASE_URL", _claude),
     "codex": Client(_OPENAI, "OPENAI_BASE_URL", _codex),
     "opencode": Client(_ANTHROPIC, "ANTHROPIC_BASE_URL", _opencode),
+    "gemini": Client(_GOOGLE, "GOOGLE_GEMINI_BASE_URL", _gemini),
 }
 
 
@@ -81,9 +90,9 @@ def wrap(
 ) -> None:
     """Run COMMAND, a client of a model, behind a gateway that replaces old large tool results.
 
-    The gateway adds the tools to read back, and answers them. Known clients are claude, codex and opencode.
-    Any other one needs --upstream; it gets ANTHROPIC_BASE_URL or OPENAI_BASE_URL. The gateway ends with the
-    client. Options after COMMAND belong to COMMAND.
+    The gateway adds the tools to read back, and answers them. Known clients are claude, codex, opencode and
+    gemini. Any other one needs --upstream; it gets ANTHROPIC_BASE_URL or OPENAI_BASE_URL. The gateway ends
+    with the client. Options after COMMAND belong to COMMAND.
 
     Example: offload wrap claude
     """

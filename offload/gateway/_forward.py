@@ -177,7 +177,7 @@ class Forwarder:
                     await self._break_off(exchange, answer, reply, send)
                     return False
                 if reply is None:
-                    exchange.is_streamed = _kind_of(answer) == _EVENTS
+                    exchange.is_streamed = opened.api.streams or _kind_of(answer) == _EVENTS
                     reply = opened.calls.reply(self._own.names, is_stream=exchange.is_streamed)
                 taken = await self._take(exchange, answer, reply, send)
             calls, has_own = reply.end()
@@ -256,6 +256,8 @@ class Forwarder:
         exchange.status = refused.status
         self._note(exchange, None)
         error = data_of(b"data:" + refused.text.encode(errors="replace").replace(b"\n", b" "))
+        # In a stream that is an array, an error is one too.
+        error = error[0] if isinstance(error, list) and error else error
         if not isinstance(error, dict):
             raise BrokenAnswerError(f"status {refused.status}")
         await send({"type": "http.response.body", "body": reply.failed(error), "more_body": True})
@@ -495,7 +497,7 @@ class _Body:
 
 
 async def send_error(send: Send, status: int, text: str, headers: RawHeaders = ()) -> None:
-    """Send an error in the form that the clients of all three APIs understand."""
+    """Send an error in the form that the clients of all APIs understand."""
     error = {"type": "api_error", "message": text, "param": None, "code": None}
     await send_json(send, status, {"type": "error", "error": error}, headers)
 

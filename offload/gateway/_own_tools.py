@@ -187,8 +187,11 @@ class OwnTools:
             made = [*opened.calls.put_back(places, request, index, hidden.steps, hidden.reply or None)]
         except (ValueError, LookupError, TypeError, AttributeError):
             return False
-        # A step is at most one message of the client, and its results follow.
-        edits[index] = index + len(hidden.steps) + 2, made
+        # A step is at most one message of the client, or some of those of the model, and its results follow.
+        views, end = request.views, index
+        while end < len(views) and opened.calls.is_reply(views[end]):
+            end += 1
+        edits[index] = max(end, index + len(hidden.steps)) + 2, made
         return True
 
     def _with_all(self, opened: Opened) -> str:
@@ -263,7 +266,7 @@ class OwnTools:
         messages = reply.messages()
         end = request.ends[-1]
         text = replaced(request.text, [Edit(end, end, "".join(f", {message}" for message in messages))])
-        again, _ = parsed(text, opened.api.messages, request)
+        again, _ = parsed(text, opened.api, request)
         visible = replace(opened.visible, request=again, edits=dict(opened.visible.edits))
         more = replace(opened, visible=visible, rounds=opened.rounds + 1)
         if not self._insert(more, len(request.views), HiddenCalls("", "", reply.steps)):
@@ -308,7 +311,7 @@ def _as_messages(text: str, api: Api) -> str:
 
 
 def _visible_of(text: str, api: Api, calls: Calls, before: Visible | None) -> Visible:
-    request, known = parsed(text, api.messages, None if before is None else before.request)
+    request, known = parsed(text, api, None if before is None else before.request)
     if isinstance(request.fields.get(api.messages), str):
         return _visible_of(_as_messages(text, api), api, calls, before)
     digests = [digest_of([])] if before is None else before.chain[: known + 1]

@@ -1,4 +1,4 @@
-"""Requests of three APIs: their messages as the engine sees them, and the way back to the bytes that came.
+"""Requests of four APIs: their messages as the engine sees them, and the way back to the bytes that came.
 
 The engine gets a view of each message, without what must be kept: cache marks, reminders that a client put
 into a text, results with references to tools, and texts that are placeholders or a client's notices already.
@@ -29,18 +29,24 @@ class Api(NamedTuple):
         end: the end of its path.
         messages: the field of a request with the messages.
         cache: the name of the prices of its prompt cache, if the settings have none.
+        streams: whether each reply is a stream, in any form.
+        model: the model, if the path names it.
     """
 
     name: str
     end: str
     messages: str
     cache: str
+    streams: bool = False
+    model: str | None = None
 
 
 APIS = (
     Api("Anthropic Messages", "/v1/messages", "messages", "anthropic"),
     Api("OpenAI chat", "/chat/completions", "messages", "openai"),
     Api("OpenAI Responses", "/responses", "input", "openai"),
+    Api("Gemini", ":generateContent", "contents", "gemini"),
+    Api("Gemini", ":streamGenerateContent", "contents", "gemini", streams=True),
 )
 
 # Behind the path of a request, to count its tokens; the provider checks its thinking too.
@@ -49,8 +55,15 @@ READ_BACK = "context_read"
 # Headers that name a session, and the header of a subagent in it.
 _SESSION_HEADERS = ("x-claude-code-session-id", "thread-id", "session-id", "session_id", "x-session-affinity")
 _AGENT_HEADER = "x-claude-code-agent-id"
+_INSTRUCTIONS = ("instructions", "systemInstruction", "system_instruction")
 _OPENING, _CLOSING = "<system-reminder>", "</system-reminder>"
 _RESULT_ROLES, _OUTPUT = ("tool", "function"), "_call_output"
+# Gemini's part with a result, and the tools in one of its tools; each has two spellings.
+_RESPONSES, _DECLARED = (
+    ("functionResponse", "function_response"),
+    ("functionDeclarations", "function_declarations"),
+)
+_RETURNED = [(name, "response") for name in _RESPONSES]
 _CLIENT_ROLES = ("user", "system", "developer")
 _MOST_REMINDERS = 50
 _PLACEHOLDER_CHARS = 30_000
@@ -74,7 +87,10 @@ _KEPT = {"type": "kept"}
 
 def api_of(path: str) -> Api | None:
     """Return the API of a path by its end."""
-    return next((api for api in APIS if path.endswith(api.end)), None)
+    api = next((api for api in APIS if path.endswith(api.end)), None)
+    if api is None or not api.end.startswith(":"):
+        return api
+    return api._replace(model=path.removesuffix(api.end).rpartition("/")[2])
 
 
 class ElsewhereError(Exception):
@@ -109,7 +125,7 @@ class Request:
         sent: by message, the changes of the text that is sent.
         problems: why messages were kept that the engine changed.
         lasts_an_hour: whether a cache mark asks for an hour, which has another price.
-        tools_end: where the list of tools ends in the text.
+        tools_at: where the list of tools is in the text.
         left_out: digests of thinking that was made behind hidden calls which are gone.
     """
 
@@ -125,7 +141,7 @@ class Request:
     lasts_an_hour: bool = False
     first: int = 0
     thread: Thread | None = None
-    tools_end: int = 0
+    tools_at: int = 0
     left_out: frozenset[str] = frozenset()
 
     @property
@@ -146,10 +162,12 @@ class Request:
 
     def end_of_tools(self) -> int:
         """Return the place behind the last tool in the first list of tools that has any."""
-        if _blocks(self.fields.get("tools")):
-            return self.tools_end - 1
+        places = Places(self.text)
+        if tools := _blocks(self.fields.get("tools")):
+            declared = ((i, name) for i, tool in enumerate(tools) for name in _DECLARED if _has(tool, name))
+            return places.find(self.tools_at, next(declared, ())).end - 1
         index = next(index for index, view in self._added_tools() if _blocks(view["tools"]))
-        return Places(self.text).find(self.starts[index], ("tools",)).end - 1
+        return places.find(self.starts[index], ("tools",)).end - 1
 
     def _added_tools(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the messages that have tools: Codex sends them so for models since GPT-6."""
@@ -243,7 +261,7 @@ class Request:
             indexes = [int(one[-1]) for one in gone if one[:-1] == path]
             yield from places.without(self.starts[index], path, indexes, instead)
 
-    def _moved_marks(self, index: int, changes: Sequence[tuple[Path, str | None]]) -> dict[Path, str]:
+    def _moved_marks(self, index: int, changes: Sequence[tuple[Path, Any]]) -> dict[Path, str]:
         """Return by the path of a new text the cache mark of a block that left with it."""
         moved: dict[Path, str] = {}
         texts = {path[:-2]: path for path, value in changes if value is not None and len(path) > 1}
@@ -255,11 +273,11 @@ class Request:
                 moved[target] = f', "{_MARK}": {mark}'
         return moved
 
-    def _edit(self, places: Places, index: int, path: Path, value: str | None, mark: str) -> Edit:
+    def _edit(self, places: Places, index: int, path: Path, value: Any, mark: str) -> Edit:
         if value is None and (tail := self.tails.get((index, (*path, "text")))):
             # The text of the block went to another one; its reminder is kept.
             path, value = (*path, "text"), tail.lstrip()
-        elif value is not None:
+        elif isinstance(value, str):
             value += self.tails.get((index, path), "")
         place = places.find(self.starts[index], path)
         if value is None:
@@ -278,7 +296,7 @@ def read_request(
     UTF-8 without repeated fields.
     """
     before = None if before is None or before.first else before
-    request, known = parsed(body.decode(), api.messages, before)
+    request, known = parsed(body.decode(), api, before)
     while request.views and role_or_none(request.views[-1]) == "assistant":
         del request.views[-1]
     if is_kept_elsewhere(request.fields):
@@ -327,7 +345,7 @@ def _lasts_an_hour(holder: Any) -> bool:
     return any(isinstance(mark, dict) and mark.get("ttl") == "1h" for mark in marks)
 
 
-def parsed(text: str, messages: str, before: Request | None) -> tuple[Request, int]:
+def parsed(text: str, api: Api, before: Request | None) -> tuple[Request, int]:
     """Return a request with all its messages, and how many are those of the request `before`.
 
     Raises `ValueError` for anything but a JSON object without repeated fields.
@@ -337,7 +355,7 @@ def parsed(text: str, messages: str, before: Request | None) -> tuple[Request, i
     for name in reader.members():
         if name in request.fields:
             raise ValueError(f"the field {name!r:.40} comes twice")
-        if name == messages and text.startswith("[", reader.at):
+        if name == api.messages and text.startswith("[", reader.at):
             request.fields[name] = None
             known = 0 if before is None else _take_known(request, before)
             for _ in reader.elements(request.ends):
@@ -345,10 +363,11 @@ def parsed(text: str, messages: str, before: Request | None) -> tuple[Request, i
                 request.views.append(reader.value())
                 request.ends.append(reader.at)
         else:
+            if name == "tools":
+                request.tools_at = reader.at
             request.fields[name] = reader.value()
-        if name == "tools":
-            request.tools_end = reader.at
     reader.end()
+    request.fields |= {} if api.model is None else {"model": api.model}
     return request, known
 
 
@@ -382,7 +401,8 @@ def conversation_of(request: Request, headers: Mapping[str, str]) -> str:
     parts = [session, headers.get(_AGENT_HEADER), request.views[: first + 1]]
     parts += ["thread"] * request.is_threaded
     if session is None:
-        parts += [request.fields.get("system"), request.fields.get("instructions")]
+        instructions = (request.fields.get(name) for name in _INSTRUCTIONS)
+        parts += [request.fields.get("system"), next(filter(None, instructions), None)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -396,10 +416,14 @@ def _session_in(fields: Mapping[str, Any]) -> str | None:
 
 
 def _tool_names(tool: Any) -> Iterator[str]:
-    """Return the name of a tool, or those of the tools in a namespace."""
+    """Return the name of a tool, or those of the tools in a namespace or of Gemini's functions."""
     is_namespace = isinstance(tool, dict) and tool.get("type") == "namespace"
-    names = map(_tool_name, _blocks(tool.get("tools")) if is_namespace else [tool])
-    return filter(None, names)
+    inner = next((_blocks(tool[name]) for name in _DECLARED if _has(tool, name)), [tool])
+    return filter(None, map(_tool_name, _blocks(tool.get("tools")) if is_namespace else inner))
+
+
+def _has(tool: Any, name: str) -> bool:
+    return isinstance(tool, dict) and bool(_blocks(tool.get(name)))
 
 
 def _tool_name(tool: Any) -> str | None:
@@ -418,6 +442,7 @@ def _prepared(message: Any) -> Iterator[tuple[Path, str]]:
         # The API ran the tool: it is a part of the reply.
         message.pop("output", None)
     message.pop(_MARK, None)
+    yield from _parts(message)
     if message.get("role") in _CLIENT_ROLES:
         yield from _texts(message)
     elif message.get("role") in _RESULT_ROLES:
@@ -430,8 +455,27 @@ def _prepared(message: Any) -> Iterator[tuple[Path, str]]:
             yield from _result(block, "content", ("content", index))
 
 
-def _dicts_in(message: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    blocks = enumerate(_blocks(message.get("content")))
+def _parts(message: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+    """Cut the texts of the client in a content of Gemini, and empty results that are placeholders already."""
+    for index, part in _dicts_in(message, "parts") if message.get("role") != "model" else ():
+        if _is_text(part):
+            part["text"], tail = _split(part["text"])
+            yield ("parts", index, "text"), tail
+        for name in _RESPONSES:
+            result = part.get(name)
+            returned = result.get("response") if isinstance(result, dict) else None
+            if isinstance(returned, dict) and any(map(_is_placeholder, returned.values())):
+                part[name] = {**part[name], "response": {}}
+
+
+def _is_placeholder(value: Any) -> bool:
+    if not isinstance(value, str) or len(value) > _PLACEHOLDER_CHARS:
+        return False
+    return next(known_refs(value), None) is not None
+
+
+def _dicts_in(message: dict[str, Any], name: str = "content") -> Iterator[tuple[int, dict[str, Any]]]:
+    blocks = enumerate(_blocks(message.get(name)))
     return ((index, block) for index, block in blocks if isinstance(block, dict))
 
 
@@ -483,7 +527,7 @@ def _split(text: str) -> tuple[str, str]:
         end = len(text[:start].rstrip())
     if end <= _NOTICE_CHARS and _CUT.match(text[:end]):
         end = 0
-    if end <= _PLACEHOLDER_CHARS and next(known_refs(text[:end]), None) is not None:
+    if _is_placeholder(text[:end]):
         end = 0
     return text[:end], text[end:]
 
@@ -498,6 +542,8 @@ def _blocks(content: Any) -> list[Any]:
 
 def _is_replaceable(message: Any, path: Path) -> bool:
     """Return whether the text at `path` is of a result or a text of the client."""
+    if path[0] == "parts":
+        return bool(message.get("role") != "model")
     if message.get("role") in _CLIENT_ROLES and path[0] == "content":
         return True
     if message.get("role") in _RESULT_ROLES or str(message.get("type")).endswith(_OUTPUT):
@@ -507,20 +553,22 @@ def _is_replaceable(message: Any, path: Path) -> bool:
 
 def _is_in(items: Collection[tuple[int, Block]], message: int, path: Path) -> bool:
     """Return whether a change is of one of `items`; outside of a content a message is one result."""
-    blocks = (None, *path[1:2]) if path[0] == "content" and len(path) > 1 else None
+    blocks = (None, *path[1:2]) if path[0] in ("content", "parts") and len(path) > 1 else None
     places = ((at, block[0] if isinstance(block, tuple) else block) for at, block in items)
     return any(at == message and (blocks is None or block in blocks) for at, block in places)
 
 
-def _changes(old: Any, new: Any, path: Path = ()) -> Iterator[tuple[Path, str | None]]:
+def _changes(old: Any, new: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Yield the texts that differ with their paths in `old`, and the blocks that are gone with None.
+
+    A result of Gemini is an object, which may be replaced by another one.
 
     Raises:
         ValueError: anything else differs.
     """
     if old is new:
         return
-    if isinstance(old, str) and isinstance(new, str):
+    if _is_one(old, new, path):
         if old != new:
             yield path, new
     elif isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
@@ -532,7 +580,14 @@ def _changes(old: Any, new: Any, path: Path = ()) -> Iterator[tuple[Path, str | 
         raise ValueError(f"an unexpected change at {path}")
 
 
-def _list_changes(old: list[Any], new: list[Any], path: Path) -> Iterator[tuple[Path, str | None]]:
+def _is_one(old: Any, new: Any, path: Path) -> bool:
+    """Return whether a value is replaced as one: a text, or an object by one with other fields."""
+    if path[-2:] in _RETURNED and isinstance(new, dict):
+        return bool(old.keys() != new.keys())
+    return isinstance(old, str) and isinstance(new, str)
+
+
+def _list_changes(old: list[Any], new: list[Any], path: Path) -> Iterator[tuple[Path, Any]]:
     """Yield the changes of a list of blocks; if one was replaced for several, the others of them are gone."""
     is_shorter = len(new) < len(old)
     is_replaced = False

@@ -14,13 +14,14 @@ import zstandard
 _MOST_BYTES = 8 * 1024 * 1024
 _EVENTS = b"text/event-stream"
 _JSON = b"application/json"
+_FIELDS = ("usage", "usageMetadata")
 
 
 class UsageReader:
     """Reads the usage in an answer, as JSON or as a stream of events; any other answer has none.
 
     Attributes:
-        usage: an object with a field `usage`, of the provider's form; None until it is read.
+        usage: an object with a field that has a usage, of the provider's form; None until it is read.
         reply: the reply of the Messages API, if it is kept; None until its end is read.
     """
 
@@ -67,7 +68,7 @@ class UsageReader:
         for line in lines:
             if not line.startswith(b"data:"):
                 continue
-            if b'"usage"' in line:
+            if b'"usage' in line:
                 self._note(line[5:])
             if self._streamed is not None and self._streamed.add(json.loads(line[5:])):
                 self.reply = self._streamed.message
@@ -75,15 +76,23 @@ class UsageReader:
 
     def _note(self, data: bytes | bytearray) -> None:
         event = json.loads(data)
+        # Gemini's stream may be an array; each chunk has the usage up to it.
+        event = (
+            next((one for one in reversed(event) if _has_usage(one)), None)
+            if isinstance(event, list)
+            else event
+        )
         if self._keeps_reply and not self._is_stream and isinstance(event, dict):
             self.reply = event
         if not isinstance(event, dict) or event.get("type") == "message_delta":
             # Its counts include those of the tools that the provider ran.
             return
         holders = (event, event.get("message"), event.get("response"))
-        found = [h for h in holders if isinstance(h, Mapping) and isinstance(h.get("usage"), Mapping)]
-        if found:
-            self.usage = found[0]
+        self.usage = next(filter(_has_usage, holders), self.usage)
+
+
+def _has_usage(holder: Any) -> bool:
+    return isinstance(holder, Mapping) and any(isinstance(holder.get(name), Mapping) for name in _FIELDS)
 
 
 class _StreamedReply:

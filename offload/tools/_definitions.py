@@ -10,7 +10,7 @@ from offload.errors import ConfigError, check_choice
 from offload.policy.tool_names import RETRIEVAL_TOOLS, TOOL_NAMES
 from offload.tools.answers import MAX_ANSWER_CHARS
 
-Format = Literal["anthropic", "openai", "openai-responses", "mcp"]
+Format = Literal["anthropic", "openai", "openai-responses", "gemini", "mcp"]
 
 # Every placeholder names this tool.
 READ = "context_read"
@@ -98,6 +98,7 @@ _SHAPES: dict[str, Callable[[str, str, dict[str, Any]], dict[str, Any]]] = {
     "openai": lambda *tool: {"type": "function", "function": _function(*tool)},
     # Strict, the default there, would make every argument required.
     "openai-responses": lambda *tool: {"type": "function", **_function(*tool), "strict": False},
+    "gemini": _function,
     "mcp": lambda name, text, schema: {
         "name": name,
         "description": text,

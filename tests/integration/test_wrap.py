@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from gateways import body_of, providing, turns
@@ -19,7 +20,8 @@ from offload.timeline import Timeline
 CLIENT = """#!{python}
 import json, os, sys, urllib.request
 url = os.environ.get("ANTHROPIC_BASE_URL") or os.environ.get("OPENAI_BASE_URL")
-print(json.dumps([sys.argv[1:], url, os.environ.get("OPENCODE_CONFIG_CONTENT")]), flush=True)
+names = ("OPENCODE_CONFIG_CONTENT", "GOOGLE_GEMINI_BASE_URL", "GEMINI_CLI_SYSTEM_DEFAULTS_PATH")
+print(json.dumps([sys.argv[1:], url, *map(os.environ.get, names)]), flush=True)
 for body in json.load(open({bodies!r})):
     headers = {{"content-type": "application/json"}}
     request = urllib.request.Request(url + "/v1/messages", body.encode(), headers)
@@ -112,7 +114,7 @@ def test_the_url_that_the_client_had_is_the_provider(project, upstream):
     assert len(upstream.seen) == len(BODIES)
 
 
-def test_codex_and_opencode_get_the_gateway_in_their_settings_of_this_run(project):
+def test_codex_opencode_and_gemini_get_the_gateway_in_their_settings_of_this_run(project):
     client(project, "codex", bodies=[])
     arguments = json.loads(run(project, "codex", "exec", "go")[1])[0]
     assert arguments[:4:2] == ["-c", "-c"]
@@ -122,6 +124,11 @@ def test_codex_and_opencode_get_the_gateway_in_their_settings_of_this_run(projec
     client(project, "opencode", bodies=[])
     config = json.loads(json.loads(run(project, "opencode")[1])[2])
     assert config["provider"]["anthropic"]["options"]["baseURL"].startswith("http://127.0.0.1:")
+
+    client(project, "gemini", bodies=[])
+    url, login = json.loads(run(project, "gemini")[1])[3:]
+    assert url.startswith("http://127.0.0.1:")
+    assert json.loads(Path(login).read_text())["security"]["auth"]["selectedType"] == "gemini-api-key"
 
 
 def test_any_other_client_needs_its_provider_and_gets_the_variable_of_its_api(project, upstream):

@@ -16,8 +16,9 @@ from offload import Offloader, OffloadPolicy, Rule
 from offload.gateway._requests import APIS, ElsewhereError, api_of, conversation_of, read_request
 from offload.gateway._rewriter import policy_for
 from offload.gateway._usage import UsageReader
+from offload.messages.usage import usage_of
 
-ANTHROPIC, CHAT, RESPONSES = APIS
+ANTHROPIC, CHAT, RESPONSES = APIS[:3]
 REMINDER = "\n<system-reminder>Note.</system-reminder>"
 
 
@@ -238,7 +239,7 @@ def test_a_result_that_only_quotes_such_a_notice_leaves():
 HUGE = LOG * 12
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", APIS[:3])
 @pytest.mark.parametrize("is_block", [True, False])
 def test_a_paste_above_the_ceiling_leaves_before_it_is_sent_and_a_smaller_one_never(api, is_block):
     kind = "input_text" if api is RESPONSES else "text"
@@ -461,6 +462,12 @@ STREAM = (
 JSON = json.dumps({"type": "message", "usage": USAGE}).encode()
 CHAT_STREAM = b'data: {"choices":[],"usage":null}\n\ndata: {"usage":{"prompt_tokens":7}}\n\ndata: [DONE]\n\n'
 RESPONSES_STREAM = b'data: {"type":"response.completed","response":{"usage":{"input_tokens":8}}}\r\n\r\n'
+GEMINI_CHUNKS = [
+    b'{"candidates":[{"content":{"parts":[{"text":"a"}]}}],"usageMetadata":{"promptTokenCount":6}}',
+    b'{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":9}}',
+]
+GEMINI_STREAM = b"".join(b"data: %s\r\n\r\n" % chunk for chunk in GEMINI_CHUNKS)
+GEMINI_ARRAY = b"[%s\n]" % b",\r\n".join([*GEMINI_CHUNKS, b'{"promptFeedback":{}}'])
 
 
 @pytest.mark.parametrize(
@@ -470,6 +477,8 @@ RESPONSES_STREAM = b'data: {"type":"response.completed","response":{"usage":{"in
         (b"application/json", JSON, 40),
         (b"text/event-stream", CHAT_STREAM, 7),
         (b"text/event-stream", RESPONSES_STREAM, 8),
+        (b"text/event-stream", GEMINI_STREAM, 9),
+        (b"application/json; charset=UTF-8", GEMINI_ARRAY, 9),
     ],
 )
 @pytest.mark.parametrize(
@@ -489,9 +498,10 @@ def test_usage_is_read_from_every_form_in_parts_of_any_size(kind, data, count, e
         for at in range(0, len(encoded), size):
             reader.feed(encoded[at : at + size])
 
-        usage = reader.close()["usage"]
+        usage = usage_of(reader.close())
 
-        assert count in (usage.get("input_tokens"), usage.get("prompt_tokens"))
+        assert usage is not None
+        assert count in (usage.tokens, usage.tokens - (usage.read or 0) - usage.written)
 
 
 @pytest.mark.parametrize(

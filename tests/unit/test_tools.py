@@ -440,7 +440,7 @@ def test_definitions_are_in_the_shape_that_each_provider_takes() -> None:
             "openWorldHint": False,
         }
     with pytest.raises(ConfigError, match="format must be one of"):
-        definitions("gemini")  # type: ignore[arg-type] # what a caller can get wrong
+        definitions("cohere")  # type: ignore[arg-type] # what a caller can get wrong
 
 
 RARE: dict[str, dict[str, Any]] = {

@@ -3,6 +3,7 @@
 from offload.gateway._apis.anthropic import AnthropicCalls
 from offload.gateway._apis.base import Calls
 from offload.gateway._apis.chat import ChatCalls
+from offload.gateway._apis.gemini import GeminiCalls
 from offload.gateway._apis.responses import ResponsesCalls
 
 # By the name of an API in `offload.gateway._requests`.
@@ -10,6 +11,7 @@ CALLS_OF: dict[str, Calls] = {
     "Anthropic Messages": AnthropicCalls(),
     "OpenAI chat": ChatCalls(),
     "OpenAI Responses": ResponsesCalls(),
+    "Gemini": GeminiCalls(),
 }
 
 __all__ = ["CALLS_OF"]

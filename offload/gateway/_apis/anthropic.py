@@ -11,7 +11,6 @@ https://platform.claude.com/docs/en/build-with-claude/streaming
 from __future__ import annotations
 
 import json
-import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -29,6 +28,7 @@ from offload.gateway._apis.base import (
     event_of,
     is_notice,
     key_of_thinking,
+    without_reminders,
 )
 from offload.gateway._requests import Request
 from offload.gateway._spans import Edit, Places
@@ -37,8 +37,6 @@ from offload.tools._definitions import Format
 
 _SIGNED = ("thinking", "redacted_thinking")
 _CALLED = "tool_use"
-_REMINDS = "<system-reminder>"
-_REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 # The steps of the blocks that the client has.
 _CLIENTS = ("t", "b", "o")
 
@@ -180,20 +178,8 @@ def _mark(block: Json) -> str | None:
 def _essence(message: Any) -> Any:
     """Return what clients repeat of a message."""
     if not (isinstance(message, dict) and message.get("role") == "assistant"):
-        return content_digest(_without_reminders(message))
+        return content_digest(without_reminders(message))
     return ["assistant", *(_essence_of(block) for block in _blocks(message) if _kind(block) == ["o"])]
-
-
-def _without_reminders(value: Any) -> Any:
-    """Return a message of a client without the reminders that it may write in another way later."""
-    if isinstance(value, str):
-        return _REMINDER.sub("", value) if _REMINDS in value else value
-    if isinstance(value, dict):
-        return {name: _without_reminders(part) for name, part in value.items()}
-    if isinstance(value, list):
-        kept = map(_without_reminders, value)
-        return [part for part in kept if not (isinstance(part, dict) and part.get("text") == "")]
-    return value
 
 
 def _essence_of(block: Json) -> Any:
@@ -247,6 +233,11 @@ class _Blocks(Reply):
             del self.steps[at]
         self._hidden = []
 
+    def _stop_here(self) -> None:
+        self._forget()
+        self._stop = "end_turn"
+        self.add({"type": "text", "text": STOPPED})
+
     def rewritten(self, call: Call) -> None:
         """Replace the arguments of a hidden call."""
         for at, block in self._hidden:
@@ -291,11 +282,6 @@ class _Whole(WholeReply, _Blocks):
         self._stop = value.get("stop_reason")
         for block in content:
             self.add(block)
-
-    def _stop_here(self) -> None:
-        self._forget()
-        self._stop = "end_turn"
-        self.add({"type": "text", "text": STOPPED})
 
     def _final(self, first: Json, value: Json) -> Json:
         own = {"id": first.get("id"), "content": self.visible, "stop_reason": self._stop}
@@ -370,11 +356,9 @@ class _Streamed(StreamedReply, _Blocks):
         event, data = self._delta
         ended = b""
         if is_stopped:
-            self._forget()
-            data = {**data, "delta": {**data["delta"], "stop_reason": "end_turn"}}
-            block = {"type": "text", "text": STOPPED}
+            self._stop_here()
+            data = {**data, "delta": {**data["delta"], "stop_reason": self._stop}}
             ended = b"".join(map(event_of, _text_events(self._next, STOPPED)))
-            self.add(block)
         elif self._answers == 1:
             return event + self._last
         return ended + event_of({**data, "usage": self._all_usage()}) + self._last

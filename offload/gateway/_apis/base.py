@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
@@ -17,6 +17,9 @@ from offload.tools._definitions import Format
 Json = dict[str, Any]
 # An event of a stream ends with an empty line.
 _END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
+# Claude Code reminds the model in any message; Gemini CLI begins with the date and the files of the folder.
+_REMINDS = ("<system-reminder>", "<session_context>")
+_REMINDER = re.compile(r"\s*<(system-reminder|session_context)>.*?</\1>\s*", re.DOTALL)
 _MOST_BYTES = 32 * 1024 * 1024
 # The text at the end of a reply that had to be ended between two calls.
 STOPPED = "[offload: this reply read stored items too often and was ended]"
@@ -118,6 +121,10 @@ class Reply(ABC):
         """Return the same once an answer was read."""
 
     @abstractmethod
+    def _stop_here(self) -> None:
+        """End the reply with a text, without the hidden calls of this answer."""
+
+    @abstractmethod
     def rewritten(self, call: Call) -> None:
         """Replace the arguments of a hidden call."""
 
@@ -161,10 +168,6 @@ class WholeReply(Reply):
     @abstractmethod
     def _take(self, value: Any) -> None:
         """Read an answer. Raises any error of a look-up for one of another form."""
-
-    @abstractmethod
-    def _stop_here(self) -> None:
-        """End the reply with a text, without the hidden calls of this answer."""
 
     @abstractmethod
     def _final(self, first: Json, value: Json) -> Json:
@@ -219,8 +222,14 @@ class StreamedReply(Reply):
         """Return what the client gets of an event now."""
 
     def feed(self, data: bytes) -> bytes:
-        """Read events; return those for the client."""
-        return passed_on(self._events.feed(data), self._passed)
+        """Read events; return what the client gets of them: those that cannot be read pass."""
+        parts = []
+        for event in self._events.feed(data):
+            try:
+                parts.append(self._passed(event, self._events.data(event)))
+            except (LookupError, TypeError, AttributeError):
+                parts.append(self._events.passed(event))
+        return b"".join(parts)
 
 
 class Events:
@@ -240,24 +249,33 @@ class Events:
             start = match.end()
         del self._kept[:start]
         self._searched = max(0, len(self._kept) - 3)
+        self.check_size()
+
+    def check_size(self) -> None:
+        """Raise `ValueError` if an event has too many bytes."""
         if len(self._kept) > _MOST_BYTES:
             raise ValueError(f"an event of the provider has more than {_MOST_BYTES} bytes")
+
+    def data(self, event: bytes) -> Any:
+        """Return the JSON of an event, None if it has none."""
+        return data_of(event)
+
+    def passed(self, event: bytes) -> bytes:
+        """Return an event for the client, unchanged."""
+        return event
+
+    def written(self, value: Json) -> bytes:
+        """Return an event without a name."""
+        return event_of(value, is_named=False)
+
+    def end(self) -> bytes:
+        """Return what ends a stream besides its last event."""
+        return b""
 
     def rest(self) -> bytes:
         """Return what follows the last event."""
         rest, self._kept, self._searched = bytes(self._kept), bytearray(), 0
         return rest
-
-
-def passed_on(events: Iterable[bytes], read: Callable[[bytes, Any], bytes]) -> bytes:
-    """Return what a client gets of events; those that cannot be read pass."""
-    parts = []
-    for event in events:
-        try:
-            parts.append(read(event, data_of(event)))
-        except (LookupError, TypeError, AttributeError):
-            parts.append(event)
-    return b"".join(parts)
 
 
 def data_of(event: bytes) -> Any:
@@ -280,6 +298,18 @@ def event_of(data: Json, *, is_named: bool = True) -> bytes:
 def is_notice(message: Any) -> bool:
     """Return whether a message is of the client itself, which may write it in another way later."""
     return isinstance(message, Mapping) and message.get("role") in ("system", "developer")
+
+
+def without_reminders(value: Any) -> Any:
+    """Return a message of a client without the reminders that it may write in another way later."""
+    if isinstance(value, str):
+        return _REMINDER.sub("", value) if any(tag in value for tag in _REMINDS) else value
+    if isinstance(value, dict):
+        return {name: without_reminders(part) for name, part in value.items()}
+    if isinstance(value, list):
+        kept = map(without_reminders, value)
+        return [part for part in kept if not (isinstance(part, dict) and part.get("text") == "")]
+    return value
 
 
 def digest_of(value: Any) -> str:

@@ -155,6 +155,8 @@ class _Message(Reply):
         # All calls of this answer, by the provider's index.
         self._calls: dict[Any, Json] = {}
         self._stop: Any = None
+        # The last text of a reply that is ended.
+        self.stopped: Json = {}
 
     def grow(self, part: Json) -> Json:
         """Add a part of the message, and return it as the client gets it, without calls."""
@@ -192,6 +194,11 @@ class _Message(Reply):
 
     def _forget(self) -> None:
         self._calls = {}
+
+    def _stop_here(self) -> None:
+        self._forget()
+        self._stop = "stop"
+        self.stopped = self.grow({"content": STOPPED})
 
     def rewritten(self, call: Call) -> None:
         """Replace the arguments of a hidden call."""
@@ -242,11 +249,6 @@ class _Whole(WholeReply, _Message):
         self.grow(message)
         self._stop, self._calls, self._usage = choice.get("finish_reason"), calls, usage
         self._was_hidden = self._was_hidden or bool(self._hidden())
-
-    def _stop_here(self) -> None:
-        self._forget()
-        self._stop = "stop"
-        self.grow({"content": STOPPED})
 
     def _final(self, first: Json, value: Json) -> Json:
         [choice] = value["choices"]
@@ -351,8 +353,8 @@ class _Streamed(StreamedReply, _Message):
             own["usage"] = usage
         [*choices] = chunk["choices"]
         if is_stopped and choices:
-            delta = self.grow({"content": STOPPED})
-            choices = [{**choices[0], "delta": delta, "finish_reason": "stop"}]
+            self._stop_here()
+            choices = [{**choices[0], "delta": self.stopped, "finish_reason": self._stop}]
         return {**chunk, **own, "choices": choices}
 
     def failed(self, error: Any) -> bytes:

@@ -208,6 +208,10 @@ class _Items(Reply):
             del self.steps[at]
         self._hidden = []
 
+    def _stop_here(self) -> None:
+        self._forget()
+        self.add(_stopped())
+
     def rewritten(self, call: Call) -> None:
         """Replace the arguments of a hidden call."""
         for at, item in self._hidden:
@@ -274,10 +278,6 @@ class _Whole(WholeReply, _Items):
         self._response = value
         for item in output:
             self.add(item)
-
-    def _stop_here(self) -> None:
-        self._forget()
-        self.add(_stopped())
 
     def _final(self, first: Json, value: Json) -> Json:
         return self._as_seen(first, value)
@@ -358,9 +358,8 @@ class _Streamed(StreamedReply, _Items):
             return event + self._last
         more = b""
         if is_stopped:
-            self._forget()
+            self._stop_here()
             more = b"".join(self._numbered(b"", one) for one in _item_events(_stopped(), self._next))
-            self.add(_stopped())
         final = {**data, "response": self._as_seen(self._first or self._response, self._response)}
         return more + self._numbered(event, final) + self._last
 

@@ -9,6 +9,7 @@ has one short message more: also above the trigger of a sweep that finds nothing
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
@@ -28,6 +29,7 @@ _SHORT_CHARS, _BRIEF_CHARS, _WEIGHED_CHARS = 60, 2_000, 8_000
 _ROUNDS, _PARSED_ROUNDS = 200, 20
 _GROWN_LENGTHS, _QUICK_GROWN, _GROWN_EVERY = (1000, 40_000), (1000, 8_000), 4
 _GROWN_MS_BUDGET, _GROWN_BUDGET = 0.5, 2
+_RESUMED_ROUNDS, _RESUMED_MS_BUDGET = 5, 0.06
 _TURNS, _QUICK_TURNS, _KB_PER_TURN = 10_000, 2000, 12
 _POLICY: dict[str, Any] = {"types": {"tool_result": Rule(min_chars=1000, preview_chars=1)}}
 
@@ -66,8 +68,29 @@ def figures(is_quick: bool) -> Iterator[Figure]:
         same[-1] / same[0],
         detail=f"{lengths[-1] // lengths[0]} x would be linear, 1 x flat",
     )
+    yield from _resumed()
     yield from _one_more(_QUICK_GROWN if is_quick else _GROWN_LENGTHS)
     yield from _many_turns(_QUICK_TURNS if is_quick else _TURNS)
+
+
+def _resumed() -> Iterator[Figure]:
+    """Yield the first turn of a new process, with one message more: CPU, for other processes add to it."""
+    history = _history(_BUDGETED_LENGTH, _GROWN_EVERY, (_SHORT_CHARS, _LARGE_CHARS))
+    sent = Offloader("memory://resumed", session="s").offload(history)
+    require(len(sent.records) == _BUDGETED_LENGTH // 8, "not one message in eight was offloaded")
+    for kind, messages in (("as they were sent", sent.messages), ("with the originals", history)):
+        source, taken = json.dumps([*messages, {"role": "user", "content": "And now?"}]), []
+        for _ in range(_RESUMED_ROUNDS):
+            parsed, off = json.loads(source), Offloader("memory://resumed", session="s")
+            start = time.process_time()
+            off.offload(parsed)
+            taken.append(time.process_time() - start)
+        yield Figure(
+            f"first turn of a new process on {_BUDGETED_LENGTH:,} messages {kind}, per message",
+            min(taken) / _BUDGETED_LENGTH * 1000,
+            "ms",
+            at_most=_RESUMED_MS_BUDGET,
+        )
 
 
 def _one_more(lengths: tuple[int, int]) -> Iterator[Figure]:

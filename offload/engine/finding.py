@@ -28,6 +28,7 @@ def find_stored(turn: Turn, known: int, first: int) -> None:
     history.unlisted = known
     try:
         turn.recognition.load_session()
+        turn.is_listed = True
         turn.thinking.load()
         history.unlisted = None
     except Exception as error:  # noqa: BLE001 # a store may raise anything
@@ -52,7 +53,7 @@ def prove_claims(turn: Turn) -> None:
     ]
     if not claims:
         return
-    proofs = turn.recognition.prove([(slot.item, claim) for slot, claim in claims])
+    proofs = turn.recognition.prove([(slot.item, claim) for slot, claim in claims], is_listed=turn.is_listed)
     for (slot, claim), proof in zip(claims, proofs, strict=True):
         slot.proof = proof
         if isinstance(proof, OffloadError):

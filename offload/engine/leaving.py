@@ -128,7 +128,8 @@ def store(turn: Turn) -> list[Slot]:
     outcomes: dict[Slot, WriteOutcome] = {}
     turn.each(due, lambda _, slot: requests.update({slot: _request(turn, slot)}))
     try:
-        outcomes.update(zip(requests, turn.writer.write([*requests.values()]), strict=True))
+        written = turn.writer.write([*requests.values()], is_listed=turn.is_listed)
+        outcomes.update(zip(requests, written, strict=True))
     finally:
         turn.each(outcomes, lambda _, slot: _apply(turn, slot, outcomes[slot]))
         for index in dict.fromkeys(slot.at for slot in due if slot.is_replaced):

@@ -15,7 +15,7 @@ from offload.errors import MessageError, OffloadError, unexpected
 from offload.messages import Thinking
 from offload.messages.access import block_count
 from offload.messages.base import Item, Scan
-from offload.messages.formats import adapter_for, role_of, scan_of
+from offload.messages.formats import adapter_for, scan_of
 from offload.messages.thinking import signed_thinking
 from offload.policy import ItemFacts
 from offload.policy.cost import Candidate
@@ -127,8 +127,9 @@ def _parts_or_none(turn: Turn, index: int, message: Any) -> _Read:
 def _parts(turn: Turn, index: int, message: Any) -> _Read:
     """Return the parts of a message. Raises any exception of the message or its adapter."""
     where = f"messages[{index}]"
-    role = role_of(message, where)
-    scan = adapter_for(message).scan(message, where, turn.history.calls)
+    adapter = adapter_for(message)
+    role = adapter.role(message, where)
+    scan = adapter.scan(message, where, turn.history.calls)
     thinking = signed_thinking(message) if role == "assistant" else ()
     return _Read(role, scan, thinking, block_count(message))
 

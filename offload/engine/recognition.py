@@ -103,14 +103,16 @@ class Recognition:
         """Remember that `placeholder` replaces `item`."""
         self._proofs[Standing(placeholder, item.item_type, item.tool_use_id)] = "ours"
 
-    def prove(self, claims: Sequence[tuple[Item, Claim]]) -> list[Proof]:
+    def prove(self, claims: Sequence[tuple[Item, Claim]], *, is_listed: bool = False) -> list[Proof]:
         """Return the proof of each claim.
 
-        It costs one listing and the headers of the named records, once per claim. A claim whose records could
-        not be read is checked again by the next call.
+        It costs a listing, unless the session `is_listed` since the claims were made, and the headers of the
+        named records, once per claim. A claim whose records could not be read is checked again by the next
+        call.
         """
         unknown = [(item, claim) for item, claim in claims if self._known(item) is None]
-        checked = dict(zip((Standing.of(item) for item, _ in unknown), self._checked(unknown), strict=True))
+        proofs = self._checked(unknown, is_listed=is_listed)
+        checked = dict(zip((Standing.of(item) for item, _ in unknown), proofs, strict=True))
         self._proofs.update((key, p) for key, p in checked.items() if not isinstance(p, OffloadError))
         return [self._known(item) or checked[Standing.of(item)] for item, _ in claims]
 
@@ -121,10 +123,11 @@ class Recognition:
             return "ours"
         return self._proofs.get(standing)
 
-    def _checked(self, claims: Sequence[tuple[Item, Claim]]) -> list[Proof]:
+    def _checked(self, claims: Sequence[tuple[Item, Claim]], *, is_listed: bool) -> list[Proof]:
         headers: dict[str, list[Header | OffloadError]] = {}
         try:
-            self.session.catalog.refresh(ref for _, claim in claims for ref in claim.refs)
+            if not is_listed:
+                self.session.catalog.refresh(ref for _, claim in claims for ref in claim.refs)
             for info, record in self.session.open_many(candidates(self.session, claims)):
                 header = record if isinstance(record, OffloadError) else record.header
                 headers.setdefault(info.ref, []).append(header)

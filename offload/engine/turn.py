@@ -39,6 +39,7 @@ class Turn:
         late: the items in these that were to be offloaded; some may have been kept after all.
         placed: the items that have a record now.
         thinking_removed: how many blocks of thinking were removed.
+        is_listed: whether the session was listed in this call: its messages name no later record.
     """
 
     history: History
@@ -55,6 +56,7 @@ class Turn:
     late: list[Slot] = field(default_factory=list)
     placed: list[Slot] = field(default_factory=list)
     thinking_removed: int = 0
+    is_listed: bool = False
 
     def __post_init__(self) -> None:
         self.before = len(self.history)

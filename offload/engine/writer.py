@@ -107,26 +107,26 @@ class ItemWriter:
         self._observer = observer
         self._stored: dict[ItemIdentity, OffloadedItem] = {}
 
-    def write(self, requests: Sequence[WriteRequest]) -> Iterator[WriteOutcome]:
-        """Yield the outcome of each request, in order.
+    def write(self, requests: Sequence[WriteRequest], *, is_listed: bool = False) -> Iterator[WriteOutcome]:
+        """Yield the outcome of each request, in order; `is_listed` as in `Session.adopt`.
 
         If the store fails as a whole, the remaining requests are not tried, so only one deadline passes.
         """
         failed: StoreError | None = None
         for batch in in_groups(requests, lambda r: len(r.item.text), most=_BATCH_CHARS, count=_BATCH_ITEMS):
-            for outcome in [failed] * len(batch) if failed else self._write_each(batch):
+            for outcome in [failed] * len(batch) if failed else self._write_each(batch, is_listed=is_listed):
                 if isinstance(outcome, StoreUnavailableError | StoreMissingError | StorePermissionError):
                     failed = outcome
                 yield outcome
 
-    def _write_each(self, batch: Sequence[WriteRequest]) -> list[WriteOutcome]:
+    def _write_each(self, batch: Sequence[WriteRequest], *, is_listed: bool) -> list[WriteOutcome]:
         """Write a batch at once; if that fails as a whole, write each item alone."""
         try:
-            return self._write_batch(batch)
+            return self._write_batch(batch, is_listed=is_listed)
         except Exception as error:  # noqa: BLE001 # each item is tried alone
             if len(batch) == 1:
                 return [unexpected(error)]
-        return [outcome for request in batch for outcome in self._write_each([request])]
+        return [outcome for request in batch for outcome in self._write_each([request], is_listed=False)]
 
     def skipped(self, request: WriteRequest) -> Skipped | None:
         """Return why `write` would not store a new item, without storing it; None if it would try."""
@@ -134,11 +134,11 @@ class ItemWriter:
         outcome = result_or_error(self._drafted, measured) if isinstance(measured, _Measured) else measured
         return outcome if isinstance(outcome, Skipped) else None
 
-    def _write_batch(self, batch: Sequence[WriteRequest]) -> list[WriteOutcome]:
+    def _write_batch(self, batch: Sequence[WriteRequest], *, is_listed: bool) -> list[WriteOutcome]:
         results = [result_or_error(self._measured, request) for request in batch]
         measured = [result for result in results if isinstance(result, _Measured)]
         outcomes: dict[ItemIdentity, WriteOutcome] = {
-            **self._already_stored({m.identity: m.ref for m in measured})
+            **self._already_stored({m.identity: m.ref for m in measured}, is_listed=is_listed)
         }
         # The placeholder of each draft, which was checked.
         drafted: dict[ItemIdentity, str] = {}
@@ -163,7 +163,7 @@ class ItemWriter:
         ]
 
     def _already_stored(
-        self, wanted: Mapping[ItemIdentity, str]
+        self, wanted: Mapping[ItemIdentity, str], *, is_listed: bool
     ) -> dict[ItemIdentity, OffloadedItem | OffloadError]:
         """Return the live records of items, stored under any settings, or why they could not be read.
 
@@ -182,7 +182,7 @@ class ItemWriter:
             self._stored.pop(identity, None)
         new = {identity: ref for identity, ref in wanted.items() if identity not in outcomes}
         try:
-            return outcomes | self._session.adopt(new)
+            return outcomes | self._session.adopt(new, is_listed=is_listed)
         except OffloadError as error:
             return outcomes | dict.fromkeys(new, error)
 

@@ -127,16 +127,19 @@ class Session(SessionReader):
         settled = iter(self._store_deleted_again(ready, items, adopted) if adopted else items)
         return [a if isinstance(a, OffloadError) else next(settled) for a in attempts]
 
-    def adopt(self, items: Mapping[ItemIdentity, str]) -> dict[ItemIdentity, OffloadedItem]:
+    def adopt(
+        self, items: Mapping[ItemIdentity, str], *, is_listed: bool = False
+    ) -> dict[ItemIdentity, OffloadedItem]:
         """Return the known readable records, under any key, of items that are given with their refs.
 
-        Sends no request if the catalog knows no ref of the items; else listings, and a read of each header.
+        Sends no request if the catalog knows no ref of the items; else a read of each header between two
+        listings. The first is left out if the session `is_listed` by the caller.
         """
         known = [ref for ref in items.values() if self.catalog.known(ref)]
         if not known:
             return {}
-        # A record that is marked for deletion must not be adopted.
-        self.catalog.refresh(known)
+        if not is_listed:
+            self.catalog.refresh(known)
         infos = [info for ref in dict.fromkeys(known) for info in self.catalog.known(ref)]
         records: dict[str, list[tuple[RecordInfo, StoredRecord]]] = {}
         for info, record in self.open_many([info for info in infos if not info.is_expired]):
@@ -144,6 +147,7 @@ class Session(SessionReader):
                 records.setdefault(info.ref, []).append((info, record))
         found = {item: self._adopted(item, records.get(ref, ())) for item, ref in items.items()}
         adopted = {item: stored for item, stored in found.items() if stored is not None}
+        # A record that is marked for deletion must not be adopted.
         gone = self.gone(stored.info for stored in adopted.values())
         return {item: stored for item, stored in adopted.items() if stored.info.key not in gone}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from offload import CacheReport, Offloader, OffloadPolicy, Rule
 from offload.policy import Sweep
+from offload.retention import delete
+from offload.store import StoredObject
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -39,6 +42,16 @@ def left(messages: Messages) -> set[str]:
         for block in message["content"]
         if block.get("type") == "tool_result" and block["content"].startswith("[Offloaded:")
     }
+
+
+class ListedStore(MemoryStore):
+    """Counts listings."""
+
+    listings = 0
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        self.listings += 1
+        return super().keys(prefix, after=after)
 
 
 HIGH = {"tool_result": Rule(min_tokens=100_000)}
@@ -418,3 +431,41 @@ def test_a_result_that_comes_again_in_the_turn_in_which_it_leaves_leaves_with_it
 
     assert [left([message]) for message in out.messages] == [set(), {"c"}, set(), {"c"}]
     assert Offloader(store, session="s").offload(messages).messages == out.messages
+
+
+# A new process
+
+
+@pytest.mark.parametrize(("is_sent", "listings"), [(True, 1), (False, 2)])
+def test_a_new_process_lists_a_session_once_and_once_more_before_it_takes_over_records(
+    is_sent: bool, listings: int
+) -> None:
+    messages = [message for n in range(20) for message in turn(("Bash", f"t{n}", text(f"t{n}")))]
+    sent = Offloader("memory://a-new-process", session="s").offload(messages).messages
+    store = ListedStore("memory://a-new-process")
+
+    out = Offloader(store, session="s").offload([*(sent if is_sent else messages), answer()])
+
+    assert out.messages[:-1] == sent
+    assert len(left(sent)) == 20
+    assert store.listings == listings
+
+
+def test_a_new_process_does_not_take_over_what_is_deleted_while_it_reads() -> None:
+    messages = [message for n in range(20) for message in turn(("Bash", f"t{n}", text(f"t{n}")))]
+    url = "memory://deleted-meanwhile"
+    refs = [info.ref for info in Offloader(url, session="s").offload(messages).records]
+    undeleted = [*refs]
+
+    class Deleting(MemoryStore):
+        def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+            if undeleted and key.startswith("r/"):
+                delete(MemoryStore(url), "s", [undeleted.pop()])
+            return super().get(key, start=start, end=end)
+
+    out = Offloader(Deleting(url), session="s").offload([*messages, answer()])
+
+    assert not undeleted
+    assert len(left(out.messages)) == 20
+    assert Offloader(url, session="s").restore(out.messages)[:-1] == messages
+    assert {info.key for info in out.records} == {info.key for info in Offloader(url, session="s").records()}

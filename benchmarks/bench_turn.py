@@ -31,6 +31,8 @@ _GROWN_LENGTHS, _QUICK_GROWN, _GROWN_EVERY = (1000, 40_000), (1000, 8_000), 4
 _GROWN_MS_BUDGET, _GROWN_BUDGET = 0.5, 2
 _RESUMED_ROUNDS, _RESUMED_MS_BUDGET = 5, 0.06
 _TURNS, _QUICK_TURNS, _KB_PER_TURN = 10_000, 2000, 12
+# 10,000 take a quarter of an hour, and the same memory each.
+_SESSIONS, _QUICK_SESSIONS, _KB_PER_SESSION = 1000, 200, 200
 _POLICY: dict[str, Any] = {"types": {"tool_result": Rule(min_chars=1000, preview_chars=1)}}
 
 _MANY_TURNS = """
@@ -48,6 +50,26 @@ with tempfile.TemporaryDirectory() as folder:
         turn = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
         messages = off.offload([*messages, *turn]).messages
     print("descriptors", len(list(Path("/proc/self/fd").iterdir())))
+"""
+
+_MANY_SESSIONS = """
+import sys, tempfile, threading
+from offload import Offloader, OffloadPolicy, Rule, open_store
+text = "a line of a result that is offloaded\\n" * 100
+policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1000, preview_chars=200)})
+use = {"type": "tool_use", "id": "t", "name": "Bash", "input": {}}
+with tempfile.TemporaryDirectory() as folder:
+    store = open_store(folder, storage_options={"durability": "none"})
+    held = []
+    for s in range(int(sys.argv[1])):
+        off = Offloader(store, session=f"s{s}", policy=policy)
+        result = {"type": "tool_result", "tool_use_id": "t", "content": f"{s} {text}"}
+        messages = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+        for n in range(50):
+            messages.append({"role": ("assistant", "user")[n % 2], "content": f"message {n} of session {s}"})
+            messages = off.offload(messages).messages
+        held.append((off, messages))
+    print("threads", threading.active_count())
 """
 
 
@@ -71,6 +93,7 @@ def figures(is_quick: bool) -> Iterator[Figure]:
     yield from _resumed()
     yield from _one_more(_QUICK_GROWN if is_quick else _GROWN_LENGTHS)
     yield from _many_turns(_QUICK_TURNS if is_quick else _TURNS)
+    yield from _many_sessions(_QUICK_SESSIONS if is_quick else _SESSIONS)
 
 
 def _resumed() -> Iterator[Figure]:
@@ -167,6 +190,19 @@ def _many_turns(turns: int) -> Iterator[Figure]:
         at_most=0,
         detail=f"{few['descriptors']} to {many['descriptors']}",
     )
+
+
+def _many_sessions(sessions: int) -> Iterator[Figure]:
+    """Yield the memory of open sessions side by side, as a server holds them, and the threads they leave."""
+    few, many = (numbers_of(_MANY_SESSIONS, str(number)) for number in (sessions // 5, sessions))
+    yield Figure(
+        f"peak memory of {sessions:,} open sessions of 50 turns: per session",
+        (many["peak"] - few["peak"]) / (sessions - sessions // 5) / 1024,
+        "KB",
+        at_most=_KB_PER_SESSION,
+        detail=f"{size(few['peak'])} with {sessions // 5:,} to {size(many['peak'])}, messages included",
+    )
+    yield Figure("threads beside the main one", many["threads"] - 1, "", at_most=0)
 
 
 def _parsed(off: Offloader, messages: list[Any], rounds: int) -> Iterator[Figure]:

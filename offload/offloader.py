@@ -49,17 +49,18 @@ from offload.settings.options import (
 )
 from offload.store import OffloadStore
 from offload.threads.calls import Gate, as_async
+from offload.threads.locks import cached
 from offload.tokens import TokenCounter
-from offload.tools import References, Tools
-from offload.tools.answers import MAX_ANSWER_CHARS
+from offload.tools._definitions import MAX_ANSWER_CHARS
 from offload.tools.arguments import parse_arguments
-from offload.tools.references import MAX_REFERENCE_CHARS, check_fields, only_tool, reference_prompt
+from offload.tools.fields import MAX_REFERENCE_CHARS, check_fields, only_tool, reference_prompt
 from offload.tools.sources import Sources
 
 if TYPE_CHECKING:
     from offload.retention import GcReport
     from offload.timeline import Timeline
     from offload.timeline.recorder import Recorder
+    from offload.tools import Tools
 
 OnMissing = Literal["raise", "keep"]
 # The records that a notebook shows.
@@ -172,18 +173,24 @@ class Offloader:
         renderer = options.placeholder
         category = renderer.category if isinstance(renderer, Categorizes) else None
         self._session = Session(self.store, self.session, get_codec(codec), refs, category)
-        sources = Sources()
+        self._sources = Sources()
         self._conversation = Conversation(
-            self._session, options, self._observer, sources, is_new=session is None
+            self._session, options, self._observer, self._sources, is_new=session is None
         )
         self._gate = Gate("offloader", self._conversation.start_over)
         self._recorder = self._new_recorder(is_new=session is None) if journal else None
-        self.tools: Tools = Tools(
+
+    @cached
+    def tools(self) -> Tools:
+        """The retrieval tools of the session's model."""
+        from offload.tools import Tools  # noqa: PLC0415 # a program that only offloads needs none
+
+        return Tools(
             self._session,
-            names=tools,
-            max_answer_chars=max_answer_chars,
+            names=self.options.tools,
+            max_answer_chars=self.options.max_answer_chars,
             observer=self._observer,
-            sources=sources,
+            sources=self._sources,
         )
 
     def _new_recorder(self, *, is_new: bool) -> Recorder:
@@ -610,6 +617,8 @@ class Offloader:
                 the allowed fields name several tools or none.
             StoreError: the store failed.
         """
+        from offload.tools import References  # noqa: PLC0415 # rarely used, and slow to load
+
         allowed = check_fields(self.options.references if allow is None else allow)
         tool = only_tool(allowed) if tool is None else tool
         references = References(self._session, tool, allowed, max_chars)

@@ -17,8 +17,8 @@ from offload.policy.tool_names import TOOL_NAMES
 from offload.record.header import REF_FORMS, RefStyle
 from offload.settings.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload, foreign
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
-from offload.tools.answers import MAX_ANSWER_CHARS
-from offload.tools.references import check_fields
+from offload.tools._definitions import MAX_ANSWER_CHARS, check_offer
+from offload.tools.fields import check_fields
 
 OnError = Literal["keep", "raise", "truncate"]
 # Returns seconds; only differences count.
@@ -53,6 +53,7 @@ class Options(Hooks):
         check_choice("refs", self.refs, REF_FORMS)
         check_choice("on_error", self.on_error, get_args(OnError))
         check_fields(self.references)
+        check_offer(self.tools, self.max_answer_chars)
         if not isinstance(self.policy, policies.OffloadPolicy):
             raise ConfigError(
                 f"policy must be an OffloadPolicy or the name of one, got {type(self.policy).__name__}; "

@@ -71,8 +71,8 @@ class cached(Generic[T]):  # noqa: N801 # used like `property`
         self._name = name
 
     def __get__(self, instance: object, owner: type | None = None) -> T:
-        value = self._function(instance)
-        instance.__dict__[self._name] = value
+        # Of threads that compute it at once, all get the first value.
+        value: T = instance.__dict__.setdefault(self._name, self._function(instance))
         return value
 
 

@@ -8,9 +8,10 @@ from typing import Any, Literal, NamedTuple
 
 from offload.errors import ConfigError, check_choice
 from offload.policy.tool_names import RETRIEVAL_TOOLS, TOOL_NAMES
-from offload.tools.answers import MAX_ANSWER_CHARS
 
 Format = Literal["anthropic", "openai", "openai-responses", "gemini", "mcp"]
+
+MAX_ANSWER_CHARS, MIN_ANSWER_CHARS = 8192, 2000
 
 # Every placeholder names this tool.
 READ = "context_read"
@@ -133,6 +134,13 @@ def accepted_arguments(name: str) -> tuple[dict[str, dict[str, Any]], tuple[str,
     """Return the schema of each argument that the tool `name` accepts, and the required arguments."""
     tool = _TOOLS[name]
     return tool.properties | tool.unshown, tool.required
+
+
+def check_offer(names: Sequence[str], max_answer_chars: int) -> tuple[str, ...]:
+    """Return the offered tools as `check_names` does. Raises `ConfigError` for too short answers too."""
+    if max_answer_chars < MIN_ANSWER_CHARS:
+        raise ConfigError(f"max_answer_chars must be at least {MIN_ANSWER_CHARS}, got {max_answer_chars}")
+    return check_names(names)
 
 
 def check_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -19,14 +19,20 @@ from offload.record.titles import words_of_query
 from offload.session import Session
 from offload.session.titles import FoundTitles, find_titles, with_titles
 from offload.threads.locks import Recent
-from offload.tools._definitions import DIFF, Format, check_names, definitions, system_prompt
+from offload.tools._definitions import (
+    DIFF,
+    MAX_ANSWER_CHARS,
+    Format,
+    check_names,
+    check_offer,
+    definitions,
+    system_prompt,
+)
 from offload.tools._diff import Diff, row_text
 from offload.tools._grep import MAX_HITS, Grep, Ranking, parse_cursor, ranking
 from offload.tools._query import MAX_IDS, MAX_SQL_CHARS, Queries
 from offload.tools.answers import (
     FRAME_CHARS,
-    MAX_ANSWER_CHARS,
-    MIN_ANSWER_CHARS,
     REDACTED,
     REPEATED,
     Pages,
@@ -82,12 +88,10 @@ class Tools:
         observer: Observer | None = None,
         sources: Sources | None = None,
     ) -> None:
-        if max_answer_chars < MIN_ANSWER_CHARS:
-            raise ConfigError(f"max_answer_chars must be at least {MIN_ANSWER_CHARS}, got {max_answer_chars}")
         self._session = session
         self._observer = Observer(session.name) if observer is None else observer
         self.sources: Sources = Sources() if sources is None else sources
-        self._names = check_names(names)
+        self._names = check_offer(names, max_answer_chars)
         self._answered = check_names([*names, DIFF]) if {*TOOL_NAMES} <= {*names} else self._names
         self._max_chars = max_answer_chars
         self._values: Recent[tuple[str, str], JsonValue] = Recent(_HELD_VALUES)

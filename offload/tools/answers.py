@@ -25,8 +25,7 @@ from offload.record.text import escape_surrogates
 from offload.tools.pointer import JsonValue
 
 _log = logging.getLogger("offload.tools")
-MAX_ANSWER_CHARS, MAX_ERROR_CHARS = 8192, 1000
-MIN_ANSWER_CHARS = 2000
+MAX_ERROR_CHARS = 1000
 # The room for the first and the last line of an answer.
 FRAME_CHARS = 320
 REPEATED = "[Shown before in this session: the content never changes]"

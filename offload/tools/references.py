@@ -20,45 +20,16 @@ from offload.session.names import is_ref
 from offload.session.reader import SessionReader
 from offload.tools.answers import read_error
 from offload.tools.budget import BUDGET, BudgetExceeded
+from offload.tools.fields import MAX_REFERENCE_CHARS
 from offload.tools.pointer import PointerReader
 
-# The most characters of all content that one call gets, and the most references in it.
-MAX_REFERENCE_CHARS = 1024 * 1024
+# The most references in one call.
 MAX_REFERENCES = 100
 
 _KEY = "$ref"
 _PARTS = ("lines", "pointer")
 _LINES = re.compile(r"([1-9]\d{0,14})(?:-([1-9]\d{0,14}))?", re.ASCII)
 _FIELD_CHARS = 100
-
-
-def check_fields(fields: object) -> tuple[str, ...]:
-    """Return the fields that may have references, each `TOOL.FIELD`. Raises `ConfigError`."""
-    names: tuple[Any, ...] = (None,)
-    if isinstance(fields, Sequence) and not isinstance(fields, str | bytes):
-        names = tuple(fields)
-    if not all(isinstance(name, str) and all(name.partition(".")) and "\0" not in name for name in names):
-        raise ConfigError(
-            f'references must be a list of fields such as ["write_file.content"], got {fields!r:.80}'
-        )
-    return names
-
-
-def only_tool(fields: Sequence[str]) -> str:
-    """Return the one tool that the allowed fields name. Raises `ConfigError`."""
-    tools = dict.fromkeys(name.partition(".")[0] for name in fields)
-    if len(tools) != 1:
-        named = ", ".join(tools) or "no tool"
-        raise ConfigError(f"name the tool of the arguments in `tool`: the allowed fields name {named}")
-    return next(iter(tools))
-
-
-def reference_prompt(fields: Sequence[str]) -> str:
-    """Return the line of a system prompt that explains references, for the allowed fields."""
-    return (
-        f'To pass stored text to {", ".join(fields)} without writing it, pass {{"$ref": "ID"}}; for a part '
-        'add "lines": "10-40" or "pointer": "/items".'
-    )
 
 
 class Reference(NamedTuple):

@@ -38,12 +38,30 @@ def test_importing_offload_does_not_load(loaded_by_offload, package):
     assert package not in loaded_by_offload
 
 
-@pytest.mark.parametrize("package", ["pydantic", "tarfile", "asyncio", "sqlite3", "offload.tables"])
+@pytest.mark.parametrize(
+    "package",
+    ["pydantic", "tarfile", "asyncio", "sqlite3", "difflib", "offload.tables", "offload.tools._tools"],
+)
 def test_importing_the_offloader_does_not_load(package):
     loaded = loaded_after("from offload import Offloader")
 
     assert "offload.engine.turn" in loaded
     assert package not in loaded
+
+
+def test_importing_the_offloader_loads_few_modules():
+    loaded = loaded_after("from offload import Offloader")
+
+    assert len([name for name in loaded if name.partition(".")[0] == "offload"]) <= 112
+
+
+def test_a_program_that_only_offloads_does_not_load_the_tools(tmp_path):
+    source = f"import offload; offload.Offloader({str(tmp_path)!r}).offload_text('a line\\n' * 9000)"
+
+    loaded = loaded_after(source)
+
+    assert "offload_backends.local" in loaded
+    assert not loaded & {"offload.tools._tools", "offload.tools.pointer", "offload.tools.answers"}
 
 
 @pytest.mark.parametrize("package", ["pydantic", "msgspec", "zstandard"])

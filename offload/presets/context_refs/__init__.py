@@ -44,7 +44,7 @@ from offload.store import OffloadStore
 from offload.threads.calls import as_async
 from offload.threads.locks import Lock
 from offload.tools import Tools
-from offload.tools.answers import MAX_ANSWER_CHARS
+from offload.tools._definitions import MAX_ANSWER_CHARS
 
 __all__ = ["TRUNCATED", "ContextRefs", "size_of"]
 

@@ -37,6 +37,7 @@ from offload.policy.tool_names import TOOL_NAMES
 from offload.record import RecordInfo
 from offload.record.header import ITEM_TYPES, OffloadableType, RefStyle
 from offload.registry import open_store
+from offload.search import SearchResult
 from offload.session import Damage, Session
 from offload.session.names import check_name, new_name
 from offload.settings.hooks import ItemSummarizer, Redact, ShouldOffload
@@ -585,6 +586,32 @@ class Offloader:
                 SHA-256, is raised after the last chunk.
         """
         return self._session.read(ref).stream()
+
+    @observed("search")
+    def search(self, text: str, *, limit: int = 10) -> SearchResult:
+        """Find the passages of the session's records that have the words of `text`, ranked by BM25.
+
+        `readFile`, `read_file` and `src/a.py` are found by their parts too, and text without spaces between
+        words by each two characters. A passage needs only some of the words. A record is read at the first
+        search after it was stored, and the index is in memory only. The session's forks and the sessions that
+        it shares with search only what they may read.
+
+        Args:
+            text: words in any order, of which 64 count.
+            limit: the most passages.
+
+        Returns:
+            The passages, the best first, at most two of a record; how much was searched; and which records
+            were not, or not as a whole, with the reason: binary content, damage, size.
+
+        Raises:
+            ConfigError: no letter or digit in `text`, or a `limit` below 1.
+            StoreError: the session could not be listed.
+        """
+        return self.tools.index.search(text, limit=limit)
+
+    asearch = as_async(search)
+    """Run `search` in a thread."""
 
     def resolve(
         self,

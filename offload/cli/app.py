@@ -36,6 +36,7 @@ GROUPS = {
         "show": Command("sessions", "show", "Show a record as a model reads it"),
         "tail": Command("sessions", "tail", "Show the last lines of a record"),
         "grep": Command("grep", "grep", "Search one session, or all of them"),
+        "search": Command("search", "search", "Find passages by words, the best first"),
         "diff": Command("sessions", "diff", "Compare two records"),
         "query": Command("sessions", "query", "Run one SQL select over records"),
         "log": Command("log", "log", "List the requests of a session, or show one"),

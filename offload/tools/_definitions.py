@@ -57,7 +57,7 @@ _TOOLS = {
     ),
     "context_tail": _Tool("Read the last lines.", {"id": _STRING, "lines": _INTEGER}, ("id",)),
     "context_grep": _Tool(
-        "Find lines in one item or all. mode: literal (default), regex (RE2), words (all in a line).",
+        "Find lines in one item or all. mode: literal (default), regex (RE2), words, search (ranked).",
         {"pattern": _STRING, "id": _STRING, "mode": _STRING, "cursor": _STRING},
         ("pattern",),
         {"ignore_case": _BOOLEAN, "context_lines": _INTEGER, "max_matches": _INTEGER},

@@ -7,18 +7,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from offload.codec.base import StoredRecord
-from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError, OffloadError, StoreError
+from offload.errors import (
+    ConfigError,
+    CorruptError,
+    ExpiredError,
+    NotFoundError,
+    OffloadError,
+    StoreError,
+    check_choice,
+)
 from offload.events.observer import Observer, observed
 from offload.placeholder.default import safe_for_model, tool_label
 from offload.policy.tool_names import TOOL_NAMES
 from offload.record import Header, RecordInfo
 from offload.record.titles import words_of_query
+from offload.search import Passage, SearchResult
 from offload.session import Session
 from offload.session.titles import FoundTitles, find_titles, with_titles
-from offload.threads.locks import Recent
+from offload.threads.locks import Recent, cached
 from offload.tools._definitions import (
     DIFF,
     MAX_ANSWER_CHARS,
@@ -38,6 +47,7 @@ from offload.tools.answers import (
     Pages,
     error_for_model,
     fitting_rows,
+    is_binary,
     read_error,
     store_error,
     with_notes,
@@ -47,6 +57,9 @@ from offload.tools.budget import BUDGET, BudgetExceeded
 from offload.tools.pointer import CONTAINERS, JsonValue, PointerReader
 from offload.tools.search import NO_MATCHES, Mode, compile_pattern, looks_like_regex
 from offload.tools.sources import Sources, source_line, source_note
+
+if TYPE_CHECKING:
+    from offload.search.index import SessionIndex
 
 _log = logging.getLogger("offload.tools")
 _LIST_LIMIT = 50
@@ -59,6 +72,8 @@ _HELD_VALUES = 16
 _HELD_DIFFS = 4
 _HELD_RANKINGS = 8
 _HELD_SHOWN = 4096
+# The items that an answer names as not searched.
+_NAMED = 5
 
 
 class Tools:
@@ -331,7 +346,7 @@ class Tools:
         pattern: str,
         id: str | None = None,  # noqa: A002 # the name that the model uses
         *,
-        mode: Mode = "literal",
+        mode: Mode | Literal["search"] = "literal",
         ignore_case: bool = False,
         context_lines: int = 0,
         max_matches: int = 20,
@@ -342,11 +357,14 @@ class Tools:
         Each match has its line number, from 1, its character offset, from 0, and its line, or a window of a
         long line. Of several records each has a line with its title and the number of its matches.
 
+        Mode "search" returns passages that have some of the words, ranked by BM25, each with the call that
+        reads from there.
+
         Args:
             pattern: a text, an RE2 expression, or words that a line has, in any order; matches do not cross
                 lines.
             id: the ref; None searches every record.
-            mode: "literal", "regex" or "words".
+            mode: "literal", "regex", "words" or "search".
             ignore_case: whether to ignore case.
             context_lines: lines before and after each match, at most 20.
             max_matches: the most matches, at most 100.
@@ -360,6 +378,12 @@ class Tools:
         _check_count("context_lines", context_lines, least=0)
         _check_count("max_matches", max_matches)
         asked = ("grep", id, pattern, mode, ignore_case, context_lines, max_matches, cursor)
+        check_choice("mode", mode, (*get_args(Mode), "search"))
+        if mode == "search":
+            refs = None if id is None else [self._session.find(id).ref]
+            found = self.index.search(pattern, limit=max_matches, refs=refs)
+            self._note_shown(asked, {passage.ref for passage in found.passages})
+            return self._passages(found)
         start = parse_cursor(cursor)
         compiled = compile_pattern(pattern, mode, ignore_case=ignore_case)
         infos = self._session.catalog.recent() if id is None else [self._session.find(id)]
@@ -386,6 +410,30 @@ class Tools:
             self._observer.read_back(ref, excerpt)
         self._note_shown(asked, grep.excerpts)
         return with_notes(answer, [*notes, REDACTED] if grep.is_redacted else notes)
+
+    @cached
+    def index(self) -> SessionIndex:
+        """The index of the session's texts, for a search."""
+        from offload.search.index import SessionIndex  # noqa: PLC0415 # SQLite, which few calls need
+
+        return SessionIndex(self._session)
+
+    def _passages(self, found: SearchResult) -> str:
+        """Return the answer with the passages that fit, and what was not searched."""
+        named = [f"{ref}: {why}" for ref, why in islice(found.unsearched.items(), _NAMED)]
+        more = len(found.unsearched) - len(named)
+        notes = [f"[Not searched: {'; '.join(named)}{f'; and {more} more' * bool(more)}]"] * bool(named)
+        if any(passage.is_redacted for passage in found.passages):
+            notes.append(REDACTED)
+        room = self._max_chars - FRAME_CHARS - sum(len(note) + 1 for note in notes)
+        rows = fitting_rows(map(_passage_row, found.passages), room)
+        for passage, row in zip(found.passages, rows, strict=False):
+            self._observer.read_back(passage.ref, row)
+        searched = f"{found.records} item{'s' * (found.records != 1)}, {found.chars} characters"
+        if not rows:
+            return "\n".join([f"[No passage has a word of the query; searched {searched}]", *notes])
+        count = f"{len(rows)} passage{'s' * (len(rows) != 1)}"
+        return "\n".join([f"[{count}, best first; searched {searched}]", *rows, *notes, "[end of passages]"])
 
     @observed("context_diff")
     def diff(self, old: str, new: str, *, start_row: int = 1) -> str:
@@ -469,6 +517,15 @@ class Tools:
             self._observer.read_back(record.ref, answer)
         self._note_shown(asked, refs)
         return with_notes(answer, notes)
+
+
+def _passage_row(passage: Passage) -> str:
+    """Return a passage under its title, its place and the call that reads more."""
+    title = safe_for_model(passage.title)
+    lines = f"lines {passage.start_line}-{passage.end_line}"
+    text = passage.text.removesuffix("\n")
+    shown = "(binary content not shown)" if is_binary(text) else safe_for_model(text)
+    return f"[{passage.ref} {lines}: {title}. More: {passage.next_call}]\n{shown}"
 
 
 def _heading(hits: Mapping[str, int], record: StoredRecord) -> str:

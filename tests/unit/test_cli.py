@@ -172,6 +172,31 @@ def test_show_starts_at_the_offset(offload: Run, store: Path) -> None:
     assert "501 hay" not in shown
 
 
+def test_search_shows_the_best_passages_of_one_session_several_or_all(offload: Run, store: Path) -> None:
+    for name in ("one", "two"):
+        lines = "".join(f"{name} has line {n} of zebraStripe\n" for n in range(900))
+        Offloader(str(store), session=name).offload_text(
+            lines, tool_name="Bash", tool_use_id="t", title=ESCAPES
+        )
+
+    def sessions(*options: str) -> set[str]:
+        found = json.loads(offload("search", "stripe", *options, "--store", store, "--json").stdout)
+        assert set(found) == {"passages", "records", "chars", "unsearched"}
+        return {passage["session"] for passage in found["passages"]}
+
+    assert sessions() == sessions("--session", "one", "--session", "two") == {"one", "two"}
+    assert sessions("--session", "two") == {"two"}
+    shown = offload("search", "two", "stripe", "--limit", "1", "--store", store)
+    assert "two has line" in shown.stdout
+    assert "\x1b]" not in shown.stdout
+    assert "1 passage; searched" in shown.stderr
+    nothing = offload("search", "absent", "--store", store)
+    assert (nothing.returncode, nothing.stdout.strip()) == (0, "")
+    assert "0 passages; searched" in nothing.stderr
+    assert offload("search", "!", "--store", store).returncode == 2
+    assert offload("search", "a", "--session", "nobody", "--store", store).returncode == 1
+
+
 def test_grep_finds_a_line_by_text_and_by_pattern(offload: Run, store: Path) -> None:
     assert "700 needle" in offload("grep", "needle", "--store", store).stdout
     assert "700 needle" in offload("grep", r"^7\d0 n", "--regex", "--store", store).stdout

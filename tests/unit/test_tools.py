@@ -469,7 +469,7 @@ def test_an_argument_that_a_definition_does_not_show_is_checked_too() -> None:
     wrong = {"mode": "fuzzy", "ignore_case": "maybe", "max_matches": "two"}
     for name, value in wrong.items():
         assert f"Error: {name} must be " in TOOLS.call("context_grep", {"pattern": "event", name: value})
-    assert "literal or regex or words" in TOOLS.call("context_grep", {"pattern": "a", "mode": "fuzzy"})
+    assert "literal, regex, words, search" in TOOLS.call("context_grep", {"pattern": "a", "mode": "fuzzy"})
 
 
 def test_definitions_show_each_argument_that_an_answer_or_a_prompt_tells_to_pass() -> None:

@@ -232,7 +232,7 @@ def test_a_search_goes_on_where_lines_around_a_match_fill_an_answer() -> None:
         ({"pattern": "x" * 1001}, "1 to 1000 characters"),
         ({"pattern": "(?=a)", "mode": "regex"}, "invalid RE2 pattern"),
         ({"pattern": "a*", "mode": "regex"}, "matches the empty string"),
-        ({"pattern": "a", "mode": "glob"}, "mode must be literal or regex"),
+        ({"pattern": "a", "mode": "glob"}, "mode must be one of literal, regex"),
         ({"pattern": "a", "cursor": "7"}, "invalid cursor"),
         ({"pattern": "a", "cursor": "aaaaaaaaaa:-1"}, "invalid cursor"),
         ({"pattern": "a", "context_lines": -1}, "at least 0"),

@@ -1,0 +1,74 @@
+"""`offload search`: ranked passages of the records of one session, several, or all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from offload.cli.stores import names_to_search, open_session, place_of
+from offload.cli.terminal import JsonOption, StoreOption, count, note, one_line, page, print_json, progress
+from offload.errors import StoreError
+from offload.record.text import escape_controls
+from offload.search import Passage
+
+
+def search(
+    words: Annotated[list[str], typer.Argument(metavar="WORDS", show_default=False)],
+    *,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="Maximum passages.")] = 5,
+    store: StoreOption = None,
+    sessions: Annotated[
+        list[str] | None,
+        typer.Option("--session", metavar="NAME", help="Session to search; repeat it for several [all]."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the passages that fit the words best, from one session, several, or all.
+
+    A passage needs only some of the words; readFile, read_file and src/a.py are found by their parts too.
+
+    Example: offload search retry timeout settings --session research-42
+    """
+    passages, records, chars = list[Passage](), 0, 0
+    unsearched: dict[str, str] = {}
+    names = sessions or names_to_search(store, None)
+    for name in progress(names, "sessions"):
+        try:
+            with open_session(store, name) as off:
+                found = off.search(" ".join(words), limit=limit)
+        except StoreError as error:
+            if len(names) == 1:
+                raise
+            unsearched[name] = str(error)
+            continue
+        passages += found.passages
+        records, chars, place = records + found.records, chars + found.chars, place_of(off.store)
+        unsearched |= {f"{name}:{ref}": why for ref, why in found.unsearched.items()}
+    best = sorted(passages, key=lambda each: (-each.score, each.session, each.ref, each.start))[:limit]
+    if as_json:
+        print_json(
+            {
+                "passages": [asdict(passage) for passage in best],
+                "records": records,
+                "chars": chars,
+                "unsearched": unsearched,
+            }
+        )
+        return
+    page("\n".join(_rows(best)))
+    for place, why in unsearched.items():
+        note(f"{one_line(place)}: {one_line(why)}")
+    in_sessions = f"{count(records, 'record')} of {count(len(names), 'session')}"
+    note(f"{count(len(best), 'passage')}; searched {chars:,} characters in {in_sessions}")
+
+
+def _rows(passages: Sequence[Passage]) -> Iterator[str]:
+    """Yield each passage under its place, its title and its session."""
+    for passage in passages:
+        place = f"{passage.ref}  lines {passage.start_line}-{passage.end_line}"
+        yield f"{place}  {one_line(passage.title)}  (session {one_line(passage.session)})"
+        yield from (f"  {escape_controls(line)}" for line in passage.text.removesuffix("\n").split("\n"))
+        yield ""

@@ -1,0 +1,205 @@
+"""The index of a session's texts: an FTS5 table in memory that each search completes."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from offload.codec.base import StoredRecord
+from offload.errors import ConfigError, CorruptError, NotFoundError, OffloadError, check_texts
+from offload.record import RecordInfo
+from offload.record.text import decode_text
+from offload.search._passages import Cut, cut_passages, is_text
+from offload.search._results import Passage, SearchResult
+from offload.search._words import indexed_text, match_expression
+from offload.session.reader import SessionReader
+from offload.threads.locks import Lock, renew_in_child
+
+# The most characters of one record, and of all, that are indexed; and the seconds that one search indexes.
+MAX_RECORD_CHARS, MAX_CHARS = 4_000_000, 40_000_000
+_SECONDS = 8.0
+# The records that are opened at once.
+_GROUP = 64
+# The most passages of one record in a result.
+_PER_RECORD = 2
+_FAILED = "the store failed"
+_TABLE = (
+    """create virtual table passages using fts5(text, content='', tokenize="unicode61 remove_diacritics 2")"""
+)
+_FIND = "select rowid, bm25(passages) from passages where passages match ?"
+
+
+class _Row(NamedTuple):
+    """A passage in the index."""
+
+    ref: str
+    start: int
+    chars: int
+    line: int
+    end_line: int
+
+
+class SessionIndex:
+    """Finds passages in the records that a session may read.
+
+    Records are never rewritten, so each is read once, at the first search after it was stored. The index is
+    in memory only, also for an encrypted store.
+    """
+
+    def __init__(self, reader: SessionReader) -> None:
+        self._reader = reader
+        self.renew()
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Start an empty index; a forked child does, since a parent's thread may have been using this one."""
+        self._lock = Lock()
+        self._clear()
+
+    def _clear(self) -> None:
+        try:
+            self._database = sqlite3.connect(":memory:", check_same_thread=False)
+            self._database.execute(_TABLE)
+        except sqlite3.OperationalError as error:
+            raise ConfigError(f"this Python's SQLite has no FTS5, which search needs: {error}") from None
+        self._rows: list[_Row] = []
+        # By key: how many characters of an indexed record are left out; why a record is not indexed.
+        self._left_out: dict[str, int] = {}
+        self._unreadable: dict[str, str] = {}
+        self._chars = 0
+
+    def search(self, query: str, *, limit: int = 10, refs: Sequence[str] | None = None) -> SearchResult:
+        """Return the passages that fit a query best, the best first, at most two of one record.
+
+        The order depends on the texts alone: by score, then by id and line. Reads the records that are new
+        since the last search, many at once.
+
+        Args:
+            query: words, identifiers, paths, in any order; a passage needs only some of them.
+            limit: the most passages.
+            refs: only the records with these ids; None searches all.
+
+        Raises:
+            ConfigError: no word in the query, or a `limit` below 1.
+            StoreError: the store failed to list the session.
+        """
+        check_texts(query=query)
+        if limit < 1:
+            raise ConfigError(f"limit must be at least 1, got {limit}")
+        expression = match_expression(query)
+        if not expression:
+            raise ConfigError(f"no letter or digit to search for in {query[:60]!r}")
+        with self._lock:
+            known = {info.ref: info for info in self._reader.catalog.recent()}
+            infos = {ref: info for ref, info in known.items() if refs is None or ref in refs}
+            if self._left_out.keys() - {info.key for info in known.values()}:
+                self._clear()  # So that deleted texts do not count, as in a new process.
+            self._complete([*infos.values()][::-1])
+            found = self._database.execute(_FIND, [expression]).fetchall()
+            rows = [(score, self._rows[number - 1]) for number, score in found]
+        unsearched = {ref: why for ref, info in infos.items() if (why := self._why_not(info))}
+        ranked = sorted((score, row) for score, row in rows if row.ref in infos)
+        passages = [*islice(self._passages(ranked, infos, unsearched), limit)]
+        searched = [info for info in infos.values() if info.key in self._left_out]
+        chars = sum(info.chars - self._left_out[info.key] for info in searched)
+        return SearchResult(passages, len(searched), chars, unsearched)
+
+    def _why_not(self, info: RecordInfo) -> str | None:
+        """Return why a record, or a part of it, is not in the index; None if all of it is."""
+        left_out = self._left_out.get(info.key)
+        if left_out:
+            return f"only the first {info.chars - left_out:,} of {info.chars:,} characters were searched"
+        return (
+            self._unreadable.get(info.key, "not searched yet: repeat the search")
+            if left_out is None
+            else None
+        )
+
+    def _passages(
+        self,
+        ranked: Iterable[tuple[float, _Row]],
+        infos: Mapping[str, RecordInfo],
+        unsearched: dict[str, str],
+    ) -> Iterator[Passage]:
+        shown = Counter[str]()
+        for score, row in ranked:
+            if shown[row.ref] >= _PER_RECORD:
+                continue
+            shown[row.ref] += 1
+            try:
+                record = self._reader.read(row.ref)
+                text = record.content.text(row.start, row.start + row.chars)
+            except (NotFoundError, CorruptError) as error:
+                unsearched[row.ref] = _reason(error)
+                continue
+            info = infos[row.ref]
+            yield Passage(
+                session=self._reader.name,
+                ref=row.ref,
+                title=record.title or info.tool_name or info.item_type,
+                start=row.start,
+                start_line=row.line,
+                end_line=row.end_line,
+                text=text,
+                score=-score,
+                is_redacted=record.is_redacted,
+            )
+
+    def _complete(self, infos: Sequence[RecordInfo]) -> None:
+        """Index the records that are not indexed yet, for as long as there is time and room."""
+        deadline = time.monotonic() + _SECONDS
+        self._unreadable = {key: why for key, why in self._unreadable.items() if why != _FAILED}
+        known = self._left_out.keys() | self._unreadable.keys()
+        new = [info for info in infos if info.key not in known]
+        for start in range(0, len(new), _GROUP):
+            if time.monotonic() > deadline:
+                return
+            for info, record in self._reader.open_many(new[start : start + _GROUP]):
+                if isinstance(record, OffloadError):
+                    self._note(info, record)
+                elif time.monotonic() < deadline:
+                    self._add(info, record)
+
+    def _add(self, info: RecordInfo, record: StoredRecord) -> None:
+        room = min(MAX_RECORD_CHARS, MAX_CHARS - self._chars)
+        cuts: list[Cut] = []
+        try:
+            chars = 0
+            for cut in cut_passages(map(decode_text, record.content.chunks_from(0)[1])):
+                if not chars and not is_text(cut.text):
+                    self._unreadable[info.key] = "binary content"
+                    return
+                if chars + len(cut.text) > room:
+                    break
+                cuts.append(cut)
+                chars += len(cut.text)
+        except OffloadError as error:
+            self._note(info, error)
+            return
+        if info.chars and not chars:
+            self._unreadable[info.key] = f"no room: {MAX_CHARS:,} characters of newer records were searched"
+            return
+        first = len(self._rows) + 1
+        texts = ((first + n, indexed_text(cut.text)) for n, cut in enumerate(cuts))
+        self._database.executemany("insert into passages(rowid, text) values (?, ?)", texts)
+        self._rows += [_Row(info.ref, cut.start, len(cut.text), cut.line, _end_line(cut)) for cut in cuts]
+        self._left_out[info.key] = info.chars - chars
+        self._chars += chars
+
+    def _note(self, info: RecordInfo, error: OffloadError) -> None:
+        """Note why a record is not indexed. A later search tries again after a failure of the store."""
+        self._unreadable[info.key] = _reason(error)
+
+
+def _end_line(cut: Cut) -> int:
+    return cut.line + cut.text.count("\n", 0, len(cut.text) - 1)
+
+
+def _reason(error: OffloadError) -> str:
+    if isinstance(error, CorruptError):
+        return "damaged"
+    return "deleted" if isinstance(error, NotFoundError) else _FAILED

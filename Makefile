@@ -49,12 +49,16 @@ test-integration-%: .venv-frameworks/%/.made
 	if test -x $(BIN)/uv && grep -q '"$*"' tests/frameworks/releases.py; then $(@D)/bin/python tests/frameworks/releases.py $*; fi
 	@touch $@
 
+CLIENTS := @openai/codex opencode-ai @google/gemini-cli @earendil-works/pi-coding-agent @github/copilot cline
+VERCEL := ai@latest @ai-sdk/openai @ai-sdk/anthropic @ai-sdk/google zod
+
 # Coding clients are programs of Node: without npm their tests are skipped.
 test-integration-coding-clients: .venv-frameworks/coding-clients/.npm
 	.venv-frameworks/coding-clients/bin/python -m pytest -q tests/frameworks/test_coding_clients.py
 
 .venv-frameworks/coding-clients/.npm: .venv-frameworks/coding-clients/.made
-	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(@D) @openai/codex opencode-ai @google/gemini-cli; fi
+	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(@D) $(CLIENTS) && \
+		npm install --silent --no-audit --no-fund --prefix $(@D)/vercel $(VERCEL); fi
 	@touch $@
 
 test-scale: test-integration-catalog test-integration-dask test-integration-ray

@@ -1,23 +1,30 @@
-"""Codex, opencode and Gemini CLI: the real programs, by `offload wrap`, on a provider with a script."""
+"""Codex, opencode and Gemini CLI: the real programs, by `offload wrap`, on a provider with a script.
+
+The clients of `RECIPES` are behind a gateway, with the settings that docs/gateway.md gives for them.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from _provider import Provider, serving
+from gateways import running
 
 from offload import Offloader
 from offload.timeline import Timeline
 
 PROGRAMS = Path(sys.prefix) / "node_modules" / ".bin"
+VERCEL = Path(sys.prefix) / "vercel" / "node_modules"
 REF = re.compile(r", id ([a-z]+)\]")
 LARGE, SHORT = "seq 1 6000", "echo short"
 
@@ -68,10 +75,16 @@ def calls_in(request: dict[str, Any]) -> list[str]:
     if "contents" in request:
         parts = [part for content in request["contents"] for part in content["parts"]]
         return [part["functionCall"]["name"] for part in parts if "functionCall" in part]
+    calls = [call for message in request.get("messages", ()) for call in message.get("tool_calls") or ()]
+    if calls:
+        return [call["function"]["name"] for call in calls]
     if "input" in request:
         return [item["name"] for item in request["input"] if item.get("type") == "function_call"]
     blocks = [
-        block for message in request["messages"] for block in message["content"] if isinstance(block, dict)
+        block
+        for message in request["messages"]
+        for block in message["content"] or ()
+        if isinstance(block, dict)
     ]
     return [block["name"] for block in blocks if block.get("type") == "tool_use"]
 
@@ -82,6 +95,7 @@ class Script:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.requests: list[dict[str, Any]] = []
+        self.given: Callable[[str], Any] = lambda command: {client.argument: command, "description": "count"}
 
     def __call__(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         if not request.get("tools") and "input" not in request:
@@ -90,8 +104,7 @@ class Script:
         calls = calls_in(request)
         if len(calls) < 2:
             command = (LARGE, SHORT)[len(calls)]
-            given = {self.client.argument: command, "description": "count"}
-            return [self._call(len(calls), self.client.shell, given)]
+            return [self._call(len(calls), self.client.shell, self.given(command))]
         if calls[-1] == self.client.shell:
             found = REF.search(str(request))
             return [
@@ -222,3 +235,109 @@ def test_an_interrupt_ends_client_and_gateway(name: str, tmp_path: Path) -> None
     # Gemini CLI waits for the answer, also without the gateway.
     assert process.returncode != 0 or name == "gemini"
     assert "late" not in err
+
+
+# Recipes: clients that take a base URL
+
+
+class Recipe(NamedTuple):
+    """A client in a folder, behind a gateway: its command, its variables, and its shell tool.
+
+    Attributes:
+        keeps_large: whether its large results reach the provider; else it puts them into files itself.
+    """
+
+    start: Callable[[Path, str], tuple[list[str | Path], dict[str, str]]]
+    shell: str
+    argument: str
+    keeps_large: bool = True
+
+
+def pi(home: Path, url: str) -> tuple[list[str | Path], dict[str, str]]:
+    settings = home / ".pi" / "agent"
+    settings.mkdir(parents=True)
+    (settings / "models.json").write_text(json.dumps({"providers": {"anthropic": {"baseUrl": url}}}))
+    command: list[str | Path] = [
+        PROGRAMS / "pi",
+        "--provider",
+        "anthropic",
+        "--model",
+        "claude-sonnet-4-6",
+        "-p",
+        "count",
+    ]
+    return command, {"ANTHROPIC_API_KEY": "sk-none", "PI_OFFLINE": "1"}
+
+
+def copilot(_: Path, url: str) -> tuple[list[str | Path], dict[str, str]]:
+    model = {"COPILOT_MODEL": "claude-sonnet-4.6", "COPILOT_PROVIDER_TYPE": "anthropic"}
+    provider = {"COPILOT_PROVIDER_BASE_URL": url, "COPILOT_PROVIDER_API_KEY": "sk-none"}
+    return [
+        PROGRAMS / "copilot",
+        "-p",
+        "count",
+        "--allow-all-tools",
+        "--disable-builtin-mcps",
+    ], model | provider
+
+
+def cline(home: Path, url: str) -> tuple[list[str | Path], dict[str, str]]:
+    login = ["auth", "-p", "openai", "-k", "sk-none", "-m", "gpt-5.5", "-b", f"{url}/v1"]
+    environ = os.environ | {"HOME": str(home)}
+    subprocess.run([PROGRAMS / "cline", *login], env=environ, stdin=subprocess.DEVNULL, check=True)
+    return [PROGRAMS / "cline", "-P", "openai", "-m", "gpt-5.5", "count the numbers"], {}
+
+
+def vercel(provider: str, model: str, version: str) -> Recipe:
+    def start(_: Path, url: str) -> tuple[list[str | Path], dict[str, str]]:
+        agent = Path(__file__).with_name("vercel_agent.mjs")
+        return ["node", agent, VERCEL, provider, model, f"{url}/{version}"], {}
+
+    return Recipe(start, "bash", "command")
+
+
+RECIPES = {
+    "pi": Recipe(pi, "bash", "command"),
+    "copilot": Recipe(copilot, "bash", "command", keeps_large=False),
+    "cline": Recipe(cline, "run_commands", "commands"),
+    "ai openai": vercel("openai", "gpt-5.5", "v1"),
+    "ai anthropic": vercel("anthropic", "claude-sonnet-4-6", "v1"),
+    "ai google": vercel("google", "gemini-3.1-pro-preview", "v1beta"),
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_client_with_the_gateway_as_its_base_url_gets_answers_and_its_results_leave(
+    recipe: str, tmp_path: Path
+) -> None:
+    program = recipe.partition(" ")[0]
+    if not (PROGRAMS / program).exists() and not (VERCEL / program).exists():
+        pytest.skip(f"{program} is not installed: make test-integration-coding-clients")
+    client = RECIPES[recipe]
+    home = tmp_path / "home"
+    (home / "project").mkdir(parents=True)
+    script = Script(Client([], [], client.shell, client.argument, ("", "")))
+    if client.argument == "commands":
+        script.given = lambda command: {"commands": [command]}
+    store = Offloader(tmp_path / "store", session="gateway")
+    with serving(Provider(answer=script, is_strict=True)) as provider, running(provider.url, store) as url:
+        command, variables = client.start(home, url)
+        environ = os.environ | {"HOME": str(home), "XDG_CONFIG_HOME": str(home), **variables}
+        done = subprocess.run(
+            command,
+            cwd=home / "project",
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+
+    assert (done.returncode, provider.refused) == (0, 0), done.stderr
+    assert "all done" in done.stdout
+    last = script.requests[-1]
+    assert calls_in(last) == [client.shell, client.shell, "context_grep"]
+    assert ("[Offloaded: " in outputs_of(last)) is client.keeps_large
+    if client.keeps_large:
+        assert "4321" in outputs_of(last).rpartition("[1 match shown")[2]

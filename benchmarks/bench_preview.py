@@ -70,7 +70,7 @@ def figures(is_quick: bool) -> Iterator[Figure]:
     if not program.is_file() or not transcripts.is_dir():
         print(f"recall is not measured: {program} and {transcripts} are not both there")
         return
-    measure = _load(program)
+    measure = load_measure(program)
     for chars, budgets in _RECALL_BUDGETS.items():
         yield from _recall(measure, transcripts, chars, budgets)
 
@@ -120,7 +120,8 @@ def _recall(
         yield Figure(f"  facts named, {chars:,} characters, {name}", one["macro"], "", detail=detail)
 
 
-def _load(program: Path) -> ModuleType:
+def load_measure(program: Path) -> ModuleType:
+    """Return the measure of facts, a program of its own, as a module."""
     spec = importlib.util.spec_from_file_location(program.stem, program)
     if spec is None or spec.loader is None:
         raise ImportError(f"{program} is no Python module")

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from math import prod
 from typing import NamedTuple
 
 from offload.codec.base import StoredRecord
@@ -71,6 +72,14 @@ class SessionIndex:
         self._left_out: dict[str, int] = {}
         self._unreadable: dict[str, str] = {}
         self._chars = 0
+
+    @property
+    def bytes(self) -> int:
+        """The memory of the table, in bytes."""
+        sizes = (
+            self._database.execute(f"pragma {name}").fetchone()[0] for name in ("page_count", "page_size")
+        )
+        return int(prod(sizes))
 
     def search(self, query: str, *, limit: int = 10, refs: Sequence[str] | None = None) -> SearchResult:
         """Return the passages that fit a query best, the best first, at most two of one record.

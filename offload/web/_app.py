@@ -56,6 +56,7 @@ def web_app(store: OffloadStore, port: int, *, allows_changes: bool = False) -> 
         Route(f"{at_session}/conversation", sessions.conversation),
         Route(f"{at_session}/timeline", sessions.timeline),
         Route(f"{at_session}/check", sessions.check),
+        Route(f"{at_session}/search", sessions.search),
         Route(at_record, records.content),
         Route(f"{at_record}/model", records.model),
         Route(f"{at_record}/outline", records.outline),

@@ -22,11 +22,12 @@ from offload.session.reader import SessionReader
 from offload.session.titles import find_titles, with_titles
 from offload.web._account import MANY_ENTRIES
 from offload.web._conversation import conversation
-from offload.web._paging import list_page
+from offload.web._paging import list_page, page_at
 from offload.web._plot import bars
 from offload.web._site import SHOWN, Site, Values, file_count, file_of
 
 _CHECK_SECONDS = 10.0
+_PASSAGES = 20
 
 
 class SessionPages:
@@ -82,6 +83,20 @@ class SessionPages:
         words = words_of_query(query["q"])
         found = find_titles(reader, words, item_type=kind, tool=tool, limit=SHOWN, after=after)
         return {"shown": list(found.infos), "number": 1, "last": 1, "after": found.last}
+
+    def search(self, request: Request) -> Response:
+        """Show the passages of the session's texts that fit the words in the query best."""
+        part, query = request.path_params["part"], request.query_params.get("q", "")
+        values: Values = {"q": query, "found": None, "fault": None}
+        if query.strip():
+            try:
+                found = self._site.index(part).search(query, limit=_PASSAGES)
+            except ConfigError as error:
+                return self._site.render(request, "passages.html", 400, **values | {"fault": str(error)})
+            reader = self._site.reader(part)
+            pages = [page_at(reader.read(each.ref).content, each.start) for each in found.passages]
+            values |= {"found": found, "shown": list(zip(found.passages, pages, strict=True))}
+        return self._site.render(request, "passages.html", **values)
 
     def deleted(self, request: Request) -> Response:
         """Show the deleted records of a session, when and why each was deleted."""

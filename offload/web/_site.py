@@ -18,6 +18,7 @@ from offload.layout import JOURNAL, encode_part, is_hashed, is_link
 from offload.presets.context_refs._tree import ContextTree
 from offload.record import RecordInfo
 from offload.registry import folder_of
+from offload.search.index import SessionIndex
 from offload.session.lineage import entry_of
 from offload.session.names import check_known, is_ref
 from offload.session.reader import SessionReader
@@ -34,6 +35,8 @@ Values = dict[str, Any]
 SHOWN = 100
 # Each holds the catalog of its session.
 OPEN_SESSIONS = 16
+# Each holds a share of the session's texts.
+_OPEN_INDEXES = 4
 
 
 class Site:
@@ -46,6 +49,7 @@ class Site:
         allows_changes: whether visitors may change it.
         form_key: the secret of every form, unknown to other sites.
         reader: returns the reader of the session with a key part. Raises `NotFoundError`.
+        index: returns the index of the texts of the session with a key part.
         titles: the titles of the records.
         accounts: what journals have of read-backs and cost.
     """
@@ -57,6 +61,7 @@ class Site:
         self.form_key = secrets.token_urlsafe(24)
         self.store = store if allows_changes else ReadOnlyStore(store)
         self.reader = lru_cache(OPEN_SESSIONS)(self._open)
+        self.index = lru_cache(_OPEN_INDEXES)(lambda part: SessionIndex(self.reader(part)))
         self.titles = Titles(self.store)
         self.accounts = Accounts(self.reader)
         # By key part; the one used last is last.

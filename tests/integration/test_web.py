@@ -301,7 +301,13 @@ def test_nothing_that_was_stored_becomes_markup_or_a_control(store):
     client = visitor(store)
     record = path_of("s", ref)
     paths = ["/", "/retention?session_records=1&live_for=0s", path_of(HOSTILE), path_of("s"), record]
-    paths += [f"{record}/model", f"{record}/outline", f"{record}/search?q=alert", f"{path_of('s')}/check"]
+    paths += [
+        f"{record}/model",
+        f"{record}/outline",
+        f"{record}/search?q=alert",
+        f"{path_of('s')}/search?q=alert",
+        f"{path_of('s')}/check",
+    ]
 
     for path in paths:
         answer = client.get(path)

@@ -77,6 +77,20 @@ def test_the_version_of_the_wheel_is_that_of_the_package(metadata: Message) -> N
     assert metadata["Version"] == offload.__version__
 
 
+def test_the_page_of_a_package_index_has_whole_links_to_files_that_are_there(metadata: Message) -> None:
+    source = "https://offload.example/source/"
+    links = re.findall(r"\]\(([^)\s]+)\)", str(metadata.get_payload()))
+
+    assert len(links) > 30
+    assert [link for link in links if not link.startswith("https://")] == []
+    named = [link.removeprefix(source).partition("#")[0] for link in links if link.startswith(source)]
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    assert {url.partition(",")[0] for url in metadata.get_all("Project-URL", [])} >= {
+        "Source",
+        "Documentation",
+    }
+
+
 def test_every_extra_that_a_text_tells_to_install_is_there(metadata: Message) -> None:
     texts = [
         ROOT / "README.md",

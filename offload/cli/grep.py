@@ -9,8 +9,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from offload import ConfigError, Offloader, RecordInfo
-from offload.cli.parts import is_of, matches_in
-from offload.cli.stores import names_to_search, open_record, open_session, place_of
+from offload.cli.parts import matches_in
+from offload.cli.stores import is_of, names_to_search, open_record, open_session, place_of
 from offload.cli.terminal import (
     JsonOption,
     SessionOption,

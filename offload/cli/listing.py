@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from offload import ConfigError, OffloadStore, RecordInfo, StoreError, index, jobs
-from offload.cli.parts import is_of
-from offload.cli.stores import existing_store, place_of, session_names
+from offload import ConfigError, OffloadStore, RecordInfo, StoreError, index
+from offload.cli.stores import existing_store, is_of, place_of, session_names
 from offload.cli.terminal import (
     PROBLEMS,
     JsonOption,
@@ -31,6 +30,9 @@ from offload.session.reader import SessionReader
 from offload.session.titles import MAX_READS, with_titles
 from offload.store import path_of
 from offload.timeline.titles import list_journals, task_titles
+
+if TYPE_CHECKING:
+    from offload import jobs
 
 _SUMS = ("chars", "tokens", "stored_bytes")
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -118,7 +120,8 @@ def verify(
 
     Example: offload verify --store s3://bucket/prefix --workers 64
     """
-    # Only this command needs it here, and a check loads its parts anyway.
+    # Only this command needs them here, and a check loads its parts anyway.
+    from offload import jobs  # noqa: PLC0415 # slow to load
     from offload.presets._tool_results_store import ToolResultsStore  # noqa: PLC0415  # few commands need the layouts
 
     opened = existing_store(store, session)

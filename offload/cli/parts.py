@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
-from offload import Offloader, RecordInfo
+from offload import Offloader
 from offload.codec.content import StoredContent
 from offload.errors import CorruptError, NotFoundError
 from offload.session.reader import SessionReader
@@ -80,11 +79,6 @@ def _line(content: StoredContent, line: int, start: int | None = None) -> str:
     """Return a line from a character of it, cut to a number of characters."""
     start = content.line_start(line) if start is None else start
     return content.text(start, min(content.line_start(line + 1), start + _LINE_CHARS)).removesuffix("\n")
-
-
-def is_of(info: RecordInfo, tool: str | None) -> bool:
-    """Return whether a record is of a tool whose name matches a glob; None is any."""
-    return tool is None or fnmatchcase((info.tool_name or "").lower(), tool.lower())
 
 
 def rows_of(off: Offloader, refs: Sequence[str], sql: str) -> Json:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -14,7 +15,6 @@ from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, open
 from offload.errors import StoreError, StoreMissingError, did_you_mean
 from offload.index import sessions
 from offload.index.objects import list_sessions, session_name
-from offload.integrations._sessions import folder_session
 from offload.layout import encode_part, is_link
 from offload.record import RecordInfo
 from offload.registry import folder_of, is_root, roots_near, with_layout
@@ -167,6 +167,8 @@ def _begun_by(off: Offloader, text: str) -> list[RecordInfo]:
 
 def _last_record(store: OffloadStore, session: str | None) -> tuple[str, str]:
     """Return the session and the id of the newest record; see `open_record`."""
+    from offload.integrations._sessions import folder_session  # noqa: PLC0415 # a listing needs no offloader
+
     wanted = folder_session() if session is None else session
     found = [objects for objects in list_sessions(store) if objects.records]
     of_session = [objects for objects in found if objects.part == encode_part(wanted)]
@@ -301,3 +303,8 @@ def _named_sessions(names: list[str]) -> str:
 def _listed(names: list[str], nothing: str) -> str:
     others = ["others (offload ls)"] if len(names) > _MAX_NAMES else []
     return ", ".join(names[:_MAX_NAMES] + others) or nothing
+
+
+def is_of(info: RecordInfo, tool: str | None) -> bool:
+    """Return whether a record is of a tool whose name matches a glob; None is any."""
+    return tool is None or fnmatchcase((info.tool_name or "").lower(), tool.lower())

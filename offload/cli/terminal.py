@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pydoc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -182,6 +181,8 @@ def note(text: str) -> None:
 def page(text: str) -> None:
     """Print a text; on a terminal that is too small for it, page by page in the user's pager."""
     if out.is_terminal and text.count("\n") >= out.height:
+        import pydoc  # noqa: PLC0415 # slow to load
+
         pydoc.pager(text)
     elif text:
         out.print(text, soft_wrap=True)

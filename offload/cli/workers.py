@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Executor
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from offload import ConfigError, OffloadStore
-from offload.jobs.executors import executor_of_workers, executor_on
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 WorkersOption = Annotated[
     int | None,
@@ -38,11 +39,10 @@ def executor_of(store: OffloadStore, workers: int | None, on: str | None) -> Ite
     """Yield the executor that the options ask for, None for the default. Raises `ConfigError` for both."""
     if workers is not None and on is not None:
         raise ConfigError("--workers and --on exclude each other: a cluster has the workers that it has")
-    if on is not None:
-        with executor_on(on) as executor:
-            yield executor
-    elif workers is not None:
-        with executor_of_workers(store, workers) as executor:
-            yield executor
-    else:
+    if on is None and workers is None:
         yield None
+        return
+    from offload.jobs.executors import executor_of_workers, executor_on  # noqa: PLC0415 # slow to load
+
+    with executor_on(on) if on is not None else executor_of_workers(store, workers or 1) as executor:
+        yield executor

@@ -100,6 +100,24 @@ def test_the_list_of_commands_does_not_load(package):
     assert package not in loaded
 
 
+@pytest.mark.parametrize(
+    "package", ["offload.offloader", "offload.engine", "offload.jobs", "multiprocessing", "re2"]
+)
+def test_a_list_of_records_does_not_load(tmp_path, package):
+    source = (
+        "import sys\n"
+        "from offload.__main__ import main\n"
+        f"sys.argv = ['offload', 'ls', '--store', {str(tmp_path)!r}]\n"
+        "try: main()\n"
+        "except SystemExit: pass"
+    )
+
+    loaded = loaded_after(source)
+
+    assert {"offload.cli.listing", "offload_backends.local"} <= loaded
+    assert package not in loaded
+
+
 @pytest.mark.parametrize("package", ["fsspec", "re2", "typer"])
 def test_the_names_are_those_under_which_the_packages_load(package):
     # A misspelt name above would be absent always.

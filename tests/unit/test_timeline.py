@@ -380,7 +380,7 @@ def test_the_command_lists_the_sessions_that_keep_their_requests_by_their_tasks(
     off.fork("again", at=1).offload([*messages, *exchange(1)])
     Offloader(tmp_path, session="plain").offload_text("nothing to see")
 
-    rows = json.loads(run_log("--json").stdout)
+    rows = json.loads(run_log("--json").stdout)["sessions"]
     assert {row["session"]: (row["title"], row["requests"]) for row in rows} == {
         "s": ("Find the leak␛[2J in the pool.", 2),
         "again": ("Find the leak␛[2J in the pool.", 1),
@@ -404,11 +404,11 @@ def test_a_damaged_or_huge_first_request_costs_the_title_alone(
     [entry] = tmp_path.glob("j/s/*")
     data = entry.read_bytes()
     entry.write_bytes(data[:-3])
-    assert [row["title"] for row in json.loads(run_log("--json").stdout)] == [None]
+    assert [row["title"] for row in json.loads(run_log("--json").stdout)["sessions"]] == [None]
     entry.write_bytes(data)
-    assert [row["title"] for row in json.loads(run_log("--json").stdout)] == ["Find the leak."]
+    assert [row["title"] for row in json.loads(run_log("--json").stdout)["sessions"]] == ["Find the leak."]
     monkeypatch.setattr("offload.timeline.titles._MOST_BYTES", 10)
-    assert [row["title"] for row in json.loads(run_log("--json").stdout)] == [None]
+    assert [row["title"] for row in json.loads(run_log("--json").stdout)["sessions"]] == [None]
 
 
 def test_the_command_lists_shows_and_compares(tmp_path: Path, run_log: Callable[..., Any]) -> None:
@@ -424,11 +424,11 @@ def test_the_command_lists_shows_and_compares(tmp_path: Path, run_log: Callable[
     shown = run_log("s", "--at", "1").stdout
     assert "why␛[2J?" in shown
     assert "\x1b" not in shown
-    assert json.loads(run_log("s", "--at", "1", "--json").stdout) == messages
+    assert json.loads(run_log("s", "--at", "1", "--json").stdout)["messages"] == messages
     assert "context_read" in run_log("s", "--at", "2").stdout
     assert "--- 1: added" in run_log("s", "--diff", "1:2").stdout
     assert "no message differs" in run_log("s", "--diff", "2:2").stdout
-    assert json.loads(run_log("s", "--diff", "1:2", "--json").stdout)[0]["kind"] == "added"
+    assert json.loads(run_log("s", "--diff", "1:2", "--json").stdout)["changes"][0]["kind"] == "added"
 
 
 @pytest.mark.parametrize(

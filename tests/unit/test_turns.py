@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -469,3 +470,26 @@ def test_a_new_process_does_not_take_over_what_is_deleted_while_it_reads() -> No
     assert len(left(out.messages)) == 20
     assert Offloader(url, session="s").restore(out.messages)[:-1] == messages
     assert {info.key for info in out.records} == {info.key for info in Offloader(url, session="s").records()}
+
+
+def test_the_first_turn_of_a_new_process_takes_few_calls_a_message() -> None:
+    messages = [
+        message
+        for n in range(100)
+        for message in turn(("Bash", f"t{n}", text(f"t{n}", 300 if n % 4 == 0 else 3)))
+    ]
+    sent = Offloader("memory://calls", session="s").offload(messages).messages
+    off, calls = Offloader("memory://calls", session="s"), 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        off.offload([*sent, answer()])
+    finally:
+        sys.setprofile(None)
+
+    assert len(left(sent)) == 25
+    assert calls / len(messages) <= 580

@@ -28,6 +28,8 @@ class Threads:
 
     def __init__(self, calls: int) -> None:
         self.calls = calls
+        # The numbers of the replies that pause, as those with the API's own tools do.
+        self.pauses: set[int] = set()
         self.kept: dict[str, Any] = {}
         self.kinds: list[str] = []
         self.messages: list[Any] = []
@@ -65,13 +67,16 @@ class Threads:
             given = {"command": f"make {made}"}
             content = [{"type": "tool_use", "id": f"toolu_{made}", "name": "bash", "input": given}]
         is_called = content[0]["type"] == "tool_use"
+        stop = "tool_use" if is_called else "end_turn"
+        if made in self.pauses:
+            content, stop = [{"type": "text", "text": "One moment."}], "pause_turn"
         return {
             "id": f"msg_{len(self.kinds)}",
             "type": "message",
             "role": "assistant",
             "model": MODEL,
             "content": [thinking, *content],
-            "stop_reason": "tool_use" if is_called else "end_turn",
+            "stop_reason": stop,
             "stop_sequence": None,
             "usage": {"input_tokens": 10, "output_tokens": 5},
         }
@@ -162,6 +167,29 @@ def test_what_the_tool_runner_of_the_sdk_sends_anew_leaves_before_it_is_sent(
     assert [text.startswith("[Offloaded: bash result") for text in results(threads.messages)] == [True] * 5
     whole = Offloader(tmp_path, session="gateway").restore(threads.messages)
     assert results(whole) == [f"make {n}\n{LOG}" for n in range(5)]
+
+
+def test_a_thread_of_the_sdk_with_a_turn_that_pauses_goes_on(tmp_path: Any) -> None:
+    off = Offloader(tmp_path, session="gateway", journal=True)
+    tools: Any = [{"name": name, "input_schema": {"type": "object"}} for name in ("bash", "context_read")]
+    with threaded(3) as (upstream, threads), running(upstream.url, off) as url:
+        threads.pauses = {1}
+        with anthropic.Anthropic(api_key="key", base_url=url, max_retries=0) as client:
+            thread = client.beta.messages.thread(max_tokens=99, model=MODEL, tools=tools)
+            reply = thread.send({"role": "user", "content": "Build it."})
+            stops = [reply.stop_reason]
+            while reply.stop_reason != "end_turn":
+                calls = [block for block in reply.content if block.type == "tool_use"]
+                result: Any = [{"type": "tool_result", "tool_use_id": c.id, "content": LOG} for c in calls]
+                reply = thread.send({"role": "user", "content": result}) if calls else thread.send()
+                stops.append(reply.stop_reason)
+        status = ask(f"{url}/offload/status", method="GET").json
+
+    assert stops == ["tool_use", "pause_turn", "tool_use", "end_turn"]
+    assert upstream.seen[2].json["messages"] == []
+    assert threads.kinds == ["create", *["continue"] * 3]
+    assert [text.startswith("[Offloaded: bash result") for text in results(threads.messages)] == [True] * 2
+    assert status["warnings"] == []
 
 
 @pytest.mark.parametrize("streams", [False, True])

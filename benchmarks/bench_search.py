@@ -80,8 +80,10 @@ def _times() -> Iterator[Figure]:
     for n in range(_RECORDS):
         off.offload_text(output(_RECORD_CHARS) + f"\nrecord {n}", tool_name="Bash", tool_use_id=f"t{n}")
     start = time.process_time()
-    chars = off.search("warm up").chars
-    cold = time.process_time() - start
+    # A search ends by the clock, also on a busy machine: the next one continues.
+    while (found := off.search("warm up")).unsearched:
+        pass
+    cold, chars = time.process_time() - start, found.chars
     yield Figure(f"first search of {chars:,} characters", cold, "s", at_most=_COLD_BUDGET)
     times = []
     for query in _QUERIES:

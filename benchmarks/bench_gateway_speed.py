@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -38,7 +38,7 @@ _LONG = 64 * 1024 * 1024
 _LARGE, _SMALL, _SMALL_PER_LARGE = 12_000, 1_000, 7
 # So many turns of a conversation are timed, after so many requests that warm it.
 _TURNS, _WARMING = 10, 2
-_BUDGET_BYTES, _BUDGET_MS = 200_000, 10.0
+_BUDGET_BYTES, _BUDGET_MS, _REPLICA_BUDGET = 200_000, 10.0, 2
 
 
 class _Upstream(BaseHTTPRequestHandler):
@@ -112,6 +112,7 @@ def figures(is_quick: bool) -> Iterator[Figure]:
     for length in (20_000, 200_000, 2_000_000):
         with _serving() as (upstream, gateway):
             yield from _latency(upstream, gateway, length, rounds)
+    yield _replica(4 if is_quick else 10)
     with _serving() as (_, gateway):
         yield _memory(gateway)
     with _serving() as (upstream, gateway):
@@ -146,6 +147,33 @@ def _latency(upstream: str, gateway: Gateway, length: int, rounds: int) -> Itera
     yield Figure(f"{name}: latency added, p95", p95 * _MS, "ms", at_most=most)
     p50, p95 = _percentiles(cpu)
     yield Figure(f"{name}: CPU time of the gateway, p50", p50 * _MS, "ms", detail=f"p95 {p95 * _MS:.1f} ms")
+
+
+def _replica(rounds: int) -> Figure:
+    """Return the CPU of the first request of a conversation at a second gateway / that at the first."""
+    warm, cold = list[float](), list[float]()
+    with (
+        tempfile.TemporaryDirectory() as store,
+        _serving(store) as (_, first),
+        _serving(store) as (_, second),
+        closing(_connected(first.url)) as one,
+        closing(_connected(second.url)) as other,
+    ):
+        for number in range(rounds + 1):
+            messages, headers = _conversation(_BUDGET_BYTES), {"x-claude-code-session-id": str(number)}
+            for gateway, connection, times in ((first, one, []), (first, one, warm), (second, other, cold)):
+                messages += _turn(-1000 - len(messages), _SMALL)
+                before = gateway.cpu()
+                _seconds(connection, _body(messages), headers)
+                times.append(gateway.cpu() - before)
+    # The first round loads modules.
+    ours, usual = median(cold[1:]), median(warm[1:])
+    return Figure(
+        f"request of {size(_BUDGET_BYTES)} at a replica that has not seen the conversation / at one that has",
+        ours / usual,
+        at_most=_REPLICA_BUDGET,
+        detail=f"{ours * _MS:.1f} to {usual * _MS:.1f} ms of CPU",
+    )
 
 
 def _memory(gateway: Gateway) -> Figure:
@@ -241,15 +269,18 @@ def _connected(url: str) -> http.client.HTTPConnection:
 
 
 @contextmanager
-def _serving() -> Iterator[tuple[str, Gateway]]:
-    """Run the server and a gateway before it."""
+def _serving(folder: str | None = None) -> Iterator[tuple[str, Gateway]]:
+    """Run the server and a gateway before it, with its store in `folder` or in one of its own."""
     server = _Server(("127.0.0.1", 0), _Upstream)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     upstream = f"http://127.0.0.1:{server.server_port}"
     with tempfile.TemporaryDirectory() as store:
         command = [sys.executable, "-m", "offload", "gateway", "--upstream", upstream, "--port", "0"]
         with subprocess.Popen(
-            [*command, "--store", store], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [*command, "--store", folder or store],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         ) as process:
             try:
                 line = process.stdout.readline() if process.stdout else ""

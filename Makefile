@@ -9,6 +9,7 @@
 #   make lint        format, lint, types, layers
 #   make docs        the documentation, into build/site; fails on a warning
 #   make bench       all benchmarks (bench-quick: the short ones)
+#   make bench-loca  tasks of LOCA-bench, whose generators are fetched, with other libraries
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -16,7 +17,7 @@ comma := ,
 # Where bytecode may not be written, each of the many processes of the tests would compile every module anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-integrations test-scale test-clouds test-peers mutation lint docs bench bench-quick clean
+.PHONY: demo test test-all test-integrations test-scale test-clouds test-peers mutation lint docs bench bench-quick bench-loca clean
 
 demo: .venv/.demo
 	@$(BIN)/offload demo
@@ -101,6 +102,9 @@ bench: .venv/.bench
 
 bench-quick: .venv/.dev
 	$(BIN)/python benchmarks/run.py --quick
+
+bench-loca: .venv/.bench
+	$(BIN)/python benchmarks/bench_loca.py
 
 clean:
 	rm -rf .venv .venv-docs .venv-frameworks build dist

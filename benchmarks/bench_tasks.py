@@ -2,7 +2,8 @@
 
 No model takes part. The agent is a program that knows what stands in its messages, so the figures show
 whether the facts that a task needs can be reached, not whether a model would think of it. Each library runs
-in its own environment, at its defaults. `[--quick] [--most TOKENS] [--json FILE]`
+in its own environment, at its defaults. The full run also draws `docs/assets/tasks.svg`.
+`[--quick] [--most TOKENS] [--json FILE]`
 """
 
 from __future__ import annotations
@@ -11,36 +12,64 @@ import argparse
 import json
 import os
 import subprocess
-import tempfile
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from _shares import svg
 from peers._environments import CANDIDATES, ENVIRONMENTS, Candidate, make_environments
-from peers._families import FAMILIES
+from peers._families import FAMILIES, write
 
 _HERE = Path(__file__).resolve().parent
 _SIZES = (8_000, 32_000, 128_000, 512_000, 1_000_000)
 _WINDOWS = (32_000, 128_000)
 # The table is of seeds that nobody looked at while the agent was written.
-_SEEDS, _QUICK_SEEDS = (701, 702), (1,)
+_SEEDS, _QUICK_SEEDS = (811, 812), (1,)
 _SECONDS = 900
+# No time is measured, so the stores need no disk.
+_MEMORY = "/dev/shm"  # noqa: S108 # folders in it have names of their own
+_IN_MEMORY = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+
+_OURS = "ours_in_a_loop"
+_LIBRARIES = (
+    "everything in the window",
+    "LangChain clearing",
+    "strands",
+    "deepagents",
+    "pydantic-ai-harness",
+    "agno",
+    "ctxtual",
+    "offload",
+)
+_PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "tasks.svg"
+_GREP = ("find", "find_all")
+_WITHOUT = {
+    "grep": _GREP,
+    "query": ("query",),
+    "diff": ("diff",),
+    "grep, query, diff": (*_GREP, "query", "diff"),
+}
+# They need nothing that is not installed.
+_QUICK_ARMS = ("everything in the window", "head and tail", "offload")
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One column: a candidate, and the ways to read back that the agent is not offered."""
+    """One column: a candidate, the ways to read back that the agent is not offered, and a variant of ours."""
 
     name: str
     program: str
     candidate: Candidate
     without: tuple[str, ...] = ()
+    variant: str = ""
 
 
 def main() -> None:
@@ -50,19 +79,26 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every task as JSON")
     parser.add_argument("--most", type=int, default=_SIZES[-1], metavar="TOKENS", help="no larger tasks")
     options = parser.parse_args()
-    make_environments()
-    sizes, windows, seeds = (
-        (_SIZES[:2], _WINDOWS[:1], _QUICK_SEEDS) if options.quick else (_SIZES, _WINDOWS, _SEEDS)
-    )
-    tasks = [
-        {"task": "solving", "tokens": tokens, "window": window, "seeds": seeds, "families": list(FAMILIES)}
-        for window in windows
-        for tokens in sizes
-        if tokens <= options.most
-    ]
-    with ThreadPoolExecutor(2) as pool:
-        rows = [row for found in pool.map(lambda arm: _solve(arm, tasks), _arms()) for row in found]
+    if not options.quick:
+        make_environments()
+    windows, seeds = (_WINDOWS[:1], _QUICK_SEEDS) if options.quick else (_WINDOWS, _SEEDS)
+    sizes = [size for size in _SIZES[: 2 if options.quick else None] if size <= options.most]
+    arms = arms_of(_QUICK_ARMS) if options.quick else list(_arms())
+    with TemporaryDirectory(dir=_IN_MEMORY) as folder:
+        for family, tokens, seed in product(FAMILIES, sizes, seeds):
+            write(Path(folder), family, tokens, seed)
+        tasks = [
+            {"tokens": tokens, "window": window, "seeds": seeds, "cases": folder, "families": list(FAMILIES)}
+            for window, tokens in product(windows, sizes)
+        ]
+        with ThreadPoolExecutor(2) as pool:
+            found = pool.map(
+                lambda arm: solve(arm, [t for t in tasks if _has(arm, t)], is_quick=options.quick), arms
+            )
+            rows = [row for part in found for row in part]
     _print_tables(rows)
+    if not options.quick and sizes == list(_SIZES):
+        _draw(rows)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
@@ -74,18 +110,49 @@ def _arms() -> Iterator[Arm]:
     yield Arm("head and tail", "plain_cut", bare)
     for name in ("LangChain clearing", "strands", "deepagents", "pydantic-ai-harness", "agno", "ctxtual"):
         yield Arm(name, by_name[name].program, by_name[name])
-    yield Arm("offload", ours.program, ours)
-    for verbs in (("query",), ("find",), ("diff",), ("query", "find", "diff")):
-        yield Arm(f"offload without {', '.join(verbs)}", ours.program, ours, verbs)
+    yield Arm("offload", _OURS, ours, variant="default")
+    for variant in ("economy", "context_refs", "context_fs"):
+        yield Arm(f"offload, {variant}", _OURS, ours, variant=variant)
+    for variant in ("previews", "titles", "ledger"):
+        yield Arm(f"offload without {variant}", _OURS, ours, variant=variant)
+    for name, verbs in _WITHOUT.items():
+        yield Arm(f"offload without {name}", _OURS, ours, verbs, variant="default")
 
 
-def _solve(arm: Arm, tasks: list[Row]) -> list[Row]:
-    """Return a row for each task that a process of the arm's environment did."""
-    with tempfile.TemporaryDirectory() as folder:
+def _has(arm: Arm, task: Row) -> bool:
+    """Return whether an arm does a task: what a part of ours is worth is measured in the smaller window."""
+    return task["window"] == _WINDOWS[0] or " without " not in arm.name
+
+
+def arms_of(names: Sequence[str]) -> list[Arm]:
+    """Return the arms of these names."""
+    return [arm for arm in _arms() if arm.name in names]
+
+
+def solve(arm: Arm, tasks: list[Row], *, is_quick: bool = False) -> list[Row]:
+    """Return a row for each case of the tasks, as a process of the arm's environment did them.
+
+    Args:
+        arm: the arm.
+        tasks: for each, `tokens`, `window`, `seeds`, `families`, and the folder `cases` of their cases.
+        is_quick: take this interpreter and its packages.
+    """
+    with TemporaryDirectory(dir=_IN_MEMORY) as folder:
         question, answer = Path(folder, "tasks.json"), Path(folder, "answers.json")
-        asked = [{**task, "store": f"{folder}/{n}", "without": arm.without} for n, task in enumerate(tasks)]
+        asked = [
+            {**task, "task": "solving", "store": f"{folder}/{n}", "without": arm.without}
+            for n, task in enumerate(tasks)
+        ]
         question.write_text(json.dumps(asked), encoding="utf-8")
-        command = [str(arm.candidate.python), "-m", f"peers.{arm.program}", str(question), str(answer)]
+        python = sys.executable if is_quick else str(arm.candidate.python)
+        command = [
+            python,
+            "-m",
+            f"peers.{arm.program}",
+            str(question),
+            str(answer),
+            arm.variant,
+        ]
         environment = {
             **os.environ,
             "PYTHONPATH": str(_HERE),
@@ -103,26 +170,42 @@ def _solve(arm: Arm, tasks: list[Row]) -> list[Row]:
 
 def _print_tables(rows: list[Row]) -> None:
     for window, part in _grouped(rows, "window"):
-        sizes = sorted({row["tokens_of_task"] for row in part})
         print(f"\nTasks solved (wrong answers), by tokens of tool output; window {window:,} tokens\n")
-        print(
-            "| library | "
-            + " | ".join(f"{size:,}" for size in sizes)
-            + " | requests | cost of a solved task |"
-        )
-        print("|---" * (len(sizes) + 3) + "|")
-        for arm, done in _grouped(part, "arm"):
-            cells = [_cell(row for row in done if row["tokens_of_task"] == size) for size in sizes]
-            print(
-                f"| {arm} | {' | '.join(cells)} | {_mean(done, 'requests', 1)} | {_mean(done, 'cost', 0)} |"
-            )
+        print_table(part)
     print("\nTasks solved (wrong answers) by family, all sizes and windows\n")
-    arms = list(dict.fromkeys(row["arm"] for row in rows if " without " not in row["arm"]))
+    arms = [arm for arm in dict.fromkeys(row["arm"] for row in rows) if arm in _LIBRARIES]
+    rows = [row for row in rows if row["arm"] in arms]
     print("| family | " + " | ".join(arms) + " |")
     print("|---" * (len(arms) + 1) + "|")
     for family, part in _grouped(rows, "family"):
         cells = [_cell(row for row in part if row["arm"] == arm) for arm in arms]
         print(f"| {family} | {' | '.join(cells)} |")
+
+
+def print_table(rows: list[Row]) -> None:
+    """Print a line for each arm: solved tasks of each size, and what they cost."""
+    sizes = sorted({row["tokens_of_task"] for row in rows})
+    print(
+        "| library | " + " | ".join(f"{size:,}" for size in sizes) + " | requests | cost of a solved task |"
+    )
+    print("|---" * (len(sizes) + 3) + "|")
+    for arm, done in _grouped(rows, "arm"):
+        cells = [_cell(row for row in done if row["tokens_of_task"] == size) for size in sizes]
+        print(f"| {arm} | {' | '.join(cells)} | {_mean(done, 'requests', 1)} | {_mean(done, 'cost', 0)} |")
+
+
+def _draw(rows: list[Row]) -> None:
+    """Draw the share of tasks that each library solved in the smaller window."""
+    shares = {
+        arm: [
+            sum(row["state"] == "solved" for row in part) / len(part)
+            for _, part in _grouped(done, "tokens_of_task")
+        ]
+        for arm, done in _grouped([row for row in rows if row["window"] == _WINDOWS[0]], "arm")
+        if arm in _LIBRARIES
+    }
+    title = f"Tasks solved by tokens of tool output, window of {_WINDOWS[0]:,} tokens"
+    _PICTURE.write_text(svg(title, "offload", _SIZES, shares), encoding="utf-8")
 
 
 def _grouped(rows: list[Row], key: str) -> Iterator[tuple[Any, list[Row]]]:

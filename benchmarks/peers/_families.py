@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -37,6 +38,26 @@ Make = Callable[[Random, int], Case]
 def cases(family: str, tokens: int, seed: int) -> Case:
     """Return the case of a family, with about `tokens` tokens of tool output in all: the same for a seed."""
     return FAMILIES[family](Random(f"{family} {tokens} {seed}"), int(tokens * CHARS_PER_TOKEN))  # noqa: S311 # no secret
+
+
+def write(folder: Path, family: str, tokens: int, seed: int) -> None:
+    """Write the case of a family into a folder for `load`."""
+    write_case(folder, family, tokens, seed, cases(family, tokens, seed))
+
+
+def write_case(folder: Path, family: str, tokens: int, seed: int, case: Case) -> None:
+    """Write any case into a folder, under a name for `load`."""
+    _file(folder, family, tokens, seed).write_text(json.dumps(case), encoding="utf-8")
+
+
+def load(folder: Path, family: str, tokens: int, seed: int) -> Case:
+    """Return a case that `write` wrote."""
+    case: Case = json.loads(_file(folder, family, tokens, seed).read_text("utf-8"))
+    return case
+
+
+def _file(folder: Path, family: str, tokens: int, seed: int) -> Path:
+    return folder / f"{family}-{tokens}-{seed}.json"
 
 
 def _rows(random: Random, chars: int, row_chars: int = _ROW_CHARS) -> list[Row]:

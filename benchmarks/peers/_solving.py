@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pickle
@@ -9,14 +10,14 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from _provider import CHARS_PER_TOKEN, AnthropicCache
 from peers import _agent
 from peers._agent import Message, next_step
-from peers._families import Case, cases
+from peers._families import Case, load
 from peers._peer import Peer, Step
 
 MOST_REQUESTS = 100
@@ -89,7 +90,7 @@ class Conversation:
             while self._to_come and self._to_come[0][0] == self._calls:
                 _, event = self._to_come.pop(0)
                 if event["op"] == "leave":
-                    self._leave(event["to"])
+                    self._leave(self._peer, event["to"])
                     return None
                 self._compact(self._peer)
         return ""
@@ -193,8 +194,12 @@ class Conversation:
         self.cost += other.cost
         return answer or ""
 
-    def _leave(self, to: str) -> None:
-        """See to it that the next process finds the folder under another name, on another machine."""
+    def _leave(self, peer: Peer, to: str) -> None:
+        """Take the messages along as the next request has them; another machine has another path."""
+        shown = self._shown(peer)
+        self._steps = [
+            (step, taken._replace(text=text)) for (step, taken), text in zip(self._steps, shown, strict=True)
+        ]
         if to == "machine" and self._home.exists():
             self._home = self._home.rename(self._home.with_name(f"{self._home.name}-elsewhere"))
 
@@ -212,25 +217,29 @@ def _rows(open_peer: Callable[..., Peer], task: dict[str, Any], think: Think) ->
     for number, (family, seed) in enumerate(
         (family, seed) for family in task["families"] for seed in task["seeds"]
     ):
-        case, home = cases(family, task["tokens"], seed), Path(task["store"], str(number))
+        case, home = load(Path(task["cases"]), family, task["tokens"], seed), Path(task["store"], str(number))
         talk = Conversation(opened, home, case, task["window"], without=tuple(task["without"]), think=think)
         state = "left"
         while state == "left":
-            state, changed = _in_a_process(talk)
+            state, changed, modules = _in_a_process(talk)
+            _import(modules)
             vars(talk).update(changed)
         counted = {"requests": talk.requests, "tokens": talk.tokens, "cost": talk.cost}
         yield {"family": family, "seed": seed, "state": state, **counted}
 
 
-def _in_a_process(talk: Conversation) -> tuple[str, dict[str, Any]]:
-    """Run a conversation until it ends or leaves, in a process that has the imports of this one alone."""
+def _in_a_process(talk: Conversation) -> tuple[str, dict[str, Any], list[str]]:
+    """Run a conversation until it ends or leaves, in a process that has the imports of this one alone.
+
+    The result is how it ended, its state, and the modules that the process has.
+    """
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(read)
         with os.fdopen(write, "wb") as answer:
             try:
-                pickle.dump((_outcome(talk), talk.state()), answer)
+                pickle.dump((_outcome(talk), talk.state(), list(sys.modules)), answer)
             except Exception:  # noqa: BLE001 # the parent raises it
                 answer.write(b"\n" + traceback.format_exc().encode())
         os._exit(0)
@@ -240,8 +249,16 @@ def _in_a_process(talk: Conversation) -> tuple[str, dict[str, Any]]:
     os.waitpid(child, 0)
     if told.startswith(b"\n") or not told:
         raise RuntimeError(told.decode() or "a process ended early")
-    outcome: tuple[str, dict[str, Any]] = pickle.loads(told)  # noqa: S301 # written by the child
+    outcome: tuple[str, dict[str, Any], list[str]] = pickle.loads(told)  # noqa: S301 # written by the child
     return outcome
+
+
+def _import(modules: list[str]) -> None:
+    """Import what a process needed, so that the next ones need not; nothing else of it is kept."""
+    for name in modules:
+        if name not in sys.modules:
+            with suppress(Exception):
+                importlib.import_module(name)
 
 
 def _outcome(talk: Conversation) -> str:

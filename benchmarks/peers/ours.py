@@ -100,7 +100,7 @@ class Ours(Peer):
             raise RuntimeError(f"not compacted: {compacted.error}")
         return str(compacted.new_messages[0]["content"])
 
-    def session_for(self, agent: str, ref: str) -> str:
+    def session_for(self, agent: str, ref: str) -> str | None:
         """See `Peer`."""
         self._off.share(ref, to=agent)
         return agent

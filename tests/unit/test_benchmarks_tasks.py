@@ -3,16 +3,20 @@
 import json
 import pickle
 import re
+from itertools import pairwise
 
+import bench_loca
 import pytest
+from _shares import svg
 from peers._agent import next_step
 from peers._families import CHARS_PER_TOKEN, FAMILIES, cases
 from peers._solving import Conversation, WindowFullError, fresh_agent
-from peers.ours import Ours
+from peers.ours_in_a_loop import VARIANTS
 from peers.plain import Everything
 from peers.plain_cut import Cut
 
 _TOKENS = 8_000
+OURS = VARIANTS["default"]
 
 
 @pytest.fixture
@@ -57,12 +61,12 @@ def test_a_task_is_solved_where_everything_is_in_view(talk, family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_task_is_solved_where_results_are_offloaded(talk, family):
-    assert _answer(talk(Ours, family)) == cases(family, _TOKENS, 5)["answer"]
+    assert _answer(talk(OURS, family)) == cases(family, _TOKENS, 5)["answer"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_step_follows_from_the_messages_of_its_request_alone(talk, family):
-    conversation = talk(Ours, family)
+    conversation = talk(OURS, family)
     told = []
 
     def think(messages):
@@ -81,7 +85,7 @@ def test_a_sum_of_which_rows_are_cut_out_has_no_answer(talk):
 
 
 def test_a_search_goes_on_until_it_has_shown_all(talk):
-    conversation = talk(Ours, "sum over CSV", tokens=20_000, without=("query",))
+    conversation = talk(OURS, "sum over CSV", tokens=20_000, without=("query",))
     assert conversation.run() == cases("sum over CSV", 20_000, 5)["answer"]
     assert conversation.requests > 4
 
@@ -91,7 +95,7 @@ def test_what_was_in_view_before_a_compaction_is_gone_without_a_library(talk):
 
 
 def test_a_conversation_goes_on_from_what_another_process_was_told(talk, tmp_path):
-    first, other = (talk(Ours, "continue on another machine") for _ in range(2))
+    first, other = (talk(OURS, "continue on another machine") for _ in range(2))
     assert first.run() is None
     vars(other).update(pickle.loads(pickle.dumps(first.state())))  # noqa: S301 # made here
     assert other.run() == other.case["answer"]
@@ -99,7 +103,7 @@ def test_a_conversation_goes_on_from_what_another_process_was_told(talk, tmp_pat
 
 
 def test_a_program_of_the_agent_knows_nothing_of_the_line_before(talk):
-    conversation = talk(Ours, "find one record")
+    conversation = talk(OURS, "find one record")
     with fresh_agent() as think:
         conversation._think = think
         assert conversation.run() == conversation.case["answer"]
@@ -143,3 +147,48 @@ def test_a_partial_search_goes_on_as_each_library_says(said, more):
     ]
     answer = {None: {"answer": ""}, "": {"answer": "11"}}
     assert next_step(messages) == answer.get(more, {**read, "more": more})
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_each_way_to_use_it_solves_the_task_that_pages_can_solve(talk, variant):
+    assert (
+        _answer(talk(VARIANTS[variant], "continue in a new process"))
+        == (cases("continue in a new process", _TOKENS, 5)["answer"])
+    )
+
+
+def test_a_placeholder_without_a_preview_shows_nothing_of_the_text(talk):
+    conversation = talk(VARIANTS["previews"], "find one record")
+    shown = []
+
+    def think(messages):
+        shown.append(messages[-1]["content"])
+        return next_step(messages)
+
+    conversation._think = think
+    _answer(conversation)
+    assert "[Offloaded:" in shown[1]
+    assert "a note about this order" not in shown[1]
+
+
+def test_a_share_that_was_reached_is_drawn_at_its_height_and_no_name_covers_another():
+    drawn = svg("Solved", "one", [8_000, 32_000], {"one": [1, 1], "two": [1, 1], "three": [0.5, 0]})
+    heights = [float(y) for y in re.findall(r'x="530" y="([\d.]+)">', drawn)]
+    assert drawn.count("<polyline") == 3
+    assert len(heights) == 3
+    assert min(b - a for a, b in pairwise(heights)) >= 15
+
+
+def test_a_task_of_the_other_benchmark_is_made_from_the_data_of_its_generator(tmp_path):
+    def generate(program, folder, **options):
+        stock = [("low_selling", 5), ("normal_selling", 7), ("low_selling", 30)]
+        made = [
+            {"name": f"p{n}", "stock_quantity": left, "meta_data": [{"key": "product_type", "value": kind}]}
+            for n, (kind, left) in enumerate(stock)
+        ]
+        (folder / "preprocess").mkdir()
+        (folder / "preprocess" / "generated_products.json").write_text(json.dumps(made))
+
+    case = bench_loca._filtered(generate, tmp_path, 1_000, 1)
+    conversation = Conversation(lambda *names: Everything("", names[1], None), tmp_path, case, 32_000)
+    assert conversation.run() == case["answer"] == "35"

@@ -57,9 +57,10 @@ class DeepAgents(Peer):
         return self.lines(ref, self._last_lines[ref] - count + 1, count)
 
     def find(self, ref: str, text: str, more: str = "") -> str:
-        """See `Peer`."""
+        """See `Peer`. A path of a file is searched as its folder, so a glob names the file."""
         most = {"max_count": int(more)} if more else {}
-        return self._call("grep", pattern=text, path=ref, output_mode="content", **most)
+        folder, _, name = ref.rpartition("/")
+        return self._call("grep", pattern=text, path=folder, glob=name, output_mode="content", **most)
 
     def find_all(self, text: str) -> str:
         """See `Peer`."""

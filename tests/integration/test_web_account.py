@@ -297,7 +297,7 @@ def test_without_a_journal_nothing_is_claimed(store: MemoryStore) -> None:
 
     assert "no journal" in Html(client.get("/").text).text
     page = Html(client.get(path_of("plain")).text).text
-    assert "Read-backs and saved cost are not known: there is no journal" in page
+    assert "No cost data: this session keeps no journal" in page
     assert "$" not in page
 
 

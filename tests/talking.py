@@ -178,10 +178,11 @@ def read_gemini_array(body: bytes, *, streams: bool) -> Answered:
     """Read a reply of a client that repeats one content, with texts joined and without thoughts."""
     chunks = json.loads(body) if streams else [json.loads(body)]
     joined: list[Json] = []
-    for part in (part for content in _checked_contents(chunks) for part in content["parts"]):
+    parts = (part for content in _checked_contents(chunks) for part in content["parts"])
+    for part in (part for part in parts if not part.get("thought")):
         if "text" in part and joined and "text" in joined[-1]:
             joined[-1] = joined[-1] | part | {"text": joined[-1]["text"] + part["text"]}
-        elif not part.get("thought"):
+        else:
             joined.append(part)
     contents = [{"role": "model", "parts": joined}] if joined else []
     return _answered_contents(chunks, contents)

@@ -33,7 +33,7 @@ _LINES_OF = re.compile(r"(\d[\d,]*) matching line\(s\); showing (\d+)(, output c
 _TRUNCATED = "output truncated, narrow your search"
 _NUMBERED = re.compile(r"^[ >]*(\d+)[:|]", re.MULTILINE)
 _RAISED = {'has_more": true': "50", '"matching_all_words"': "50", "raise max_count": "100000"}
-# Passages may show fewer places than they say there are.
+# Passages may cut the rows in them.
 _OCCURRENCES = re.compile(r'"match": ?"phrase", ?"occurrences": ?(\d+)')
 _FAILED = "error: "
 # What a notice says of the conversation that it replaces.
@@ -180,7 +180,8 @@ def _found_rows(known: _Known, op: Step) -> Step | str:
         if more or not answers:
             return _read(known, of, "find", op["where"], more)
         texts += [text for _, text in answers]
-        if (said := _OCCURRENCES.search(answers[-1][1])) and "".join(texts).count(op["where"]) < int(said[1]):
+        said = _OCCURRENCES.search(answers[-1][1])
+        if said and _wanted("\n".join(text for _, text in answers), op) < int(said[1]):
             return {"answer": ""}
     return str(_total("\n".join(texts), op)[0])
 
@@ -216,6 +217,11 @@ def _total(text: str, op: Step) -> tuple[int, int]:
     """Return the sum over the wanted rows of a text, and how many rows it has; a row counts once."""
     rows = {found[1]: (found[2], int(found[3])) for found in re.finditer(op["pattern"], text)}
     return sum(amount for region, amount in rows.values() if region == op["where"]), len(rows)
+
+
+def _wanted(text: str, op: Step) -> int:
+    """Return how many of the wanted rows a text shows whole."""
+    return len({found[1] for found in re.finditer(op["pattern"], text) if found[2] == op["where"]})
 
 
 def _is_replaced(known: _Known, of: int, op: Step) -> bool:

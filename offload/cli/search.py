@@ -22,7 +22,9 @@ def search(
     store: StoreOption = None,
     sessions: Annotated[
         list[str] | None,
-        typer.Option("--session", metavar="NAME", help="Session to search; repeat it for several [all]."),
+        typer.Option(
+            "--session", "-s", metavar="NAME", help="Session to search; repeat it for several [all]."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -32,7 +34,7 @@ def search(
 
     Example: offload search retry timeout settings --session research-42
     """
-    passages, records, chars = list[Passage](), 0, 0
+    passages, records, chars, url = list[Passage](), 0, 0, ""
     unsearched: dict[str, str] = {}
     names = sessions or names_to_search(store, None)
     for name in progress(names, "sessions"):
@@ -45,12 +47,14 @@ def search(
             unsearched[name] = str(error)
             continue
         passages += found.passages
+        url = off.store.url
         records, chars, place = records + found.records, chars + found.chars, place_of(off.store)
         unsearched |= {f"{name}:{ref}": why for ref, why in found.unsearched.items()}
     best = sorted(passages, key=lambda each: (-each.score, each.session, each.ref, each.start))[:limit]
     if as_json:
         print_json(
             {
+                "store": url,
                 "passages": [asdict(passage) for passage in best],
                 "records": records,
                 "chars": chars,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
+
+T = TypeVar("T")
 
 _PART = 6
 _is_full = False
@@ -31,6 +34,11 @@ def thinned(cases: Iterable[Any], every: int) -> list[Any]:
         case if number % every == 0 else pytest.param(*_values(case), marks=pytest.mark.slow)
         for number, case in enumerate(cases)
     ]
+
+
+def some(cases: Iterable[T], every: int) -> Iterable[T]:
+    """Return all cases of a loop in the full run, each `every`-th otherwise."""
+    return cases if _is_full else itertools.islice(cases, None, None, every)
 
 
 def _examples(most: int) -> int:

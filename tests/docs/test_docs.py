@@ -50,12 +50,12 @@ NEEDED = {
 }
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_a_page_says_what_to_install_for_its_code(page: Path) -> None:
-    text, code = page.read_text(encoding="utf-8"), "\n".join(block.code for block in blocks_of(page))
+def test_a_page_says_what_to_install_for_its_code() -> None:
+    for page in PAGES:
+        text, code = page.read_text(encoding="utf-8"), "\n".join(block.code for block in blocks_of(page))
 
-    for use, hint in NEEDED.items():
-        assert re.search(hint, text) or not re.search(use, code, re.MULTILINE), use
+        for use, hint in NEEDED.items():
+            assert re.search(hint, text) or not re.search(use, code, re.MULTILINE), (name(page), use)
 
 
 def test_only_pages_of_frameworks_take_names_as_given() -> None:
@@ -64,10 +64,10 @@ def test_only_pages_of_frameworks_take_names_as_given() -> None:
     assert given == {page.stem for page in PAGES if need_of(page)} & given
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_python_that_a_reader_cannot_run_is_in_blocks_of_py(page: Path) -> None:
+def test_python_that_a_reader_cannot_run_is_in_blocks_of_py() -> None:
     cannot = [
-        block.line
+        f"{name(page)}:{block.line}"
+        for page in PAGES
         for block in blocks_of(page)
         if block.language == "python" and (block.why_not_run or need_of(page) or '("s3://' in block.code)
     ]
@@ -75,10 +75,10 @@ def test_python_that_a_reader_cannot_run_is_in_blocks_of_py(page: Path) -> None:
     assert cannot == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_a_command_on_a_page_is_run_or_says_why_not(page: Path) -> None:
+def test_a_command_on_a_page_is_run_or_says_why_not() -> None:
     silent = [
-        block.line
+        f"{name(page)}:{block.line}"
+        for page in PAGES
         for block in blocks_of(page)
         if block.language not in (*PYTHON, "console", "text")
         and re.search(r"^(\$ )?offload ", block.code, re.MULTILINE)
@@ -88,11 +88,17 @@ def test_a_command_on_a_page_is_run_or_says_why_not(page: Path) -> None:
     assert silent == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
-    targets = LINK.findall(re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+def test_every_link_of_a_page_leads_to_a_file() -> None:
+    lost = [
+        f"{name(page)}: {target}"
+        for page in PAGES
+        for target in LINK.findall(
+            re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        )
+        if not (page.parent / target).exists()
+    ]
 
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+    assert lost == []
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from strength import some
 
 from offload import (
     CollisionError,
@@ -115,9 +116,9 @@ def test_system_messages_come_first_and_a_later_one_keeps_its_place():
 
 def test_requests_are_below_the_trigger_and_all_messages_are_restored():
     m = manager()
-    messages = talk(m, 40)
+    messages = talk(m, 12)
     requests = []
-    for n in range(40, 60):
+    for n in range(12, 32):
         requests.append(m.before_model_call())
         m.after_model_call(call(n))
         m.add(result(n))
@@ -135,7 +136,7 @@ def test_system_messages_survive_compactions_and_all_messages_are_restored_in_or
     m.add(system)
     messages = [system, *talk(m, 2)]
     m.add(later)
-    messages += [later, *(message for n in range(2, 40) for message in turn(m, n))]
+    messages += [later, *(message for n in range(2, 25) for message in turn(m, n))]
 
     assert m.messages[0] == system
     assert later in m.messages
@@ -192,8 +193,8 @@ def test_old_results_are_offloaded_before_messages_are_removed_and_the_latest_ar
 
 def test_an_unseen_result_is_kept_as_long_as_anything_else_can_be_offloaded():
     m = manager()
-    talk(m, 20)
-    for n in range(20, 40):
+    talk(m, 12)
+    for n in range(12, 24):
         m.after_model_call(call(n))
         m.add(result(n))
 
@@ -259,9 +260,9 @@ def test_results_of_one_turn_that_exceed_the_trigger_together_become_short_previ
 
 def test_no_call_is_parted_from_its_result_when_messages_are_removed():
     m = manager()
-    talk(m, 60)
+    talk(m, 20)
 
-    for n in range(60, 75):
+    for n in range(20, 32):
         sent = m.before_model_call().messages
         blocks = [b for x in sent if isinstance(x["content"], list) for b in x["content"]]
         calls = [b["id"] for b in blocks if b["type"] == "tool_use"]
@@ -278,7 +279,7 @@ def test_compactions_are_counted_with_the_tokens_before_and_after():
     done = heard(m, EventType.CONTEXT_COMPACTED)
     assert (m.compaction_count, m.last_compaction) == (0, None)
 
-    talk(m, 60)
+    talk(m, 25)
 
     last = m.last_compaction
     assert last is not None
@@ -289,14 +290,14 @@ def test_compactions_are_counted_with_the_tokens_before_and_after():
 
 def test_the_count_of_compactions_continues_in_another_process(tmp_path):
     first = manager(tmp_path)
-    talk(first, 60)
+    talk(first, 25)
     first.before_model_call()
     second = manager(tmp_path)
     second.resume()
 
     assert second.compaction_count == first.compaction_count > 1
     assert second.last_compaction is None
-    for n in range(60, 90):
+    for n in range(25, 40):
         turn(second, n)
     second.before_model_call()
     third = manager(tmp_path)
@@ -499,11 +500,11 @@ def test_a_failing_token_counter_is_reported_once_a_turn_and_tokens_are_estimate
     marked = {"role": "user", "content": "<|endoftext|> " + "row by row " * 700}
     m.add(marked)
     first = m.before_model_call()
-    messages = [marked, *(message for n in range(30) for message in turn(m, n))]
+    messages = [marked, *(message for n in range(16) for message in turn(m, n))]
 
     assert [type(e) for e in first.errors] == [OffloadError]
     assert "token_counter" in str(first.errors[0])
-    assert len(failures) <= 61
+    assert len(failures) <= 33
     request = m.before_model_call()
     assert 0 < request.tokens < SMALL.trigger_tokens
     assert m.restore() == messages
@@ -530,9 +531,9 @@ def test_tokens_are_those_of_the_counter_except_where_it_fails():
 
 def test_another_process_continues_from_the_session_name_and_the_store(tmp_path):
     first = manager(tmp_path)
-    messages = talk(first, 30)
+    messages = talk(first, 16)
     first.before_model_call()
-    first.after_model_call(call(30), usage=9999)
+    first.after_model_call(call(16), usage=9999)
 
     second = manager(tmp_path)
     count = second.resume()
@@ -541,7 +542,7 @@ def test_another_process_continues_from_the_session_name_and_the_store(tmp_path)
     assert count == len(first.messages) < len(messages)
     assert second.before_model_call().messages == first.before_model_call().messages
     assert second.before_model_call().tokens == first.before_model_call().tokens
-    assert second.restore() == [*messages, call(30)]
+    assert second.restore() == [*messages, call(16)]
 
 
 def test_offloaded_items_remain_offloaded_in_the_other_process(tmp_path):
@@ -737,7 +738,7 @@ def test_messages_of_langchain_are_resumed_in_their_format():
     m = manager(store)
     messages: list[Any] = [HumanMessage("Print the rows.")]
     m.add(messages[0])
-    for n in range(30):
+    for n in range(16):
         answer = AIMessage("", tool_calls=[{"name": "Bash", "args": {"n": n}, "id": f"t{n}"}])
         rows = ToolMessage("".join(f"row {n}.{i} of the output\n" for i in range(60)), tool_call_id=f"t{n}")
         m.before_model_call()
@@ -760,7 +761,7 @@ def test_messages_of_langchain_are_resumed_in_their_format():
 def test_a_failing_store_ends_no_turn_and_removes_nothing():
     m = manager(FaultyStore(MemoryStore(), is_lasting=True))
     failures = heard(m, EventType.CONTEXT_FAILED)
-    messages = talk(m, 20)
+    messages = talk(m, 10)
 
     request = m.before_model_call()
 
@@ -773,7 +774,7 @@ def test_a_failing_store_ends_no_turn_and_removes_nothing():
 def test_once_the_store_works_again_the_context_is_reduced_and_stored():
     store = FaultyStore(MemoryStore(), is_lasting=True)
     m = manager(store)
-    messages = talk(m, 20)
+    messages = talk(m, 10)
     m.before_model_call()
     store.heal()
 
@@ -789,7 +790,7 @@ def test_once_the_store_works_again_the_context_is_reduced_and_stored():
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_the_next_turn_repeats_a_failed_write(moment):
-    for nth in range(1, 40):
+    for nth in some(range(1, 40), 3):
         store = FaultyStore(MemoryStore(), nth=nth, verb="put", moment=moment)
         m = manager(store)
         messages = talk(m, 9)
@@ -828,7 +829,7 @@ def test_a_failing_listener_ends_no_turn_and_hides_nothing_from_others():
     m.events.subscribe(listener)
     events: list[Any] = []
     m.events.subscribe(events.append)
-    messages = talk(m, 30)
+    messages = talk(m, 16)
     request = m.before_model_call()
 
     assert request.errors == []
@@ -952,7 +953,7 @@ def test_a_request_above_the_window_suggests_fixes():
 def test_added_messages_are_never_changed():
     m = manager()
     m.add(said(0))
-    added = [result(n) for n in range(30)]
+    added = [result(n) for n in range(16)]
     before = copy.deepcopy(added)
     for n, message in enumerate(added):
         m.after_model_call(call(n))
@@ -970,7 +971,7 @@ def test_events_have_the_number_of_messages_and_freed_tokens():
     events: list[Any] = []
     bus.subscribe(events.append)
     m = manager(events=bus)
-    talk(m, 30)
+    talk(m, 16)
 
     told = {e.event_type for e in events}
     smaller = [e.data for e in events if e.event_type == EventType.ITEMS_OFFLOADED]
@@ -1049,12 +1050,12 @@ def test_the_cost_of_a_turn_does_not_grow_with_the_history():
     m = manager(costs.store, AgentConfig(window_tokens=10**7), offloader={"token_counter": costs.count})
     m.add(said(0))
     turns = []
-    for _ in range(300):
+    for _ in range(100):
         turn(m, 0, lines=20)
         turns.append(costs.take())
 
-    assert turns[20] == turns[299]
-    operations, chars = turns[299]
+    assert turns[20] == turns[99]
+    operations, chars = turns[99]
     assert operations == 2  # one entry of the journal before the call, one after
     assert chars < 3 * len(str([call(0), result(0, lines=20)]))
 
@@ -1076,10 +1077,10 @@ def test_the_cost_of_a_turn_does_not_grow_over_many_compactions():
     m = manager(costs.store, offloader={"token_counter": costs.count})
     m.add(said(0))
     turns = []
-    for n in range(200):
+    for n in range(110):
         turn(m, n)
         turns.append(costs.take())
 
-    early, late = turns[40:100], turns[140:200]
+    early, late = turns[30:60], turns[80:110]
     for part in (0, 1):
         assert sum(t[part] for t in late) <= 1.1 * sum(t[part] for t in early)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from binding import Binding, BoundError
-from strength import thinned
+from strength import some, thinned
 
 from offload import Offloader, OffloadError
 from offload.agent import AgentConfig, ContextManager, Request, is_bound_refusal
@@ -32,6 +32,7 @@ PRESETS: dict[str, Callable[[Path], Offloader]] = {
     "context_refs": lambda root: ContextRefs(root, "s", storage_options=NOT_DURABLE).offloader,
 }
 TOOLS = ("Read", "Bash", "Fetch")
+TASKS = len([*some(range(4), 2)])
 
 
 def words(rng: random.Random, tokens: int) -> str:
@@ -169,8 +170,8 @@ def test_no_drawn_session_is_refused_or_loses_anything(  # noqa: PLR0917 # what 
         return manager(off, window, strategy, is_summarized=is_summarized, ephemeral=ephemeral)
 
     loop = Loop(opened, Model(seed))
-    loop.run(tasks=4, steps=9, restart_every=restart_every)
-    assert loop.model.provider.checked == len(loop.requests) == 40
+    loop.run(tasks=TASKS, steps=9, restart_every=restart_every)
+    assert loop.model.provider.checked == len(loop.requests) == 10 * TASKS
     assert all(request.errors == [] and request.tokens <= window for request in loop.requests)
     assert loop.manager.restore() == loop.added
     assert PRESETS[preset](tmp_path).restore(loop.manager.messages) == loop.added

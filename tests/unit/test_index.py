@@ -95,15 +95,15 @@ def test_the_store_of_these_tests_is_one() -> None:
     assert isinstance(DictStore(), OffloadStore)
 
 
-@pytest.mark.parametrize("tool", [None, "Bash", *HOSTILE, "mcp__github__search"], ids=ascii)
 @pytest.mark.parametrize("session", [n for n in HOSTILE if n], ids=ascii)
-def test_a_listed_key_gives_back_every_fact_that_it_was_made_of(session: str, tool: str | None) -> None:
-    key = check_key(record_key(header(session, tool=tool), COUNTS, ".zst"))
-    info = parse_key(StoredObject(key, 99, 12.5))
-    assert isinstance(info, RecordInfo)
-    assert (info.ref, info.session, info.item_type, info.tool_name) == (REF, session, "tool_result", tool)
-    assert (info.chars, info.tokens, info.stored_bytes, info.created_at) == (5, 3, 99, 12.5)
-    assert (info.key, info.lines, info.bytes, info.tool_use_id) == (key, None, None, None)
+def test_a_listed_key_gives_back_every_fact_that_it_was_made_of(session: str) -> None:
+    for tool in (None, "Bash", *HOSTILE, "mcp__github__search"):
+        key = check_key(record_key(header(session, tool=tool), COUNTS, ".zst"))
+        info = parse_key(StoredObject(key, 99, 12.5))
+        assert isinstance(info, RecordInfo)
+        assert (info.ref, info.session, info.item_type, info.tool_name) == (REF, session, "tool_result", tool)
+        assert (info.chars, info.tokens, info.stored_bytes, info.created_at) == (5, 3, 99, 12.5)
+        assert (info.key, info.lines, info.bytes, info.tool_use_id) == (key, None, None, None)
 
 
 @pytest.mark.parametrize("name", ["a" * 4096, "é" * 4096, "A" * 121])

@@ -272,6 +272,7 @@ def test_the_keyboard_reaches_the_content_first_and_shows_where_it_is(site, brow
     context.close()
 
 
+@pytest.mark.slow  # test_web.py sends the same requests without a browser
 def test_a_form_of_another_site_in_the_same_browser_changes_nothing(site, browser, store, tmp_path):
     address, cookies = site
     record = f"{path_of('a session with a name of its own ' * 3)}/r/{store[1]['json']}"

@@ -86,7 +86,7 @@ def run(project, *arguments, **environ):
 def test_a_client_works_through_the_gateway_and_one_line_says_what_was_kept_out(project, upstream):
     client(project)
     code, out, err = run(project, "--upstream", upstream.url, "claude", "-p", "go")
-    arguments, url, _ = json.loads(out)
+    arguments, url, *_ = json.loads(out)
 
     assert code == 7
     assert url.startswith("http://127.0.0.1:")

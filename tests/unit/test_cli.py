@@ -181,7 +181,7 @@ def test_search_shows_the_best_passages_of_one_session_several_or_all(offload: R
 
     def sessions(*options: str) -> set[str]:
         found = json.loads(offload("search", "stripe", *options, "--store", store, "--json").stdout)
-        assert set(found) == {"passages", "records", "chars", "unsearched"}
+        assert set(found) == {"store", "passages", "records", "chars", "unsearched"}
         return {passage["session"] for passage in found["passages"]}
 
     assert sessions() == sessions("--session", "one", "--session", "two") == {"one", "two"}

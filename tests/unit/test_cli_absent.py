@@ -322,7 +322,7 @@ PART = {"store", "session", "ref", "title", "chars", "lines", "start", "end", "s
     [
         *((command, PART) for command in ("show R", "tail R")),
         ("grep needle", {"matches", "is_more"}),
-        ("search needle", {"passages", "records", "chars", "unsearched"}),
+        ("search needle", {"store", "passages", "records", "chars", "unsearched"}),
         ("stats", {"store", "session", "records", "chars", "tokens", "stored_bytes", "by_type", "by_tool"}),
         ("gc", {"store", "session", "is_dry_run", "bytes_freed", "entries", "records"}),
         ("rm --dry-run", {"store", "session", "is_dry_run", "bytes_freed", "entries", "records"}),

@@ -397,7 +397,7 @@ def test_retention_is_loaded_with_the_policy() -> None:
     [
         ("session_bytes", 0),
         ("session_records", -1),
-        ("store_bytes", "1GB"),
+        ("store_bytes", "1XB"),
         ("store_records", 1.5),
         ("grace", -1),
         ("grace", "an hour"),

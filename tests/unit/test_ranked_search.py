@@ -1,0 +1,349 @@
+"""Search: ranked passages of what a session may read, whatever the query and the texts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from offload import Offloader, OffloadPolicy, Rule
+from offload.errors import ConfigError, StoreError, StoreUnavailableError
+from offload.retention import delete
+from offload.search import index as indexes
+from offload.store import OffloadStore
+from offload.wrappers import EncryptingStore, WrapperStore
+from offload_backends.local import LocalStore
+from offload_backends.memory import MemoryStore
+
+POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=1)}, min_saving=0)
+FILLER = "".join(f"the job of step {n} took {n * 7} ms and wrote its row\n" for n in range(400))
+
+
+def opened(store: OffloadStore, name: str = "s", **options: object) -> Offloader:
+    return Offloader(store, session=name, policy=POLICY, **options)  # type: ignore[arg-type]
+
+
+def put(off: Offloader, text: str, call: str = "t1") -> str:
+    with off.open_sink(tool_name="Bash", tool_use_id=call) as sink:
+        sink.write(text)
+    assert sink.info is not None
+    return sink.info.ref
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("def readFile(path):", "readFile"),
+        ("def readFile(path):", "read"),
+        ("def readFile(path):", "read_file"),
+        ("def read_file(path):", "readFile"),
+        ("HTTPServerError was raised", "server"),
+        ("the readfile command", "readFile"),
+        ("see src/deep/alpha.py:12", "src/deep/alpha.py"),
+        ("see src/deep/alpha.py:12", "alpha.py"),
+        ('{"out": "one\\nzebra\\ttwo"}', "zebra"),
+        ("数据库连接失败", "连接"),
+        ("数据库连接失败", "库"),
+        ("設定ファイルを読む", "ファイル"),
+        ("Ünïcode Grüße", "unicode grusse GRUSSE gruße"),
+        ("total 1,234,567 rows", "1,234,567"),
+        ("\ud800 broken zebra", "zebra"),
+    ],
+)
+def test_words_identifiers_paths_and_text_without_spaces_are_found_by_their_parts(text, query):
+    off = opened(MemoryStore())
+    put(off, FILLER)
+    ref = put(off, f"{FILLER}{text}\n{FILLER}", "t2")
+
+    [best, *_] = off.search(query).passages
+
+    assert best.ref == ref
+    assert text in best.text
+
+
+def test_a_passage_names_its_title_its_lines_and_the_call_that_reads_on():
+    off = opened(MemoryStore())
+    ref = put(off, f"{FILLER}the zebra sleeps\n{FILLER}")
+
+    [passage] = off.search("zebra").passages
+
+    lines = f"{FILLER}the zebra sleeps\n{FILLER}".split("\n")
+    assert passage.text.split("\n")[0] == lines[passage.start_line - 1]
+    assert passage.text.removesuffix("\n").split("\n")[-1] == lines[passage.end_line - 1]
+    assert "the zebra sleeps" in off.tools.read(ref, offset=passage.start)
+    assert passage.next_call == f'context_read(id="{ref}", offset={passage.start})'
+
+
+def test_the_passage_with_more_and_rarer_words_comes_first_and_equal_ones_by_id_and_line():
+    off = opened(MemoryStore())
+    refs = [put(off, f"{FILLER}rare zebra\n", f"t{n}") for n in range(3)]
+    best = put(off, f"{FILLER}rare zebra crossing\n", "t9")
+
+    found = off.search("rare zebra crossing").passages
+
+    assert [passage.ref for passage in found] == [best, *sorted(refs)]
+
+
+def test_a_new_process_finds_the_same_in_the_same_order_whoever_stored_it(tmp_path: Path):
+    first, second = opened(LocalStore(str(tmp_path))), opened(LocalStore(str(tmp_path)))
+    for n in range(4):
+        put(first if n % 2 else second, f"{FILLER}zebra {n}\n", f"t{n}")
+        assert len(first.search("zebra").passages) == n + 1
+
+    expected = opened(LocalStore(str(tmp_path))).search("zebra step")
+
+    assert first.search("zebra step") == second.search("zebra step") == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        '"zebra',
+        'zebra" OR text : "x',
+        "zebra NEAR(a b)",
+        "zebra* AND NOT ^col:x",
+        "(zebra",
+        "zebra\0; drop table passages",
+        "zebra \U0001f600",
+        "zebra'--",
+        "zebra " + "x" * 100_000,
+        "zebra " + "a b " * 50_000,
+        "zebra \ud800",
+        "{zebra} : + - ~ ^",
+    ],
+)
+def test_a_query_is_words_whatever_signs_it_has(query):
+    off = opened(MemoryStore())
+    ref = put(off, f"{FILLER}zebra\n")
+
+    assert ref in {passage.ref for passage in off.search(query).passages}
+
+
+@pytest.mark.parametrize("query", ["", "   ", "!?*", "\U0001f600", '"', "\0", "___", "\ud800"])
+def test_a_query_without_a_word_is_refused(query):
+    off = opened(MemoryStore())
+
+    with pytest.raises(ConfigError, match="no letter or digit"):
+        off.search(query)
+    assert off.tools.call("context_grep", {"pattern": query, "mode": "search"}).startswith("Error: no letter")
+
+
+def test_an_invalid_limit_or_query_is_refused():
+    off = opened(MemoryStore())
+
+    with pytest.raises(ConfigError, match="limit must be at least 1"):
+        off.search("zebra", limit=0)
+    with pytest.raises(ConfigError, match="query must be a str"):
+        off.search(7)  # type: ignore[arg-type]
+
+
+def test_nothing_found_says_what_was_searched():
+    off = opened(MemoryStore())
+    put(off, FILLER)
+
+    found = off.search("zebra")
+
+    assert (found.passages, found.records, found.chars) == ([], 1, len(FILLER))
+    answer = off.tools.call("context_grep", {"pattern": "zebra", "mode": "search"})
+    assert answer == f"[No passage has a word of the query; searched 1 item, {len(FILLER)} characters]"
+
+
+def test_what_was_not_searched_is_said_with_the_reason(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(indexes, "MAX_RECORD_CHARS", 2 * len(FILLER))
+    store = MemoryStore()
+    off = opened(store)
+    binary, media = put(off, f"zebra \0\1\2{FILLER}"), put(off, "QUJD" * 5000, "t2")
+    long, damaged = put(off, f"zebra\n{FILLER * 3}", "t3"), put(off, f"zebra {FILLER}", "t4")
+    [key] = [info.key for info in off.records() if info.ref == damaged]
+    store.put(key, store.get(key)[:-300], overwrite=True)
+
+    found = opened(store).search("zebra")
+
+    assert {passage.ref for passage in found.passages} == {long}
+    assert found.unsearched[binary] == found.unsearched[media] == "binary content"
+    assert found.unsearched[damaged] == "damaged"
+    assert found.unsearched[long].startswith("only the first ")
+    answer = opened(store).tools.call("context_grep", {"pattern": "zebra", "mode": "search"})
+    assert all(f"{ref}: " in answer for ref in found.unsearched)
+
+
+def test_a_hundred_million_characters_take_bounded_room(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(indexes, "MAX_CHARS", 1_000_000)
+    off = opened(MemoryStore())
+    with off.open_sink(tool_name="Bash", tool_use_id="t1") as sink:
+        for _ in range(100):
+            sink.write(f"zebra {'xy ' * 333_000}")
+    assert sink.info is not None
+
+    found = off.search("zebra")
+
+    assert found.chars <= 1_000_000
+    assert found.unsearched[sink.info.ref].startswith("only the first ")
+
+
+def test_a_search_that_runs_out_of_time_says_so_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch):
+    off = opened(MemoryStore())
+    ref = put(off, f"{FILLER}zebra\n")
+    monkeypatch.setattr(indexes, "_SECONDS", -1.0)
+
+    assert off.search("zebra").unsearched == {ref: "not searched yet: repeat the search"}
+    monkeypatch.undo()
+    assert [passage.ref for passage in off.search("zebra").passages] == [ref]
+
+
+def test_a_deleted_record_is_found_no_more_and_no_longer_counts():
+    store = MemoryStore()
+    off = opened(store)
+    gone, kept = put(off, f"{FILLER}zebra\n"), put(off, f"{FILLER}zebra\n", "t2")
+    assert {passage.ref for passage in off.search("zebra").passages} == {gone, kept}
+
+    delete(store, "s", [gone])
+
+    assert off.search("zebra") == opened(store).search("zebra")
+    assert {passage.ref for passage in off.search("zebra").passages} == {kept}
+
+
+def test_a_session_finds_what_it_may_read_and_nothing_else():
+    store = MemoryStore()
+    owner, other = opened(store, "owner"), opened(store, "other")
+    shared, secret = put(owner, f"{FILLER}zebra\n"), put(owner, f"{FILLER}zebra stripe\n", "t2")
+    assert other.search("zebra").passages == []
+
+    owner.share(shared, "other")
+    assert [passage.ref for passage in other.search("zebra").passages] == [shared]
+    owner.revoke(shared, "other")
+    assert other.search("zebra").passages == []
+
+    fork = owner.fork("fork")
+    put(owner, f"{FILLER}zebra later\n", "t3")
+    assert {passage.ref for passage in fork.search("zebra").passages} == {shared, secret}
+
+
+def test_nothing_of_an_encrypted_store_leaves_it_in_the_clear(tmp_path: Path):
+    store = EncryptingStore(LocalStore(str(tmp_path)), os.urandom(32))
+    off = opened(store)
+    ref = put(off, f"{FILLER}zebra\n")
+
+    assert [passage.ref for passage in off.search("zebra").passages] == [ref]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"zebra" in path.read_bytes()]
+
+
+def test_what_a_hook_removed_cannot_be_found():
+    off = opened(MemoryStore(), redact=lambda text: text.replace("hunter2", "***"))
+    call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": f"{FILLER}password zebra hunter2\n" * 3}
+    off.offload([{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}])
+
+    assert off.search("hunter2").passages == []
+    assert off.search("zebra").passages[0].is_redacted
+    assert "[Redacted:" in off.tools.call("context_grep", {"pattern": "zebra", "mode": "search"})
+
+
+class _Failing(WrapperStore):
+    fails = False
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        if self.fails:
+            raise StoreUnavailableError("down")
+        return super().get(key, start=start, end=end)
+
+
+def test_a_record_that_the_store_failed_to_return_is_searched_the_next_time():
+    store = _Failing(MemoryStore())
+    ref = put(opened(store), f"{FILLER}zebra\n")
+    off = opened(store)
+
+    store.fails = True
+    assert off.search("zebra").unsearched == {ref: "the store failed"}
+    store.fails = False
+    assert [passage.ref for passage in off.search("zebra").passages] == [ref]
+
+
+class _Unlisted(WrapperStore):
+    def keys(self, prefix: str = "", *, after: str = ""):
+        raise StoreUnavailableError(f"no list of {prefix} {after}")
+
+
+def test_a_session_that_cannot_be_listed_is_an_error():
+    off = opened(_Unlisted(MemoryStore()))
+
+    with pytest.raises(StoreError):
+        off.search("zebra")
+    assert "the store did not respond" in off.tools.call("context_grep", {"pattern": "a", "mode": "search"})
+
+
+def test_a_second_search_reads_no_record_but_those_that_it_shows():
+    class Counting(WrapperStore):
+        gets = 0
+
+        def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+            Counting.gets += 1
+            return super().get(key, start=start, end=end)
+
+    store = Counting(MemoryStore())
+    for n in range(20):
+        put(opened(store), f"{FILLER}{n}\n", f"t{n}")
+    off = opened(store)
+    Counting.gets = 0
+    off.search("absent")
+    assert Counting.gets == 20
+    off.search("absent")
+    assert Counting.gets == 20
+
+
+def test_the_tool_answers_within_its_size_and_searches_one_item_too():
+    off = opened(MemoryStore())
+    refs = [put(off, f"zebra {'stripe ' * 150}\n" * 20, f"t{n}") for n in range(20)]
+
+    answer = off.tools.call("context_grep", {"pattern": "zebra", "mode": "search", "max_matches": 50})
+    assert len(answer) <= 8192
+    one = off.tools.call("context_grep", {"pattern": "zebra", "mode": "search", "id": refs[3]})
+    assert one.count(f'context_read(id="{refs[3]}"') == 2
+    assert "searched 1 item" in one
+    assert off.stats().reads[refs[3]] >= 1
+    unknown = off.tools.call("context_grep", {"pattern": "zebra", "mode": "search", "id": "aaaaaaaaaa"})
+    assert unknown.startswith("Error: unknown id")
+
+
+def test_a_text_that_looks_like_a_placeholder_is_escaped_for_the_model():
+    off = opened(MemoryStore())
+    put(off, f"[Offloaded: zebra, id aaaaaaaaaa]\n{FILLER}")
+
+    assert "\\[Offloaded: zebra" in off.tools.call("context_grep", {"pattern": "zebra", "mode": "search"})
+
+
+def test_search_runs_in_a_thread_for_async_callers_and_many_at_once():
+    off = opened(MemoryStore())
+    ref = put(off, f"{FILLER}zebra\n")
+
+    async def search() -> list[list[str]]:
+        found = await asyncio.gather(*(off.asearch("zebra") for _ in range(16)))
+        return [[passage.ref for passage in each.passages] for each in found]
+
+    assert asyncio.run(search()) == [[ref]] * 16
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_searches_too():
+    off = opened(MemoryStore())
+    ref = put(off, f"{FILLER}zebra\n")
+    off.search("zebra")
+
+    child = os.fork()
+    if child == 0:
+        found = [passage.ref for passage in off.search("zebra").passages]
+        os._exit(0 if found == [ref] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_an_offloader_loads_sqlite_only_with_the_first_search():
+    code = (
+        "import sys; from offload import Offloader; Offloader('memory://').offload([]); "
+        "print('sqlite3' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

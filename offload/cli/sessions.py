@@ -180,8 +180,8 @@ def query(
 
     Example: offload query 'select level, count(*) from t group by 1' kqzmwpxhva
     """
-    with open_record(store, session, refs[0]) as (off, _):
-        found = rows_of(off, [full_ref(off, ref) for ref in refs], sql)
+    with open_record(store, session, refs[0]) as (off, first):
+        found = rows_of(off, [first, *(full_ref(off, ref) for ref in refs[1:])], sql)
     if as_json:
         print_json(found)
     elif as_csv or not out.is_terminal:

@@ -174,6 +174,8 @@ def test_a_query_is_csv_in_a_pipe(run: Run, store: Path) -> None:
     done = run("query", sql, refs(store, "t")[0], "--session", "t", "--store", store)
     assert done.stdout == 'n,t,none\n7,"6 a line of the log,x",\n8,"7 a line of the log,x",\n'
     assert done.stderr.startswith("2 rows")
+    newest = run("query", "select count(*) as n from lines", "last", "--session", "t", "--store", store)
+    assert newest.stdout == "n\n2002\n"
 
 
 def test_ls_selects_and_orders(run: Run, store: Path) -> None:

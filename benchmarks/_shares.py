@@ -38,7 +38,8 @@ def svg(title: str, ours: str, sizes: Sequence[int], shares: Mapping[str, Sequen
         parts.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>')
     for number, size in enumerate(sizes):
         x = _x(number, len(sizes))
-        parts.append(f'<text x="{x:.1f}" y="{bottom + 20}" text-anchor="middle">{size // 1000:,}k</text>')
+        label = f"{size // 1000}k" if size < 10**6 else f"{size // 10**6}M"
+        parts.append(f'<text x="{x:.1f}" y="{bottom + 20}" text-anchor="middle">{label}</text>')
     others = dict(zip((name for name in shares if name != ours), _COLORS, strict=False))
     for name, height in _labels(shares).items():
         points = " ".join(

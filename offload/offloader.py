@@ -50,7 +50,6 @@ from offload.settings.options import (
 )
 from offload.store import OffloadStore
 from offload.threads.calls import Gate, as_async
-from offload.threads.locks import cached
 from offload.tokens import TokenCounter
 from offload.tools._definitions import MAX_ANSWER_CHARS
 from offload.tools.arguments import parse_arguments
@@ -180,16 +179,13 @@ class Offloader:
         )
         self._gate = Gate("offloader", self._conversation.start_over)
         self._recorder = self._new_recorder(is_new=session is None) if journal else None
+        # Not at the first use: a child that is forked while a thread imports a module can never import it.
+        from offload.tools import Tools  # noqa: PLC0415 # `from offload import Offloader` alone needs none
 
-    @cached
-    def tools(self) -> Tools:
-        """The retrieval tools of the session's model."""
-        from offload.tools import Tools  # noqa: PLC0415 # a program that only offloads needs none
-
-        return Tools(
+        self.tools: Tools = Tools(
             self._session,
-            names=self.options.tools,
-            max_answer_chars=self.options.max_answer_chars,
+            names=options.tools,
+            max_answer_chars=options.max_answer_chars,
             observer=self._observer,
             sources=self._sources,
         )

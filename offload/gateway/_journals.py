@@ -39,7 +39,7 @@ class ConversationJournal:
         options = offloader.options
         self.recorder = Recorder(self._store, self.session, options, is_new=False, is_shared=True)
         self._known: set[str] | None = None
-        # What the engine returned for the messages of the last request, and these as they were sent.
+        # The messages of the last request as the engine returned them, and as they were sent.
         self._last: list[tuple[Any, Any]] = []
 
     def write(self, request: Request, result: OffloadResult, used: Usage | None) -> list[OffloadError]:

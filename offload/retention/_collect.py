@@ -225,7 +225,7 @@ class _Run:
         self._retention = retention = policies.Retention() if retention is None else retention
         self._now = now
         self._writes = not report.is_dry_run
-        # What remains of all sessions, and of each.
+        # The remains of all sessions, and of each.
         self._excess = _Excess(retention.store_bytes, retention.store_records)
         self._remains: dict[str, _Remains] = {}
         # Without writes they do not change.

@@ -18,6 +18,7 @@ from typing import Any, cast
 from offload.gateway._apis.base import (
     STOPPED,
     Call,
+    Calls,
     Json,
     Reply,
     StreamedReply,
@@ -41,7 +42,7 @@ _CALLED = "tool_use"
 _CLIENTS = ("t", "b", "o")
 
 
-class AnthropicCalls:
+class AnthropicCalls(Calls):
     """The Messages API."""
 
     format: Format = "anthropic"

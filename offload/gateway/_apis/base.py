@@ -72,8 +72,9 @@ class Calls(Protocol):
         ...
 
     def storable(self, steps: Sequence[Any], may_store: Callable[[Any], bool]) -> list[Any]:
-        """Return steps without what may not be stored, which the client has too."""
-        ...
+        """Return steps without what may not be stored, which the client has too; most have nothing of it."""
+        del may_store
+        return [*steps]
 
     def marks(self, message: Any) -> list[str]:
         """Return the signatures of thinking in a message, as digests, and the ids of its calls."""

@@ -14,12 +14,13 @@ https://platform.openai.com/docs/api-reference/chat-streaming
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from offload.gateway._apis.base import (
     STOPPED,
     Call,
+    Calls,
     Json,
     Reply,
     StreamedReply,
@@ -44,7 +45,7 @@ _CALLING = ("tool_calls", "stop")
 _NO_PART = ("role", "tool_calls", "refusal", "audio", "function_call", "annotations")
 
 
-class ChatCalls:
+class ChatCalls(Calls):
     """Chat completions."""
 
     format: Format = "openai"
@@ -65,11 +66,6 @@ class ChatCalls:
         """Return the ids of the calls in a message."""
         calls = as_list(message.get("tool_calls")) if isinstance(message, dict) else []
         return [str(call.get("id")) for call in calls if isinstance(call, dict)]
-
-    def storable(self, steps: Sequence[Any], may_store: Callable[[Any], bool]) -> list[Any]:
-        """Return all steps: they have nothing else that the model wrote."""
-        del may_store
-        return [*steps]
 
     def reply(self, names: Collection[str], *, is_stream: bool) -> Reply:
         """Return a reader."""
@@ -148,7 +144,7 @@ class _Message(Reply):
 
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(names)
-        # What the client has, and where the parts of this answer begin.
+        # The fields that the client has, and where the parts of this answer begin in them.
         self.fields: dict[str, Any] = {}
         self._starts: dict[str, int] = {}
         self._own: list[Json] = []

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from offload.gateway._apis.base import (
     STOPPED,
     Call,
+    Calls,
     Events,
     Json,
     Reply,
@@ -49,7 +50,7 @@ _BEFORE_ELEMENT = b"[, \t\r\n"
 _IN_TEXT, _OUTSIDE = re.compile(rb'\\.|"', re.DOTALL), re.compile(rb'["{}\[\]]')
 
 
-class GeminiCalls:
+class GeminiCalls(Calls):
     """The Gemini API."""
 
     format: Format = "gemini"
@@ -81,11 +82,6 @@ class GeminiCalls:
     def marks(self, message: Any) -> list[str]:
         """Return the marks of a content."""
         return [mark for part in _parts(message) for mark in _marks(part)]
-
-    def storable(self, steps: Sequence[Any], may_store: Callable[[Any], bool]) -> list[Any]:
-        """Return all steps: they have nothing else that the model wrote."""
-        del may_store
-        return [*steps]
 
     def reply(self, names: Collection[str], *, is_stream: bool) -> Reply:
         """Return a reader."""

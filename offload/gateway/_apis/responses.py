@@ -9,12 +9,13 @@ https://platform.openai.com/docs/api-reference/responses-streaming
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from offload.gateway._apis.base import (
     STOPPED,
     Call,
+    Calls,
     Json,
     Reply,
     StreamedReply,
@@ -52,7 +53,7 @@ _BEGINS = ("response.created", "response.in_progress", "response.queued")
 _NO_PART = ("id", "status", "logprobs", "annotations")
 
 
-class ResponsesCalls:
+class ResponsesCalls(Calls):
     """The Responses API."""
 
     format: Format = "openai-responses"
@@ -77,11 +78,6 @@ class ResponsesCalls:
         """Return the mark of an item."""
         mark = _mark(message) if isinstance(message, dict) else None
         return [] if mark is None else [mark]
-
-    def storable(self, steps: Sequence[Any], may_store: Callable[[Any], bool]) -> list[Any]:
-        """Return all steps: they have nothing else that the model wrote."""
-        del may_store
-        return [*steps]
 
     def reply(self, names: Collection[str], *, is_stream: bool) -> Reply:
         """Return a reader."""

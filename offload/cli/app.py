@@ -77,7 +77,7 @@ GROUPS = {
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
-# What other programs call a command.
+# Names of commands in other programs.
 _ALSO_CALLED = {
     "cat": "open",
     "copy": "cp sync push pull",

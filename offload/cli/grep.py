@@ -66,16 +66,13 @@ def grep(
     mode: Mode = "regex" if is_regex else "words" if has_words else "literal"
     compiled = compile_pattern(pattern, mode, ignore_case=ignore_case)
     matches, total = list[_Match](), _Searched()
-    for off, infos in _searched(store, session, ref, tool):
+    for off, reader, infos in _searched(store, session, ref, tool):
         refs = [info.ref for info in infos]
-        found = (
-            (next(matches_in(off, [each], compiled), None) for each in refs)
-            if lists
-            else matches_in(off, refs, compiled, context)
-        )
-        some = list(islice(filter(None, found), max_matches + 1))
+        found = matches_in(reader, refs, compiled, context, 1 if lists else None)
+        some = list(islice(found, max_matches + 1))
         total = total.plus(len(refs), place_of(off.store), is_more=len(some) > max_matches)
-        matches += [_Match(match, off) for match in some[:max_matches]]
+        titles = _titles(reader, infos, some) if out.is_terminal else {}
+        matches += [_Match(match, titles.get(match["ref"], "")) for match in some[:max_matches]]
     if as_json:
         print_json({"matches": [match.facts for match in matches], "is_more": total.is_more})
         return
@@ -106,34 +103,36 @@ class _Searched(NamedTuple):
 
 
 class _Match(NamedTuple):
-    """A match as data, and the session that has it."""
+    """A match as data, and the title of its record; without a terminal, which alone shows it, ""."""
 
     facts: dict[str, Any]
-    off: Offloader
+    title: str
 
     @property
     def place(self) -> str:
-        return f"{self.off.session}:{self.facts['ref']}"
+        return f"{self.facts['session']}:{self.facts['ref']}"
 
 
 def _searched(
     store: str | None, session: str | None, ref: str | None, tool: str | None
-) -> Iterator[tuple[Offloader, list[RecordInfo]]]:
-    """Yield each session to search with the records to search in it, newest first."""
+) -> Iterator[tuple[Offloader, SessionReader, list[RecordInfo]]]:
+    """Yield each session to search, its reader, and the records to search in it, newest first."""
     if ref is not None:
         if tool is not None:
             raise ConfigError("--tool selects records: leave out the ID, or --tool")
         with open_record(store, session, ref) as (off, found):
-            yield off, [SessionReader(off.store, off.session).find(found)]
+            reader = SessionReader(off.store, off.session)
+            yield off, reader, [reader.find(found)]
         return
     for name in progress(names_to_search(store, session), "sessions"):
         with open_session(store, name) as off:
-            yield off, [info for info in off.records()[::-1] if is_of(info, tool)]
+            reader = SessionReader(off.store, off.session)
+            yield off, reader, [info for info in reader.infos()[::-1] if is_of(info, tool)]
 
 
 def _ids(matches: Sequence[_Match]) -> Iterator[str]:
     for match in matches:
-        yield f"{match.place}  {_title(match)}".rstrip() if out.is_terminal else match.facts["ref"]
+        yield f"{match.place}  {match.title}" if out.is_terminal else match.facts["ref"]
 
 
 def _rows(matches: Sequence[_Match], context: int, *, is_of_one: bool) -> Iterator[str]:
@@ -155,7 +154,7 @@ def _groups(matches: Sequence[_Match], context: int) -> Iterator[str]:
     for _, group in groupby(matches, key=lambda match: match.place):
         of_record = list(group)
         first = of_record[0]
-        yield f"{first.facts['ref']}  {_title(first)}  (session {one_line(first.off.session)})"
+        yield f"{first.facts['ref']}  {first.title}  (session {one_line(first.facts['session'])})"
         for match in of_record:
             if "error" in match.facts:
                 yield f"  {one_line(match.facts['error'])}"
@@ -175,7 +174,10 @@ def _lines(facts: dict[str, Any]) -> Iterator[tuple[int, str, bool]]:
     yield from ((line + 1 + n, text, False) for n, text in enumerate(facts.get("after", ())))
 
 
-def _title(match: _Match) -> str:
-    reader = SessionReader(match.off.store, match.off.session)
-    [info] = with_titles(reader, [reader.find(match.facts["ref"])])
-    return one_line(info.title or info.tool_name or "")
+def _titles(
+    reader: SessionReader, infos: Sequence[RecordInfo], matches: Sequence[dict[str, Any]]
+) -> dict[str, str]:
+    """Return the titles of the records with a match, or the names of their tools."""
+    refs = {match["ref"] for match in matches}
+    titled = with_titles(reader, [info for info in infos if info.ref in refs])
+    return {info.ref: one_line(info.title or info.tool_name or "") for info in titled}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from offload import Offloader
+from offload.codec.base import StoredRecord
 from offload.codec.content import StoredContent
 from offload.errors import CorruptError, NotFoundError
 from offload.session.reader import SessionReader
@@ -19,14 +21,13 @@ _ROWS_CHARS = 1_000_000
 Json = dict[str, Any]
 
 
-def part_of(off: Offloader, ref: str, start: int, end: int) -> Json:
+def part_of(off: Offloader, record: StoredRecord, start: int, end: int) -> Json:
     """Return the characters from `start` to `end` of a record, with its title and its size."""
-    record = _reader(off).read(ref)
     content, end = record.content, min(end, record.counts.chars)
     return {
         "store": off.store.url,
         "session": off.session,
-        "ref": ref,
+        "ref": record.ref,
         "title": record.title,
         "chars": record.counts.chars,
         "lines": record.counts.lines,
@@ -37,24 +38,18 @@ def part_of(off: Offloader, ref: str, start: int, end: int) -> Json:
     }
 
 
-def last_lines(off: Offloader, ref: str, lines: int) -> Json:
-    """Return the last lines of a record as `part_of` does."""
-    record = _reader(off).read(ref)
-    start = record.content.line_start(max(1, record.counts.lines - lines + 1))
-    return part_of(off, ref, start, record.counts.chars)
-
-
-def matches_in(off: Offloader, refs: Sequence[str], pattern: Pattern, context: int = 0) -> Iterator[Json]:
-    """Yield the lines with a match; a record that cannot be read is one entry with its `error`.
+def matches_in(
+    reader: SessionReader, refs: Sequence[str], pattern: Pattern, context: int = 0, most: int | None = None
+) -> Iterator[Json]:
+    """Yield the lines with a match, at most so many of a record; one that cannot be read is an `error`.
 
     With `context` each has that many lines `before` and `after` it.
     """
-    reader = _reader(off)
     for ref in refs:
-        place = {"session": off.session, "ref": ref}
+        place = {"session": reader.name, "ref": ref}
         try:
             record = reader.read(ref)
-            for match in _lines(record.content, record.counts.lines, pattern, context):
+            for match in islice(_lines(record.content, record.counts.lines, pattern, context), most):
                 yield {**place, **match}
         except (CorruptError, NotFoundError) as error:
             yield {**place, "error": str(error)}
@@ -83,7 +78,7 @@ def _line(content: StoredContent, line: int, start: int | None = None) -> str:
 
 def rows_of(off: Offloader, refs: Sequence[str], sql: str) -> Json:
     """Return the columns and rows of a query; a row is a list of values."""
-    reader = _reader(off)
+    reader = SessionReader(off.store, off.session)
     result = Queries(_ROWS_CHARS).result([reader.read(ref) for ref in refs], sql)
     return {
         "store": off.store.url,
@@ -95,7 +90,3 @@ def rows_of(off: Offloader, refs: Sequence[str], sql: str) -> Json:
         "is_more": result.is_more or len(result.rows) < result.total,
         "notes": result.notes,
     }
-
-
-def _reader(off: Offloader) -> SessionReader:
-    return SessionReader(off.store, off.session)

@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import typer
 from msgspec import to_builtins
 
-from offload import ConfigError, Offloader
-from offload.cli.parts import last_lines, part_of, rows_of
+from offload import ConfigError
+from offload.cli.parts import part_of, rows_of
 from offload.cli.shell import quoted
 from offload.cli.stores import full_ref, open_record, open_session
 from offload.cli.terminal import (
@@ -32,6 +32,7 @@ from offload.cli.terminal import (
     print_json,
     print_rows,
 )
+from offload.codec.base import StoredRecord
 from offload.record.text import escape_controls
 from offload.session.reader import SessionReader
 
@@ -68,10 +69,11 @@ def show(
     if span is not None and (offset, limit) != (0, None):
         raise ConfigError("use --lines, or --offset and --limit, not both")
     with open_record(store, session, ref) as (off, found):
-        start, asked = _chars(off, found, span, offset, limit)
+        record = SessionReader(off.store, off.session).read(found)
+        start, end = _chars(record, span, offset, limit)
         most = off.options.max_answer_chars if limit is None else limit
-        part = part_of(off, found, start, min(asked, start + most))
-    _print_part(part, asked, store, as_json=as_json)
+        part = part_of(off, record, start, min(end, start + most))
+    _print_part(part, start, end, store, as_json=as_json)
 
 
 def _span(text: str) -> tuple[int, int | None]:
@@ -85,33 +87,32 @@ def _span(text: str) -> tuple[int, int | None]:
 
 
 def _chars(
-    off: Offloader, ref: str, span: tuple[int, int | None] | None, offset: int, limit: int | None
+    record: StoredRecord, span: tuple[int, int | None] | None, offset: int, limit: int | None
 ) -> tuple[int, int]:
     """Return the characters that are asked for, from and to."""
-    content = SessionReader(off.store, off.session).read(ref).content
+    content = record.content
     if span is None:
         start, end = offset, content.chars if limit is None else offset + limit
     else:
         start = content.line_start(span[0])
         end = content.chars if span[1] is None else content.line_start(span[1] + 1)
     if start >= content.chars > 0:
-        raise ConfigError(f"past the end: {ref} has {content.chars:,} characters")
+        raise ConfigError(f"past the end: {record.ref} has {content.chars:,} characters")
     return start, min(end, content.chars)
 
 
-def _print_part(part: dict[str, Any], asked: int, store: str | None, *, as_json: bool) -> None:
-    """Print the text of a part; to stderr the command for the rest, if less is shown than was `asked` for."""
+def _print_part(part: dict[str, Any], start: int, end: int, store: str | None, *, as_json: bool) -> None:
+    """Print the text of a part; to stderr the command for the rest of the characters that were asked for."""
     if as_json:
         print_json(part)
         return
     page(escape_controls(part["text"]).removesuffix("\n"))
     title = f" ({part['title']})" if part["title"] else ""
     place = f"{part['ref']}{title}: characters {part['start']:,} to {part['end']:,} of {part['chars']:,}"
-    if part["end"] < asked:
-        place_options = f" --session {quoted(part['session'])}" + (
-            f" --store {quoted(store)}" if store else ""
-        )
-        note(f"{place}; more: offload show {part['ref']} --offset {part['end']}{place_options}")
+    rest = start if part["start"] > start else part["end"] if part["end"] < end else None
+    if rest is not None:
+        where = f"--session {quoted(part['session'])}{f' --store {quoted(store)}' if store else ''}"
+        note(f"{place}; more: offload show {part['ref']} --offset {rest} {where}")
     elif out.is_terminal:
         note(place)
 
@@ -131,8 +132,11 @@ def tail(
     Example: offload tail kqzmwpxhva -n 50
     """
     with open_record(store, session, ref) as (off, found):
-        part = last_lines(off, found, lines)
-    _print_part(part, part["end"], store, as_json=as_json)
+        record = SessionReader(off.store, off.session).read(found)
+        end = record.counts.chars
+        start = record.content.line_start(max(1, record.counts.lines - lines + 1))
+        part = part_of(off, record, max(start, end - off.options.max_answer_chars), end)
+    _print_part(part, start, end, store, as_json=as_json)
 
 
 def diff(

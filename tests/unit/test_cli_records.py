@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command import Run, runner
 
-from offload import Offloader
+from offload import Offloader, StoredObject
+from offload_backends.local import LocalStore
 
 LOG = "".join(f"{n} a line of the log\n" for n in range(2000))
 
@@ -160,6 +162,39 @@ def test_grep_takes_what_people_know_of_grep(run: Run, store: Path) -> None:
     assert (none.stdout, "0 matches in 0 records of 1 session" in none.stderr) == ("", True)
     assert "not both" in run("grep", "a", "--regex", "--words", *place).stderr
     assert run("grep", "a", ref, "--tool", "Bash", *place).returncode == 2
+
+
+@pytest.mark.parametrize(
+    "command", [("grep", "-l", "line"), ("grep", "line"), ("show", "last"), ("tail", "last")]
+)
+def test_a_command_lists_a_session_as_often_whatever_its_size(
+    run: Run, tmp_path: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[str] = []
+    keys = LocalStore.keys
+
+    def spied(store: LocalStore, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        listed.append(prefix)
+        return keys(store, prefix, after=after)
+
+    monkeypatch.setattr(LocalStore, "keys", spied)
+    counts = []
+    for records in (1, 12):
+        off = Offloader(str(tmp_path / f"of-{records}"), session="s")
+        for number in range(records):
+            off.offload_text(f"{number}{LOG}", tool_use_id=str(number))
+        listed.clear()
+        assert run(*command, "--session", "s", "--store", tmp_path / f"of-{records}").returncode == 0
+        counts.append(len(listed))
+    assert counts[0] == counts[1]
+
+
+def test_a_tail_is_no_longer_than_an_answer_and_names_the_rest(run: Run, tmp_path: Path) -> None:
+    Offloader(str(tmp_path / "long"), session="s").offload_text("x" * 30_000 + "end")
+    done = run("tail", "last", "--session", "s", "--store", tmp_path / "long")
+    assert (len(done.stdout.strip()), done.stdout.endswith("xend\n")) == (8192, True)
+    assert "; more: offload show" in done.stderr
+    assert "--offset 0 --session s" in done.stderr
 
 
 def test_the_context_of_matches_in_json_are_lines(run: Run, store: Path) -> None:

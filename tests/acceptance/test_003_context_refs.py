@@ -851,7 +851,7 @@ def files_of(tmp_path: Path) -> set[str]:
 
 def test_39_the_manifest_is_right_after_several_processes_wrote_and_one_was_killed(tmp_path):
     root = tmp_path / "root"
-    writers = [writer(root, str(n), 25) for n in range(4)]
+    writers = [writer(root, str(n), 25) for n in range(2)]
     victim = writer(root, "victim", 10_000)
     assert victim.stdout is not None
     victim.stdout.readline()
@@ -861,7 +861,7 @@ def test_39_the_manifest_is_right_after_several_processes_wrote_and_one_was_kill
     for process in writers:
         assert process.communicate()[0].split()[-1] == "24"
 
-    assert len(files_of(tmp_path)) > 100
+    assert len(files_of(tmp_path)) > 50
     listed = {item["id"] for item in manifest(tmp_path)}
     refs = ContextRefs(root, "chat-1")
     assert listed == left(refs)

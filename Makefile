@@ -2,7 +2,7 @@
 #   make demo        the main job on real input from this machine
 #   make test        the tests
 #   make test-integrations   each framework's tests, at its current release, in an environment of its own
-#   make test-scale  work on whole stores, by the workers of Dask and Ray on this machine
+#   make test-scale  work on whole stores, by the workers of Dask and Ray on this machine; 1,000 sessions of a gateway
 #   make test-clouds the stores of Google and Azure, on servers of their kind on this machine
 #   make test-peers  public suites of other projects, run against the implementations of their protocols here
 #   make mutation    how many small faults the tests find, on a sample of mutants of the core modules (about two hours)
@@ -62,7 +62,8 @@ test-integration-coding-clients: .venv-frameworks/coding-clients/.npm
 		npm install --silent --no-audit --no-fund --prefix $(@D)/vercel $(VERCEL); fi
 	@touch $@
 
-test-scale: test-integration-catalog test-integration-dask test-integration-ray
+test-scale: test-integration-catalog test-integration-dask test-integration-ray .venv/.dev
+	$(BIN)/python -m pytest -q -m slow tests/integration/test_gateway_sessions.py
 
 # Azure's emulator is a program of Node: without npm its tests are skipped.
 test-clouds: .venv-frameworks/clouds/.azurite

@@ -57,11 +57,13 @@ class Provider(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     upstream: Upstream
+    body: bytes
 
     def take(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.headers.get("Transfer-Encoding") == "chunked":
             body = self.chunks()
+        self.body = body
         self.upstream.seen.append(Seen(self.command, self.path, self.headers.items(), body))
         self.upstream.answer(self)
 

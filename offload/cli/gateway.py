@@ -34,6 +34,15 @@ def gateway(
     ],
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port; 0 is a free one.")] = 8790,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name",
+            metavar="DOMAIN",
+            help="Further name that clients use, as of a balancer; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     store: StoreOption = None,
     session: Annotated[
         str | None,
@@ -61,8 +70,8 @@ def gateway(
     from offload import Offloader  # noqa: PLC0415 # slow to load
     from offload.gateway import serve  # noqa: PLC0415 # an extra, and slow to load
 
-    name = load_config(arguments={"session": session}).settings.session or DEFAULT_SESSION
-    off = Offloader.from_config(store=store_at(store), session=name, journal=not keeps_no_journal)
+    session = load_config(arguments={"session": session}).settings.session or DEFAULT_SESSION
+    off = Offloader.from_config(store=store_at(store), session=session, journal=not keeps_no_journal)
     if off.store.url.startswith("memory://") and tools is ToolsOf.client:
         raise ConfigError(
             f"the tools of the client run in another process, which cannot read {off.store.url}; name a "
@@ -73,9 +82,9 @@ def gateway(
 
     def announce(address: str) -> None:
         out.print(f"Gateway at {address} for {upstream}", soft_wrap=True)
-        say(f"Results go to {place_of(off.store)}, session {name}. Press Ctrl-C to stop.")
+        say(f"Results go to {place_of(off.store)}, session {session}. Press Ctrl-C to stop.")
 
-    serve(upstream, off, host=host, port=port, tools=tools.value, announce=announce)
+    serve(upstream, off, host=host, port=port, tools=tools.value, names=name or (), announce=announce)
 
 
 def _is_loopback(host: str) -> bool:

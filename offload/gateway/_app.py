@@ -5,13 +5,14 @@ from __future__ import annotations
 import ipaddress
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from offload import __version__
@@ -23,6 +24,7 @@ from offload.gateway._rewriter import Rewriter, ToolsMode
 from offload.gateway._status import Status, logger
 from offload.offloader import Offloader
 from offload.origins import refusal_of
+from offload.session.names import session_for
 from offload.threads.calls import in_thread
 
 LOOPBACK = "127.0.0.1"
@@ -30,12 +32,14 @@ STATUS_PATH = "/offload/status"
 _LOCAL_NAMES = frozenset(["localhost", "host.docker.internal"])
 _STOP_SECONDS = 5
 
+# Returns the session whose records a request may use, None if it may use none.
+SessionOf = Callable[[Request], str | None]
+
 
 class Gateway:
     """An ASGI app that sends requests on to one provider, without their old large results.
 
-    Its arguments are those of `gateway_app`; `names` are those of this server in `Host`, besides IP addresses
-    and names of this machine.
+    Its arguments are those of `gateway_app`.
     """
 
     def __init__(
@@ -44,11 +48,13 @@ class Gateway:
         offloader: Offloader,
         *,
         tools: ToolsMode = "gateway",
-        names: frozenset[str] = frozenset(),
+        names: Collection[str] = (),
+        session_of: SessionOf | None = None,
     ) -> None:
         self._upstream = check_upstream(upstream)
         self._offloader = offloader
-        self._names = names | _LOCAL_NAMES
+        self._session_of = session_of
+        self._names = _LOCAL_NAMES.union(map(_without_port, names))
         self._status = Status()
         check_choice("tools", tools, get_args(ToolsMode))
         rewriter = Rewriter(offloader, self._status, tools=tools)
@@ -86,17 +92,29 @@ class Gateway:
             await send_error(send, 426, text, [(b"upgrade", b"HTTP/1.1")])
         elif scope["path"] == STATUS_PATH:
             await send_json(send, 200, self.status())
+        elif (session := await self._session_for(scope)) is None:
+            await send_error(send, 403, "offload gateway: this request may use no session")
         else:
-            await self._forwarder.forward(scope, receive, send)
+            await self._forwarder.forward(scope, receive, send, session)
+
+    async def _session_for(self, scope: Scope) -> str | None:
+        if self._session_of is None:
+            return self._offloader.session
+        return await session_for(self._session_of, Request(scope))
 
     def status(self) -> dict[str, Any]:
-        """Return what this gateway did, for JSON."""
+        """Return what this gateway did, for JSON; of several users, counters alone."""
+        facts = self._status.facts()
+        if self._session_of is not None:
+            # A warning may name a session.
+            del facts["warnings"]
+            return {"version": __version__, **facts}
         return {
             "version": __version__,
             "upstream": self._upstream,
             "store": self._offloader.store.url,
             "session": self._offloader.session,
-            **self._status.facts(),
+            **facts,
         }
 
     @property
@@ -106,10 +124,10 @@ class Gateway:
 
     def _is_own_name(self, host: str) -> bool:
         """Return whether a Host header names this server; a web page can give its own name any address."""
-        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        name = _without_port(host)
         with suppress(ValueError):
             return bool(ipaddress.ip_address(name.strip("[]")))
-        return name.lower() in self._names
+        return name in self._names
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -120,7 +138,14 @@ class Gateway:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def gateway_app(upstream: str, offloader: Offloader, *, tools: ToolsMode = "gateway") -> ASGIApp:
+def gateway_app(
+    upstream: str,
+    offloader: Offloader,
+    *,
+    tools: ToolsMode = "gateway",
+    names: Collection[str] = (),
+    session_of: SessionOf | None = None,
+) -> ASGIApp:
     """Return the ASGI app that `serve` runs.
 
     Args:
@@ -131,11 +156,17 @@ def gateway_app(upstream: str, offloader: Offloader, *, tools: ToolsMode = "gate
             conversation keeps its requests in a journal of its own, that of the session `NAME.CONVERSATION`.
         tools: who answers the model's calls of the retrieval tools: "gateway", unless the client has these
             tools; "client", whose requests pass unchanged without them; or "none".
+        names: further names by which clients call this server, as in the header `Host`: those of a domain or
+            of a balancer. Names of this machine and IP addresses need not be given.
+        session_of: returns the session for a request (`starlette.requests.Request`, whose body is not read),
+            in place of that of `offloader`, or None to refuse it; a function of the host, which authenticates
+            the request. It runs in a thread, once for each request; its errors refuse it too. Requests of
+            different sessions share no record, no answered call and no message in memory.
 
     Raises:
         ConfigError: `upstream` is not the URL of a server, or another `tools`.
     """
-    return Gateway(upstream, offloader, tools=tools)
+    return Gateway(upstream, offloader, tools=tools, names=names, session_of=session_of)
 
 
 def serve(
@@ -145,6 +176,8 @@ def serve(
     host: str = LOOPBACK,
     port: int = 0,
     tools: ToolsMode = "gateway",
+    names: Collection[str] = (),
+    session_of: SessionOf | None = None,
     announce: Callable[[str], None],
 ) -> None:
     """Serve a gateway until the process is stopped.
@@ -155,12 +188,17 @@ def serve(
         host: the address to listen on; one that other machines can reach lets them use this gateway.
         port: the port; 0 is a free one.
         tools: who answers the model's calls of the retrieval tools.
+        names: as for `gateway_app`, like the next one.
+        session_of: returns the session for a request.
         announce: called with the URL of the gateway.
 
     Raises:
         ConfigError: `upstream` is not the URL of another server, or the address is not available.
     """
-    listening, server, url = _server(upstream, offloader, host, port, tools=tools)[1:]
+    app = Gateway(upstream, offloader, tools=tools, names=[*names, *_names(host)], session_of=session_of)
+    if session_of is None:
+        _touch(offloader)
+    listening, server, url = _server(app, upstream, host, port)
     announce(url)
     with suppress(KeyboardInterrupt):
         server.run(sockets=[listening])
@@ -175,7 +213,9 @@ def serving(
     At the end, open requests get a few seconds and the journals are written. Arguments and errors are those
     of `serve`.
     """
-    app, listening, server, url = _server(upstream, offloader, LOOPBACK, 0, tools=tools)
+    app = Gateway(upstream, offloader, tools=tools)
+    _touch(offloader)
+    listening, server, url = _server(app, upstream, LOOPBACK, 0)
     thread = threading.Thread(
         target=server.run, kwargs={"sockets": [listening]}, name="offload-gateway-server"
     )
@@ -188,18 +228,18 @@ def serving(
         listening.close()
 
 
-def _server(
-    upstream: str, offloader: Offloader, host: str, port: int, *, tools: ToolsMode
-) -> tuple[Gateway, socket.socket, uvicorn.Server, str]:
-    """Return a gateway, the socket it listens on, its server and its URL. Raises `ConfigError`."""
-    app = Gateway(upstream, offloader, tools=tools, names=_names(host))
-    if _is_itself(upstream, host, port):
-        raise ConfigError(f"upstream {upstream} is this gateway; give the URL of the provider")
+def _touch(offloader: Offloader) -> None:
+    """Make the session exist, so that a server of read-back tools can be started on it."""
     try:
-        # The session exists from now on, so that a server of read-back tools can be started on it.
         offloader.touch()
     except StoreError as error:
         logger.warning("requests pass unchanged while the store fails: %s", error)
+
+
+def _server(app: Gateway, upstream: str, host: str, port: int) -> tuple[socket.socket, uvicorn.Server, str]:
+    """Return the socket that a gateway listens on, its server and its URL. Raises `ConfigError`."""
+    if _is_itself(upstream, host, port):
+        raise ConfigError(f"upstream {upstream} is this gateway; give the URL of the provider")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family)
@@ -219,7 +259,7 @@ def _server(
         timeout_graceful_shutdown=_STOP_SECONDS,
     )
     url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-    return app, listening, uvicorn.Server(config), url
+    return listening, uvicorn.Server(config), url
 
 
 def _warm_up() -> None:
@@ -227,10 +267,15 @@ def _warm_up() -> None:
     Offloader("memory://").offload_text("a line of output\n" * 1000)
 
 
-def _names(host: str) -> frozenset[str]:
+def _names(host: str) -> list[str]:
     """Return the names by which clients may reach a server on an address."""
-    is_local = host in (LOOPBACK, "::1", "localhost")
-    return frozenset([host.lower()] if is_local else [host.lower(), socket.gethostname().lower()])
+    return [host] if host in (LOOPBACK, "::1", "localhost") else [host, socket.gethostname()]
+
+
+def _without_port(host: str) -> str:
+    """Return the name in a `Host` header, in lower case."""
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    return name.lower()
 
 
 def _is_itself(upstream: str, host: str, port: int) -> bool:

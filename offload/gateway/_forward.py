@@ -76,9 +76,10 @@ class Forwarder:
         if self._client is not None:
             await self._client.close()
 
-    async def forward(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def forward(self, scope: Scope, receive: Receive, send: Send, session: str) -> None:
+        """Send a request on, with the records of a session, and its answer back."""
         body = _Body(receive)
-        work = asyncio.ensure_future(self._answer(scope, body, send))
+        work = asyncio.ensure_future(self._answer(scope, body, send, session))
         gone = asyncio.ensure_future(body.disconnected())
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -90,10 +91,11 @@ class Forwarder:
         if not work.cancelled() and (error := work.exception()) is not None:
             raise error
 
-    async def _answer(self, scope: Scope, body: _Body, send: Send) -> None:
+    async def _answer(self, scope: Scope, body: _Body, send: Send, session: str) -> None:
         is_counted = scope["path"].endswith(COUNT)
         api = api_of(scope["path"].removesuffix(COUNT)) if scope["method"] == "POST" else None
-        exchange, headers = _Exchange(scope, _name_of(scope["method"], api)), Headers(scope=scope)
+        exchange = _Exchange(scope, _name_of(scope["method"], api), session)
+        headers = Headers(scope=scope)
         try:
             opened = await self._request(exchange, api, headers, body, is_counted=is_counted)
             if opened is None or is_counted:
@@ -326,12 +328,13 @@ class Forwarder:
             self._status.passed("encoded")
             exchange.request = Rewritten(body.start, reason="encoded")
             return None
-        opened = await self._own.opened(body.start, api, headers, is_counted=is_counted)
+        opened = await self._own.opened(exchange.session, body.start, api, headers, is_counted=is_counted)
         rewrite = self._rewriter.counted if is_counted else self._rewriter.rewrite
         if opened is None:
-            exchange.request = await rewrite(body.start, api, headers)
+            exchange.request = await rewrite(exchange.session, body.start, api, headers)
         else:
-            exchange.request = await rewrite(opened.text.encode(), api, headers, opened.left_out)
+            text = opened.text.encode()
+            exchange.request = await rewrite(exchange.session, text, api, headers, opened.left_out)
         exchange.seconds = time.perf_counter() - began
         return opened
 
@@ -342,7 +345,9 @@ class Forwarder:
             exchange.status = 0
         began = time.perf_counter()
         text = opened.text.encode()
-        exchange.request = await self._rewriter.rewrite(text, opened.api, headers, opened.left_out)
+        exchange.request = await self._rewriter.rewrite(
+            exchange.session, text, opened.api, headers, opened.left_out
+        )
         exchange.seconds = time.perf_counter() - began
 
     def _open(self, scope: Scope, headers: Headers, request: Rewritten | None, body: _Body) -> Any:
@@ -401,6 +406,7 @@ class _Exchange:
     Attributes:
         scope: the request of the client.
         name: its method and API, for the log: a path may name content.
+        session: the one with the records of its conversation.
         request: the request as it is sent; None if it is unread.
         seconds: the time from its arrival until it is sent.
         status: that of the answer, 0 before it begins.
@@ -410,6 +416,7 @@ class _Exchange:
 
     scope: Scope
     name: str
+    session: str
     request: Rewritten | None = None
     seconds: float = 0.0
     status: int = 0

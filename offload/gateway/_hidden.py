@@ -2,7 +2,7 @@
 
 The client gets one reply of the model without these calls, and repeats it in its next request; there the
 calls and their answers are inserted again. So they must be found from that request alone, by any process,
-as long as the session is there. They are kept in the session of the gateway, one small object for each
+as long as the session is there. They are kept in the session of the records, one small object for each
 reply that has any. Its key has three digests: of the conversation up to its first user message, so that one
 listing finds all of a conversation; of all messages before the reply; and of the reply as the client has
 it. An object without the last one is empty, and marks a conversation whose first request got the tools:
@@ -34,10 +34,17 @@ Ts = TypeVarTuple("Ts")
 
 _THREADS = 4
 # Conversations that are held in memory, and the replies of one that are known to need no listing.
-_MOST_HELD, _MOST_PASSED = 128, 64
+_MOST_HELD, _MOST_PASSED = 512, 64
 # A reply waits no longer for its calls to be stored; they are stored later then.
 DEADLINE = 1.0
 _MOST_BYTES = 16 * 1024 * 1024
+
+
+class Root(NamedTuple):
+    """The beginning of conversations: their session, and the digest of what they have in common."""
+
+    session: str
+    digest: str
 
 
 class HiddenCalls(NamedTuple):
@@ -82,16 +89,16 @@ class Known:
 
 
 class HiddenStore:
-    """Keeps hidden calls in a session, and in memory those of the latest conversations."""
+    """Keeps hidden calls in their sessions, and in memory those of the latest conversations."""
 
-    def __init__(self, store: OffloadStore, session: str, status: Status) -> None:
-        self._store, self._part = store, encode_part(session)
+    def __init__(self, store: OffloadStore, status: Status) -> None:
+        self._store = store
         self._status = status
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: OrderedDict[Root, Known] = OrderedDict()
         self._threads = ThreadPoolExecutor(_THREADS, "offload-gateway-calls")
         self._writing: set[asyncio.Future[None]] = set()
 
-    def known(self, root: str) -> Known:
+    def known(self, root: Root) -> Known:
         """Return what is known of the conversations with a beginning."""
         known = self._known.pop(root, None) or Known()
         self._known[root] = known
@@ -99,7 +106,7 @@ class HiddenStore:
             self._known.popitem(last=False)
         return known
 
-    async def listed(self, root: str, seconds: float) -> None:
+    async def listed(self, root: Root, seconds: float) -> None:
         """Learn what other processes stored. Raises `OffloadError` and `TimeoutError`."""
         known = self.known(root)
         for before, reply in await self._in_time(seconds, self._list, root):
@@ -108,7 +115,7 @@ class HiddenStore:
             else:
                 known.hidden.setdefault(before, {}).setdefault(reply, None)
 
-    async def read(self, root: str, befores: Sequence[str], seconds: float) -> dict[str, list[HiddenCalls]]:
+    async def read(self, root: Root, befores: Sequence[str], seconds: float) -> dict[str, list[HiddenCalls]]:
         """Return the calls of all replies behind some messages, by the digests of these.
 
         Raises `OffloadError` and `TimeoutError`.
@@ -122,7 +129,7 @@ class HiddenStore:
             known.hidden[one.before][one.reply] = one
         return {before: [one for one in known.hidden[before].values() if one] for before in befores}
 
-    def begin(self, root: str, before: str) -> asyncio.Future[None]:
+    def begin(self, root: Root, before: str) -> asyncio.Future[None]:
         """Mark a conversation whose first request gets the tools."""
         known = self.known(root)
         is_new = before not in known.begun
@@ -131,7 +138,7 @@ class HiddenStore:
             known.unstored[self._key(root, before)] = b""
         return self._written(known)
 
-    def keep(self, root: str, hidden: HiddenCalls) -> asyncio.Future[None]:
+    def keep(self, root: Root, hidden: HiddenCalls) -> asyncio.Future[None]:
         """Store the hidden calls of a reply; they are known at once."""
         known = self.known(root)
         known.hidden.setdefault(hidden.before, {})[hidden.reply] = hidden
@@ -179,11 +186,12 @@ class HiddenStore:
         async with asyncio.timeout(seconds):
             return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
-    def _list(self, root: str) -> list[tuple[str, str | None]]:
-        keys = (stored.key for stored in self._store.keys(f"{CALLS.prefix(self._part)}{root}~"))
+    def _list(self, root: Root) -> list[tuple[str, str | None]]:
+        prefix = f"{CALLS.prefix(encode_part(root.session))}{root.digest}~"
+        keys = (stored.key for stored in self._store.keys(prefix))
         return [(match["before"], match["reply"]) for match in map(CALLS.match, keys) if match]
 
-    def _read(self, root: str, before: str, reply: str) -> HiddenCalls:
+    def _read(self, root: Root, before: str, reply: str) -> HiddenCalls:
         data = self._store.get(self._key(root, before, reply), end=_MOST_BYTES)
         try:
             fields = json.loads(data)
@@ -191,5 +199,5 @@ class HiddenStore:
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise CorruptError("an object of answered calls has another form") from error
 
-    def _key(self, root: str, before: str, reply: str | None = None) -> str:
-        return CALLS.key(session=self._part, root=root, before=before, reply=reply)
+    def _key(self, root: Root, before: str, reply: str | None = None) -> str:
+        return CALLS.key(session=encode_part(root.session), root=root.digest, before=before, reply=reply)

@@ -18,24 +18,25 @@ from offload.offloader import Offloader
 from offload.session.reader import SessionReader
 from offload.timeline.recorder import Recorder
 
-# Of requests that wait for the store, each with its messages.
-_MOST_WAITING = 32
+# Journals that are written at once, and of each the requests that wait for the store, with their messages.
+_LANES, _MOST_WAITING = 4, 32
 _STOP_SECONDS = 5
 
 
 class ConversationJournal:
     """The journal of one conversation: a session of its own, which reads the records that it cites.
 
-    The records are in the session of the gateway, where the tools to read back find them.
+    The records are in the session `owner`, where the tools to read back find them.
 
     Args:
-        offloader: that of the gateway.
+        offloader: has the store and the options.
+        owner: the session with the records.
         name: the name of the conversation.
     """
 
-    def __init__(self, offloader: Offloader, name: str) -> None:
-        self._store, self._owner = offloader.store, offloader.session
-        self.session = f"{offloader.session}.{name}"
+    def __init__(self, offloader: Offloader, owner: str, name: str) -> None:
+        self._store, self._owner = offloader.store, owner
+        self.session = f"{owner}.{name}"
         options = offloader.options
         self.recorder = Recorder(self._store, self.session, options, is_new=False, is_shared=True)
         self._known: set[str] | None = None
@@ -85,8 +86,16 @@ class ConversationJournal:
             self._known.add(ref)
 
 
+class _Lane:
+    """A thread, and what waits for it."""
+
+    def __init__(self) -> None:
+        self.thread = ThreadPoolExecutor(1, "offload-gateway-journal")
+        self.waiting: set[asyncio.Future[None]] = set()
+
+
 class JournalWriter:
-    """Writes journals one entry after another in a thread, so that no request waits for one.
+    """Writes the entries of each journal one after another in a thread, so that no request waits for one.
 
     Attributes:
         sessions: the names of the sessions whose journals it wrote.
@@ -94,21 +103,21 @@ class JournalWriter:
 
     def __init__(self, status: Status) -> None:
         self._status = status
-        self._thread = ThreadPoolExecutor(1, "offload-gateway-journal")
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._lanes = [_Lane() for _ in range(_LANES)]
         self.sessions: set[str] = set()
 
     def add(
         self, journal: ConversationJournal, request: Request, result: OffloadResult, used: Usage | None
     ) -> None:
         """Write an entry later; the next one has its messages if the store is too slow for it."""
-        if len(self._waiting) >= _MOST_WAITING:
+        lane = self._lanes[hash(journal.session) % _LANES]
+        if len(lane.waiting) >= _MOST_WAITING:
             self._status.failed("requests are missing in the timeline, since the store is slow")
             return
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._thread, self._write, journal, request, result, used)
-        self._waiting.add(work)
-        work.add_done_callback(self._waiting.discard)
+        work = loop.run_in_executor(lane.thread, self._write, journal, request, result, used)
+        lane.waiting.add(work)
+        work.add_done_callback(lane.waiting.discard)
 
     def _write(
         self, journal: ConversationJournal, request: Request, result: OffloadResult, used: Usage | None
@@ -124,6 +133,7 @@ class JournalWriter:
 
     async def close(self) -> None:
         """Write what waits, for a few seconds."""
-        if self._waiting:
-            await asyncio.wait(self._waiting, timeout=_STOP_SECONDS)
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        if waiting := [work for lane in self._lanes for work in lane.waiting]:
+            await asyncio.wait(waiting, timeout=_STOP_SECONDS)
+        for lane in self._lanes:
+            lane.thread.shutdown(wait=False, cancel_futures=True)

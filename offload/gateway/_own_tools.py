@@ -20,7 +20,7 @@ from offload.errors import OffloadError
 from offload.events.observer import error_text
 from offload.gateway._apis import CALLS_OF
 from offload.gateway._apis.base import Call, Calls, Reply, digest_of, dumped
-from offload.gateway._hidden import DEADLINE, HiddenCalls, HiddenStore, Known
+from offload.gateway._hidden import DEADLINE, HiddenCalls, HiddenStore, Known, Root
 from offload.gateway._requests import READ_BACK, Api, Request, hint_of, is_kept_elsewhere, parsed
 from offload.gateway._spans import Edit, Places, replaced
 from offload.gateway._status import Status
@@ -79,6 +79,7 @@ class Opened:
     """A request of a conversation whose model has the tools of the gateway.
 
     Attributes:
+        session: the session that they read.
         text: with the tools, and with the hidden calls of earlier replies.
         left_out: digests of the thinking behind hidden calls that could not be inserted.
         marking: stores that the conversation began with the tools.
@@ -86,6 +87,7 @@ class Opened:
         rounds: how many answers of the provider there are, with the next one.
     """
 
+    session: str
     api: Api
     calls: Calls
     visible: Visible
@@ -95,6 +97,10 @@ class Opened:
     seconds: float = 0.0
     rounds: int = 1
 
+    @property
+    def root(self) -> Root:
+        return Root(self.session, self.visible.root)
+
 
 class OwnTools:
     """The tools that the gateway adds, if `are_added`, and answers."""
@@ -103,7 +109,7 @@ class OwnTools:
         self._are_added = are_added
         self._offloader = offloader
         self._status = status
-        self._store = HiddenStore(offloader.store, offloader.session, status)
+        self._store = HiddenStore(offloader.store, status)
         self._texts = {calls.format: _definitions(offloader, calls) for calls in CALLS_OF.values()}
         self.names = frozenset(tool["name"] for tool in offloader.tools.definitions("anthropic"))
         self._visible: Recent[Any, Visible] = Recent(_MOST_HELD_BYTES, lambda visible: visible.size)
@@ -117,17 +123,20 @@ class OwnTools:
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     async def opened(
-        self, body: bytes, api: Api, headers: Mapping[str, str], *, is_counted: bool
+        self, session: str, body: bytes, api: Api, headers: Mapping[str, str], *, is_counted: bool
     ) -> Opened | None:
-        """Return a request with the tools; None if it gets none. One that is only counted begins nothing."""
+        """Return a request with the tools; None if it gets none. One that is only counted begins nothing.
+
+        The tools read `session`.
+        """
         if not self._are_added:
             return None
         calls = CALLS_OF[api.name]
         try:
-            visible = await self._reading(self._read, body, api, calls, hint_of(headers, api))
+            visible = await self._reading(self._read, body, api, calls, hint_of(session, headers, api))
             if visible is None:
                 return None
-            opened = Opened(api, calls, visible)
+            opened = Opened(session, api, calls, visible)
             return opened if await self._begun(opened, is_counted=is_counted) else None
         except (ValueError, RecursionError):
             return None
@@ -142,15 +151,15 @@ class OwnTools:
         """Complete a request whose conversation began with the tools; return whether it did."""
         calls, visible = opened.calls, opened.visible
         views, digests = visible.request.views, visible.chain
-        known = self._store.known(visible.root)
+        known = self._store.known(opened.root)
         first = next((i for i, view in enumerate(views) if calls.is_reply(view)), None)
         if first is None and not is_counted:
-            opened.marking = self._store.begin(visible.root, digests[-1])
+            opened.marking = self._store.begin(opened.root, digests[-1])
         elif first is not None:
             seconds = DEADLINE
             if not _is_passed(known, opened):
                 seconds = BOUND_DEADLINE if any(map(signed_thinking, views)) else DEADLINE
-                await self._store.listed(visible.root, seconds)
+                await self._store.listed(opened.root, seconds)
             if digests[first] not in known.begun:
                 self._status.say_once(UNDER_WAY)
                 return False
@@ -163,7 +172,7 @@ class OwnTools:
         calls, visible = opened.calls, opened.visible
         views = visible.request.views
         known_before = [before for before in dict.fromkeys(visible.chain[:-1]) if before in known.hidden]
-        found = await self._store.read(visible.root, known_before, seconds)
+        found = await self._store.read(opened.root, known_before, seconds)
         left_out: set[str] = set()
         for index, before in enumerate(visible.chain[:-1]):
             some = found.get(before, [])
@@ -218,7 +227,7 @@ class OwnTools:
     async def answers(self, opened: Opened, calls: Sequence[Call], offloader: Offloader | None) -> list[str]:
         """Answer the calls in one answer of the provider. An error is an answer too."""
         began = time.monotonic()
-        tools = (offloader or self._offloader).tools
+        tools = (offloader or self._offloader.with_options(session=opened.session, journal=False)).tools
         is_late = opened.rounds >= MOST_ROUNDS or opened.seconds >= MOST_SECONDS
 
         async def answer(number: int, call: Call) -> str:
@@ -282,12 +291,12 @@ class OwnTools:
         before = visible.chain[-1]
         messages = [json.loads(message) for message in reply.messages()]
         digest = opened.calls.digest(messages)
-        self._store.known(visible.root).note_passed(before, digest)
+        self._store.known(opened.root).note_passed(before, digest)
         writing = [] if opened.marking is None else [opened.marking]
         if reply.has_hidden:
             steps = await self._reading(opened.calls.storable, reply.steps, self._may_store)
             hidden = HiddenCalls(before, digest, steps, reply.marks, reply.unfounded)
-            writing.append(self._store.keep(visible.root, hidden))
+            writing.append(self._store.keep(opened.root, hidden))
         if writing:
             await asyncio.wait(writing, timeout=DEADLINE)
 

@@ -383,9 +383,9 @@ def _take_known(request: Request, before: Request) -> int:
     return known
 
 
-def hint_of(headers: Mapping[str, str], api: Api) -> tuple[str | None, ...]:
-    """Return what requests of one conversation have in common before they are read."""
-    return (api.name, *(headers.get(name) for name in (*_SESSION_HEADERS, _AGENT_HEADER)))
+def hint_of(session: str, headers: Mapping[str, str], api: Api) -> tuple[str | None, ...]:
+    """Return what requests of one conversation of a session have in common before they are read."""
+    return (session, api.name, *(headers.get(name) for name in (*_SESSION_HEADERS, _AGENT_HEADER)))
 
 
 def conversation_of(request: Request, headers: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -47,8 +47,8 @@ DEADLINE = 1.0
 # One with signed thinking waits longer: what is not replaced now never is, or the thinking behind it is lost.
 BOUND_DEADLINE = 10.0
 _QUEUE_SECONDS = 10.0
-# Of work that the store may hold up, of work for the next request, and of reading.
-_THREADS, _SPARE, _READERS = 4, 1, 2
+# Of work that the store may hold up, of work behind the replies, and of reading.
+_THREADS, _SPARE, _READERS = 4, 4, 2
 # A check of the records that takes longer than so many seconds is repeated after so many times as long.
 _CHECK_SECONDS, _CHECK_SHARE = 0.1, 50
 # Bodies of the conversations that are held in memory, and the least that one counts.
@@ -74,6 +74,13 @@ ToolsMode = Literal["gateway", "client", "none"]
 
 class _UnchangedError(Exception):
     """Nothing more is replaced in a request; the text says why."""
+
+
+class Place(NamedTuple):
+    """The place of a conversation: a session, and a name in it."""
+
+    session: str
+    name: str
 
 
 class Sent(NamedTuple):
@@ -123,7 +130,7 @@ class Conversation:
         next_check: when that may begin again, by a monotonic clock.
     """
 
-    name: str
+    place: Place
     offloader: Offloader
     size: int = 0
     latest: Request | None = None
@@ -196,10 +203,10 @@ class Rewriter:
         self._offloader = offloader
         self._status = status
         self._needs_read_back = tools != "none"
-        self._conversations: OrderedDict[str, Conversation] = OrderedDict()
-        self._hints: dict[tuple[str | None, ...], str] = {}
-        # Conversations that the provider keeps, by the id of the latest reply.
-        self._kept_elsewhere: dict[str, Thread] = {}
+        self._conversations: OrderedDict[Place, Conversation] = OrderedDict()
+        self._hints: dict[tuple[str | None, ...], Place] = {}
+        # Conversations that the provider keeps, by their session and the id of the latest reply.
+        self._kept_elsewhere: defaultdict[str, dict[str, Thread]] = defaultdict(dict)
         self._size = 0
         self._threads = ThreadPoolExecutor(_THREADS + _SPARE, "offload-gateway")
         self._readers = ThreadPoolExecutor(_READERS, "offload-gateway-read")
@@ -209,16 +216,21 @@ class Rewriter:
         self._journals = JournalWriter(status)
 
     async def rewrite(
-        self, body: bytes, api: Api, headers: Mapping[str, str], left_out: frozenset[str] = frozenset()
+        self,
+        session: str,
+        body: bytes,
+        api: Api,
+        headers: Mapping[str, str],
+        left_out: frozenset[str] = frozenset(),
     ) -> Rewritten:
         """Return the request to send; `body` itself if nothing is replaced or anything fails.
 
-        What was replaced earlier in front of thinking is replaced again in any case. `left_out` has the
-        digests of thinking that cannot be sent any more.
+        The records are those of `session`. What was replaced earlier in front of thinking is replaced again
+        in any case. `left_out` has the digests of thinking that cannot be sent any more.
         """
         found = _Found(left_out)
         try:
-            rewritten = await self._in_time(*await self._find(found, body, api, headers))
+            rewritten = await self._in_time(*await self._find(found, session, body, api, headers))
         except Exception as error:  # noqa: BLE001 # a request is sent in any case
             reason = self._reason(error)
         else:
@@ -228,46 +240,53 @@ class Rewriter:
         return await self._reading(found.repeated, reason) or Rewritten(body, reason=reason)
 
     async def counted(
-        self, body: bytes, api: Api, headers: Mapping[str, str], left_out: frozenset[str] = frozenset()
+        self,
+        session: str,
+        body: bytes,
+        api: Api,
+        headers: Mapping[str, str],
+        left_out: frozenset[str] = frozenset(),
     ) -> Rewritten:
         """Return a request whose tokens are counted, with what was replaced before in front of thinking."""
         found, reason = _Found(left_out), "tokens are counted"
         with suppress(Exception):
-            await self._read(found, body, api, headers)
+            await self._read(found, session, body, api, headers)
         again = await self._reading(found.repeated, reason)
         return Rewritten(body if again is None else again.body, reason=reason)
 
     async def _read(
-        self, found: _Found, body: bytes, api: Api, headers: Mapping[str, str]
-    ) -> tuple[Request, str]:
-        """Read a request; return it and the name of its conversation, which may be in memory.
+        self, found: _Found, session: str, body: bytes, api: Api, headers: Mapping[str, str]
+    ) -> tuple[Request, Place]:
+        """Read a request; return it and the place of its conversation, which may be in memory.
 
         Raises `_UnchangedError`, or any other error.
         """
-        held = self._conversations.get(self._hints.get(hint_of(headers, api), ""))
+        hinted = self._hints.get(hint_of(session, headers, api))
+        held = None if hinted is None else self._conversations.get(hinted)
         before = None if held is None else held.latest
+        threads = self._kept_elsewhere.get(session)
         try:
-            request = await self._reading(read_request, body, api, before, self._kept_elsewhere)
+            request = await self._reading(read_request, body, api, before, threads)
         except ElsewhereError:
             self._status.say_once(ELSEWHERE)
             raise _UnchangedError("the provider keeps the conversation") from None
         if request is None:
             raise _UnchangedError("without tools or messages")
         request.left_out = found.left_out
-        name = conversation_of(request, headers)
-        found.request, found.conversation = request, self._conversations.get(name)
-        return request, name
+        place = Place(session, conversation_of(request, headers))
+        found.request, found.conversation = request, self._conversations.get(place)
+        return request, place
 
     async def _find(
-        self, found: _Found, body: bytes, api: Api, headers: Mapping[str, str]
+        self, found: _Found, session: str, body: bytes, api: Api, headers: Mapping[str, str]
     ) -> tuple[Conversation, Request]:
         """Read a request and find its conversation. Raises `_UnchangedError`, or any other error."""
-        request, name = await self._read(found, body, api, headers)
+        request, place = await self._read(found, session, body, api, headers)
         if self._needs_read_back and not request.can_read_back:
             self._status.say_once(NO_READ_BACK)
             raise _UnchangedError("without tools to read back")
-        self._hints[hint_of(headers, api)] = name
-        found.conversation = self._conversation(name, request, api, len(body))
+        self._hints[hint_of(session, headers, api)] = place
+        found.conversation = self._conversation(place, request, api, len(body))
         return found.conversation, request
 
     def _reason(self, error: Exception) -> str:
@@ -334,7 +353,8 @@ class Rewriter:
         conversation.refused |= request.refused
         self._status.count("thinking_removed", len(request.refused))
         self._status.say_once(
-            f"the provider refused thinking behind a changed message in conversation {conversation.name}: "
+            f"the provider refused thinking behind a changed message in conversation "
+            f"{conversation.place.name}: "
             f"{len(request.refused)} blocks are left out from now on"
         )
         with suppress(TimeoutError, RuntimeError):
@@ -348,8 +368,8 @@ class Rewriter:
     def forget(self, request: Rewritten | None) -> None:
         """Drop a conversation from memory whose reply failed: the next request does not continue this one."""
         conversation = None if request is None else request.conversation
-        if conversation is not None and self._conversations.get(conversation.name) is conversation:
-            self._drop(conversation.name)
+        if conversation is not None and self._conversations.get(conversation.place) is conversation:
+            self._drop(conversation.place)
 
     def check(self, request: Rewritten) -> None:
         """Look, while the provider answers, whether the records behind the placeholders are there."""
@@ -402,13 +422,14 @@ class Rewriter:
             return
         conversation, read = request.conversation, request.request
         name, content = reply.get("id"), reply.get("content")
-        is_held = self._conversations.get(conversation.name) is conversation
+        is_held = self._conversations.get(conversation.place) is conversation
         if not (read.is_threaded and is_held and isinstance(name, str) and isinstance(content, list)):
             return
         if name != conversation.thread:
-            self._kept_elsewhere.pop(conversation.thread, None)
+            threads = self._kept_elsewhere[conversation.place.session]
+            threads.pop(conversation.thread, None)
             message = {"role": "assistant", "content": content}
-            self._kept_elsewhere[name] = read.continued(conversation.name, message)
+            threads[name] = read.continued(conversation.place.name, message)
             conversation.thread = name
 
     def answered(self, request: Rewritten, reply: Any) -> Usage | None:
@@ -534,19 +555,21 @@ class Rewriter:
             else:
                 self._status.say_once(error_text(error))
 
-    def _conversation(self, name: str, request: Request, api: Api, size: int) -> Conversation:
+    def _conversation(self, place: Place, request: Request, api: Api, size: int) -> Conversation:
         """Return a conversation; those that were not used for the longest time are dropped."""
-        conversation = self._conversations.pop(name, None)
+        conversation = self._conversations.pop(place, None)
         if conversation is None:
             policy = policy_for(self._offloader.policy, api, lasts_an_hour=request.lasts_an_hour)
             if request.is_threaded:
                 policy = policy.model_copy(update={"history": "append_only"})
-            own = self._offloader.with_options(policy=policy, on_error="keep", journal=False)
-            conversation = Conversation(name, own)
+            own = self._offloader.with_options(
+                session=place.session, policy=policy, on_error="keep", journal=False
+            )
+            conversation = Conversation(place, own)
             if self._offloader.options.journal:
-                conversation.journal = ConversationJournal(self._offloader, name)
+                conversation.journal = ConversationJournal(self._offloader, *place)
                 own.activity = conversation.journal.recorder.activity
-        self._conversations[name] = conversation
+        self._conversations[place] = conversation
         size = max(size, _LEAST_BYTES) + (conversation.size if request.first else 0)
         self._size += size - conversation.size
         conversation.size = size
@@ -554,11 +577,13 @@ class Rewriter:
             self._drop(next(iter(self._conversations)))
         return conversation
 
-    def _drop(self, name: str) -> None:
-        dropped = self._conversations.pop(name)
+    def _drop(self, place: Place) -> None:
+        dropped = self._conversations.pop(place)
         self._size -= dropped.size
-        self._kept_elsewhere.pop(dropped.thread, None)
-        self._hints = {hint: known for hint, known in self._hints.items() if known != name}
+        self._kept_elsewhere[place.session].pop(dropped.thread, None)
+        if not self._kept_elsewhere[place.session]:
+            del self._kept_elsewhere[place.session]
+        self._hints = {hint: known for hint, known in self._hints.items() if known != place}
 
 
 async def _waited(work: asyncio.Future[T], seconds: float) -> T:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 import string
 import time
+from collections.abc import Callable
 from itertools import chain
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from offload.errors import ConfigError, NotFoundError
 from offload.layout import JOURNAL, PIN, RECORD, REF_PATTERN, encode_part
 from offload.store import OffloadStore
+from offload.threads.calls import in_thread
 
+T = TypeVar("T")
+
+_log = logging.getLogger("offload")
 _MAX_NAME_CHARS = 1000
 _REF = re.compile(REF_PATTERN, re.ASCII)
 
@@ -35,6 +41,19 @@ def check_name(session: object) -> str:
     except UnicodeEncodeError:
         raise ConfigError(f"session name must be valid Unicode, got {session!r:.60}") from None
     return session
+
+
+async def session_for(session_of: Callable[[T], str | None], request: T) -> str | None:
+    """Return the session that a function of the host names for a request, None if it may use none.
+
+    The function runs in a thread. An error of it refuses the request, and so does a name that is not valid.
+    """
+    try:
+        session = await in_thread(session_of, request)
+        return None if session is None else check_name(session)
+    except Exception as error:  # noqa: BLE001 # a function of the host may raise anything
+        _log.warning("session_of failed, so a request was refused: %s", type(error).__name__)
+        return None
 
 
 def check_known(store: OffloadStore, session: str) -> str:

@@ -679,14 +679,15 @@ def test_a_store_that_the_tools_of_the_client_cannot_reach_is_refused(capsys, mo
 
 def test_the_command_serves_until_it_is_killed_and_goes_on_after_a_kill(upstream, tmp_path):
     def start():
-        command = [sys.executable, "-m", "offload", "gateway", "--upstream", upstream.url, "--port", "0"]
+        options = ["--upstream", upstream.url, "--port", "0", "--name", "gw.example.com"]
+        command = [sys.executable, "-m", "offload", "gateway", *options]
         environ = {**os.environ, "OFFLOAD_STORE": str(tmp_path / "store"), "HTTP_PROXY": "http://127.0.0.1:9"}
         return subprocess.Popen(command, stdout=subprocess.PIPE, env=environ, text=True)
 
     for _ in range(2):
         with start() as process:
             line = process.stdout.readline()
-            ask(line.split()[2] + PATH, body_of(turns(3)))
+            ask(line.split()[2] + PATH, body_of(turns(3)), headers={**HEADERS, "Host": "gw.example.com"})
             process.kill()
 
     first, second = upstream.seen

@@ -15,7 +15,7 @@ from offload.agent import AgentConfig, ContextManager
 from offload.codec import CODECS
 from offload.doctor import diagnose
 from offload.errors import InvalidKeyError
-from offload.gateway._hidden import HiddenCalls, HiddenStore
+from offload.gateway._hidden import HiddenCalls, HiddenStore, Root
 from offload.gateway._status import Status
 from offload.index.catalog import Catalog
 from offload.integrations._objects import ObjectStore
@@ -71,8 +71,8 @@ class RecordingStore(WrapperStore):
 
 def answer_a_call(store: OffloadStore) -> None:
     async def keep() -> None:
-        calls = HiddenStore(store, "s", Status())
-        await calls.keep("0" * 32, HiddenCalls("1" * 32, "2" * 32, []))
+        calls = HiddenStore(store, Status())
+        await calls.keep(Root("s", "0" * 32), HiddenCalls("1" * 32, "2" * 32, []))
         await calls.close()
 
     asyncio.run(keep())

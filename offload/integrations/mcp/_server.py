@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import logging
 import socket
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -24,11 +23,10 @@ from starlette.responses import PlainTextResponse
 from offload import ConfigError, NotFoundError, Offloader, OffloadError, __version__
 from offload.integrations.mcp._context import TEMPLATE, ContextAnswers, Json
 from offload.origins import Refusal, refusal_of
+from offload.session.names import session_for
 from offload.threads.calls import in_thread
 from offload.threads.locks import Recent
 from offload.tools.answers import error_for_model
-
-_log = logging.getLogger("offload")
 
 # Returns an ASGI app, given the settings of its own checks of `Host` and `Origin`.
 AppWith = Callable[[TransportSecuritySettings], Any]
@@ -232,11 +230,7 @@ def _with_session(app: Any, session_of: SessionOf) -> Any:
         if scope["type"] == "lifespan":
             await app(scope, receive, send)
             return
-        session = None
-        try:
-            session = await in_thread(session_of, Request(scope))
-        except Exception as error:  # noqa: BLE001 # a function of the host may raise anything
-            _log.warning("session_of failed, so a request was refused: %s", type(error).__name__)
+        session = await session_for(session_of, Request(scope))
         if session is None:
             await PlainTextResponse("this request may read no session", 403)(scope, receive, send)
         else:

@@ -20,7 +20,7 @@ import offload
 from offload import Offloader
 from offload.agent import AgentConfig, AnthropicSummarizer, ContextManager
 
-MODEL = "claude-sonnet-5"
+MODEL = "claude-sonnet-5-5"
 QUESTION = "Which classes are there?"
 Reply = tuple[list[dict[str, Any]], Any]
 Model = Callable[[str, list[Any], list[Any]], Reply]

@@ -27,7 +27,7 @@ messages: list[Any] = [{"role": "user", "content": " ".join(sys.argv[1:])}]
 while True:
     sent = off.offload(messages).messages
     reply = client.messages.create(
-        model="claude-sonnet-5", max_tokens=4096, system=off.prompt(), messages=sent, tools=tools
+        model="claude-sonnet-5-5", max_tokens=4096, system=off.prompt(), messages=sent, tools=tools
     )
     off.report_usage(reply)
     messages.append({"role": "assistant", "content": reply.content})

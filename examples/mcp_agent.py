@@ -28,7 +28,7 @@ def list_files() -> str:
 
 async def main() -> None:
     """Run the agent once."""
-    options: dict[str, Any] = {"model": "claude-sonnet-5", "max_tokens": 4096}
+    options: dict[str, Any] = {"model": "claude-sonnet-5-5", "max_tokens": 4096}
     messages: list[Any] = [{"role": "user", "content": " ".join(sys.argv[1:])}]
     proxy = ["mcp-proxy", "--store", "./context", "--session", "files", "--", sys.executable, __file__]
     async with Client(StdioServerParameters(command="offload", args=proxy)) as client:

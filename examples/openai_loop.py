@@ -27,7 +27,10 @@ question = " ".join(sys.argv[1:])
 messages: list[Any] = [{"role": "system", "content": off.prompt()}, {"role": "user", "content": question}]
 while True:
     sent = off.offload(messages).messages
-    reply = client.chat.completions.create(model="gpt-5", messages=sent, tools=tools)
+    # Its newest models take tools here only if they do not reason; in the Responses API, they do both.
+    reply = client.chat.completions.create(
+        model="gpt-6.1-terra", reasoning_effort="none", messages=sent, tools=tools
+    )
     off.report_usage(reply)
     answer = reply.choices[0].message
     messages.append(answer.model_dump(exclude_none=True))

@@ -4,7 +4,8 @@ Blocks of `python` run anywhere, joined, as a reader would paste them. Blocks of
 something else: a framework, a server or a store of the reader's. Both are run here; in blocks of `console`
 the lines that begin with `$ ` are run. The lines below them, or a following block of `text`, are the expected
 output; `…` matches any text. A comment before a block that is not run gives the reason: `<!-- not run: it
-waits for clients -->`. A page that needs an extra names it: `<!-- needs: langchain -->`.
+waits for clients -->`. A page whose code needs more than the core says so before its `pip install`: `<!--
+needed -->`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -32,7 +34,7 @@ _BLOCK = re.compile(
     re.DOTALL,
 )
 _NOT_RUN = re.compile(r"\s*<!-- not run: (\S.*) -->")
-_NEEDS = re.compile(r"<!-- needs: (\S+) -->")
+_NEEDED = re.compile(r"<!-- needed -->\n```sh\npip install (.+)\n")
 _COLUMNS = re.compile(" {2,}")
 _END_OF_BLOCK = "```"
 PYTHON = ("python", "py")
@@ -78,10 +80,10 @@ def blocks_of(page: Path) -> list[Block]:
     return found
 
 
-def need_of(page: Path) -> str | None:
-    """Return the extra that a page cannot be run without."""
-    found = _NEEDS.search(page.read_text(encoding="utf-8"))
-    return found[1] if found else None
+def needs_of(page: Path) -> list[str]:
+    """Return the packages that a page cannot be run without, as it says to install them."""
+    found = _NEEDED.search(page.read_text(encoding="utf-8"))
+    return shlex.split(found[1]) if found else []
 
 
 def lacking(text: str, extra: str = "") -> list[str]:
@@ -105,9 +107,6 @@ def lacking(text: str, extra: str = "") -> list[str]:
 def run(page: Path, folder: Path, environ: dict[str, str]) -> None:
     """Run the blocks of a page in `folder`, and compare what they print with what the page says.
 
-    Names that the page of a framework takes as given, such as a model, are those of its module in
-    `tests/docs/given`.
-
     Args:
         page: the page.
         folder: an empty folder.
@@ -118,12 +117,7 @@ def run(page: Path, folder: Path, environ: dict[str, str]) -> None:
     """
     blocks = blocks_of(page)
     runs = [block for block in blocks if block.language in (*PYTHON, "console") and not block.why_not_run]
-    given = HERE / "given" / f"{page.stem}.py"
-    asked = {
-        "page": str(page),
-        "given": str(given) if given.is_file() else None,
-        "blocks": [asdict(block) for block in runs],
-    }
+    asked = {"page": str(page), "blocks": [asdict(block) for block in runs]}
     printed = _printed(asked, folder, environ)
     for block in runs:
         after = next((b for b in blocks if b.line > block.line), None)
@@ -169,9 +163,9 @@ def _environment(folder: Path) -> dict[str, str]:
     """Return an environment in which nothing of this machine's user is found."""
     kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
     home = folder / ".home"
+    home.mkdir()
     return kept | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT / "tests"),
         "PYTHONDONTWRITEBYTECODE": "1",
         "HOME": str(home),
         "COLUMNS": "100",

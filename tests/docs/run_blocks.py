@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import ast
-import asyncio
 import contextlib
-import inspect
 import io
 import json
 import multiprocessing
@@ -31,8 +28,6 @@ def main() -> None:
     """Run every block in order, in one namespace."""
     asked = json.load(sys.stdin)
     names: dict[str, Any] = {"__name__": "__main__"}
-    if asked["given"]:
-        exec(compile(Path(asked["given"]).read_bytes(), asked["given"], "exec"), names)
     printed = {}
     for block in asked["blocks"]:
         if block["language"] != "console":
@@ -43,15 +38,12 @@ def main() -> None:
 
 
 def run_python(block: Any, page: str, names: dict[str, Any]) -> str:
-    """Return what a block of Python prints; it may await."""
+    """Return what a block of Python prints."""
     # Its lines are counted as in the page, for the traceback.
     source = "\n" * (block["line"] - 1) + block["code"]
-    code = compile(source, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    code = compile(source, page, "exec")
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        if code.co_flags & inspect.CO_COROUTINE:
-            asyncio.run(eval(code, names))  # noqa: S307 # code from the pages
-        else:
-            exec(code, names)
+        exec(code, names)
     return out.getvalue()
 
 

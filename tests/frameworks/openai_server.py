@@ -55,7 +55,13 @@ def _response(said: Call | list[Call] | str) -> dict[str, Any]:
     text = {"type": "output_text", "text": said, "annotations": []}
     message = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [text]}
     calls = [
-        {"type": "function_call", "call_id": c.id, "name": c.name, "arguments": json.dumps(c.arguments)}
+        {
+            "type": "function_call",
+            "id": f"fc_{c.id}",
+            "call_id": c.id,
+            "name": c.name,
+            "arguments": json.dumps(c.arguments),
+        }
         for c in calls_of(said)
     ]
     details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}

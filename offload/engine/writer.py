@@ -198,7 +198,7 @@ class ItemWriter:
             if stored.placeholder != checked:
                 self._check_ref(request, stored.placeholder, stored.info.ref)
             self._stored[identity] = stored
-            self._observer.stored(stored.info, stored.placeholder)
+            self._observer.stored(stored.info, stored.placeholder, stored.sha256)
         if not request.keeps_text:
             self._recognition.note(request.item, stored.placeholder)
         return stored

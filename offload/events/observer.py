@@ -58,23 +58,23 @@ class Activity:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._created: list[str] = []
+        self._created: dict[str, bytes] = {}
         self._reads = 0
 
-    def created(self, ref: str) -> None:
-        """Note the record of an item that was offloaded, new or adopted."""
+    def created(self, ref: str, sha256: bytes) -> None:
+        """Note the record of an item that was offloaded, new or adopted, and the digest of its content."""
         with self._lock:
-            self._created.append(ref)
+            self._created[ref] = sha256
 
     def read_back(self) -> None:
         """Note one read of a record."""
         with self._lock:
             self._reads += 1
 
-    def take(self) -> tuple[list[str], int]:
-        """Return the ids of the records and the number of reads since the last call."""
+    def take(self) -> tuple[dict[str, bytes], int]:
+        """Return the records, as digests by id, and the number of reads since the last call."""
         with self._lock:
-            taken, self._created, self._reads = (self._created, self._reads), [], 0
+            taken, self._created, self._reads = (self._created, self._reads), {}, 0
         return taken
 
 
@@ -111,10 +111,10 @@ class Observer:
         """Characters of all reads."""
         return self._chars_read
 
-    def stored(self, info: RecordInfo, placeholder: str) -> None:
-        """Report a durable record and its placeholder."""
+    def stored(self, info: RecordInfo, placeholder: str, sha256: bytes) -> None:
+        """Report a durable record, its placeholder and the digest of its content."""
         if self.activity is not None:
-            self.activity.created(info.ref)
+            self.activity.created(info.ref, sha256)
         if self.is_heard:
             detail = f"{info.ref}: {info.chars} characters stored in {info.stored_bytes} bytes"
             data = {name: getattr(info, name) for name in _STORED_FIELDS}

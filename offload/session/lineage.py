@@ -7,6 +7,7 @@ deletion what the fork reads. None of them grows with the session. `FORMAT.md` h
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from bisect import bisect_right
@@ -18,7 +19,7 @@ import msgspec
 
 from offload.codec._frames import decompress
 from offload.errors import CollisionError, ConfigError, CorruptError, NotFoundError, OffloadError
-from offload.layout import BRANCH, JOURNAL, decode_part, encode_part
+from offload.layout import BRANCH, JOURNAL, decode_part, encode_part, name_of
 from offload.record.text import decode_text
 from offload.store import OffloadStore, get_many
 
@@ -217,6 +218,11 @@ def chain_of(
     return [entry for entries in reversed(parts) for entry in entries]
 
 
+def last_written(entries: Sequence[JournalEntry]) -> JournalEntry | None:
+    """Return the last of some entries that has content; those that begin a fork or a rewind have none."""
+    return next((entry for entry in reversed(entries) if entry.base is None), None)
+
+
 def entries_of_branch(store: OffloadStore, branch: Branch) -> Sequence[JournalEntry]:
     """Return the entries that make up the conversation of the parent at a branch, as `needed` does."""
     entries = chain_of(store, branch.parent, own_entries(store, branch.parent), branch.base)
@@ -292,6 +298,14 @@ def entry_bytes(entry: JournalEntry, data: bytes) -> bytes:
     if entry.size > MOST_BYTES:
         raise CorruptError(f"{entry.at}: an entry may have {MOST_BYTES} bytes, got {entry.size}")
     return decompress(data, entry.size)
+
+
+def entry_digest(key: str, content: bytes) -> str:
+    """Return the digest of an entry in hexadecimal, as the next entry has it: see `FORMAT.md`.
+
+    It does not cover the session in the key, so that copies and forks keep it.
+    """
+    return hashlib.sha256(name_of(key).encode() + b"\n" + content).hexdigest()
 
 
 def records_of_branch(store: OffloadStore, key: str) -> tuple[Origin, set[str]]:

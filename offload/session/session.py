@@ -59,10 +59,11 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class OffloadedItem:
-    """A durable record, and the placeholder of its item."""
+    """A durable record, the placeholder of its item, and the digest of its content."""
 
     info: RecordInfo
     placeholder: str
+    sha256: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,7 +367,7 @@ class Session(SessionReader):
         )
         self.catalog.add(info)
         self._stored_here.add(key)
-        return OffloadedItem(info, header.placeholder)
+        return OffloadedItem(info, header.placeholder, header.sha256)
 
 
 def note_deletions(store: OffloadStore, infos: Iterable[RecordInfo]) -> None:

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from offload.codec._frames import SLOW_LEVEL, compress
@@ -27,7 +28,10 @@ from offload.session.lineage import (
     MOST_BYTES,
     JournalEntry,
     Sent,
+    chain_of,
     entry_bytes,
+    entry_digest,
+    last_written,
     list_entries,
     needed,
     own_entries,
@@ -77,7 +81,7 @@ class JournalState(NamedTuple):
         ratios: by model, the tokens that its provider counts for one estimated token.
         compactions: how many compactions removed messages.
         requested: time of the last request in seconds, by the writer's clock; None if unknown.
-        records: the ids of records that the session created, some or all of them.
+        records: records that the session created, some or all of them: the digests of their contents by id.
         tokens_offloaded: as in the last request, see `Sent`.
     """
 
@@ -85,7 +89,7 @@ class JournalState(NamedTuple):
     ratios: Mapping[str, float]
     compactions: int = 0
     requested: float | None = None
-    records: Sequence[str] = ()
+    records: Mapping[str, bytes] = MappingProxyType({})
     tokens_offloaded: int = 0
 
     @property
@@ -167,6 +171,8 @@ class Journal:
         self._hooks = hooks
         self._number = 0
         self._last = ""
+        # The digests of entries, by key: the last one that is known, and any that may have been stored since.
+        self._digests: dict[str, str] = {}
         # False if another writer, or a write that seemed to fail, may have used the number.
         self._is_numbered = False
         self._is_begun = False
@@ -175,7 +181,7 @@ class Journal:
         self._facts: Mapping[str, Any] = {}
         # The ids of records that the entries name, and those that the next one will name.
         self._records: set[str] = set()
-        self._left: dict[str, None] = {}
+        self._left: dict[str, bytes] = {}
         # For the next entry of a request: new records and read-backs. The usage is of the last request.
         self._created = self._read_backs = 0
         self._used: Usage | None = None
@@ -214,6 +220,7 @@ class Journal:
         if not self._is_numbered:
             own = own_entries(self._store, encode_part(self._session))
             self._number = max(self._number, _next_number(own))
+            self._digests = self._digests_of_last(own)
         is_whole = not self._rows or self._is_whole_due()
         if is_whole:
             lines = [row.line for row in self._rows[:start] if row.line is not None]
@@ -240,6 +247,8 @@ class Journal:
         head, *lines = texts
         records = [*self._records, *self._left] if is_whole else [*self._left]
         head |= {"records": records} if records else {}
+        head |= {"digests": {ref: sha256.hex() for ref, sha256 in self._left.items()}} if self._left else {}
+        head["previous"] = next(iter(self._digests.values()), None)
         kind = ("whole" if self._is_begun else "begun") if is_whole else "grown"
         before = [] if is_whole else self._rows
         grown = self._put(kind, "\n".join([_json(head), *lines]), described)
@@ -254,13 +263,32 @@ class Journal:
             self._created = self._read_backs = 0
         self.stored = start + next((place for place, row in enumerate(rows) if row.line is None), len(rows))
 
+    def _digests_of_last(self, own: Sequence[JournalEntry]) -> dict[str, str]:
+        """Return the digest of the last entry of the session with content by its key, given its own entries.
+
+        There is none in an empty session, and none of an entry that is damaged. Raises `StoreError`.
+        """
+        entries = (
+            own if own and own[-1].base is None else chain_of(self._store, encode_part(self._session), own)
+        )
+        last = last_written(entries)
+        if last is None:
+            return {}
+        if last.at in self._digests:
+            return {last.at: self._digests[last.at]}
+        try:
+            return {last.at: entry_digest(last.at, entry_bytes(last, self._store.get(last.at)))}
+        except (CorruptError, NotFoundError):
+            return {}
+
     def _is_whole_due(self) -> bool:
         waste = _WASTE if self._entries < _MANY_ENTRIES else _MANY_WASTE
         return self._grown > waste * self._size
 
-    def _note(self, records: Sequence[str], sent: Sent | None, used: Usage | None) -> None:
+    def _note(self, records: Mapping[str, bytes], sent: Sent | None, used: Usage | None) -> None:
         """Note the facts for the next entry that are not in its messages."""
-        new = dict.fromkeys(ref for ref in records if ref not in self._records and ref not in self._left)
+        known = (self._records, self._left)
+        new = {ref: sha256 for ref, sha256 in records.items() if not any(ref in refs for refs in known)}
         self._left |= new
         self._created += len(new)
         self._read_backs += sent.read_backs if sent else 0
@@ -328,12 +356,12 @@ class Journal:
         if not listed:
             return _read_old(self._store, self._session)
         entries = _latest(listed, self._session)
-        rows, facts = _folded(self._store, entries)
+        rows, facts, self._digests = _folded(self._store, entries)
         state = _state(listed, rows, facts)
         self._rows, self._facts, self._is_begun = rows, state.facts, True
         # A fork or a rewind at a request has its messages: the same request again is no new one.
-        written = (entry for entry in reversed(entries) if entry.base is None)
-        self._is_sent = next(written).sent is not None
+        written = last_written(entries)
+        self._is_sent = written is not None and written.sent is not None
         self._records = set(facts.get("records", ()))
         self._size, self._grown = _size(rows), sum(entry.size for entry in entries[1:])
         self._entries = len(entries) - 1
@@ -366,8 +394,10 @@ class Journal:
         )
         self._number += 1
         self._is_numbered, self._rows, self.stored = False, [], 0
+        digests = {key: entry_digest(key, data)}
+        self._digests |= digests
         self._store.put(key, compress(data, SLOW_LEVEL))
-        self._last = key
+        self._digests, self._last = digests, key
         self._is_numbered = self._is_begun = True
         return len(data)
 
@@ -434,14 +464,21 @@ def _parse_row(text: str) -> _Row:
     return _Row(JournalMessage(ItemType(kind), message), message, _digest(text), len(text))
 
 
-def _folded(
-    store: OffloadStore, entries: Sequence[JournalEntry], rows: Sequence[_Row] = ()
-) -> tuple[list[_Row], dict[str, Any]]:
+class _Folded(NamedTuple):
+    """The rows and facts after some entries, and the digest of the last one with content by its key."""
+
+    rows: list[_Row]
+    facts: dict[str, Any]
+    digests: dict[str, str]
+
+
+def _folded(store: OffloadStore, entries: Sequence[JournalEntry], rows: Sequence[_Row] = ()) -> _Folded:
     """Return the rows and facts after `entries`, the first of which is a whole one or continues from `rows`.
 
     Raises `OffloadError`.
     """
-    rows, facts = [*rows], dict[str, Any]()
+    rows, facts, digests = [*rows], dict[str, Any](), dict[str, str]()
+    last = last_written(entries)
     for entry, data in zip(entries, get_many(store, (e.at for e in entries)), strict=True):
         if isinstance(data, OffloadError):
             raise data
@@ -450,7 +487,9 @@ def _folded(
         known = [] if entry.kind != "grown" else facts.get("records", [])
         facts = ({} if entry.kind != "grown" else facts) | head
         facts["records"] = [*known, *head.get("records", ())]
-    return rows, facts
+        if entry is last:
+            digests = {entry.at: entry_digest(entry.at, entry_bytes(entry, data))}
+    return _Folded(rows, facts, digests)
 
 
 def _state(listed: Sequence[JournalEntry], rows: Sequence[_Row], facts: Mapping[str, Any]) -> JournalState:
@@ -466,7 +505,8 @@ def _state(listed: Sequence[JournalEntry], rows: Sequence[_Row], facts: Mapping[
 
 def latest_state(store: OffloadStore, session: str, listed: Sequence[JournalEntry]) -> JournalState:
     """Return the conversation after the last of the entries of a journal; raises as `Journal.read`."""
-    return _state(listed, *_folded(store, _latest(listed, session)))
+    folded = _folded(store, _latest(listed, session))
+    return _state(listed, folded.rows, folded.facts)
 
 
 def messages_at(
@@ -481,7 +521,7 @@ def messages_at(
     for place in places:
         parts = [*needed(entries, place, session)]
         is_later = bool(read) and parts[: len(read)] == read
-        rows, _ = _folded(store, parts[len(read) :] if is_later else parts, rows if is_later else ())
+        rows = _folded(store, parts[len(read) :] if is_later else parts, rows if is_later else ()).rows
         read = parts
         found.append([row.line.message for row in rows if row.line is not None])
     return found

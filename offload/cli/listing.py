@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from offload import ConfigError, OffloadStore, RecordInfo, StoreError, index
+from offload.cli.chain import verify_chain
 from offload.cli.stores import existing_store, is_of, place_of, session_names
 from offload.cli.terminal import (
     PROBLEMS,
@@ -110,16 +111,27 @@ def verify(
     *,
     store: StoreOption = None,
     session: SessionOption = None,
+    chain: Annotated[
+        bool, typer.Option("--chain", help="Look for changes to journals and to the records in them.")
+    ] = False,
+    head: Annotated[
+        str | None,
+        typer.Option("--head", metavar="DIGEST", help="With --chain: an earlier head of the session."),
+    ] = None,
     workers: WorkersOption = None,
     on: OnOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check every record and list damaged ones; exit with 3 if there are any.
 
-    Records that a lost worker did not check are listed too: run it again.
+    Records that a lost worker did not check are listed too: run it again. With --chain, list instead what was
+    changed, reordered, added or cut since it was written, also where all checksums fit.
 
     Example: offload verify --store s3://bucket/prefix --workers 64
     """
+    if chain or head is not None:
+        verify_chain(store, session, head, (workers, on), as_json=as_json)
+        return
     # Only this command needs them here, and a check loads its parts anyway.
     from offload import jobs  # noqa: PLC0415 # slow to load
     from offload.presets._tool_results_store import ToolResultsStore  # noqa: PLC0415  # few commands need the layouts
@@ -129,16 +141,11 @@ def verify(
         report = jobs.verify(
             opened, session=session, executor=executor, on_progress=lambda done: status(_checked(done))
         )
-    faults = [(name, damage.info.ref, damage.error) for name, damage in report.damaged]
-    faults += [(name, "", error) for name, error in (*report.damaged_entries, *report.failures)]
-    rows = [
-        {"session": name, "ref": ref or None, "fault": error.kind, "message": str(error)}
-        for name, ref, error in faults
-    ]
+    rows = _faults(report)
     if report.failures:
         verdict = "not all records were checked: "
-    elif faults:
-        verdict = f"{len(faults):,} damaged of "
+    elif rows:
+        verdict = f"{len(rows):,} damaged of "
     else:
         verdict = "all records are intact: " if report.checked or report.entries else "nothing to check: "
     summary = f"{verdict}{_checked(report)} of {place_of(opened)}"
@@ -154,6 +161,15 @@ def verify(
     print_report(rows, summary, as_json=as_json, document=document, style="red" if rows else "green")
     if rows:
         raise typer.Exit(PROBLEMS)
+
+
+def _faults(report: jobs.VerifyReport) -> list[dict[str, Any]]:
+    faults = [(name, damage.info.ref, damage.error) for name, damage in report.damaged]
+    faults += [(name, "", error) for name, error in (*report.damaged_entries, *report.failures)]
+    return [
+        {"session": name, "ref": ref or None, "fault": error.kind, "message": str(error)}
+        for name, ref, error in faults
+    ]
 
 
 def _checked(report: jobs.VerifyReport) -> str:

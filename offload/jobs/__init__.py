@@ -1,8 +1,12 @@
 """Work on a whole store, shared among threads, processes or machines."""
 
+from offload.jobs.chain import ChainFinding, ChainReport, verify_chain
 from offload.jobs.verify import VerifyReport, verify
 
 __all__ = [
+    "ChainFinding",
+    "ChainReport",
     "VerifyReport",
     "verify",
+    "verify_chain",
 ]

@@ -308,6 +308,11 @@ def entry_digest(key: str, content: bytes) -> str:
     return hashlib.sha256(name_of(key).encode() + b"\n" + content).hexdigest()
 
 
+def read_digest(store: OffloadStore, entry: JournalEntry) -> str:
+    """Return the digest of an entry from its object. Raises `OffloadError`."""
+    return entry_digest(entry.at, entry_bytes(entry, store.get(entry.at)))
+
+
 def records_of_branch(store: OffloadStore, key: str) -> tuple[Origin, set[str]]:
     """Return the origin of a branch, and the ids of the parent's records that it lets the fork read.
 

@@ -187,13 +187,17 @@ class SessionReader:
         if is_link(info.key):
             return None
         try:
-            record = self.open(info)
-            for _ in record.stream():
-                pass
-            _checked(record, info)
+            self.verified(info)
         except OffloadError as error:
             return Damage(info, error)
         return None
+
+    def verified(self, info: RecordInfo) -> StoredRecord:
+        """Return an open record after all its checksums were compared; raises `OffloadError`."""
+        record = self.open(info)
+        for _ in record.stream():
+            pass
+        return _checked(record, info)
 
     def missing(self, ref: str) -> NotFoundError:
         """Return the error for a ref without a record, by the known tombstones."""

@@ -35,6 +35,7 @@ from offload.session.lineage import (
     list_entries,
     needed,
     own_entries,
+    read_digest,
 )
 from offload.session.names import is_ref
 from offload.session.reader import SessionReader
@@ -277,7 +278,7 @@ class Journal:
         if last.at in self._digests:
             return {last.at: self._digests[last.at]}
         try:
-            return {last.at: entry_digest(last.at, entry_bytes(last, self._store.get(last.at)))}
+            return {last.at: read_digest(self._store, last)}
         except (CorruptError, NotFoundError):
             return {}
 

@@ -1,7 +1,7 @@
 """The chain of a journal: each entry has the digest of the one before it and those of the records it cites.
 
-A session is checked from the store alone, without a clock. What was cut from the end leaves no trace in it:
-that is found by the digest of an entry that the caller knows from before.
+A session is checked from the store alone, without a clock. The store alone does not show that an end was cut:
+for this the caller gives the digest of an entry, known from before.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def verify_chain(
 
 @dataclass(slots=True)
 class _Checked:
-    """What was found about one session: findings by entry and ref, and the digests of its entries by key."""
+    """The result for one session: findings by entry and ref, and the digests of its entries by key."""
 
     entries: int = 0
     chained: int = 0

@@ -118,9 +118,8 @@ def _with_claim(turn: Turn, decision: Decision, claim: Claim, proof: Proof) -> D
 
 def _timed(turn: Turn, slot: Slot) -> Decision:
     """Return the policy's decision on an item, or that of the plan if the cost decides."""
-    facts = turn.history.facts(slot)._replace(
-        is_pinned=slot.item.tool_use_id in turn.pinned,
-        was_stored=slot.stored is not None,
+    facts = turn.history.facts(
+        slot, is_pinned=slot.item.tool_use_id in turn.pinned, was_stored=slot.stored is not None
     )
     decision = by_policy(turn, facts)
     plan = turn.history.plan
@@ -148,8 +147,9 @@ def _by_cost(turn: Turn, decision: Decision, pays: str | None) -> Decision:
 def decide_together(turn: Turn, known: int) -> bool:
     """Decide on the items of each turn by its budget and the ceiling; return whether more are offloaded."""
     policy, more = turn.policy, False
-    for slots in turn.history.turns(known):
-        fresh = [slot for slot in slots if not turn.is_sent(slot)]
+    limits = [limit for limit in (policy.turn_budget_tokens, policy.max_view_tokens) if limit is not None]
+    for messages in turn.history.turns_above(min(limits), known) if limits else ():
+        fresh = [slot for slot in turn.history.slots_of(messages) if not turn.is_sent(slot)]
         if policy.turn_budget_tokens is not None:
             small = [slot for slot in fresh if slot.is_small]
             chosen = over_budget([s.decision for s in small], policy.turn_budget_tokens)

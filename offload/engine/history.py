@@ -7,9 +7,10 @@ turn's work grows with the new messages only. Totals over the whole list are run
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from offload.engine.bound import BoundThinking
@@ -43,6 +44,7 @@ class MessageState:
         thinking: the signed blocks of thinking in it.
         left_out: tokens of its thinking that is left out of what the caller receives; None if it is not.
         replaced_calls: the earlier calls of the same ids, to undo `calls`.
+        tokens: tokens of all its texts as they were passed.
     """
 
     slots: list[Slot]
@@ -55,11 +57,10 @@ class MessageState:
     kept: Sequence[Kept] = ()
     left_out: int | None = None
     replaced_calls: dict[CallId, Call | None] = field(default_factory=dict)
+    tokens: int = field(init=False)
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of all its texts as they were passed."""
-        return self.fixed_tokens + sum(slot.decision.item.tokens for slot in self.slots)
+    def __post_init__(self) -> None:
+        self.tokens = self.fixed_tokens + sum([slot.decision.item.tokens for slot in self.slots])
 
 
 class History:
@@ -117,10 +118,17 @@ class History:
         texts = self.states[index - 1].texts if index else {}
         return "\n".join(texts.get(role, "") for role in ("assistant", "user"))
 
-    def facts(self, slot: Slot) -> ItemFacts:
-        """Return the current facts of an item."""
-        answers = self.answers - self.answers_of(slot.at)
-        return slot.decision.item._replace(answers=answers, newer=self.items.newer(slot))
+    def facts(
+        self, slot: Slot, *, is_pinned: bool | None = None, was_stored: bool | None = None
+    ) -> ItemFacts:
+        """Return the current facts of an item; None for those that did not change."""
+        facts = slot.decision.item
+        return facts._replace(
+            answers=self.answers - self.answers_of(slot.at),
+            newer=self.items.newer(slot),
+            is_pinned=facts.is_pinned if is_pinned is None else is_pinned,
+            was_stored=facts.was_stored if was_stored is None else was_stored,
+        )
 
     # Messages
 
@@ -146,20 +154,21 @@ class History:
     def add(self, message: Any, state: MessageState) -> None:
         """Append a message. If it raises an exception, nothing has changed."""
         state.replaced_calls = {call: self.calls.get(call) for call in state.calls}
-        tokens = state.tokens
         self.thinking.add(state)
         self.messages.add(message)
         if state.role == "assistant":
             self._replied_at.append(len(self.states))
         self.states.append(state)
-        self.tokens += tokens
+        self.tokens += state.tokens
         self.calls.update(state.calls)
         self.items.add(state.slots)
 
     def recount(self, slot: Slot, tokens: int) -> None:
         """Replace the estimated tokens of an item that is still in its message."""
         decision = slot.decision
-        self.tokens += tokens - decision.item.tokens
+        more = tokens - decision.item.tokens
+        self.tokens += more
+        self.states[slot.at].tokens += more
         facts = decision.item._replace(tokens=tokens)
         self.items.note(slot, replace(decision, item=facts, tokens_after=tokens))
 
@@ -200,13 +209,23 @@ class History:
 
     def since(self, index: int) -> list[Slot]:
         """Return the items of the messages from `index` on."""
-        return [slot for state in self.states[index:] for slot in state.slots]
+        return self.slots_of(range(index, len(self.states)))
 
-    def turns(self, known: int) -> Iterator[list[Slot]]:
-        """Yield the items of each turn with messages after the first `known`, and always of the last turn."""
+    def turns_above(self, limit: int, known: int) -> Iterator[range]:
+        """Yield the messages of each turn whose texts as they were passed have more than `limit` tokens.
+
+        Only turns with messages after the first `known` count, and always the last turn.
+        """
         first = self._first_of_turn(known)
-        for _, slots in groupby(self.since(first), lambda slot: self.answers_of(slot.at)):
-            yield list(slots)
+        for _, run in groupby(self.states[first:], attrgetter("answers")):
+            states = list(run)
+            if sum([state.tokens for state in states]) > limit:
+                yield range(first, first + len(states))
+            first += len(states)
+
+    def slots_of(self, messages: Iterable[int]) -> list[Slot]:
+        """Return the items of some messages."""
+        return [slot for at in messages for slot in self.states[at].slots]
 
     def _first_of_turn(self, known: int) -> int:
         """Return the first message of the turn with the message `known`, or of the last turn."""
@@ -215,35 +234,32 @@ class History:
             first -= 1
         return first
 
-    def fixed_excess(self, known: int, ceiling: int) -> Iterator[str]:
-        """Yield a message for what is no item and above `ceiling` tokens, in the turns that `turns` yields.
+    def fixed_excess(self, messages: Sequence[int], ceiling: int) -> Iterator[str]:
+        """Yield a message for what is no item and above `ceiling` tokens in the messages of a turn.
 
-        It is one part, or the parts of a turn together with its items.
+        It is one part, or the parts of the turn together with its items.
         """
-        first = self._first_of_turn(known)
-        for _, states in groupby(range(first, len(self)), self.answers_of):
-            indices = [*states]
-            parts = [(at, part) for at in indices for part in self.states[at].kept]
-            for at, part in parts:
-                if part.tokens > ceiling:
-                    place = ".".join(filter(None, (f"messages[{at}]", part.where)))
-                    yield (
-                        f"{place}: {part.kind} of {part.tokens} tokens is above max_view_tokens ({ceiling}), "
-                        "and cannot be offloaded"
-                    )
-            yield from self._fixed_total(indices, parts, ceiling)
+        parts = [(at, part) for at in messages for part in self.states[at].kept]
+        for at, part in parts:
+            if part.tokens > ceiling:
+                place = ".".join(filter(None, (f"messages[{at}]", part.where)))
+                yield (
+                    f"{place}: {part.kind} of {part.tokens} tokens is above max_view_tokens ({ceiling}), "
+                    "and cannot be offloaded"
+                )
+        yield from self._fixed_total(messages, parts, ceiling)
 
     def _fixed_total(
-        self, indices: Sequence[int], parts: Sequence[tuple[int, Kept]], ceiling: int
+        self, messages: Sequence[int], parts: Sequence[tuple[int, Kept]], ceiling: int
     ) -> Iterator[str]:
         small = [part for _, part in parts if not part.is_said and part.tokens <= ceiling]
-        slots = (slot for at in indices for slot in self.states[at].slots)
+        slots = self.slots_of(messages)
         items = [s.decision for s in slots if s.is_in_view and not s.decision.is_exempt]
         shown = sum(d.item.tokens for d in items if d.item.tokens <= ceiling)
         total = sum(part.tokens for part in small)
         if small and shown <= ceiling < shown + total:
             yield (
-                f"messages[{indices[0]}] and later: {shown + total} tokens in total are above "
+                f"messages[{messages[0]}] and later: {shown + total} tokens in total are above "
                 f"max_view_tokens ({ceiling}); {total} of them cannot be offloaded"
             )
 

@@ -202,7 +202,13 @@ def facts_of(turn: Turn, item: Item, message: int = 0) -> tuple[ItemFacts, Offlo
     """Return the facts of an item in message `message`, and the token counter's error if it failed."""
     media, policy = item.media, turn.policy
     tokens, problem = (media.tokens, None) if media else turn.options.count_or_estimate(item.text)
-    facts = unweighed(item, message).item._replace(
+    facts = ItemFacts(
+        message,
+        item.block,
+        item.item_type,
+        item.tool_name,
+        item.tool_use_id,
+        chars=len(item.text),
         bytes=media.bytes if media else policy.bytes_of(item.text) if policy.counts_bytes else None,
         tokens=tokens,
         is_error=item.is_error,

@@ -7,13 +7,14 @@ refutes it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
 from offload.errors import OffloadError, failure, result_or_error, unexpected
 from offload.messages.base import Item
 from offload.placeholder import Notice
-from offload.placeholder.default import MediaAwareRenderer
+from offload.placeholder.default import DefaultRenderer, MediaAwareRenderer
 from offload.placeholder.forms import known_refs
 from offload.placeholder.notice import NOTICE_TYPE
 from offload.record import Header, RecordInfo
@@ -72,6 +73,7 @@ class Recognition:
         self.session = session
         self._never_replaced = frozenset(options.policy.never_replaced)
         self._renderer = MediaAwareRenderer(options.placeholder)
+        self._is_foreign = type(options.placeholder) is not DefaultRenderer
         self._hooks = options
         self._proofs: dict[Standing, Literal["ours", "foreign"]] = {}
 
@@ -88,7 +90,7 @@ class Recognition:
         """
         text = item.text if text is None else text
         try:
-            with foreign():
+            with foreign() if self._is_foreign else nullcontext():
                 own = self._renderer.find_ref(text)
         except Exception as error:
             raise failure("placeholder: find_ref raised", error, text) from error
@@ -163,6 +165,8 @@ class Recognition:
         if self.session.catalog.is_empty:
             return None
         text = self._hooks.to_store(item)
+        if not self.session.catalog.has_chars(len(text)):
+            return None
         return self.session.knows(self.session.identity_of(item, sha256(encode_text(text)).digest()))
 
     def refs_of(self, items: Sequence[Item]) -> dict[int, str | OffloadError]:

@@ -125,11 +125,11 @@ def _report_excess(turn: Turn, known: int) -> None:
     ceiling = turn.policy.max_view_tokens
     if ceiling is None:
         return
-    for slots in turn.history.turns(known):
-        view = [slot.decision for slot in slots if slot.is_in_view and not slot.has_failed]
-        for text in excess(view, ceiling):
-            turn.failures.note(AboveCeilingError(text))
-    for text in turn.history.fixed_excess(known, ceiling):
+    history = turn.history
+    turns = [*history.turns_above(ceiling, known)]
+    views = [[s.decision for s in history.slots_of(at) if s.is_in_view and not s.has_failed] for at in turns]
+    above = [text for view in views for text in excess(view, ceiling)]
+    for text in (*above, *(text for at in turns for text in history.fixed_excess(at, ceiling))):
         turn.failures.note(AboveCeilingError(text))
 
 

@@ -71,8 +71,9 @@ class Turn:
     @property
     def binds(self) -> bool:
         """Whether signed thinking is removed after a change of what was sent."""
-        has_thinking = self.policy.history == "append_only" or bool(self.history.thinking.at)
-        return has_thinking and self.policy.may_bind(self.model)
+        policy = self.options.policy
+        has_thinking = policy.history == "append_only" or bool(self.history.thinking.at)
+        return has_thinking and policy.may_bind(self.model)
 
     @property
     def is_bound(self) -> bool:

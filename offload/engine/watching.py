@@ -208,18 +208,21 @@ def is_same(seen: Any, message: Any) -> bool:
 
 def _copied(thing: Any, depth: int, met: set[int]) -> Any:
     kind = type(thing)
-    if kind in _PLAIN_KINDS or isinstance(thing, _PLAIN):
+    if kind in _PLAIN_KINDS or (kind is not dict and isinstance(thing, _PLAIN)):
         return thing
     if depth > _MAX_DEPTH or id(thing) in met or len(met) >= _MAX_CONTAINERS:
         return thing
     met.add(id(thing))
     if isinstance(thing, list | tuple):
-        parts = [_copied(value, depth + 1, met) for value in thing]
+        parts = [v if type(v) in _PLAIN_KINDS else _copied(v, depth + 1, met) for v in thing]
         return parts if isinstance(thing, list) else tuple(parts)
     fields = thing if isinstance(thing, dict) else _fields(thing)
     if fields is None:
         return thing
-    copy = {k: v if k == _NOT_LOOKED_INTO else _copied(v, depth + 1, met) for k, v in fields.items()}
+    copy = {
+        k: v if type(v) in _PLAIN_KINDS or k == _NOT_LOOKED_INTO else _copied(v, depth + 1, met)
+        for k, v in fields.items()
+    }
     return copy if isinstance(thing, dict) else _Object(kind, copy)
 
 

@@ -49,6 +49,8 @@ class Catalog:
         self._lock = Lock()
         self._entries: dict[str, RecordInfo] = {}
         self._keys_of: dict[str, list[str]] = {}
+        # Lengths of the contents of all records so far: an item of another length needs no hash to have none.
+        self._chars: set[int] = set()
         self._deleted: dict[str, dict[str, DeletedRecord]] = {}
         # The sorted entries, until one of them changes.
         self._ordered: list[RecordInfo] | None = None
@@ -109,6 +111,10 @@ class Catalog:
     def is_empty(self) -> bool:
         """True if no record is known; sends no request."""
         return not self._entries
+
+    def has_chars(self, chars: int) -> bool:
+        """Return whether a content of so many characters may be among the records; sends no request."""
+        return chars in self._chars
 
     def known(self, ref: str) -> list[RecordInfo]:
         """Return the known entries of `ref` in key order, without a request.
@@ -294,6 +300,7 @@ class Catalog:
                 return True
             self._ordered = None
             self._entries[info.key] = info
+            self._chars.add(info.chars)
             keys = self._keys_of.setdefault(info.ref, [])
             if info.key not in keys:
                 keys.append(info.key)

@@ -74,6 +74,8 @@ class TextFile(Shape):
         """Return the place of a text file in a block, and its text, if that can be encoded again."""
         for place in self._places:
             value = at(block, place.data)
+            if value is None:
+                continue
             text = _decoded(value, f"{place.prefix}{at(block, place.media_type)}" if place.media_type else "")
             if text is not None and _encoded(text, value) == value:
                 return place, text

@@ -27,7 +27,10 @@ def at(thing: Any, path: Path) -> Any:
     """Return the value at `path` in a message, None if it has none there."""
     for step in path:
         if isinstance(step, str):
-            thing = None if isinstance(thing, str) else get(thing, step)
+            if isinstance(thing, dict):
+                thing = thing.get(step)
+            else:
+                thing = None if isinstance(thing, str) else get(thing, step)
         else:
             thing = thing[step]
     return thing
@@ -97,7 +100,10 @@ def block_list(content: Any) -> list[Any] | tuple[Any, ...]:
 
 def block_count(message: Any) -> int:
     """Return the content blocks of a message; a run of tool calls counts as one, so does one of results."""
-    kinds = [get(block, "type") for block in block_list(get(message, "content"))]
+    blocks = block_list(get(message, "content"))
+    if len(blocks) < 2:  # noqa: PLR2004 # a run has two
+        return 1
+    kinds = [get(block, "type") for block in blocks]
     repeated: int = sum(
         kind == last and kind in ("tool_use", "tool_result") for last, kind in pairwise(kinds)
     )
@@ -143,6 +149,8 @@ def string_or_none(value: Any) -> str | None:
 def is_by_code(call: Any) -> bool:
     """Return whether code written by the model made a tool call, and so reads its result."""
     caller = get(call, "caller") or get(get(call, "extras"), "caller")
+    if caller is None:
+        return False
     kind = get(caller, "type")
     return isinstance(kind, str) and kind != "direct"
 

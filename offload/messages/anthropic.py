@@ -15,7 +15,7 @@ from offload.messages.base import MessageAdapter, Scan
 from offload.messages.calls import Call, CallId
 from offload.messages.media import TYPED
 
-_OWN_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
+OWN_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
 _RESULT = ResultBlocks(TYPED)
 _DOCUMENTS = documents(TYPED_FILES, _RESULT)
 
@@ -28,7 +28,7 @@ class AnthropicAdapter(MessageAdapter):
     def claims(self, message: Any) -> bool:
         """Return whether a block has a type that only this format has."""
         content = get(message, "content")
-        return isinstance(content, list) and any(get(b, "type") in _OWN_BLOCKS for b in content)
+        return isinstance(content, list) and any(get(b, "type") in OWN_BLOCKS for b in content)
 
     def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         scan = Scan.of_role(role_of(message, where), calls)
@@ -53,7 +53,11 @@ def result_ids(content: Any) -> list[Any]:
 def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> None:
     kind = type_of(block, where)
     scan.note_caller(block, "id", "tool_use_id")
-    if scan.add_document(index, path, block, _DOCUMENTS) or scan.add_media(index, path, block, TYPED):
+    # A block of a type of the API alone has files in its content only.
+    may_be_file = kind not in OWN_BLOCKS
+    if may_be_file and (
+        scan.add_document(index, path, block, _DOCUMENTS) or scan.add_media(index, path, block, TYPED)
+    ):
         return
     if kind == "text":
         scan.add_text(index, path, text_of(block, where), TYPED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -141,8 +140,8 @@ class Scan:
     code_calls: set[str] = field(default_factory=set)
     _leaves: list[tuple[Path, Said | None]] = field(default_factory=list)
     failed: list[tuple[str, Exception]] = field(default_factory=list)
-    _calls_without_id: Counter[str] = field(default_factory=Counter)
-    _results_without_id: Counter[str] = field(default_factory=Counter)
+    _calls_without_id: dict[str, int] = field(default_factory=dict)
+    _results_without_id: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of_role(cls, role: str, earlier_calls: Mapping[CallId, Call]) -> Scan:
@@ -400,11 +399,11 @@ class Scan:
 AddBlock = Callable[[Scan, int, Path, Any, str], None]
 
 
-def _call_id(call: Any, name: str, without_id: Counter[str]) -> CallId:
+def _call_id(call: Any, name: str, without_id: dict[str, int]) -> CallId:
     """Return the id of a call; a result without one answers the call to its tool with the same number."""
     if isinstance(call, str):
         return call
-    without_id[name] += 1
+    without_id[name] = without_id.get(name, 0) + 1
     return name, without_id[name]
 
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from offload.errors import MessageError
-from offload.messages.anthropic import AnthropicAdapter
+from offload.messages.anthropic import OWN_BLOCKS, AnthropicAdapter
 from offload.messages.base import MessageAdapter, Scan
 from offload.messages.bedrock import BedrockAdapter
 from offload.messages.calls import Call, CallId
@@ -28,9 +28,28 @@ FORMATS: tuple[MessageAdapter, ...] = (
 )
 
 
+# Blocks that several formats have, or the last one alone.
+_COMMON_BLOCKS = ("text", *OWN_BLOCKS)
+
+
 def adapter_for(message: Any) -> MessageAdapter:
     """Return the adapter for the format of `message`."""
+    if _is_common(message):
+        return FORMATS[-1]
     return next((a for a in FORMATS if a.claims(message)), FORMATS[-1])
+
+
+def _is_common(message: Any) -> bool:
+    """Return whether a message has a role, a content and no sign of another format, as most have."""
+    if type(message) is not dict or len(message) != len(("role", "content")):
+        return False
+    content = message.get("content")
+    if message.get("role") not in ("user", "assistant"):
+        return False
+    for block in content if type(content) is list else ():
+        if type(block) is not dict or block.get("type") not in _COMMON_BLOCKS:
+            return False
+    return isinstance(content, str | list)
 
 
 def role_of(message: Any, where: str = "message") -> str:

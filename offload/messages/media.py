@@ -135,7 +135,8 @@ class Media(Shape):
     def _found(self, block: Any) -> tuple[Place, str] | None:
         """Return the place of the data in a block, and its data URL."""
         for place in self._places:
-            url = _as_url(at(block, place.data), place, block)
+            value = at(block, place.data)
+            url = None if value is None else _as_url(value, place, block)
             if url is not None and _DATA_URL.match(url):
                 return place, url
         return None

@@ -89,6 +89,8 @@ class _Found:
 
     def add(self, name: Any, value: Any, holder: Any, *, is_free: bool) -> None:
         """Add a single value of the field `name` of `holder`."""
+        if is_free and name in _FRAMING and isinstance(value, str) and len(value) <= _SHORT_CHARS:
+            return
         frame = [] if is_free else self.frame
         if isinstance(name, str):
             frame.append(name)
@@ -108,12 +110,15 @@ class _Found:
         elif value:
             self.texts.append(value if isinstance(value, str) else bytes(value).decode("utf-8", "replace"))
 
-    def parts(self, where: str, kind: str) -> Iterator[Fixed]:
-        """Yield the parts of the block: what the model wrote, and the rest."""
+    def parts(self, where: str, block: Any, name: Any) -> Iterator[Fixed]:
+        """Yield the parts of `block`, of the field `name`: what the model wrote, and the rest."""
         texts = self.texts
-        if sum(map(len, self.frame)) > _FREE_CHARS:
+        if self.frame and sum(map(len, self.frame)) > _FREE_CHARS:
             texts = [*texts, *self.frame]
         encrypted = self.encrypted
+        if not (texts or self.said or encrypted or self.data):
+            return
+        kind = _kind_of(block, name) if where else _kind_of_message(block)
         for text in self.said:
             yield Fixed(where, kind, text, encrypted, is_said=True)
             encrypted = 0
@@ -142,20 +147,23 @@ def rest_of(message: Any, tree: Tree) -> Iterator[Fixed]:
             for index, block in enumerate(value):
                 found = _Found()
                 _gather(found, name, block, below.get(index, {}), value)
-                yield from found.parts(f"{name}[{index}]", _kind_of(block, name))
+                yield from found.parts(f"{name}[{index}]", block, name)
         elif isinstance(value, str) or below is None:
             _gather(loose, name, value, below, message)
         else:
             found = _Found()
             _gather(found, name, value, below, message)
-            yield from found.parts(str(name), _kind_of(value, name))
+            yield from found.parts(str(name), value, name)
     if isinstance(message, str | bytes):
         loose.add(None, message, None, is_free=True)
-    yield from loose.parts("", str(get(message, "type") or get(message, "role") or "message"))
+    yield from loose.parts("", message, None)
 
 
 def _gather(found: _Found, name: Any, value: Any, leaf: Any, holder: Any) -> None:
     """Add all that is in `value` and not in its tree; a value inside itself is looked at once."""
+    if isinstance(value, _SINGLE) and isinstance(leaf, dict):
+        found.add(name, value, holder, is_free=True)
+        return
     stack: list[tuple[Iterator[tuple[Any, Any]], Tree, Any]] = [(iter([(name, value)]), {name: leaf}, holder)]
     within: list[int] = [0]
     met = {0}
@@ -166,7 +174,7 @@ def _gather(found: _Found, name: Any, value: Any, leaf: Any, holder: Any) -> Non
             if not isinstance(below, dict):
                 found.said += [below.text] if below is not None else []
                 continue
-            inner = None if isinstance(part, _SINGLE) or part is None else parts_of(part)
+            inner = None if type(part) is str or isinstance(part, _SINGLE) or part is None else parts_of(part)
             if not inner:
                 found.add(step, part, owner, is_free=bool(tree))
             elif id(part) not in met:
@@ -233,6 +241,10 @@ def _is_base64(text: str, start: int) -> bool:
     """Return whether a text is base64 from character `start` on, by its ends."""
     ends = text[start : start + _SAMPLE_CHARS], text[max(start, len(text) - _SAMPLE_CHARS) :]
     return all(_BASE64.fullmatch(end) for end in ends)
+
+
+def _kind_of_message(message: Any) -> str:
+    return str(get(message, "type") or get(message, "role") or "message")
 
 
 def _kind_of(block: Any, name: Any) -> str:

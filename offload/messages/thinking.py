@@ -51,6 +51,8 @@ def signed_thinking(message: Any) -> list[Thinking]:
     """Return the signed blocks of thinking in a message of the model, in order."""
     found = []
     for place in _PLACES:
+        if isinstance(message, dict) and place[0] not in message:
+            continue
         for index, block in enumerate(block_list(at(message, place))):
             signature = _signature(block)
             if signature:

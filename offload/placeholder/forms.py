@@ -33,7 +33,9 @@ _DEFAULT = DefaultRenderer()
 
 def known_refs(text: str) -> Iterator[str]:
     """Yield the ref that `text` names in each of the known forms that it has."""
-    for ref in (_DEFAULT.find_ref(text), ref_of_path(text), ref_of_line(text)):
+    # The first two begin a text, the last ends it.
+    found = (_DEFAULT.find_ref(text), ref_of_path(text)) if text.startswith("[") else ()
+    for ref in (*found, ref_of_line(text)):
         if ref is not None:
             yield ref
 

@@ -9,6 +9,7 @@ behind them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
@@ -141,7 +142,7 @@ class _Figures(NamedTuple):
         reads: reads of the model in them.
         expected_reads: reads that were expected of what was offloaded.
         left: how many items were offloaded.
-        ends: the last turns of earlier requests whose prompts are cached as they would be sent now.
+        ends: the last turns of earlier requests whose prompts are cached as they would be sent now, in order.
     """
 
     tokens: int = 0
@@ -164,8 +165,7 @@ class _Message(Generic[T]):
     refused: list[Candidate[T]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Outlook:
+class _Outlook(NamedTuple):
     """Prices at one request, in units of an uncached input token.
 
     Attributes:
@@ -184,7 +184,8 @@ class _Outlook:
 
     def saving(self, item: Candidate[T], chance: float) -> float:
         """Return what offloading an item is expected to save, before it rewrites anything."""
-        return item.freed * self.saved - chance * (self.request + item.answer * self.answer)
+        read = chance * (self.request + item.answer * self.answer) if chance else 0.0
+        return item.freed * self.saved - read
 
 
 class CostPlan(Generic[T]):
@@ -235,7 +236,7 @@ class CostPlan(Generic[T]):
         turn, outlook = self._turns[-1], self._outlook()
         turn.add(tokens, blocks, message.items)
         figures = self._figures
-        self._figures = figures._replace(tokens=figures.tokens + tokens, reads=figures.reads + reads)
+        self._figures = _Figures(figures.tokens + tokens, figures.reads + reads, *figures[2:])
         for item in message.items:
             # It is written to the cache in any case: only what the placeholder has, or all of it.
             new = item.freed * outlook.rewrite
@@ -340,7 +341,7 @@ class CostPlan(Generic[T]):
         later = age = 0
         turn = self._turns[-1]
         for turn, age in self._ages(WARM_TURNS):
-            for item, tokens in turn.inside():
+            for item, tokens in turn.inside() if turn.waiting else ():
                 if age >= max(1, item.waits):
                     yield turn, item, age, later + tokens if self._cache.marks is None else None
             later += turn.tokens
@@ -368,7 +369,8 @@ class CostPlan(Generic[T]):
         """Note the ends that the request before a reply marked."""
         sent = len(self._turns)
         marked = range(max(0, sent - (self._cache.marks or 1)), sent)
-        kept = (end for end in self._figures.ends if end not in marked and end >= sent - WARM_TURNS)
+        ends = self._figures.ends
+        kept = ends[bisect_left(ends, sent - WARM_TURNS) : bisect_left(ends, marked.start)]
         self._figures = self._figures._replace(ends=(*kept, *marked))
 
     def _break(self, turn: int) -> None:
@@ -377,10 +379,10 @@ class CostPlan(Generic[T]):
         self._figures = self._figures._replace(ends=ends)
 
     def _ages(self, count: int) -> Iterator[tuple[_Turn[T], int]]:
-        """Yield the last `count` turns before the new one, latest first, and the replies after each."""
+        """Return the last `count` turns before the new one, latest first, and the replies after each."""
         last = len(self._turns) - 1
-        for index in range(last - 1, max(-1, last - 1 - count), -1):
-            yield self._turns[index], last - index
+        latest = self._turns[max(0, last - count) : last]
+        return zip(reversed(latest), range(1, len(latest) + 1), strict=True)
 
     def _take(self, turn: _Turn[T], item: Candidate[T], age: int, outlook: _Outlook, why: str = "") -> None:
         if not self.may_leave(item.key):

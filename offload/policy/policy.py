@@ -303,18 +303,21 @@ class OffloadPolicy(LoadableSettings):
 
     def _why_kept(self, rule: Rule, item: ItemFacts) -> str | None:
         """Return the reason to keep an item at any size, or None."""
+        tool = item.tool_name
         for is_kept, reason in (
             (item.is_stored, "already a placeholder"),
             (item.is_programmatic, "read by code"),
             (item.is_pinned, "pinned"),
             (item.is_pending, "not finished yet"),
-            (item.tool_name in RETRIEVAL_TOOLS, "answer of a retrieval tool"),
-            (matches_any(item.tool_name, self.exclude_tools), f"{item.tool_name} matches exclude_tools"),
-            (not rule.enabled, f"{item.media_type or item.item_type} is not offloaded by this policy"),
+            (tool in RETRIEVAL_TOOLS, "answer of a retrieval tool"),
         ):
             if is_kept:
                 return reason
-        return None
+        if self.exclude_tools and matches_any(tool, self.exclude_tools):
+            return f"{tool} matches exclude_tools"
+        return (
+            None if rule.enabled else f"{item.media_type or item.item_type} is not offloaded by this policy"
+        )
 
     def rule_for(self, item: ItemFacts, readers: Readers = "keep") -> Rule:
         """Return the rule for an item; `readers` as in `decide`."""

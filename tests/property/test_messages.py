@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 from strength import examples
 
-from offload.messages.formats import adapter_for
+from offload.messages.formats import FORMATS, adapter_for
 
 many = examples(150, suppress_health_check=[HealthCheck.too_slow])
 
@@ -220,6 +220,13 @@ def assert_inverse(message: Any, *, in_order: bool) -> None:
 @given(messages, st.booleans())
 def test_every_message_is_restored_as_it_was(message: dict[str, Any], in_order: bool) -> None:  # drawn
     assert_inverse(message, in_order=in_order)
+
+
+@many
+@given(messages)
+def test_a_message_has_the_first_format_that_claims_it_else_the_last(message: dict[str, Any]) -> None:
+    claiming = [adapter for adapter in FORMATS if adapter.claims(message)]
+    assert adapter_for(message) is [*claiming, FORMATS[-1]][0]
 
 
 @pytest.mark.parametrize("name", ["openai-responses", "langchain", "bedrock", "gemini"])

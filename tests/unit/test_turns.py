@@ -492,4 +492,4 @@ def test_the_first_turn_of_a_new_process_takes_few_calls_a_message() -> None:
         sys.setprofile(None)
 
     assert len(left(sent)) == 25
-    assert calls / len(messages) <= 580
+    assert calls / len(messages) <= 310

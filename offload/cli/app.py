@@ -55,6 +55,7 @@ GROUPS = {
     "Move and share": {
         "copy": Command("transfer", "copy", "Copy a session to another store"),
         "fork": Command("transfer", "fork", "Continue from a request in a new session"),
+        "rewind": Command("transfer", "rewind", "Continue a session from an earlier request"),
         "export": Command("transfer", "export", "Write a session to a tar file"),
         "catalog": Command("catalog", "app", "Export the catalog of a store to Parquet files"),
         "import": Command("transfer", "import_", "Read a session from a tar file"),
@@ -90,6 +91,7 @@ _ALSO_CALLED = {
     "log": "history timeline",
     "ls": "list",
     "query": "sql select",
+    "rewind": "reset revert rollback checkout",
     "rm": "delete remove del",
     "savings": "cost costs",
     "serve": "web ui browse",

@@ -1,4 +1,4 @@
-"""`offload copy`, `fork`, `export`, `import`, `share` and `revoke`: sessions moved, records shared."""
+"""`offload copy`, `fork`, `rewind`, `export`, `import`, `share`, `revoke`: sessions moved, records shared."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from offload import transfer
+from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, open_record, place_of, store_at
 from offload.cli.terminal import (
     PROBLEMS,
@@ -78,6 +79,28 @@ def fork(
     with working("copying"):
         report = transfer.copy(opened, opened, session, name=name)
     _print_copy(report, place_of(opened, session), f"session {name} of the same store", as_json=as_json)
+
+
+def rewind(
+    at: Annotated[int, typer.Argument(metavar="REQUEST", min=1, show_default=False)],
+    *,
+    session: SessionName,
+    branch: BranchOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a session continue from its request number REQUEST; the later ones become a branch.
+
+    Example: offload rewind 3 --session research-42
+    """
+    opened = existing_store(store, session)
+    before = Timeline(opened, session).branches
+    transfer.rewind(opened, session, at, branch=branch)
+    left = [name for name in Timeline(opened, session).branches if name not in before]
+    new = next(iter(left), None)
+    print_done("rewound", as_json=as_json, session=session, request=at, branch=new)
+    if new is not None and not as_json:
+        say(f"to list the later requests: offload log {quoted(session)} --branch {new}; gc deletes them")
 
 
 def export(

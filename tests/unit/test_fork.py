@@ -436,6 +436,29 @@ def test_the_commands_list_the_branches_and_fork_from_one(
     assert command("log", "--branches", "--store", tmp_path).returncode == 2
 
 
+def test_the_command_rewinds_and_names_the_branch_that_it_leaves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = run(journaled(tmp_path), 5)
+    command = runner(capsys, monkeypatch)
+
+    def rewound(*arguments: object) -> Any:
+        done = command("rewind", *arguments, "--session", "a", "--store", tmp_path, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    said = command("rewind", 2, "--session", "a", "--store", tmp_path).stdout
+    timeline = journaled(tmp_path).timeline()
+    assert timeline.at(2) == sent[1]
+    [branch] = timeline.branches
+    assert said.startswith(f"rewound: session a, request 2, branch {branch}\n")
+    assert f"offload log a --branch {branch}" in said
+    assert rewound(2) == {"done": "rewound", "session": "a", "request": 2, "branch": None}
+    assert rewound(5, "--branch", branch)["branch"] is None
+    assert journaled(tmp_path).timeline().at(5) == sent[4]
+    assert "has requests 1 to 5, got 6" in command("rewind", 6, "--session", "a", "--store", tmp_path).stderr
+
+
 def test_the_command_removes_a_session_that_has_only_a_journal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

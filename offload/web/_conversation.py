@@ -21,6 +21,8 @@ from offload.web._paging import list_page, number_in
 from offload.web._timeline import check_size
 
 _PART_CHARS, _PARTS = 4000, 40
+# The characters of a line in a narrow window, and the lines that fit the box of a part.
+_NARROW_CHARS, _BOX_LINES = 30, 15
 
 
 class Part(NamedTuple):
@@ -35,6 +37,11 @@ class Part(NamedTuple):
     hidden: int
     is_error: bool = False
     record: RecordInfo | None = None
+
+    @property
+    def scrolls(self) -> bool:
+        """Whether the text may need more lines than its box has, in a narrow window."""
+        return self.text.count("\n") + len(self.text) // _NARROW_CHARS >= _BOX_LINES
 
 
 def _request(reader: SessionReader, timeline: Timeline, number: int, branch: str | None) -> dict[str, Any]:

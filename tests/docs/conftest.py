@@ -28,7 +28,7 @@ def environ_of(
 
         def environ(page: Path) -> dict[str, str]:
             text = page.read_text(encoding="utf-8")
-            found = _s3(request) if "s3://" in text else {}
+            found = _s3(request) if '"s3://' in text else {}
             for mark, (start, kind, name) in CLOUDS.items():
                 if mark in text:
                     server = started.enter_context(start(tmp_path_factory.mktemp(name)))

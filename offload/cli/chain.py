@@ -1,36 +1,75 @@
-"""`offload verify --chain`: whether journals and their records are as they were written."""
+"""`offload verify --chain` and `checkpoint`: whether journals and their records are as they were written."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from offload.cli.stores import existing_store, place_of
-from offload.cli.terminal import PROBLEMS, count, print_report, say, working
+from offload.cli.terminal import PROBLEMS, StoreOption, count, out, print_report, say, working
 from offload.cli.workers import executor_of
+from offload.timeline import Checkpoint, Timeline
 
 if TYPE_CHECKING:
     from offload import jobs
 
 
+PublicKeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--public-key", metavar="FILE", help="The Ed25519 key (PEM) that the checkpoint is signed with."
+    ),
+]
+
+
+def checkpoint(
+    session: Annotated[str, typer.Argument(metavar="SESSION", show_default=False)],
+    *,
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", help="Sign with this Ed25519 private key (PEM).")
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Print the head of a session's journal as JSON: keep it outside of the store.
+
+    `offload verify --head FILE` finds by it what was changed or cut since.
+
+    Example: offload checkpoint research-42 --key key.pem > research-42.checkpoint
+    """
+    timeline = Timeline(existing_store(store, session), session)
+    out.print(timeline.checkpoint(_content(key)).to_json(), soft_wrap=True)
+
+
 def verify_chain(
     store: str | None,
     session: str | None,
-    head: str | None,
+    known: tuple[str | None, Path | None],
     workers: tuple[int | None, str | None],
     *,
     as_json: bool,
 ) -> None:
-    """Check the chain of one session or of all, and print what is wrong; exit with 3 if something is."""
+    """Check the chain of one session or of all, and print what is wrong; exit with 3 if something is.
+
+    Args:
+        store: the store's URL.
+        session: the session's name.
+        known: an earlier head, as a digest or the file of a checkpoint, and the file of a public key.
+        workers: the options `--workers` and `--on`.
+        as_json: whether to print JSON.
+    """
     from offload import jobs  # noqa: PLC0415 # slow to load
 
+    head, public_key = known
     opened = existing_store(store, session)
     with working("checking") as status, executor_of(opened, *workers) as executor:
         report = jobs.verify_chain(
             opened,
             session=session,
-            head=head,
+            head=_head(head),
+            public_key=_content(public_key),
             executor=executor,
             on_progress=lambda done: status(_checked(done)),
         )
@@ -55,6 +94,16 @@ def verify_chain(
         say(f"head of {name}: {digest}")
     if is_broken:
         raise typer.Exit(PROBLEMS)
+
+
+def _content(path: Path | None) -> bytes | None:
+    return None if path is None else path.read_bytes()
+
+
+def _head(text: str | None) -> str | Checkpoint | None:
+    if text is None or re.fullmatch(r"[0-9a-f]{64}", text):
+        return text
+    return Checkpoint.from_json(Path(text).read_bytes())
 
 
 def _rows(report: jobs.ChainReport) -> list[dict[str, object]]:

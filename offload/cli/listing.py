@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from offload import ConfigError, OffloadStore, RecordInfo, StoreError, index
-from offload.cli.chain import verify_chain
+from offload.cli.chain import PublicKeyOption, verify_chain
 from offload.cli.stores import existing_store, is_of, place_of, session_names
 from offload.cli.terminal import (
     PROBLEMS,
@@ -116,8 +116,9 @@ def verify(
     ] = False,
     head: Annotated[
         str | None,
-        typer.Option("--head", metavar="DIGEST", help="With --chain: an earlier head of the session."),
+        typer.Option("--head", metavar="DIGEST|FILE", help="An earlier head, or the file of a checkpoint."),
     ] = None,
+    public_key: PublicKeyOption = None,
     workers: WorkersOption = None,
     on: OnOption = None,
     as_json: JsonOption = False,
@@ -130,7 +131,7 @@ def verify(
     Example: offload verify --store s3://bucket/prefix --workers 64
     """
     if chain or head is not None:
-        verify_chain(store, session, head, (workers, on), as_json=as_json)
+        verify_chain(store, session, (head, public_key), (workers, on), as_json=as_json)
         return
     # Only this command needs them here, and a check loads its parts anyway.
     from offload import jobs  # noqa: PLC0415 # slow to load

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,6 +21,7 @@ from offload.index.objects import session_name
 from offload.jobs.each import run_each
 from offload.layout import BRANCH, CLOSED, JOURNAL, decode_part, encode_part, session_part
 from offload.record.text import decode_text
+from offload.session.checkpoint import Checkpoint
 from offload.session.lineage import (
     JournalEntry,
     Origin,
@@ -34,6 +35,9 @@ from offload.session.lineage import (
 from offload.session.names import check_known, is_ref
 from offload.session.reader import SessionReader
 from offload.store import OffloadStore, folders, get_many, in_groups
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 # The content of an entry that begins a fork or a rewind.
@@ -88,7 +92,8 @@ def verify_chain(
     store: OffloadStore,
     *,
     session: str | None = None,
-    head: str | None = None,
+    head: str | Checkpoint | None = None,
+    public_key: bytes | Ed25519PublicKey | None = None,
     executor: Executor | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_progress: Callable[[ChainReport], object] | None = None,
@@ -101,19 +106,26 @@ def verify_chain(
     Args:
         store: the store.
         session: the name of the session; all of them without one.
-        head: the digest of an entry that the session once ended with; found, nothing before it was cut.
+        head: what the session once ended with, a checkpoint or a digest; found, nothing before it was cut.
+        public_key: proves the signature of the checkpoint: an Ed25519 public key, or its PEM file.
         executor: as for `verify`; a worker checks one session.
         storage_options: as for `verify`.
         on_progress: called with the report so far after each session.
 
     Raises:
-        ConfigError: `head` is no digest, or is given without a session; or as for `verify`.
+        ConfigError: `head` is no digest, or is given without a session; `public_key` is no such key, or is
+            given without a checkpoint; or as for `verify`.
+        MissingExtraError: there is a key, and the package of the extra `crypto` is not installed.
         NotFoundError: there is no such session.
         StoreError: the store cannot be listed.
     """
+    report, told = ChainReport(), on_progress or (lambda _: None)
+    if public_key is not None and not isinstance(head, Checkpoint):
+        raise ConfigError("public_key needs a checkpoint as head")
+    if isinstance(head, Checkpoint):
+        head = _proved(head, public_key, report)
     if head is not None and (session is None or not _DIGEST.fullmatch(head)):
         raise ConfigError(f"head must be the 64 hexadecimal digits of one session's digest, got {head!r:.80}")
-    report, told = ChainReport(), on_progress or (lambda _: None)
     parts = folders(store, JOURNAL.prefix()) if session is None else _lineage(store, session)
     options: dict[str, Any] = {"executor": executor, "storage_options": [storage_options]}
     found: dict[str, _Checked] = {}
@@ -151,6 +163,19 @@ def _add(report: ChainReport, name: str, checked: _Checked) -> None:
     report.heads |= {name: checked.head} if checked.head else {}
     report.problems += [ChainFinding(name, *one) for one in checked.problems]
     report.notes += [ChainFinding(name, *one) for one in checked.notes]
+
+
+def _proved(head: Checkpoint, key: bytes | Ed25519PublicKey | None, report: ChainReport) -> str:
+    """Return the digest of a checkpoint, and report whether its signature was checked."""
+    if key is not None and not head.is_signed_by(key):
+        text = (
+            "the checkpoint is not signed by this key" if head.signature else "the checkpoint is not signed"
+        )
+        report.problems.append(ChainFinding(head.session, head.entry, None, text))
+    elif key is None and head.signature:
+        text = "the signature of the checkpoint was not checked, since no public key was given"
+        report.notes.append(ChainFinding(head.session, head.entry, None, text))
+    return head.digest
 
 
 def _lineage(store: OffloadStore, session: str) -> list[str]:

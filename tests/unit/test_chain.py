@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 from command import runner
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from forks import conversation, journaled, keys, run
+from msgspec import structs
 
 from offload import ConfigError, NotFoundError, Offloader, Retention
 from offload.agent import ContextManager
@@ -18,6 +21,7 @@ from offload.jobs import ChainReport, verify_chain
 from offload.layout import JOURNAL
 from offload.retention import collect, delete
 from offload.store import OffloadStore
+from offload.timeline import Checkpoint
 from offload.transfer import copy as copy_session
 from offload.transfer import export, import_
 from offload.wrappers import EncryptingStore, WrapperStore
@@ -201,6 +205,61 @@ def test_a_cut_end_is_found_by_an_earlier_head() -> None:
     assert problem.startswith(f"no entry has the digest {head[:12]}…: the end of the journal was cut")
 
 
+def pem(key: Ed25519PrivateKey) -> tuple[bytes, bytes]:
+    """Return the files of a private key and of its public key."""
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return private, key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def test_a_signed_checkpoint_is_proved_by_its_public_key_alone() -> None:
+    store, key = MemoryStore(), Ed25519PrivateKey.generate()
+    off = journaled(store)
+    run(off, 3)
+    private, public = pem(key)
+    signed = off.timeline().checkpoint(private)
+    assert Checkpoint.from_json(signed.to_json()) == signed
+    assert (signed.entry, signed.digest) == (2, verify_chain(store).heads["a"])
+    off.offload(conversation(3))
+
+    accepted: list[Any] = [public, key.public_key()]
+    for known in accepted:
+        assert texts(verify_chain(store, session="a", head=signed, public_key=known)) == ([], [])
+    [note] = texts(verify_chain(store, session="a", head=signed))[1]
+    assert note == "the signature of the checkpoint was not checked, since no public key was given"
+    plain = off.timeline().checkpoint()
+    other = Ed25519PrivateKey.generate().public_key()
+    refused: list[Any] = [
+        (signed, other, "the checkpoint is not signed by this key"),
+        (plain, public, "the checkpoint is not signed"),
+        (
+            structs.replace(signed, time="2026-01-01T00:00:00+00:00"),
+            public,
+            "the checkpoint is not signed by this key",
+        ),
+        (structs.replace(signed, signature="no base64"), public, "the checkpoint is not signed by this key"),
+    ]
+    for head, known, problem in refused:
+        assert texts(verify_chain(store, session="a", head=head, public_key=known)) == ([problem], [])
+
+
+@pytest.mark.parametrize("key", [b"", b"-----BEGIN PRIVATE KEY-----", b"secret" * 9, "a text", 7])
+def test_an_error_of_a_key_does_not_quote_it(key: Any) -> None:
+    store = MemoryStore()
+    run(journaled(store), 1)
+    timeline = Offloader(store, session="a").timeline()
+    with pytest.raises(ConfigError, match="must be an Ed25519 private key") as failed:
+        timeline.checkpoint(key)
+    assert "secret" not in str(failed.value)
+    with pytest.raises(ConfigError, match="must be an Ed25519 public key"):
+        timeline.checkpoint().is_signed_by(key)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"session": "a"}', "[" * 100_000, b"\xff"])
+def test_a_text_that_is_no_checkpoint_is_refused(text: Any) -> None:
+    with pytest.raises(ConfigError, match="not a checkpoint"):
+        Checkpoint.from_json(text)
+
+
 def test_bad_arguments_are_refused() -> None:
     store = MemoryStore()
     with pytest.raises(NotFoundError):
@@ -209,6 +268,10 @@ def test_bad_arguments_are_refused() -> None:
         verify_chain(store, session="a", head="abc")
     with pytest.raises(ConfigError, match="one session"):
         verify_chain(store, head="a" * 64)
+    with pytest.raises(ConfigError, match="needs a checkpoint"):
+        verify_chain(store, session="a", head="a" * 64, public_key=b"")
+    with pytest.raises(NotFoundError, match="no journal"):
+        Offloader(store, session="a").timeline().checkpoint()
 
 
 def test_the_command_says_what_is_wrong(
@@ -224,6 +287,14 @@ def test_the_command_says_what_is_wrong(
         "the chain holds: 3 journal entries and 2 cited records in 1"
     )
     assert f"head of a: {head}" in done.stdout
+
+    for name, content in zip(("key", "public"), pem(Ed25519PrivateKey.generate()), strict=True):
+        (tmp_path / f"{name}.pem").write_bytes(content)
+    made = offload("checkpoint", "a", "--store", tmp_path, "--key", tmp_path / "key.pem")
+    (tmp_path / "a.checkpoint").write_text(made.stdout)
+    known = ("--head", tmp_path / "a.checkpoint", "--public-key", tmp_path / "public.pem")
+    done = offload("verify", "--chain", "-s", "a", "--store", tmp_path, *known)
+    assert (done.returncode, done.stdout.startswith("the chain holds: 3")) == (0, True)
 
     store.delete(sorted(keys(store, "j/"))[1])
     done = offload("verify", "--chain", "--store", tmp_path)

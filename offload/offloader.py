@@ -50,6 +50,7 @@ from offload.settings.options import (
 )
 from offload.store import OffloadStore
 from offload.threads.calls import Gate, as_async
+from offload.threads.locks import cached
 from offload.tokens import TokenCounter
 from offload.tools._definitions import MAX_ANSWER_CHARS
 from offload.tools.arguments import parse_arguments
@@ -57,6 +58,8 @@ from offload.tools.fields import MAX_REFERENCE_CHARS, check_fields, only_tool, r
 from offload.tools.sources import Sources
 
 if TYPE_CHECKING:
+    from offload.evidence import Evidence
+    from offload.evidence.session import SessionEvidence
     from offload.retention import GcReport
     from offload.timeline import Timeline
     from offload.timeline.recorder import Recorder
@@ -608,6 +611,44 @@ class Offloader:
 
     asearch = as_async(search)
     """Run `search` in a thread."""
+
+    @observed("evidence")
+    def evidence(
+        self, text: str, *, at: int | None = None, messages: Sequence[Any] | None = None
+    ) -> Evidence:
+        """Find the exact values of a text in what the session's model was shown, and in its records.
+
+        Values are numbers of three digits and more, dates, paths, URLs, identifiers and quotes. Messages
+        other than the assistant's are sources, and so are records; summaries are none. Forms of a value that
+        count as the same are fixed rules. `redact` is applied to the text first, as to all that is stored.
+
+        Args:
+            text: the text, such as a reply to the last request; the first 1,000,000 characters and 500
+                different values are checked.
+            at: the number of the request that the text replies to, in `timeline()`; by default the last.
+            messages: the whole conversation as it was sent, for a session without a journal.
+
+        Returns:
+            Each value with its place and its state: in view of the model, shown before, never shown, or not
+            found; and what could not be searched, with the reason. A first check reads for 8 seconds at most.
+
+        Raises:
+            ConfigError: `text` is no str, `at` no number, or both `at` and `messages` are given.
+            MessageError: `messages` is not a list.
+            NotFoundError: the session has no request `at`.
+            OffloadError: `redact` failed.
+            StoreError: the session could not be listed.
+        """
+        return self._evidence.check(text, at=at, messages=messages)
+
+    aevidence = as_async(evidence)
+    """Run `evidence` in a thread."""
+
+    @cached
+    def _evidence(self) -> SessionEvidence:
+        from offload.evidence.session import SessionEvidence  # noqa: PLC0415 # loaded only when used
+
+        return SessionEvidence(self._session, self.options)
 
     def resolve(
         self,

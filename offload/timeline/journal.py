@@ -372,13 +372,7 @@ class Journal:
         """Yield what each entry of the last conversation changes; raises as `read`."""
         listed = _since_begun(list_entries(self._store, self._session), self._session)
         # The first entry of a fork or a rewind changes nothing.
-        entries = [entry for entry in listed if entry.base is None]
-        for entry, data in zip(entries, get_many(self._store, (e.at for e in entries)), strict=True):
-            if isinstance(data, OffloadError):
-                raise data
-            head, new = _parse(entry, data)
-            lines = [row.line for row in new if row.line is not None]
-            yield JournalChange(entry, head, lines)
+        yield from changes_of(self._store, [entry for entry in listed if entry.base is None])
 
     def _put(self, kind: str, text: str, described: Mapping[str, str | None]) -> int:
         """Store an entry; return its size."""
@@ -502,6 +496,15 @@ def _state(listed: Sequence[JournalEntry], rows: Sequence[_Row], facts: Mapping[
         requested if type(requested) is int else None,
         tokens_offloaded=next((e.sent.tokens_offloaded for e in reversed(listed) if e.sent), 0),
     )
+
+
+def changes_of(store: OffloadStore, entries: Sequence[JournalEntry]) -> Iterator[JournalChange]:
+    """Yield what each of some entries changes. Raises `OffloadError` if one is damaged or cannot be read."""
+    for entry, data in zip(entries, get_many(store, (e.at for e in entries)), strict=True):
+        if isinstance(data, OffloadError):
+            raise data
+        head, new = _parse(entry, data)
+        yield JournalChange(entry, head, [row.line for row in new if row.line is not None])
 
 
 def latest_state(store: OffloadStore, session: str, listed: Sequence[JournalEntry]) -> JournalState:

@@ -1,0 +1,133 @@
+"""The texts that the requests of a session showed, folded from its journal entry by entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from offload.context import ItemType
+from offload.evidence._texts import MAX_CHARS, Texts
+from offload.messages.base import Scan
+from offload.messages.calls import Call, CallId
+from offload.messages.formats import scan_of
+from offload.placeholder import Notice
+from offload.placeholder.forms import known_refs
+from offload.policy.tool_names import is_read_back
+from offload.timeline.journal import JournalChange, JournalLine, JournalMessage, apply_edits
+
+# "notice" is a text that a model or a program made of others; it has no evidence of its own.
+TextRole = Literal["message", "read_back", "notice", "call"]
+_NOTICES = (ItemType.COMPACTION_SUMMARY, ItemType.COMPACTION_NOTICE)
+_SILENT = ("assistant_message", "compaction_summary")
+
+
+@dataclass(eq=False, slots=True)
+class Row:
+    """A message of a conversation.
+
+    Attributes:
+        count: how often it is among the messages now.
+        request: the last request that had it, once no message is it any more.
+        index: its index in that request.
+        has_refs: whether it has placeholders.
+    """
+
+    count: int = 0
+    request: int = 0
+    index: int = 0
+    has_refs: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Shown:
+    """A text of a message, for its role as a source."""
+
+    row: Row
+    role: TextRole
+
+
+class Requests:
+    """The messages of a conversation, request by request, and the texts of all of them.
+
+    Attributes:
+        number: how many requests there were.
+        texts: the texts of all messages that any of them had.
+        left_out: why not all texts are there; None if they are.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.texts: Texts[Shown] = Texts()
+        self.left_out: str | None = None
+        self._rows: list[Row] = []
+        self._known: dict[tuple[tuple[str, str], ...], Row] = {}
+        self._calls: dict[CallId, Call] = {}
+
+    def add(self, change: JournalChange) -> None:
+        """Take over what an entry of the journal changes."""
+        new = [self._row(line) for line in change.new]
+        before = self._rows
+        edits: Sequence[Sequence[int]] = change.head.get("edits", ())
+        rows = new if change.is_whole else apply_edits(before, edits, new)
+        for row in new:
+            row.count += 1
+        if change.is_whole:
+            edits = [(0, len(before), 0)]
+        for start, removed, _ in edits:
+            for index in range(start, min(start + removed, len(before))):
+                before[index].count -= 1
+                before[index].request, before[index].index = self.number, index
+        self._rows = rows
+        self.number += change.entry.sent is not None
+
+    def add_request(self, messages: Sequence[Any]) -> None:
+        """Take over the messages of a request that has no journal."""
+        self._rows = [self._row(JournalMessage(ItemType.USER_MESSAGE, message)) for message in messages]
+        for row in self._rows:
+            row.count += 1
+        self.number += 1
+
+    def places(self) -> dict[Row, int]:
+        """Return the messages now with their indexes."""
+        return {row: index for index, row in enumerate(self._rows)}
+
+    def _row(self, line: JournalLine) -> Row:
+        try:
+            texts = (*texts_of(line.message, self._calls, line.item_type),)
+        except Exception:  # noqa: BLE001 # an unreadable message costs only its texts
+            self.left_out = "a message could not be read"
+            return Row()
+        if texts in self._known:
+            return self._known[texts]
+        row = self._known[texts] = Row(has_refs=any(next(known_refs(text), None) for _, text in texts))
+        for role, text in texts:
+            if self.texts.chars + len(text) > MAX_CHARS:
+                self.left_out = f"only {self.texts.chars:,} characters of messages were searched"
+            else:
+                self.texts.add(Shown(row, role), text)
+        return row
+
+
+def _texts(scan: Scan, item_type: str) -> Iterator[tuple[TextRole, str]]:
+    """Yield the texts of a message that are sources, each with its role; the assistant's are none."""
+    for item in (*scan.documents, *scan.items):
+        is_notice = item_type in _NOTICES or Notice().find_ref(item.text) is not None
+        if is_notice and item.item_type != "tool_result":
+            yield "notice", item.text
+        elif item.item_type == "tool_call":
+            yield "call", item.text
+        elif item.item_type == "tool_result" and item.tool_name and is_read_back(item.tool_name):
+            yield "read_back", item.text
+        elif item.item_type not in _SILENT:
+            yield "message", item.text
+
+
+def texts_of(message: Any, calls: dict[CallId, Call], item_type: str = "") -> list[tuple[TextRole, str]]:
+    """Return the texts of a message that are sources, each with its role; add its tool calls to `calls`.
+
+    Raises the exception of a block that cannot be read.
+    """
+    scan = scan_of(message, calls)
+    calls.update(scan.calls)
+    return [*_texts(scan, item_type)]

@@ -1,0 +1,362 @@
+"""Evidence: which values of a text a session has, where, and whether its model saw them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from forks import keys
+from hypothesis import given
+from hypothesis import strategies as st
+from strength import examples
+
+from offload import ConfigError, MessageError, NotFoundError, Offloader, OffloadPolicy, Rule
+from offload.agent import AgentConfig, ContextManager
+from offload.compaction import RoundCompactor, RoundConfig
+from offload.evidence import Evidence, Value
+from offload.evidence import session as checks
+from offload.evidence._values import values_of
+from offload.wrappers import EncryptingStore
+from offload_backends.memory import MemoryStore
+
+POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=2_000, preview_chars=0)}, min_saving=0)
+FILLER = "the job wrote its row and went on\n" * 100
+
+
+def opened(store: Any = None, name: str = "s", **options: Any) -> Offloader:
+    given: dict[str, Any] = {"policy": POLICY, "journal": True}
+    return Offloader(MemoryStore() if store is None else store, session=name, **given | options)
+
+
+def called(call: str, tool: str = "Bash", **arguments: Any) -> dict[str, Any]:
+    block = {"type": "tool_use", "id": call, "name": tool, "input": arguments}
+    return {"role": "assistant", "content": [block]}
+
+
+def answered(call: str, text: str) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": text}]}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def asked(text: str = "go") -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def states(found: Evidence) -> dict[str, str]:
+    return {value.text: value.state for value in found.values}
+
+
+# The values of a text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1,234 rows of 99 in 12.5 % and 0.12", ["number 1,234", "number 12.5"]),
+        ("ranges 1234-1240 or 1234/1240, 2048MiB", ["number 1234", "number 1240"] * 2 + ["number 2048"]),
+        ("on 2026-11-27T12:30:45Z, 3 May 2026", ["date 2026-11-27", "date 12:30:45", "date 3 May 2026"]),
+        ("`src/a.py:12`, ./b/c.txt: C:\\x\\y.md.", ["path src/a.py", "path ./b/c.txt", "path C:\\x\\y.md"]),
+        ("and/or yes/no n/a e.g. i.e. /help word-by-word 10-20 12:30", []),
+        ("b.py:114,139,197 and setup.cfg", ["path b.py", "path setup.cfg"]),
+        ("call foo_bar(readFile, std::sort) of d1111b99", [
+            "identifier foo_bar", "identifier readFile", "identifier std::sort", "identifier d1111b99",
+        ]),
+        ('it says "no such file" and "one"', ["quote no such file"]),
+        ("“数据库 连接” 「連接 失敗」", ["quote 数据库 连接", "quote 連接 失敗"]),
+        ("`code of words` and `a_name`", ["identifier a_name"]),
+        ('```\nprint("some words", 12345)\n```\n"more words"', ["number 12345", "quote more words"]),
+        ("see https://x.org/a/b?c=1.", ["url https://x.org/a/b?c=1"]),
+        ("--max-tokens=1000", ["identifier --max-tokens", "number 1000"]),
+    ],
+)  # fmt: skip # a table
+def test_the_exact_values_of_a_text_are(text: str, expected: list[str]) -> None:
+    found = [*values_of(text)]
+
+    assert [f"{value.kind} {value.text}" for value in found] == expected
+    assert all(text[value.start :].startswith(value.text) for value in found)
+
+
+SAME = [
+    ("1,234", "n=1234"),
+    ("1234", "total 1,234 rows"),
+    ("1234567", "1'234'567"),
+    ("1234", '{"out":"\\n1234\\t"}'),
+    ("2048", "2048MiB"),
+    ("12.5", "12.50 ms"),
+    ("12.5 %", "share: .125"),
+    ("12.5 %", "share: 0.125"),
+    ("86.9 percent", "[0.869]"),
+    ("5,000", "5000.00"),
+    ("1234", "[1234,5678]"),
+    ("2026-11-27", "27 Nov 2026"),
+    ("November 27, 2026", "at 2026-11-27T10:00:00Z"),
+    ("12:30:45", "2026-11-27T12:30:45Z"),
+    ("src/a.py", "/repo/src/a.py:3"),
+    ("./src/a.py", "src\\a.py"),
+    ("src/deep/b.py", '"C:\\\\src\\\\deep\\\\b.py"'),
+    ("/repo/src", "/repo/src/a.py"),
+    ("d1111b99", "commit d1111b99ab12cd34ef56"),
+    ("read_file", '{"text":"\\nread_file()"}'),
+    ('"no such file"', "error: no such\n  file"),
+    ('"say Ünïcode words"', '{"t": "say \\u00dcn\\u00efcode words"}'),
+    ("https://x.org/a", "<https://x.org/a/>"),
+]
+OTHER = [
+    ("1234", "12345 and 51234"),
+    ("1234", "1234.5 and 0.1234"),
+    ("345", "12,345 and 345,678"),
+    ("345,678", "12,345,678"),
+    ("1234", "v1234 and a1234b and id_1234"),
+    ("12.5", "12.55 and 112.5"),
+    ("12.5", "share: .125"),
+    ("12.5 %", "share: 0.1251"),
+    ("2026-11-27", "27 Oct 2026, 11/27/2026"),
+    ("12:30:45", "12:30:45:99"),
+    ("src/a.py", "my-src/a.py and src/a.pyc and src/a.py.bak and rc/a.py"),
+    ("/src/a.py", "/repo/src/a.py"),
+    ("readFile", "readFiles and read_file and readfile"),
+    ("d1111b99", "ad1111b99"),
+    ("1.2.3", "1.2.3.4 and 0.1.2.3"),
+    ('"no such file"', "no such files"),
+    ("https://x.org/a", "https://x.org/ab and https://x.org/a/b"),
+]
+
+
+@pytest.mark.parametrize(("value", "source", "state"), [
+    *((*pair, "in_view") for pair in SAME), *((*pair, "not_found") for pair in OTHER),
+])  # fmt: skip # two tables
+def test_a_value_is_found_in_its_forms_and_in_no_other(value: str, source: str, state: str) -> None:
+    off = opened()
+    off.offload([asked(source)])
+
+    [found] = off.evidence(value).values
+
+    assert found.state == state
+
+
+# Its state
+
+
+def test_each_value_has_the_place_that_showed_it_last_and_its_record() -> None:
+    off = opened()
+    big = f"{FILLER}the port is 8443\n"
+    first = [asked("host_a of /srv/app.log"), called("t1", file_path="/srv/own.txt"), answered("t1", big)]
+    [info] = off.offload(first).records
+    read = off.tools.read(info.ref, start_line=101, end_line=101)
+    middle = [*first, called("t2", "context_read"), answered("t2", read), said("so 4711 it is")]
+    off.offload([*middle, asked("on")])
+    off.offload([asked("next"), *first[1:]])
+
+    late = off.evidence("8443, host_a, own.txt, 4711, job_x")
+    then = off.evidence("8443, host_a", at=2)
+
+    assert late.request == 3
+    assert late.values == [
+        Value("8443", 0, "number", "shown", info.ref, 101, request=2, message=4),
+        Value("host_a", 6, "identifier", "shown", None, 1, request=2, message=0),
+        Value("own.txt", 14, "path", "called", None, 1, request=3, message=1),
+        Value("4711", 23, "number", "not_found"),
+        Value("job_x", 29, "identifier", "not_found"),
+    ]
+    assert then.values == [
+        Value("8443", 0, "number", "read_back", info.ref, 101, request=2, message=4),
+        Value("host_a", 6, "identifier", "in_view", None, 1, request=2, message=0),
+    ]
+    assert (late.records, late.unsearched) == (1, {})
+    assert [value.text for value in late.not_found] == ["4711", "job_x"]
+    assert late.marked() == (
+        f"8443 [{info.ref}:101], host_a [message 0:1], own.txt [message 1:1], "
+        ">>4711<< [not found], >>job_x<< [not found]"
+    )
+
+
+def test_a_value_of_a_record_that_was_never_shown_is_hidden() -> None:
+    off = opened()
+    [info] = off.offload([asked(), called("t1"), answered("t1", f"port 8443\n{FILLER}")]).records
+
+    assert off.evidence("8443").values == [Value("8443", 0, "number", "hidden", info.ref, 1)]
+
+
+def test_without_a_journal_the_view_is_unknown_unless_the_messages_are_given() -> None:
+    off = opened(journal=False)
+    messages = [asked("host_a"), called("t1"), answered("t1", f"port 8443\n{FILLER}")]
+    out = off.offload(messages)
+
+    assert states(off.evidence("8443 4711 host_a")) == dict.fromkeys(("8443", "4711", "host_a"), "unknown")
+    assert off.evidence("8443").values[0].ref == out.records[0].ref
+    found = off.evidence("8443 4711 host_a", messages=out.messages)
+    assert states(found) == {"8443": "unknown", "4711": "not_found", "host_a": "in_view"}
+    assert found.request is None
+
+
+def test_a_summary_is_no_source_but_shows_what_its_sources_have() -> None:
+    off = opened(journal=False)
+    config = AgentConfig(window_tokens=3_000, strategy="rounds", keep_recent_rounds=1)
+    summary = "<summary>The port is 8443, the limit 9999.</summary>"
+    manager = ContextManager(off, config, summarizer=lambda _: summary)
+    for n in range(8):
+        manager.add(asked(f"port {8443 + n} of the job\n{FILLER[:1500]}"))
+        manager.before_model_call()
+        manager.after_model_call(said("done"))
+    assert manager.compaction_count
+
+    manager.add(asked("which?"))
+    manager.before_model_call()
+
+    assert states(off.evidence("8443 and 9999")) == {"8443": "in_view", "9999": "not_found"}
+
+
+def test_of_removed_messages_all_but_the_assistants_are_sources() -> None:
+    off = opened(journal=False)
+    messages = [asked(f"port 8443 {FILLER}"), said(f"limit 9999 {FILLER}"), asked("a"), said("b"), asked("c")]
+    compactor = RoundCompactor(off, config=RoundConfig(max_context_tokens=1_500, keep_recent_rounds=1))
+    result = compactor.compact(messages)
+
+    [port, limit] = off.evidence("8443 and 9999").values
+
+    assert (port.ref, port.line) == (result.ref, 1)
+    assert limit.ref is None
+
+
+# What counts
+
+
+def test_a_fork_and_a_grant_have_what_they_may_read_and_no_more() -> None:
+    store = MemoryStore()
+    off = opened(store, "a")
+    texts = [f"port {n} is open\n{FILLER}" for n in (8443, 9443)]
+    messages: list[Any] = [asked("host_a")]
+    for n, text in enumerate(texts):
+        messages += [called(f"t{n}"), answered(f"t{n}", text)]
+        off.offload(messages)
+    other = off.fork("b", at=1)
+    stranger = opened(store, "c")
+    stranger.offload([asked()])
+
+    assert states(other.evidence("8443 9443 host_a")) == {
+        "8443": "hidden", "9443": "not_found", "host_a": "in_view",
+    }  # fmt: skip # one line each
+    assert states(stranger.evidence("8443 host_a")) == {"8443": "not_found", "host_a": "not_found"}
+    off.share(off.records()[0].ref, "c")
+    assert states(stranger.evidence("8443 host_a")) == {"8443": "hidden", "host_a": "not_found"}
+
+
+def test_what_redact_removes_is_removed_from_the_text_too() -> None:
+    off = opened(redact=lambda text: text.replace("sk_secret_1", "[key]"))
+    off.offload([asked("use sk_secret_1 of host_a")])
+
+    found = off.evidence("sk_secret_1 of host_a")
+
+    assert found.text == "[key] of host_a"
+    assert found.values == [Value("host_a", 9, "identifier", "in_view", None, 1, 1, 0)]
+
+
+def test_with_a_text_that_cannot_be_searched_nothing_is_not_found() -> None:
+    store = MemoryStore()
+    off = opened(store)
+    off.offload([asked("host_a"), called("t1"), answered("t1", f"port 8443\n{FILLER}")])
+    [key] = keys(store, "r/")
+    data = store.get(key)
+    store.put(key, data[: len(data) // 2] + b"\0" * (len(data) // 2), overwrite=True)
+
+    found = opened(store).evidence("8443 host_a")
+
+    assert states(found) == {"8443": "unknown", "host_a": "in_view"}
+    assert list(found.unsearched.values()) == ["damaged"]
+
+
+def test_a_deleted_record_and_a_damaged_journal_are_no_evidence() -> None:
+    store = MemoryStore()
+    off = opened(store)
+    off.offload([asked("host_a"), called("t1"), answered("t1", f"port 8443\n{FILLER}")])
+    assert states(off.evidence("8443")) == {"8443": "hidden"}
+    for key in keys(store, "r/"):
+        store.delete(key)
+    assert states(off.evidence("8443")) == {"8443": "not_found"}
+
+    [key] = keys(store, "j/")
+    store.put(key, b"none", overwrite=True)
+    found = opened(store).evidence("host_a")
+
+    assert states(found) == {"host_a": "unknown"}
+    assert "journal" in found.unsearched
+
+
+def test_an_encrypted_store_and_async_callers_get_the_same() -> None:
+    off = opened(EncryptingStore(MemoryStore(), b"k" * 32))
+    off.offload([asked("host_a")])
+
+    assert states(asyncio.run(off.aevidence("host_a"))) == {"host_a": "in_view"}
+
+
+@given(data=st.data())
+@examples(20)
+def test_a_check_that_goes_on_says_what_a_new_process_says(data: st.DataObject) -> None:
+    store = MemoryStore()
+    policy = OffloadPolicy(types={"tool_result": Rule(min_chars=300, after_turns=1)}, min_saving=0)
+    off = opened(store, policy=policy)
+    messages: list[Any] = [asked("start_0")]
+    text = "start_0 step_1 step_2 step_3 step_4 step_5 1234"
+    for n in range(1, 6):
+        step = data.draw(st.sampled_from(["grow", "grow", "drop", "rewind", "edit"]))
+        if step == "drop" and len(messages) > 3:
+            del messages[1:3]
+        elif step == "rewind" and n > 2:
+            off.rewind(at=1)
+        elif step == "edit":
+            messages[0] = asked(f"start_0 again {n}")
+        messages += [called(f"t{n}"), answered(f"t{n}", f"step_{n} is made\n" * 40)]
+        sent = off.offload(messages).messages
+        going_on = off.evidence(text)
+
+        assert going_on == opened(store).evidence(text)
+        for value in going_on.values:
+            is_in_view = any(value.text in repr(message["content"]) for message in sent)
+            assert (value.state == "in_view") == is_in_view
+
+
+# Hostile texts
+
+
+@pytest.mark.parametrize("unit", [
+    '"', "`", "a/", "1,", "1,234", "x_", "..", "https://", "12:30:", "--a", "\\n", "/", ":1", "1.1", "“",
+])  # fmt: skip # a list of texts
+@pytest.mark.timeout(30)
+def test_a_hostile_text_is_checked_in_bounded_time(unit: str) -> None:
+    off = opened()
+    off.offload([asked(unit * (40_000 // len(unit)))])
+
+    found = off.evidence(unit * (100_000 // len(unit)))
+
+    assert len(found.values) <= checks.MAX_MENTIONS
+    assert len({value.text for value in found.values}) <= checks.MAX_VALUES
+
+
+def test_a_text_of_100_mb_is_checked_up_to_a_limit() -> None:
+    off = opened()
+    off.offload([asked("host_a")])
+
+    found = off.evidence("host_a " + "w" * 100_000_000)
+    many = off.evidence(" ".join(f"name_{n}" for n in range(2_000)))
+
+    assert (len(found.values), found.checked_chars) == (1, 1_000_000)
+    assert len(many.values) == 500
+    assert many.text[many.checked_chars :].startswith("name_500")
+
+
+def test_a_wrong_argument_is_refused() -> None:
+    off = opened()
+    off.offload([asked()])
+
+    with pytest.raises(ConfigError, match="text must be a str, got bytes"):
+        off.evidence(b"1234")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="not both"):
+        off.evidence("1234", at=1, messages=[])
+    with pytest.raises(MessageError, match="list of messages"):
+        off.evidence("1234", messages="text")
+    with pytest.raises(NotFoundError, match="requests 1 to 1, got 2"):
+        off.evidence("1234", at=2)

@@ -90,7 +90,7 @@ lint: .venv/.dev
 	$(BIN)/lint-imports
 
 docs: .venv-docs/.made
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
+	.venv-docs/bin/zensical build --strict --clean
 
 .venv-docs/.made: .venv/.made pyproject.toml
 	$(PYTHON) -m venv $(@D)
@@ -108,7 +108,7 @@ bench-loca: .venv/.bench
 	$(BIN)/python benchmarks/bench_loca.py
 
 clean:
-	rm -rf .venv .venv-docs .venv-frameworks build dist
+	rm -rf .venv .venv-docs .venv-frameworks .cache build dist
 
 # pip walks back through years of boto3 to find one that s3fs and moto agree on; uv needs seconds.
 # Where uv cannot be had or finds no index, pip does it in minutes.

@@ -18,6 +18,7 @@ from _measure import Figure, compare, repeat, require, run, size
 
 from offload import Offloader, OffloadPolicy, Rule, open_store
 from offload.presets.context_refs import ContextRefs
+from offload.store import put_many
 
 _SMALL, _LARGE = 10_000, 100_000
 _SMALL_BUDGET, _LARGE_BUDGET, _GROWTH_BUDGET = 2.0, 1.25, 1.05
@@ -27,6 +28,7 @@ _PREVIEW_CHARS = 1000
 # The limits in the document of context files.
 _CONTEXT_FILE_MS = {_SMALL: 50.0, _LARGE: 200.0}
 _CONTEXT_FILES = 50
+_AT_ONCE = 100
 _SESSION_ITEMS, _COMPARED_ITEMS, _SESSIONS = 1000, 100, 4
 
 
@@ -42,6 +44,7 @@ def figures(is_quick: bool) -> Iterator[Figure]:
         yield in_folder(partial(_offload, chars, rounds[chars], output, preview_chars=0))
     for chars in sizes[:5]:
         yield in_folder(partial(_put, chars, rounds[chars]))
+    yield in_folder(partial(_put_many, rounds[1_000_000]))
     for chars in sizes:
         yield in_folder(partial(_restore, chars, min(50, rounds[chars])))
     yield in_folder(partial(_growth, _SESSIONS // share))
@@ -120,6 +123,30 @@ def _put(chars: int, rounds: int, folder: Path) -> Figure:
         lambda _: f"key-{next(keys)}",
     )
     return Figure(f"put of {size(chars)} / a durable write", paired.ratio, detail=paired.cpu_detail)
+
+
+def _put_many(rounds: int, folder: Path) -> Figure:
+    """Store objects of one folder at once, which cost it two syncs, and one by one, which cost two each."""
+    raw_folder = folder / "raw"
+    raw_folder.mkdir()
+    store = open_store(folder / "ours")
+    data, keys = output(_SMALL).encode(), count()
+
+    def raw(names: list[str]) -> None:
+        for name in names:
+            _raw.durable_write(raw_folder, name, data)
+
+    paired = compare(
+        lambda names: require(not any(put_many(store, [(f"r/one/{n}", data) for n in names])), "not stored"),
+        raw,
+        rounds,
+        lambda _: [f"key-{next(keys)}" for _ in range(_AT_ONCE)],
+    )
+    return Figure(
+        f"put of {_AT_ONCE} times {size(_SMALL)} at once / a durable write of each",
+        paired.ratio,
+        detail=paired.cpu_detail,
+    )
 
 
 def _restore(chars: int, rounds: int, folder: Path) -> Figure:

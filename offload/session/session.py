@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from offload.codec import Codec
@@ -27,7 +26,7 @@ from offload.record import Header, RecordInfo
 from offload.record.header import MAX_DRAWS, Counts, ItemIdentity, RefStyle, draw_ref
 from offload.session.create import NewRecord, create_records
 from offload.session.reader import SessionReader
-from offload.store import OffloadStore, identity_of
+from offload.store import OffloadStore, identity_of, put_many
 
 # The maximum number of other refs and later generations that are tried for one item.
 _MAX_TRIES = 20
@@ -146,28 +145,30 @@ class Session(SessionReader):
         for info, record in self.open_many([info for info in infos if not info.is_expired]):
             if not isinstance(record, OffloadError):
                 records.setdefault(info.ref, []).append((info, record))
-        found = {item: self._adopted(item, records.get(ref, ())) for item, ref in items.items()}
-        adopted = {item: stored for item, stored in found.items() if stored is not None}
+        own = {item: self._record_of(item, records.get(ref, ())) for item, ref in items.items()}
+        found = {item: record for item, record in own.items() if record is not None}
+        self._make_durable(dict.fromkeys(info.key for info, _ in found.values()))
+        adopted = {
+            item: self._offloaded(record.header, record.counts, info.key, info.stored_bytes)
+            for item, (info, record) in found.items()
+        }
         # A record that is marked for deletion must not be adopted.
         gone = self.gone(stored.info for stored in adopted.values())
         return {item: stored for item, stored in adopted.items() if stored.info.key not in gone}
 
-    def _adopted(
+    def _record_of(
         self, item: ItemIdentity, records: Iterable[tuple[RecordInfo, StoredRecord]]
-    ) -> OffloadedItem | None:
-        for info, record in records:
-            header = record.header
-            if item.is_in(self._identity_in(header)):
-                self._make_durable(info)
-                return self._offloaded(header, record.counts, info.key, info.stored_bytes)
-        return None
+    ) -> tuple[RecordInfo, StoredRecord] | None:
+        return next((pair for pair in records if item.is_in(self._identity_in(pair[1].header))), None)
 
-    def _make_durable(self, info: RecordInfo) -> None:
-        """Create a record of another writer again: a local store then makes the existing one durable."""
-        is_known = info.key in self._stored_here or is_link(info.key)
-        if self.store.durability == "power" and not is_known:
-            with suppress(ExistsError):
-                self.store.put(info.key, b"")
+    def _make_durable(self, keys: Iterable[str]) -> None:
+        """Create records of other writers again: a local store then makes the existing ones durable."""
+        if self.store.durability != "power":
+            return
+        unknown = [key for key in keys if not (key in self._stored_here or is_link(key))]
+        for error in put_many(self.store, [(key, b"") for key in unknown]):
+            if error is not None and not isinstance(error, ExistsError):
+                raise error
 
     def gone(self, infos: Iterable[RecordInfo]) -> set[str]:
         """Return the keys of the records that are marked, expired or missing, by a fresh listing.

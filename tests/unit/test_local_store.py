@@ -362,6 +362,45 @@ def test_a_failed_fsync_drops_the_file_and_is_an_error(
     assert everything_below(tmp_path) == []
 
 
+MANY = [(f"a/{n:02}", b"%d" % n) for n in range(20)]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_many_objects_of_one_folder_sync_it_for_the_first_and_once_for_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    store, synced = LocalStore(str(tmp_path)), []
+    store.put_many(MANY if is_there else [("a/first", b"")])
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(stat.S_ISDIR(os.fstat(handle).st_mode)))
+
+    outcomes = [type(error) for error in store.put_many([("a/new", b""), *MANY])]
+
+    assert outcomes == [type(None)] + [ExistsError if is_there else type(None)] * 20
+    # The last sync is that of the folder, behind the bytes of every file.
+    assert synced == [False, True, *[False] * 20, True]
+
+
+@on_every_road
+def test_of_many_objects_whose_folder_cannot_be_synced_the_new_ones_are_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("a/05", b"old")
+    folders = iter(range(100))
+
+    def is_last(handle: int) -> bool:
+        return stat.S_ISDIR(os.fstat(handle).st_mode) and next(folders) == 1
+
+    monkeypatch.setattr(os, "fsync", failing(os.fsync, errno.EIO, is_last))
+    outcomes = store.put_many(MANY)
+
+    assert [type(error) for error in outcomes] == [type(None)] + [StoreError] * 19
+    assert everything_below(tmp_path) == ["a", "a/00", "a/05"]
+    assert store.get("a/05") == b"old"
+    monkeypatch.undo()
+    assert [type(error) for error in store.put_many(MANY)].count(ExistsError) == 2
+
+
 @on_every_road
 @pytest.mark.parametrize("number", [None, errno.EOPNOTSUPP, errno.ENOENT, errno.EEXIST, errno.EPERM])
 def test_a_stream_whose_pieces_raise_leaves_nothing_on_any_road_and_is_not_tried_again(

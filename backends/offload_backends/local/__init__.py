@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote_from_bytes, unquote
 
 from offload import errors
@@ -23,12 +23,15 @@ from offload.store import Durability, OneByOne, StoredObject, check_range, sized
 from offload_backends._checks import check_options, is_key, may_hold
 from offload_backends.local import _files as files
 from offload_backends.local import _system
+from offload_backends.local._batches import Batch
 from offload_backends.local._folders import Folder, open_folder
 
 _SCHEME = "file://"
 _DURABILITIES = ("fsync", "none")
 # Concurrent writers share one commit of the file system's journal.
 _CONCURRENT = 8
+# Folders that are open at once.
+_MOST_BATCHES = 32
 
 # A folder, a link, or a file instead of a folder: not an object of this store.
 _NOT_AN_OBJECT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO}
@@ -153,35 +156,64 @@ class LocalStore(OneByOne):
     ) -> list[errors.OffloadError | None]:
         put = partial(errors.result_or_error, partial(self.put, overwrite=overwrite))
         made: set[str] = set()
-        started: list[Future[errors.OffloadError | None] | errors.OffloadError | None] = []
-        with ExitStack() as stack:
-            pool: ThreadPoolExecutor | None = None
-            for key, data in items:
-                folder = key.rpartition("/")[0]
-                if folder in made:
+        batches: dict[str, Batch] = {}
+        started: list[_Started] = []
+        with ExitStack() as folders:
+            with ExitStack() as stack:
+                pool: ThreadPoolExecutor | None = None
+                for key, data in items:
+                    path = key.rpartition("/")[0]
+                    if path not in made:
+                        # It makes the folder; no other may count on one whose maker then fails to sync it.
+                        error = put(key, data)
+                        started.append(_Started(key, error))
+                        made.update([path] if error is None else [])
+                        continue
                     pool = pool or stack.enter_context(ThreadPoolExecutor(_CONCURRENT))
-                    started.append(pool.submit(put, key, data))
-                    continue
-                # It makes the folder; no other may count on a folder whose maker then fails to sync it.
-                error = put(key, data)
-                started.append(error)
-                if error is None:
-                    made.add(folder)
-        return [each.result() if isinstance(each, Future) else each for each in started]
+                    if overwrite or (path not in batches and len(batches) == _MOST_BATCHES):
+                        started.append(_Started(key, pool.submit(put, key, data)))
+                        continue
+                    if path not in batches:
+                        batch = errors.result_or_error(self._batch, path, folders)
+                        if isinstance(batch, errors.OffloadError):
+                            started.append(_Started(key, batch))
+                            continue
+                        batches[path] = batch
+                    started.append(_Started(key, pool.submit(self._added, batches[path], key, data), path))
+            failed = {path: errors.result_or_error(self._end, batch, path) for path, batch in batches.items()}
+        return [each.outcome(failed) for each in started]
 
     def _create(self, key: str, pieces: Iterable[files.Buffer]) -> None:
         path, _, name = key.rpartition("/")
         with self._mapped_errors(key), self._folder(path, is_made=True) as folder:
-            try:
-                had_temporary_name = files.create(folder, name, pieces, is_synced=self._is_synced)
-            except FileExistsError as error:
-                if not files.is_object(folder, name):
-                    raise
-                if self._is_synced:
-                    files.sync_object(folder, name)
-                raise errors.ExistsError(f"{self.url}: key {key!r} is taken") from error
-            if had_temporary_name:
-                self._sweep_once(path, folder)
+            batch = Batch(folder, is_synced=self._is_synced)
+            is_new = batch.add(name, pieces)
+            self._end(batch, path)
+        if not is_new:
+            raise self._taken(key)
+
+    def _batch(self, path: str, opened: ExitStack) -> Batch:
+        with self._mapped_errors(path):
+            return Batch(opened.enter_context(self._folder(path)), is_synced=self._is_synced)
+
+    def _added(self, batch: Batch, key: str, data: bytes) -> errors.OffloadError | None:
+        """Create an object of a batch; return its error if it has one."""
+        try:
+            with self._mapped_errors(key):
+                is_new = batch.add(check_key(key).rpartition("/")[2], [data])
+        except errors.OffloadError as error:
+            return error
+        return None if is_new else self._taken(key)
+
+    def _end(self, batch: Batch, path: str) -> None:
+        """Make the objects of a batch durable."""
+        with self._mapped_errors(path):
+            batch.end()
+        if batch.had_temporary_names:
+            self._sweep_once(path, batch.folder)
+
+    def _taken(self, key: str) -> errors.ExistsError:
+        return errors.ExistsError(f"{self.url}: key {key!r} is taken")
 
     def _sweep_once(self, path: str, folder: Folder) -> None:
         if path not in self._swept:
@@ -250,6 +282,20 @@ class _SourceError(Exception):
     def __init__(self, failure: Exception) -> None:
         super().__init__(failure)
         self.failure = failure
+
+
+class _Started(NamedTuple):
+    """A put of many: its error, None for success, maybe later; the path of the batch that it is in."""
+
+    key: str
+    error: Future[errors.OffloadError | None] | errors.OffloadError | None
+    batch: str | None = None
+
+    def outcome(self, failed: Mapping[str, errors.OffloadError | None]) -> errors.OffloadError | None:
+        """Return the error of the put, or that of its batch, by path."""
+        error = self.error.result() if isinstance(self.error, Future) else self.error
+        is_there = error is None or isinstance(error, errors.ExistsError)
+        return (failed.get(self.batch) or error) if is_there and self.batch is not None else error
 
 
 class _Source:

@@ -60,6 +60,8 @@ def make_folder(parent: Folder, name: str, *, is_synced: bool) -> None:
 def create(folder: Folder, name: str, pieces: Iterable[Buffer], *, is_synced: bool) -> bool:
     """Create file `name` with all its bytes at once; raise `FileExistsError` if the name is taken.
 
+    Its bytes survive a power cut then, and its name once `sync_names` has returned.
+
     If the first attempt shows that unnamed files are not supported, `pieces` is iterated again. It must
     not raise `OSError`, which would be mistaken for an error of the medium.
 
@@ -79,13 +81,17 @@ def create(folder: Folder, name: str, pieces: Iterable[Buffer], *, is_synced: bo
     if is_named:
         with _temporary(folder, pieces, is_synced=is_synced) as temporary:
             _give_name(folder, temporary, name)
-    if is_synced:
-        try:
-            folder.sync()
-        except OSError:
-            folder.remove(name)
-            raise
     return is_named
+
+
+def sync_names(folder: Folder, created: Iterable[str]) -> None:
+    """Sync the names in a folder; if that fails, remove the files that were `created` since."""
+    try:
+        folder.sync()
+    except OSError:
+        for name in created:
+            folder.remove(name)
+        raise
 
 
 def replace(folder: Folder, name: str, data: bytes, *, is_synced: bool) -> None:
@@ -96,11 +102,10 @@ def replace(folder: Folder, name: str, data: bytes, *, is_synced: bool) -> None:
         folder.sync()
 
 
-def sync_object(folder: Folder, name: str) -> None:
-    """Sync a file of another writer, who may not have synced it yet or at all."""
+def sync_bytes(folder: Folder, name: str) -> None:
+    """Sync the bytes of another writer's file, who may not have synced it yet or at all."""
     with suppress(FileNotFoundError), closing(folder.open_to_sync(name)) as file:
         _system.sync(file)
-        folder.sync()
 
 
 def sweep(folder: Folder) -> None:

@@ -38,6 +38,7 @@ MODULES: dict[str, Sequence[str]] = {
         "unit/test_items.py",
         "unit/test_turns.py",
         "unit/test_history.py",
+        "unit/test_hooks.py",
         "property/test_restart.py",
     ),
     "engine/deciding.py": (

@@ -150,3 +150,15 @@ def test_only_a_kept_item_is_opened_again() -> None:
         items.reopen(one)
 
     assert [one.state for one in slots] == [State.OPEN, State.LEAVING]
+
+
+def test_a_decision_on_an_item_that_is_not_added_yet_is_its_own_alone() -> None:
+    items, first, second = Items(), slot(), slot(1)
+    items.add([first])
+
+    items.note(second, replace(second.decision, reason="its facts cannot be counted"))
+
+    assert second.decision.reason == "its facts cannot be counted"
+    assert items.decided()[0] == [first.decision]
+    items.add([second])
+    assert items.decided()[0] == [first.decision, second.decision]

@@ -30,6 +30,7 @@ PACKAGES = {
     "google-adk": ["google-adk"],
     "haystack": ["haystack-ai"],
     "langchain": ["langchain", "langgraph"],
+    "litellm": ["litellm"],
     "llama-index": ["llama-index-core"],
     "mcp": ["mcp"],
     "openai-agents": ["openai-agents"],

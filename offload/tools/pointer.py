@@ -40,6 +40,11 @@ class JsonValue(NamedTuple):
     start: int
     end: int
 
+    @property
+    def description(self) -> str:
+        """Its kind and its size."""
+        return f"{self.kind}, {self.end - self.start:,} characters"
+
 
 class PointerReader:
     """Finds values in the content of one record, within the budget of one call."""
@@ -60,20 +65,25 @@ class PointerReader:
 
     def outline(self, value: JsonValue) -> Iterator[tuple[str, str]]:
         """Yield pointer and description of each member of a container. Raises the errors of `find`."""
+        for each in self.members(value):
+            yield each.pointer, each.description
+
+    def members(self, value: JsonValue) -> Iterator[JsonValue]:
+        """Yield the members of a container, lines as values of a kind of their own; see `outline`."""
         if value.kind == "JSON lines":
-            yield from self._outline_lines()
+            yield from self._line_values()
             return
         scanner = self._scan(value.start)
         with self._errors():
             for name in map(str, scanner.members()):
                 kind, start = scanner.kind(), scanner.place
-                yield f"{value.pointer}/{_escaped(name)}", f"{kind}, {scanner.skip() - start:,} characters"
+                yield JsonValue(f"{value.pointer}/{_escaped(name)}", kind, start, scanner.skip())
 
-    def _outline_lines(self) -> Iterator[tuple[str, str]]:
+    def _line_values(self) -> Iterator[JsonValue]:
         starts = map(self._content.line_start, range(1, self._lines() + 2))
         start = next(starts)
         for line, end in enumerate(starts):
-            yield f"/{line}", f"line {line + 1}, {end - start:,} characters"
+            yield JsonValue(f"/{line}", f"line {line + 1}", start, end)
             start = end
 
     def count(self, value: JsonValue) -> int:

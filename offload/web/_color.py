@@ -65,7 +65,7 @@ def colored(lines: Sequence[str], language: str | None) -> list[list[Run]]:
     runs = list(_runs(text, language)) if language else [("", text)]
     if "".join(run for _, run in runs) != text:
         runs = [("", text)]
-    return _split(runs)
+    return by_line(runs)
 
 
 def _runs(text: str, language: str) -> Iterator[Run]:
@@ -86,7 +86,7 @@ def _class_of(token: Any) -> str:
     return next((name for kind, name in _CLASSES if token in kind), "")
 
 
-def _split(runs: Iterable[Run]) -> list[list[Run]]:
+def by_line(runs: Iterable[Run]) -> list[list[Run]]:
     """Return runs by line; neighbours of one class are one run."""
     lines: list[list[Run]] = [[]]
     for name, run in runs:

@@ -13,13 +13,15 @@ from offload.preview.kinds import Kind, kind_of
 from offload.preview.names import TROUBLE
 from offload.preview.sample import END_CHARS, sample_of
 from offload.tools.budget import BUDGET, Budget, BudgetExceeded
-from offload.tools.pointer import CONTAINERS, PointerReader
+from offload.tools.pointer import CONTAINERS, JsonValue, PointerReader
 from offload.tools.search import Pattern, Search, Span
 from offload.web._paging import page_at
-from offload.web._tree import MAX_CHARS, tree
+from offload.web._tree import MAX_CHARS, PREVIEW_CHARS, Node, name_of, nodes_left, tree
 
 _SHOWN, _SHOWN_MATCHES = 200, 50
 _LINE_CHARS = 200
+# A larger container is a list of its members.
+_TREE_MEMBERS = 50
 _WINDOW_CHARS = 256 * 1024
 _VALUE_CHARS = 4000
 _BEFORE_CHARS = 100
@@ -58,28 +60,38 @@ def _json_outline(content: StoredContent, pointer: str) -> dict[str, Any]:
     """
     reader = PointerReader(content)
     value = reader.find(pointer)
-    members, size, text = list[tuple[str, str]](), None, ""
-    page = page_at(content, value.start)
-    if value.kind in CONTAINERS and value.end - value.start <= MAX_CHARS:
-        root = tree(content.text(value.start, value.end), value.pointer)
-        if root is not None:
-            return {"is_json": True, "value": value, "page": page, "tree": root}
-    if value.kind in CONTAINERS:
-        with suppress(BudgetExceeded):
-            for member in islice(reader.outline(value), _SHOWN):
-                members.append(member)  # These are kept if the budget is spent.
-            size = reader.count(value)
-    else:
+    shown: dict[str, Any] = {"is_json": True, "value": value, "page": page_at(content, value.start)}
+    if value.kind not in CONTAINERS:
         text = content.text(value.start, min(value.end, value.start + _VALUE_CHARS))
-    return {
-        "is_json": True,
-        "value": value,
-        "page": page,
-        "members": members,
-        "size": size,
-        "text": text,
-        "tree": None,
-    }
+        return shown | {"tree": None, "members": [], "size": None, "text": text}
+    beginning = content.text(value.start, min(value.end, value.start + MAX_CHARS))
+    if value.end - value.start <= MAX_CHARS and (root := tree(beginning, value.pointer)) is not None:
+        return shown | {"tree": root}
+    members, size = list[JsonValue](), None
+    with suppress(BudgetExceeded):
+        for member in islice(reader.members(value), _SHOWN):
+            members.append(member)  # These are kept if the budget is spent.
+        size = reader.count(value)
+    left = nodes_left()
+    nodes = [_node(each, beginning, value.start, left) for each in members]
+    if size is not None and size <= _TREE_MEMBERS:
+        return shown | {"tree": Node(value.pointer, "", f"{size:,} members", nodes)}
+    return shown | {"tree": None, "members": nodes, "size": size, "text": ""}
+
+
+def _node(member: JsonValue, beginning: str, start: int, left: list[int]) -> Node:
+    """Return a member as a tree if the `beginning` of its container, from `start`, has all of it."""
+    name, text = name_of(member.pointer), beginning[member.start - start : member.end - start]
+    if member.end - start <= len(beginning):
+        found = tree(text, member.pointer, name, left=left)
+        if found is not None:
+            return found
+    return Node(
+        member.pointer,
+        name,
+        member.description,
+        preview=text[:PREVIEW_CHARS] + "…" * (len(text) > PREVIEW_CHARS),
+    )
 
 
 def _text_outline(content: StoredContent, kind: Kind, line: int) -> dict[str, Any]:

@@ -18,12 +18,14 @@ from offload.retention.marks import read_marks
 from offload.tokens import estimate_tokens
 from offload.tools._query import MAX_SQL_CHARS, Queries
 from offload.tools.search import Mode, compile_pattern
-from offload.web._color import colored, language_of
+from offload.web._ansi import has_colors, styled
+from offload.web._color import by_line, colored, language_of
 from offload.web._contents import find as find_matches
 from offload.web._contents import kind_of_content, outline
 from offload.web._paging import number_in, page_at, text_page
 from offload.web._site import OPEN_SESSIONS, SHOWN, Site, Values, file_of
 from offload.web._versions import changes
+from offload.web._views import arguments, table, view_of
 
 _SQL, _SQL_OF_LINES = "SELECT * FROM t LIMIT 50", "SELECT * FROM lines LIMIT 50"
 _ROWS_CHARS, _CELL_CHARS = 200_000, 500
@@ -48,7 +50,36 @@ class RecordPages:
         if "line" in query:
             return self._to_line(request, number_in(query, "line", 1))
         number = number_in(query, "page", 1)
-        return self._show(request, "content", lambda record: {"page": _colored_page(record, number)})
+        if "page" in query:
+            return self._show(
+                request,
+                "content",
+                lambda record: {
+                    "view": view_of(record),
+                    "page": _colored_page(record, number, has_controls="raw" in query),
+                },
+            )
+        return self._show(request, "content", lambda record: self._first_view(record, request), page=None)
+
+    def _first_view(self, record: StoredRecord, request: Request) -> Values:
+        """Return the values of the view that a record opens with; its text if that view fails."""
+        view, query = view_of(record), request.query_params
+        try:
+            if view == "table":
+                queries, page, column = (
+                    self._queries(request.path_params["part"]),
+                    number_in(query, "rows", 1),
+                    number_in(query, "sort", 0),
+                )
+                shown = table(record, queries, page, column, is_descending="desc" in query)
+                return {"view": view, "table": shown, "most": _CELL_CHARS}
+            if view == "arguments" and (parts := arguments(record)):
+                return {"view": view, "arguments": parts}
+            if view in ("arguments", "tree"):
+                return {"view": "tree", "outline": outline(record.content, "", 1)}
+        except ConfigError as error:
+            return {"view": "text", "page": _colored_page(record, 1), "fault": str(error)}
+        return {"view": "text", "page": _colored_page(record, 1)}
 
     def model(self, request: Request) -> Response:
         """Show the placeholder next to the beginning of the text."""
@@ -159,9 +190,16 @@ class RecordPages:
         return self._site.render(request, f"{tab}.html", **values)
 
 
-def _colored_page(record: StoredRecord, number: int) -> Values:
-    """Return a page of a record's text, its lines with syntax colors."""
+def _colored_page(record: StoredRecord, number: int, *, has_controls: bool = False) -> Values:
+    """Return a page of a record's text, its lines with the colors of a terminal or of its syntax.
+
+    With `has_controls` the sequences of a terminal are shown as they are.
+    """
     page = text_page(record.content, number)
-    language = language_of(record.title, kind_of_content(record.content).name)
     lines = [line.removesuffix("\r") for line in page["lines"]]  # the line ends of Windows
+    is_styled = has_colors(text := "\n".join(lines))
+    page |= {"is_styled": is_styled, "has_controls": has_controls}
+    if is_styled and not has_controls:
+        return page | {"lines": by_line(styled(text))}
+    language = language_of(record.title, kind_of_content(record.content).name)
     return page | {"lines": colored(lines, language) if lines else []}

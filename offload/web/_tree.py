@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 MAX_CHARS = 32 * 1024
 _MAX_NODES, _MAX_MEMBERS, _MAX_DEPTH = 500, 50, 6
 _MAX_TEXT = 300
+PREVIEW_CHARS = 90
+_PREVIEWED, _SHORT_CHARS = 5, 30
+_NO_JSON = object()
 # Members of a container that is open at first, if it has at most so many.
 _OPEN = 12
 
@@ -15,7 +18,7 @@ _OPEN = 12
 class Node(NamedTuple):
     """A member of a value; `members` is None for a scalar, and `text` is then its JSON, shortened.
 
-    Of a container, `hidden` members are not shown.
+    Of a container, `hidden` members are not shown, and `preview` is its beginning.
     """
 
     pointer: str
@@ -23,6 +26,7 @@ class Node(NamedTuple):
     text: str
     members: list[Node] | None = None
     hidden: int = 0
+    preview: str = ""
 
     @property
     def is_open(self) -> bool:
@@ -44,19 +48,46 @@ class _Number(str):
     __slots__ = ()
 
 
-def tree(text: str, pointer: str) -> Node | None:
+def tree(text: str, pointer: str, name: str = "", *, left: list[int] | None = None) -> Node | None:
     """Return the value that `text` is the JSON of, at `pointer`; None if it has too many members to show.
 
-    Also None if it is no JSON, or too deep for the parser.
+    Also None if it is no JSON, or too deep for the parser. `left` counts the nodes of several trees.
     """
+    value = _parsed(text)
+    root = None if value is _NO_JSON else _node(pointer, name, value, left or nodes_left(), _MAX_DEPTH)
+    return None if root is None or root.hidden else root
+
+
+def members_of(text: str) -> list[tuple[Node, str | None]] | None:
+    """Return the members of the object that `text` is the JSON of, each with its text if it is one.
+
+    None if it is no JSON object; of more than 50 members, the first.
+    """
+    value, left = _parsed(text), nodes_left()
+    if not isinstance(value, _Pairs):
+        return None
+    return [
+        (_node(f"/{_escaped(key)}", key, member, left, _MAX_DEPTH), _text_of(member))
+        for key, member in value[:_MAX_MEMBERS]
+    ]
+
+
+def nodes_left() -> list[int]:
+    """Return the number of nodes that one page may have, to be counted down."""
+    return [_MAX_NODES]
+
+
+def _parsed(text: str) -> Any:
     try:
-        value = json.loads(
+        return json.loads(
             text, object_pairs_hook=_Pairs, parse_int=_Number, parse_float=_Number, parse_constant=_Number
         )
     except (ValueError, RecursionError):
-        return None
-    root = _node(pointer, "", value, [_MAX_NODES], _MAX_DEPTH)
-    return None if root.hidden else root
+        return _NO_JSON
+
+
+def _text_of(value: Any) -> str | None:
+    return value if isinstance(value, str) and not isinstance(value, _Number) else None
 
 
 def _node(pointer: str, name: str, value: Any, left: list[int], depth: int) -> Node:
@@ -72,13 +103,36 @@ def _node(pointer: str, name: str, value: Any, left: list[int], depth: int) -> N
             break
         members.append(_node(f"{pointer}/{_escaped(key)}", key, member, left, depth - 1))
     noun = ("member" if is_object else "item") + "s" * (len(pairs) != 1)
-    return Node(pointer, name, f"{len(pairs):,} {noun}", members, len(pairs) - len(members))
+    preview = _preview(value, is_object=is_object)
+    return Node(pointer, name, f"{len(pairs):,} {noun}", members, len(pairs) - len(members), preview)
+
+
+def _preview(value: Any, *, is_object: bool) -> str:
+    """Return the first members of a container on one line."""
+    shown = [
+        f"{json.dumps(each[0], ensure_ascii=False)}: {_short(each[1])}" if is_object else _short(each)
+        for each in value[:_PREVIEWED]
+    ]
+    text = ", ".join(shown + ["…"] * (len(value) > _PREVIEWED))
+    text = text if len(text) <= PREVIEW_CHARS else text[:PREVIEW_CHARS] + "…"
+    return f"{{{text}}}" if is_object else f"[{text}]"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return "{…}" if isinstance(value, _Pairs) else "[…]"
+    return _scalar(value, _SHORT_CHARS)
+
+
+def name_of(pointer: str) -> str:
+    """Return the key of the member that a pointer ends with."""
+    return pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
 
 
 def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-def _scalar(value: Any) -> str:
+def _scalar(value: Any, most: int = _MAX_TEXT) -> str:
     text = str(value) if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "…"
+    return text if len(text) <= most else text[:most] + "…"

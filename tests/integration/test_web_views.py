@@ -8,10 +8,13 @@ from html import unescape
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pages import Html, path_of, visitor
 from retained import clocked, opened, ref_of
 
-from offload.web import _color, _tree, _versions
+from offload import Offloader, OffloadPolicy, Rule
+from offload.web import _ansi, _color, _tree, _versions, _views
 from offload_backends.memory import MemoryStore
 
 CODE = 'def add(a, b):\n    """Add_two <b>numbers</b>."""\n    return a + 1  # one\n' * 20
@@ -25,6 +28,14 @@ def store() -> MemoryStore:
 
 def put(store: Any, text: str, title: str | None = None, call: str = "1") -> str:
     return ref_of(opened(store).offload_text(text, tool_name="Read", tool_use_id=call, title=title))
+
+
+def put_call(store: Any, text: str) -> str:
+    """Store the arguments of a call."""
+    policy = OffloadPolicy(types={"tool_call": Rule(min_chars=1)}, min_saving=0)
+    off = Offloader(store, session="s", policy=policy)
+    off.offload_text(text, item_type="tool_call", tool_name="Write", title="a.py")
+    return off.records()[0].ref
 
 
 def view(store: Any, ref: str, tab: str = "", **query: str) -> str:
@@ -124,6 +135,109 @@ def test_a_tree_has_at_most_so_many_nodes_and_levels() -> None:
     deep = _tree.tree("[" * 30 + "]" * 30, "")
     assert deep is not None
     assert nodes(deep) == 7
+
+
+# The view that a record opens with
+
+
+def test_a_table_opens_as_rows_that_each_column_sorts(store: MemoryStore) -> None:
+    ref = put(store, CSV)
+
+    def rows(**query: str) -> list[list[str]]:
+        page = view(store, ref, **query)
+        return [
+            re.findall(r"<td[^>]*>(.*?)</td>", row) for row in page.partition("<tbody>")[2].split("<tr>")[1:]
+        ]
+
+    assert [int(row[0]) for row in rows()] == [*range(50)]
+    assert rows(sort="3", desc="1")[0] == ["299", "NO", "598"]
+    assert rows(sort="2", rows="6")[-1][1] == "NO"
+    assert rows(rows="99") == rows(rows="6")
+    page = view(store, ref, sort="3", desc="1")
+    assert re.findall(r'aria-sort="(\w+)"><a href="[^"]*\?sort=3"', page) == ["descending"]
+    assert "300 rows, 3 columns" in page
+    assert code_of(view(store, ref, page="1")) == CSV.removesuffix("\n")
+    assert "ORDER BY term" in Html(view(store, ref, sort="9")).text
+
+
+def test_json_of_objects_opens_as_a_table_whose_cells_are_text(store: MemoryStore) -> None:
+    texts = [json.dumps([{"a": f"<b>{n}", "n": n} for n in range(90)])]
+    texts.append("".join(json.dumps({"a": f"<b>{n}", "n": n}) + "\n" for n in range(90)))
+    for number, text in enumerate(texts):
+        page = view(store, put(store, text, call=str(number)), sort="2", desc="1")
+        assert page.partition("<tbody>")[2].partition("<td")[2].startswith(">&lt;b&gt;89</td>")
+
+
+def test_one_line_of_json_opens_as_a_tree_with_previews(store: MemoryStore) -> None:
+    value = {"meta": {"x<y": [1, 2], "deep": {"er": None}}, "rows": [{"n": n} for n in range(9000)]}
+    ref = put(store, json.dumps(value))
+    page = Html(view(store, ref))
+
+    assert '{"x<y": […], "deep": {…}}' in page.text
+    assert '[{"n": 0}, {"n": 1}' in page.text
+    assert "array, " in page.text
+    assert page.count("details") > 3
+    rows = view(store, ref, "/outline", pointer="/rows")
+    assert '{"n": 199}' in Html(rows).text
+    assert "Only the first 200 are shown" in rows
+
+
+def test_a_tool_call_opens_with_its_arguments(store: MemoryStore) -> None:
+    arguments = {
+        "file_path": "a.py",
+        "content": CODE + "<script>",
+        "options": {"n": 1.50},
+        "note": "x" * 9000,
+    }
+    ref = put_call(store, json.dumps(arguments))
+    page = view(store, ref)
+
+    assert [*map(unescape, re.findall("<dt><a[^>]*>(.*?)</a></dt>", page))] == list(arguments)
+    assert 'class="k">def<' in page
+    assert Html(page).count("script") == 0
+    assert '"""Add_two <b>numbers</b>."""' in Html(page).text
+    assert "1,000 more characters" in page
+    assert "Show as arguments" in view(store, ref, page="1")
+
+
+@pytest.mark.parametrize("text", ['{"a": ' * 900 + "1" + "}" * 900, "[1, 2," * 900, '{"a": [' + "1, " * 900])
+def test_json_that_cannot_be_read_opens_as_text(store: MemoryStore, text: str) -> None:
+    ref = put(store, text)
+
+    assert visitor(store).get(path_of("s", ref)).status_code == 200
+    assert view(store, ref, page="1").count("<li id=") == 1
+
+
+def test_a_large_record_opens_as_text(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_views, "_MOST_BYTES", len(CSV) - 1)
+
+    assert code_of(view(store, put(store, CSV))) == CSV.removesuffix("\n")
+
+
+# Colors of a terminal
+
+STYLED = (
+    "\x1b[1;31mred\x1b[0m plain \x1b[48;5;21mblue\x1b[m "
+    "\x1b[38;2;0;200;0mgreen\x1b[39m\x1b]0;title\x07\x1b[2K <b>\n"
+) * 30
+
+
+def test_sequences_of_a_terminal_are_colors_and_others_are_dropped(store: MemoryStore) -> None:
+    ref = put(store, STYLED)
+    page = view(store, ref)
+
+    assert code_of(page) == ("red plain blue green <b>\n" * 30).removesuffix("\n")
+    for styled in ("fg-1 bold", "on on-4", "fg-2"):
+        assert page.count(f'<span class="{styled}">') == 30
+    assert "␛[1;31mred␛[0m plain" in code_of(view(store, ref, page="1", raw="1"))
+
+
+@given(st.text("\x1b\x1b[[]];:0123489mmKP\\\x07 a\n", max_size=60))
+def test_any_terminal_text_keeps_what_is_no_sequence(text: str) -> None:
+    runs = [*_ansi.styled(text)]
+
+    assert "".join(part for _, part in runs) == _ansi._SEQUENCE.sub("", text)
+    assert all(re.fullmatch("[a-z0-9 -]*", name) for name, _ in runs)
 
 
 # Queries

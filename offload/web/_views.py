@@ -1,0 +1,93 @@
+"""The view that a record opens with: a table, tool-call arguments, a tree of JSON, or its text."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from offload.codec.base import StoredRecord
+from offload.tables._form import NoTableError
+from offload.tables._forms import HEAD_CHARS, form_of
+from offload.tools._query import Queries
+from offload.web._color import Run, colored, language_of
+from offload.web._contents import kind_of_content
+from offload.web._tree import members_of
+
+View = Literal["table", "arguments", "tree", "text"]
+
+# Larger content opens as text: reading all of it for another view would take too long.
+_MOST_BYTES = 4 * 1024 * 1024
+_ARGUMENTS_CHARS = 256 * 1024
+_TABLES = frozenset(["CSV", "TSV", "CSV with semicolons", "CSV with bars", "JSON", "JSON lines"])
+# JSON of more lines is readable as it is.
+_TREE_LINES = 3
+_PAGE_ROWS = 50
+_ARGUMENT_CHARS = 8000
+
+
+def view_of(record: StoredRecord) -> View:
+    """Return the view that a record opens with, judged by the ends and the beginning of its content."""
+    content, counts = record.content, record.counts
+    if counts.bytes > _MOST_BYTES:
+        return "text"
+    kind = kind_of_content(content).name
+    if record.header.item_type == "tool_call" and kind == "JSON" and content.chars <= _ARGUMENTS_CHARS:
+        return "arguments"
+    if _is_table(record):
+        return "table"
+    return "tree" if kind == "JSON" and counts.lines <= _TREE_LINES else "text"
+
+
+def _is_table(record: StoredRecord) -> bool:
+    """Return whether the whole text is surely a table of separated values or of JSON."""
+    content = record.content
+    try:
+        form = form_of(content.text(0, HEAD_CHARS), is_whole=content.chars <= HEAD_CHARS)
+    except NoTableError:
+        return False
+    return form is not None and form.name in _TABLES and form.is_certain and not form.pointer
+
+
+def table(record: StoredRecord, queries: Queries, page: int, column: int, *, is_descending: bool) -> Any:
+    """Return for a template a page of a record's table, sorted by the column with this number if it is not 0.
+
+    Raises `ConfigError` if the text is no table after all, or has no such column.
+    """
+    order = f" ORDER BY {column}{' DESC' * is_descending}" if column else ""
+    sql = f"SELECT * FROM t{order} LIMIT {_PAGE_ROWS} OFFSET {(page - 1) * _PAGE_ROWS}"  # noqa: S608 # numbers
+    result = queries.result([record], sql)
+    [total] = [each.rows for each in result.tables.values()]
+    last = max(1, -(-total // _PAGE_ROWS))
+    if page > last:
+        return table(record, queries, last, column, is_descending=is_descending)
+    return {
+        "result": result,
+        "rows": total,
+        "number": page,
+        "last": last,
+        "column": column,
+        "is_descending": is_descending,
+    }
+
+
+def arguments(record: StoredRecord) -> list[dict[str, Any]] | None:
+    """Return for a template the tool-call arguments: the node of each, and the lines of a text.
+
+    None if the content is no JSON object.
+    """
+    members = members_of(record.content.text(0, record.content.chars))
+    if members is None:
+        return None
+    language = language_of(record.title, "text")
+    return [
+        {
+            "node": node,
+            "lines": None if text is None else _lines(text[:_ARGUMENT_CHARS], language),
+            "hidden": max(0, len(text or "") - _ARGUMENT_CHARS),
+        }
+        for node, text in members
+    ]
+
+
+def _lines(text: str, language: str | None) -> list[list[Run]]:
+    """Return the lines of a text, those of a file with its colors."""
+    return colored(text.split("\n"), language if "\n" in text else None)

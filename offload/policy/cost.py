@@ -339,24 +339,26 @@ class CostPlan(Generic[T]):
         With each item come its turn and the replies after it; with a place, the tokens behind it.
         """
         later = age = 0
-        turn = self._turns[-1]
+        turn, last = self._turns[-1], len(self._turns) - 2
+        # Behind an end that is too far for a request, the earlier ones are too.
+        is_near = self._cache.marks is not None
         for turn, age in self._ages(WARM_TURNS):
             for item, tokens in turn.inside() if turn.waiting else ():
                 if age >= max(1, item.waits):
                     yield turn, item, age, later + tokens if self._cache.marks is None else None
             later += turn.tokens
-            if self._cache.marks is not None and self._is_cached(len(self._turns) - 2 - age):
-                yield turn, None, age, later
+            if is_near and last - age in self._figures.ends:
+                is_near = self._is_found(last - age)
+                if is_near:
+                    yield turn, None, age, later
         if self._cache.marks is not None:
             yield turn, None, age, self._figures.tokens + FIRST_TOKENS
 
-    def _is_cached(self, last: int) -> bool:
-        """Return whether a request finds the end of the one whose last turn was `last`.
+    def _is_found(self, last: int) -> bool:
+        """Return whether a request finds the cached end of the one whose last turn was `last`.
 
         The turn that begins is expected to have as many blocks as the largest of those in between.
         """
-        if last not in self._figures.ends:
-            return False
         if self._cache.lookback is None:
             return True
         # The earliest mark of the new request is the nearest.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import Field, model_validator
@@ -380,5 +380,6 @@ def matches_any(name: str | None, globs: Iterable[str]) -> bool:
     return name is not None and any(_matches(name, glob) for glob in globs)
 
 
+@lru_cache(4096)
 def _matches(name: str, glob: str) -> bool:
     return fnmatchcase(name.lower(), glob.lower())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -493,3 +494,17 @@ def test_the_first_turn_of_a_new_process_takes_few_calls_a_message() -> None:
 
     assert len(left(sent)) == 25
     assert calls / len(messages) <= 310
+
+
+def test_a_new_process_syncs_a_folder_twice_for_all_records_that_it_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = [message for n in range(20) for message in turn(("Bash", f"t{n}", text(f"t{n}", 300)))]
+    sent = Offloader(tmp_path, session="s").offload(messages)
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+    again = Offloader(tmp_path, session="s").offload(messages)
+
+    assert len(sent.records) == 20
+    assert again.messages == sent.messages
+    assert synced.count((tmp_path / "r/s").stat().st_ino) == 2

@@ -165,9 +165,8 @@ class LocalStore(OneByOne):
                     path = key.rpartition("/")[0]
                     if path not in made:
                         # It makes the folder; no other may count on one whose maker then fails to sync it.
-                        error = put(key, data)
-                        started.append(_Started(key, error))
-                        made.update([path] if error is None else [])
+                        started.append(_Started(key, put(key, data)))
+                        made.update([path] * started[-1].is_there)
                         continue
                     pool = pool or stack.enter_context(ThreadPoolExecutor(_CONCURRENT))
                     if overwrite or (path not in batches and len(batches) == _MOST_BATCHES):
@@ -293,9 +292,17 @@ class _Started(NamedTuple):
 
     def outcome(self, failed: Mapping[str, errors.OffloadError | None]) -> errors.OffloadError | None:
         """Return the error of the put, or that of its batch, by path."""
-        error = self.error.result() if isinstance(self.error, Future) else self.error
-        is_there = error is None or isinstance(error, errors.ExistsError)
-        return (failed.get(self.batch) or error) if is_there and self.batch is not None else error
+        failure = None if self.batch is None or not self.is_there else failed[self.batch]
+        return failure or self._result
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the object exists now."""
+        return self._result is None or isinstance(self._result, errors.ExistsError)
+
+    @property
+    def _result(self) -> errors.OffloadError | None:
+        return self.error.result() if isinstance(self.error, Future) else self.error
 
 
 class _Source:

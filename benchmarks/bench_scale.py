@@ -63,7 +63,7 @@ def _by_processes(folder: Path, sessions: int) -> Figure:
     _fill(folder, sessions, 8, _LARGE_CHARS)
     store, count = Offloader(folder).store, sessions * 8
     alone = seconds(partial(_check, store, count, None))
-    with executor_of_workers(store, _PROCESSES) as pool:
+    with executor_of_workers([store], _PROCESSES) as pool:
         # Their start is not the work.
         require(sum(pool.map(abs, range(8))) > 0, "the processes do not work")
         shared = seconds(partial(_check, store, count, pool))

@@ -40,7 +40,7 @@ def export(
     Example: offload catalog export ./catalog --store s3://bucket/prefix
     """
     opened, target = existing_store(store), open_backend(out)
-    with working("exporting"), executor_of(opened, workers, on) as executor:
+    with working("exporting"), executor_of([opened], workers, on) as executor:
         report = export_catalog(opened, target, requests=requests, executor=executor)
     files = [{"file": name} for name in report.files]
     document = {"run": report.run, "records": report.records, "requests": report.requests}

@@ -64,7 +64,7 @@ def verify_chain(
 
     head, public_key = known
     opened = existing_store(store, session)
-    with working("checking") as status, executor_of(opened, *workers) as executor:
+    with working("checking") as status, executor_of([opened], *workers) as executor:
         report = jobs.verify_chain(
             opened,
             session=session,

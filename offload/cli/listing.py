@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from offload import ConfigError, OffloadStore, RecordInfo, StoreError, index
+from offload import ConfigError, OffloadError, OffloadStore, RecordInfo, StoreError, index
 from offload.cli.chain import PublicKeyOption, verify_chain
-from offload.cli.stores import existing_store, is_of, place_of, session_names
+from offload.cli.stores import existing_store, is_of, place_of
 from offload.cli.terminal import (
     PROBLEMS,
     JsonOption,
@@ -24,7 +24,7 @@ from offload.cli.terminal import (
     progress,
     working,
 )
-from offload.cli.workers import OnOption, WorkersOption, executor_of
+from offload.cli.workers import OnOption, WorkersOption, check_failures, executor_of
 from offload.index.objects import list_sessions, session_name
 from offload.schema import seconds_of
 from offload.session.reader import SessionReader
@@ -138,7 +138,7 @@ def verify(
     from offload.presets._tool_results_store import ToolResultsStore  # noqa: PLC0415  # few commands need the layouts
 
     opened = existing_store(store, session)
-    with working("checking") as status, executor_of(opened, workers, on) as executor:
+    with working("checking") as status, executor_of([opened], workers, on) as executor:
         report = jobs.verify(
             opened, session=session, executor=executor, on_progress=lambda done: status(_checked(done))
         )
@@ -178,7 +178,14 @@ def _checked(report: jobs.VerifyReport) -> str:
     return f"{count(report.checked, 'record')}{entries} in {count(report.sessions, 'session')}"
 
 
-def reindex(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
+def reindex(
+    *,
+    store: StoreOption = None,
+    session: SessionOption = None,
+    workers: WorkersOption = None,
+    on: OnOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Rebuild the index of one session, or of all sessions, from their records.
 
     Needed only if a listing seems wrong: the index is a cache, and records are not changed. In a layout of
@@ -191,12 +198,22 @@ def reindex(*, store: StoreOption = None, session: SessionOption = None, as_json
     from offload.presets.context_refs._tree import ContextTree  # noqa: PLC0415  # few commands need the layouts
 
     opened = existing_store(store, session)
-    names = progress(session_names(opened, session), "sessions")
-    rows = [{"session": name, "records": index.reindex(opened, name)} for name in names]
+    found: list[tuple[str, int | OffloadError]]
+    if session is None:
+        from offload import jobs  # noqa: PLC0415 # slow to load
+
+        with executor_of([opened], workers, on) as executor:
+            found = [*progress(jobs.reindex(opened, executor=executor), "sessions")]
+    elif workers or on:
+        raise ConfigError("--workers and --on share the sessions of a store among workers: omit --session")
+    else:
+        found = [(session, index.reindex(opened, session))]
     if isinstance(opened, TreeStore | ContextTree):
         opened.reindex()
+    rows = [{"session": name, "records": records} for name, records in found if isinstance(records, int)]
     document = {"store": opened.url, "sessions": rows}
     print_report(rows, f"indexed: {_extent(rows)} {place_of(opened)}", as_json=as_json, document=document)
+    check_failures("reindex", [(name, error) for name, error in found if isinstance(error, OffloadError)])
 
 
 def _extent(rows: list[dict[str, Any]]) -> str:

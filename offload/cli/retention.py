@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from offload import ConfigError, NotFoundError, Offloader, StoreError
+from offload import ConfigError, NotFoundError, Offloader
 from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, open_session, place_of, ref_named
 from offload.cli.terminal import (
@@ -26,7 +26,7 @@ from offload.cli.terminal import (
     say,
     working,
 )
-from offload.cli.workers import OnOption, WorkersOption, executor_of
+from offload.cli.workers import OnOption, WorkersOption, check_failures, executor_of
 from offload.policy import Retention
 from offload.record.text import size_text
 from offload.retention import GcReport, collect, delete, usage
@@ -38,8 +38,8 @@ from offload.session.reader import SessionReader
 _OptionalId = Annotated[str | None, typer.Argument(metavar="ID", show_default=False)]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted; change nothing.")]
 _Sure = Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")]
-# The number of sessions that an error names; the number of records that gc marks without a question.
-_SHOWN, _FEW = 5, 10
+# The number of records that gc marks without a question.
+_FEW = 10
 
 
 def _limit(what: str) -> Any:
@@ -95,7 +95,7 @@ def gc(
         raise ConfigError("--workers and --on share the sessions of a store among workers: omit --session")
     opened = existing_store(store, session)
     place = place_of(opened, session)
-    with executor_of(opened, workers, on) as executor:
+    with executor_of([opened], workers, on) as executor:
 
         def run(title: str, *, dry_run: bool) -> GcReport:
             with working(title):
@@ -107,10 +107,7 @@ def gc(
                 _ask(f"mark {count(_marked(plan), 'record')} in {place} for deletion")
         report = run("deleting", dry_run=dry_run)
     _print_report(report, _effects(report, place), as_json=as_json, store=opened.url, session=session)
-    if report.failures:
-        names = ", ".join(f"{name!r:.80}" for name, _ in report.failures[:_SHOWN])
-        more = f" and {len(report.failures) - _SHOWN:,} more" if len(report.failures) > _SHOWN else ""
-        raise StoreError(f"gc of {names}{more} failed, so run it again: {report.failures[0][1]}")
+    check_failures("gc", report.failures)
 
 
 def _marked(report: GcReport) -> int:
@@ -142,7 +139,7 @@ def du(
     Example: offload du
     """
     opened = existing_store(store)
-    with executor_of(opened, workers, on) as executor:
+    with executor_of([opened], workers, on) as executor:
         listed = sorted(usage(opened, executor=executor), key=lambda used: used.last_use or 0, reverse=True)
     rows: list[dict[str, Any]] = [
         asdict(used) | {"last_use": datetime.fromtimestamp(used.last_use, UTC) if used.last_use else None}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from offload import transfer
+from offload import ConfigError, OffloadError, OffloadStore, transfer
 from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, open_record, place_of, store_at
 from offload.cli.terminal import (
@@ -16,12 +16,15 @@ from offload.cli.terminal import (
     IdArgument,
     JsonOption,
     SessionName,
+    SessionOption,
     StoreOption,
+    count,
     print_done,
     print_report,
     say,
     working,
 )
+from offload.cli.workers import OnOption, WorkersOption, executor_of
 from offload.layout import RECORD, encode_part
 from offload.session.reader import SessionReader
 from offload.timeline import Timeline
@@ -40,18 +43,57 @@ def copy(
     source: Annotated[str, typer.Argument(metavar="FROM", show_default=False)],
     target: Annotated[str, typer.Argument(metavar="TO", show_default=False)],
     *,
-    session: SessionName,
+    session: SessionOption = None,
     name: _As = None,
+    workers: WorkersOption = None,
+    on: OnOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy a session to another store, skipping records that are already there.
+    """Copy one session, or all sessions, to another store, skipping records that are already there.
 
     Example: offload copy ./context s3://bucket/prefix --session research-42
     """
     origin, destination = existing_store(source, session), store_at(target)
+    if session is None:
+        if name is not None:
+            raise ConfigError("--as renames one session: add --session NAME")
+        _copy_all(origin, destination, workers, on, as_json=as_json)
+        return
+    if workers or on:
+        raise ConfigError("--workers and --on share the sessions of a store among workers: omit --session")
     with working("copying"):
         report = transfer.copy(origin, destination, session, name=name)
     _print_copy(report, place_of(origin, session), place_of(destination, report.session), as_json=as_json)
+
+
+def _copy_all(
+    source: OffloadStore, target: OffloadStore, workers: int | None, on: str | None, *, as_json: bool
+) -> None:
+    """Copy all sessions, print what failed, and exit with 3 if anything did."""
+    sessions, copied, there = 0, 0, 0
+    failures: list[dict[str, str | None]] = []
+    with working("copying") as status, executor_of([source, target], workers, on) as executor:
+        for session, found in transfer.copy_sessions(source, target, executor=executor):
+            sessions += 1
+            if isinstance(found, OffloadError):
+                failures.append(_failure(found, session=session, ref=None, key=None))
+                continue
+            copied, there = copied + len(found.copied), there + len(found.already_there)
+            failures += (_failure(f.error, session=session, ref=f.ref, key=f.key) for f in found.failures)
+            status(f"{count(copied, 'record')} of {count(sessions, 'session')}")
+    print_report(
+        failures,
+        f"{copied:,} copied, {there:,} already there, of {count(sessions, 'session')}: {place_of(source)} to "
+        f"{place_of(target)}",
+        as_json=as_json,
+        document={"sessions": sessions, "copied": copied, "already_there": there, "failures": failures},
+    )
+    if failures:
+        raise typer.Exit(PROBLEMS)
+
+
+def _failure(error: OffloadError, **facts: str | None) -> dict[str, str | None]:
+    return {**facts, "fault": error.kind, "message": str(error)}
 
 
 def fork(
@@ -159,9 +201,7 @@ def revoke(
 
 def _print_copy(report: transfer.CopyReport, source: str, target: str, *, as_json: bool) -> None:
     """Print a report and exit with 3 if a record was not copied."""
-    failures = [
-        {"ref": r.ref, "key": r.key, "fault": r.error.kind, "message": str(r.error)} for r in report.failures
-    ]
+    failures = [_failure(failure.error, ref=failure.ref, key=failure.key) for failure in report.failures]
     print_report(
         failures,
         f"{len(report.copied):,} copied, {len(report.already_there):,} already there: {source} to {target}",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from offload import ConfigError, OffloadStore
+from offload import ConfigError, OffloadError, OffloadStore, StoreError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+# The number of sessions that an error names.
+_SHOWN = 5
 WorkersOption = Annotated[
     int | None,
     typer.Option(
@@ -35,7 +37,9 @@ OnOption = Annotated[
 
 
 @contextmanager
-def executor_of(store: OffloadStore, workers: int | None, on: str | None) -> Iterator[Executor | None]:
+def executor_of(
+    stores: Sequence[OffloadStore], workers: int | None, on: str | None
+) -> Iterator[Executor | None]:
     """Yield the executor that the options ask for, None for the default. Raises `ConfigError` for both."""
     if workers is not None and on is not None:
         raise ConfigError("--workers and --on exclude each other: a cluster has the workers that it has")
@@ -44,5 +48,14 @@ def executor_of(store: OffloadStore, workers: int | None, on: str | None) -> Ite
         return
     from offload.jobs.executors import executor_of_workers, executor_on  # noqa: PLC0415 # slow to load
 
-    with executor_on(on) if on is not None else executor_of_workers(store, workers or 1) as executor:
+    with executor_on(on) if on is not None else executor_of_workers(stores, workers or 1) as executor:
         yield executor
+
+
+def check_failures(work: str, failures: Sequence[tuple[str, OffloadError]]) -> None:
+    """Raise `StoreError` with the names of the sessions whose work failed, if there are any."""
+    if not failures:
+        return
+    names = ", ".join(f"{name!r:.80}" for name, _ in failures[:_SHOWN])
+    more = f" and {len(failures) - _SHOWN:,} more" if len(failures) > _SHOWN else ""
+    raise StoreError(f"{work} of {names}{more} failed, so run it again: {failures[0][1]}")

@@ -6,12 +6,23 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from heapq import merge
 from itertools import groupby, islice
 
 from offload.codec import find_codec
 from offload.errors import InvalidKeyError, OffloadError
 from offload.index.entries import Tombstone, parse_key
-from offload.layout import BRANCH, RECORD, Reason, decode_part, is_hashed, is_link, session_part, sidecar_key
+from offload.layout import (
+    BRANCH,
+    RECORD,
+    Family,
+    Reason,
+    decode_part,
+    is_hashed,
+    is_link,
+    session_part,
+    sidecar_key,
+)
 from offload.record import RecordInfo
 from offload.store import OffloadStore, StoredObject, folders
 
@@ -87,9 +98,13 @@ def list_sessions(store: OffloadStore) -> Iterator[SessionObjects]:
         yield _session_objects(part, objects)
 
 
-def session_parts(store: OffloadStore) -> Iterator[str]:
-    """Yield the key part of each session of `store`, from a listing of its folders."""
-    for part in folders(store, RECORD.prefix()):
+def session_parts(store: OffloadStore, *families: Family) -> Iterator[str]:
+    """Yield the key part of each session of `store` in key order, from a listing of its folders.
+
+    It has an object of one of `families`, by default records.
+    """
+    listed = [folders(store, family.prefix()) for family in families or (RECORD,)]
+    for part, _ in groupby(merge(*listed, key=lambda name: f"{name}/")):
         with suppress(InvalidKeyError):
             decode_part(part)
             yield part

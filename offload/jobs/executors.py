@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -20,16 +20,16 @@ _CONNECT_SECONDS = 10
 
 
 @contextmanager
-def executor_of_workers(store: OffloadStore, workers: int) -> Iterator[Executor]:
+def executor_of_workers(stores: Sequence[OffloadStore], workers: int) -> Iterator[Executor]:
     """Yield an executor on this machine.
 
-    A store on another machine is waited for most of the time, so threads are enough; a local one takes time
-    of the processor, so each worker is a process.
+    A store on another machine is waited for most of the time, so threads are enough; local ones take time of
+    the processor, so each worker is a process.
     """
     # A forked child would have the locks of threads that it lacks.
     pool: Executor = (
         ThreadPoolExecutor(workers, "offload-job")
-        if store.is_shared
+        if any(store.is_shared for store in stores)
         else ProcessPoolExecutor(workers, get_context("spawn"))
     )
     try:

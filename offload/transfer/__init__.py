@@ -1,8 +1,19 @@
 """Transfer of sessions between stores, names and files, and sharing of records."""
 
 from offload.transfer._archive import export, import_
-from offload.transfer._copy import CopyFailure, CopyReport, copy
+from offload.transfer._copy import CopyFailure, CopyReport, copy, copy_sessions
 from offload.transfer._fork import fork, rewind
 from offload.transfer._sharing import revoke, share
 
-__all__ = ["CopyFailure", "CopyReport", "copy", "export", "fork", "import_", "revoke", "rewind", "share"]
+__all__ = [
+    "CopyFailure",
+    "CopyReport",
+    "copy",
+    "copy_sessions",
+    "export",
+    "fork",
+    "import_",
+    "revoke",
+    "rewind",
+    "share",
+]

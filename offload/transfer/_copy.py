@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -17,14 +18,22 @@ from offload.codec.base import Encoded, StoredRecord
 from offload.codec.content import TextContent
 from offload.codec.spooled import ContentWriter, SpooledContent
 from offload.index.entries import record_key
-from offload.index.objects import list_session
+from offload.index.objects import list_session, session_name, session_parts
+from offload.jobs.each import run_each
 from offload.record import Header, RecordInfo
 from offload.record.text import decode_text
 from offload.session.create import NewRecord, create_records
 from offload.session.lineage import list_entries, own_entries
 from offload.session.names import check_known, check_name
 from offload.session.reader import SessionReader
-from offload.store import OffloadStore, SupportsTimes, get_many, in_groups, update_index
+from offload.store import (
+    OffloadStore,
+    SupportsTimes,
+    get_many,
+    identity_of,
+    in_groups,
+    update_index,
+)
 from offload.transfer._sharing import owner_of
 from offload.wrappers import WrapperStore
 
@@ -111,6 +120,48 @@ def copy(
     if must_exist:
         check_known(source, session)
     return _Copy(SessionReader(source, check_name(session)), SessionReader(target, check_name(name))).run()
+
+
+def copy_sessions(
+    source: OffloadStore,
+    target: OffloadStore,
+    *,
+    executor: Executor | None = None,
+    source_options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
+) -> Iterator[tuple[str, CopyReport | errors.OffloadError]]:
+    """Copy every session to another store, each as `copy` does; yield their names with reports or errors.
+
+    Sessions with records, a journal or both are copied, in key order. One that fails costs no other, and
+    another copy continues.
+
+    Args:
+        source: the store of the sessions.
+        target: another store.
+        executor: any executor of `concurrent.futures`, whose workers take one session each; by default
+            threads do if one of the stores is on another machine, else this thread.
+        source_options: the storage options of `source` for workers in other processes, which open the stores
+            by their URLs and have the credentials of their own environment otherwise.
+        target_options: those of `target`.
+
+    Raises:
+        ConfigError: both are one store, or workers in other processes cannot open one by its URL.
+        StoreError: the sessions of `source` cannot be listed.
+    """
+    if type(source) is type(target) and identity_of(source) == identity_of(target):
+        raise errors.ConfigError("source and target must not be the same store")
+    parts = session_parts(source, layout.RECORD, layout.JOURNAL)
+    options = [source_options, target_options]
+    found = run_each(_copy_part, parts, [source, target], executor=executor, storage_options=options)
+    for part, outcome in found:
+        yield layout.decode_part(part), outcome
+
+
+def _copy_part(source: OffloadStore, target: OffloadStore, part: str) -> CopyReport:
+    name = session_name(source, part)
+    if layout.encode_part(name) != part:
+        raise errors.NotFoundError(f"no record has the whole name of session {name}: copy it by its name")
+    return copy(source, target, name, must_exist=False)
 
 
 class _Copy:

@@ -16,7 +16,7 @@ from gateways import HEADERS, REPLY, Provider, Upstream, ask, body_of, providing
 from servers import Bucket
 
 from offload import Offloader
-from offload.gateway import _own_tools, _rewriter
+from offload.gateway import _journals, _own_tools, _rewriter
 from offload.timeline import Timeline
 
 Json = dict[str, Any]
@@ -104,9 +104,11 @@ class Users:
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for the store: this machine is slow, which other tests are about."""
+    """Wait for a slow store, which other tests are about."""
     monkeypatch.setattr(_rewriter, "DEADLINE", 60.0)
     monkeypatch.setattr(_own_tools, "DEADLINE", 60.0)
+    monkeypatch.setattr(_journals, "_MOST_WAITING", 100_000)
+    monkeypatch.setattr(_journals, "_STOP_SECONDS", 600)
 
 
 @pytest.fixture

@@ -272,6 +272,42 @@ def test_an_export_into_no_folder_names_it(run: Run, store: Path, tmp_path: Path
 # Summaries
 
 
+def test_workers_copy_and_index_all_sessions(run: Run, store: Path, tmp_path: Path) -> None:
+    target = tmp_path / "copy"
+    for copied in ("2 copied, 0", "0 copied, 2"):
+        done = run("copy", store, target, "--workers", "1")
+        assert f"{copied} already there, of 2 sessions: {store} to {target}" in done.stdout
+    done = run("reindex", "--store", target, "--workers", "1")
+    assert f"indexed: 2 records in 2 sessions of {target}" in done.stdout
+    broken = next((store / "r" / "t").iterdir())
+    broken.chmod(0o600)
+    broken.write_bytes(b"x" * broken.stat().st_size)
+    shutil.rmtree(target)
+    done = run("copy", store, target, "--json")
+    assert done.returncode == 3
+    document = json.loads(done.stdout)
+    assert [document[name] for name in ("sessions", "copied", "already_there")] == [2, 1, 0]
+    assert [(f["session"], f["fault"]) for f in document["failures"]] == [("t", "corrupt")]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("copy STORE COPY --as t", "--as renames one session"),
+        ("copy STORE COPY --session s --workers 2", "omit --session"),
+        ("reindex --session s --workers 2", "omit --session"),
+    ],
+)
+def test_options_of_one_session_and_of_all_exclude_each_other(
+    run: Run, store: Path, tmp_path: Path, options: str, said: str
+) -> None:
+    words = {"STORE": str(store), "COPY": str(tmp_path / "copy")}
+    line = [words.get(word, word) for word in options.split()]
+    done = run(*line, *(() if line[0] == "copy" else ("--store", str(store))))
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [

@@ -25,15 +25,19 @@ from offload import (
     Rule,
     StoreUnavailableError,
 )
-from offload.jobs import verify
+from offload.index.objects import session_name, session_parts
+from offload.jobs import reindex, verify
 from offload.jobs.each import Place, places_of, run_each
 from offload.jobs.executors import executor_of_workers, executor_on
+from offload.layout import JOURNAL, RECORD
 from offload.retention import GcReport, collect, pin, usage
 from offload.store import OffloadStore, StoredObject
+from offload.transfer import copy_sessions
 from offload.wrappers import EncryptingStore, RetryingStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
 
+SMALL = OffloadPolicy(types={"tool_result": Rule(min_chars=100, preview_chars=60)}, min_saving=0)
 KEYS = [f"k{n:02}" for n in range(20)]
 
 
@@ -261,13 +265,106 @@ def test_workers_count_the_use_that_one_process_counts(tmp_path, processes):
     assert [*usage(store, executor=processes)] == [*usage(store)]
 
 
+def sessions_of_every_kind(place: Path) -> LocalStore:
+    """Return a store with sessions of records, a fork, one that reads shared records, and a long name."""
+    store = LocalStore(str(place / "store"))
+    for name in ("a", "a-b", "long name " * 20, *(f"s{n:02}" for n in range(12))):
+        off = Offloader(store, session=name, policy=SMALL, journal=True)
+        off.offload([{"role": "user", "content": "Do it."}, *results(name, "1"), *results(name, "2")])
+    Offloader(store, session="a", policy=SMALL).fork("fork")
+    [info, *_] = Offloader(store, session="a").records()
+    Offloader(store, session="a").share(info.ref, to="reader")
+    return store
+
+
+def results(name: str, number: str) -> list[Any]:
+    text = f"{number} is a line of {name}\n" * 40
+    return [
+        {"role": "assistant", "content": [{"type": "tool_use", "id": number, "name": "Bash", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": number, "content": text}]},
+    ]
+
+
+def contents(store: OffloadStore) -> dict[str, Any]:
+    """Return what each session of a store has, but the keys."""
+    names = [session_name(store, part) for part in session_parts(store, RECORD, JOURNAL)]
+    offs = {name: Offloader(store, session=name) for name in names}
+    return {
+        name: (
+            {info.ref: b"".join(off.content(info.ref)) for info in off.records()},
+            [off.timeline().at(n + 1) for n in range(len(off.timeline()))],
+        )
+        for name, off in offs.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["this thread", "threads", "processes"])
+def test_workers_copy_what_one_process_copies(kind, tmp_path, processes):
+    source, target = sessions_of_every_kind(tmp_path), LocalStore(str(tmp_path / "target"))
+    with ThreadPoolExecutor(4) as threads:
+        executor = {"threads": threads, "processes": processes}.get(kind)
+        copied: Any = [*copy_sessions(source, target, executor=executor)]
+        again: Any = [*copy_sessions(source, target, executor=executor)]
+
+    assert [name for name, _ in copied][:2] == ["a-b", "a"]  # the order of keys
+    assert contents(target) == contents(source)
+    assert sum(len(report.copied) for _, report in copied) == 15 * 2 + 3
+    assert [report.copied for _, report in again] == [[]] * len(copied)
+    assert [(report.session, report.failures) for _, report in copied] == [
+        (report.session, []) for _, report in again
+    ]
+
+
+def test_a_copy_whose_worker_is_killed_names_what_it_lost_and_is_continued(tmp_path):
+    source, target = sessions_of_every_kind(tmp_path), LocalStore(str(tmp_path / "target"))
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        copying = copy_sessions(source, target, executor=pool)
+        first = next(copying)
+        for process in [*pool._processes.values()]:
+            process.kill()
+        found = [first, *copying]
+    lost = [name for name, outcome in found if isinstance(outcome, OffloadError)]
+    assert all("run it again" in str(outcome) for _, outcome in found if isinstance(outcome, OffloadError))
+
+    again = [*copy_sessions(source, target)]
+
+    assert lost
+    assert [name for name, _ in again] == [name for name, _ in found]
+    assert contents(target) == contents(source)
+    assert verify(target).damaged == []
+
+
+def test_a_session_that_cannot_be_copied_costs_no_other(tmp_path):
+    source, target = sessions_of_every_kind(tmp_path), MemoryStore()
+    source.put(f"r/{'x' * 40}=={'b' * 26}/from~a~000000001", b"")  # a long name that is nowhere
+    [key, *_] = [stored.key for stored in source.keys("r/s03/")]
+    source.put(key, b"no record" * 30, overwrite=True)
+
+    found: Any = dict(copy_sessions(source, target))
+
+    failed = {name: outcome for name, outcome in found.items() if isinstance(outcome, OffloadError)}
+    assert [*failed] == ["x" * 40 + "…"]
+    assert [failure.key for failure in found["s03"].failures] == [key]
+    assert len(Offloader(target, session="s04").records()) == 2
+    with pytest.raises(ConfigError, match="must not be the same store"):
+        [*copy_sessions(source, LocalStore(source.url.removeprefix("file://")))]
+
+
+@pytest.mark.parametrize("kind", ["this thread", "processes"])
+def test_every_index_is_rebuilt_by_any_workers(kind, tmp_path, processes):
+    store = sessions_of_every_kind(tmp_path)
+    found = dict(reindex(store, executor=processes if kind == "processes" else None))
+    expected = {name: len(records) for name, (records, _) in contents(store).items()}
+    assert found == expected | {"fork": 0}  # its records are those of its parent
+
+
 def test_workers_are_threads_for_a_shared_store_and_processes_for_a_local_one(tmp_path):
     class Shared(MemoryStore):
         is_shared = True
 
-    with executor_of_workers(Shared(), 2) as pool:
+    with executor_of_workers([Shared()], 2) as pool:
         assert isinstance(pool, ThreadPoolExecutor)
-    with executor_of_workers(LocalStore(str(tmp_path)), 2) as pool:
+    with executor_of_workers([LocalStore(str(tmp_path))], 2) as pool:
         assert isinstance(pool, ProcessPoolExecutor)
 
 

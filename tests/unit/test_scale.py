@@ -7,7 +7,7 @@ import sys
 import tracemalloc
 from collections.abc import Iterable, Iterator
 from math import ceil
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -16,8 +16,10 @@ from offload.catalog import export
 from offload.cli.listing import _sessions
 from offload.cli.stores import _check_session as check_session
 from offload.index import sessions
+from offload.jobs import reindex
 from offload.retention import collect, usage
 from offload.store import OffloadStore, StoredObject, folders
+from offload.transfer import copy_sessions
 from offload_backends.memory import MemoryStore
 
 T = TypeVar("T")
@@ -107,6 +109,21 @@ def test_du_lists_the_records_and_the_marks_once(count):
 
     assert (len(used), {each.records for each in used}) == (count, {2})
     assert (store.lists, store.gets) == (ceil(2 * count / PAGE) + 1, 0)
+
+
+@pytest.mark.parametrize("count", [10, 100])
+def test_a_copy_and_an_index_of_all_sessions_take_a_few_listings_for_each(count):
+    source, target = CountingStore(), CountingStore()
+    for session in range(count):
+        Offloader(source, session=f"s{session:05}").offload_text("word " * 9000)
+    source.lists = source.gets = 0
+
+    found: list[Any] = [report for _, report in copy_sessions(source, target)]
+    assert sum(len(report.copied) for report in found) == count
+    assert (source.lists, source.gets, target.lists) == (2 + 5 * count, count, 3 * count)
+    source.lists = 0
+    assert [each for _, each in reindex(source)] == [1] * count
+    assert source.lists == 1 + 2 * count
 
 
 @pytest.mark.parametrize("count", COUNTS)

@@ -21,8 +21,14 @@ from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError
 from offload.events import EventBus
 from offload.events.observer import Observer
 from offload.index.entries import Tombstone
-from offload.index.objects import DeletedRecord, SessionObjects, list_session, list_sessions
-from offload.jobs.each import each_session
+from offload.index.objects import (
+    DeletedRecord,
+    SessionObjects,
+    list_session,
+    list_sessions,
+    session_parts,
+)
+from offload.jobs.each import run_each
 from offload.record import RecordInfo
 from offload.retention._report import GcReport, Protection, size_of
 from offload.retention.marks import UNMARKED, Marks, read_all_marks, read_marks
@@ -71,17 +77,20 @@ def collect(
     part = None if session is None else layout.encode_part(check_name(session))
     now = time.time() if dry_run else store_time(store)
     run = _Run(store, retention, now, GcReport(is_dry_run=dry_run))
-    run.collect_journals(part or "")
     if part is not None:
+        run.collect_journals(part)
         run.collect_session(list_session(store, part))
     elif executor is None:
+        run.collect_journals()
         run.marks = read_all_marks(store) if dry_run else None
         for objects in list_sessions(store):
             run.collect_session(objects)
         run.collect_store()
     else:
         work = partial(_collect_one, retention, now, dry_run)
-        for each, found in each_session(work, store, executor, storage_options):
+        parts = session_parts(store, layout.RECORD, layout.PIN, layout.JOURNAL)
+        options = [storage_options]
+        for each, found in run_each(work, parts, [store], executor=executor, storage_options=options):
             run.add(each, found)
         if not run.report.failures:
             run.collect_store()
@@ -115,9 +124,11 @@ def _collect_one(
     now: float,
     dry_run: bool,  # a partial passes it by position
     store: OffloadStore,
-    objects: SessionObjects,
+    part: str,
 ) -> _Collected:
     run = _Run(store, retention, now, GcReport(is_dry_run=dry_run))
+    run.collect_journals(part)
+    objects = list_session(store, part)
     run.collect_session(objects)
     return _Collected(run.report, _remains_of(objects))
 
@@ -260,11 +271,12 @@ class _Run:
 
     def note(self, part: str, remains: _Remains) -> None:
         """Note what remains of a session, for the quotas of the store."""
-        self._excess.add_total(remains.stored_bytes, remains.records)
-        self._remains[part] = remains
+        if remains.records:
+            self._excess.add_total(remains.stored_bytes, remains.records)
+            self._remains[part] = remains
 
-    def collect_journals(self, part: str) -> None:
-        """Delete sessions that only their forks kept, and entries that a rewind left; "" is all sessions."""
+    def collect_journals(self, part: str = "") -> None:
+        """Delete sessions that only their forks kept, and entries that a rewind left; of one or all."""
         closed = [mark for mark in self._store.keys(layout.PIN.prefix(part)) if layout.CLOSED.match(mark.key)]
         for mark in closed:
             if mark.key == layout.CLOSED.key(session=layout.session_part(mark.key)):

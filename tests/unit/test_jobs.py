@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forks import journaled
+from forks import run as agent
 from worker import size_of
 
 from offload import (
@@ -24,13 +26,14 @@ from offload import (
     Retention,
     Rule,
     StoreUnavailableError,
+    layout,
 )
 from offload.index.objects import session_name, session_parts
 from offload.jobs import reindex, verify
 from offload.jobs.each import Place, places_of, run_each
 from offload.jobs.executors import executor_of_workers, executor_on
 from offload.layout import JOURNAL, RECORD
-from offload.retention import GcReport, collect, pin, usage
+from offload.retention import GcReport, collect, delete, pin, usage
 from offload.store import OffloadStore, StoredObject
 from offload.transfer import copy_sessions
 from offload.wrappers import EncryptingStore, RetryingStore
@@ -235,6 +238,25 @@ def test_workers_collect_what_one_process_collects(kind, tmp_path, processes):
     assert sorted(stored.key for stored in store.keys("r/")) == sorted(
         path.relative_to(tmp_path / "one").as_posix() for path in (tmp_path / "one").glob("r/*/*")
     )
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_workers_collect_journals_as_one_process_does(count):
+    store = MemoryStore()
+    off = journaled(store)
+    agent(off, 5)
+    off.fork("b", at=3)
+    delete(store, "a")
+    delete(store, "b")
+    other = Offloader(store, session="rewound", policy=off.policy, journal=True)
+    agent(other, 5)
+    other.rewind(2)
+
+    with ThreadPoolExecutor(count or 1) as threads:
+        done = collect(store, Retention(grace=0, live_for=0), executor=threads if count else None)
+
+    assert done.entries == 8  # five of the session that only its fork kept, three of the branch that was left
+    assert {layout.session_part(stored.key) for stored in store.keys("j/")} == {"rewound"}
 
 
 class UnlistedStore(LocalStore):

@@ -6,10 +6,14 @@ import string
 import sys
 import tracemalloc
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from math import ceil
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import pytest
+import scale_prices
+from forks import journaled, run
 
 from offload import MissingExtraError, NotFoundError, Offloader, Retention, layout
 from offload.catalog import export
@@ -17,9 +21,9 @@ from offload.cli.listing import _sessions
 from offload.cli.stores import _check_session as check_session
 from offload.index import sessions
 from offload.jobs import reindex
-from offload.retention import collect, usage
+from offload.retention import collect, delete, usage
 from offload.store import OffloadStore, StoredObject, folders
-from offload.transfer import copy_sessions
+from offload.transfer import copy_sessions, revoke
 from offload_backends.memory import MemoryStore
 
 T = TypeVar("T")
@@ -109,6 +113,53 @@ def test_du_lists_the_records_and_the_marks_once(count):
 
     assert (len(used), {each.records for each in used}) == (count, {2})
     assert (store.lists, store.gets) == (ceil(2 * count / PAGE) + 1, 0)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_gc_lists_the_store_once_or_each_session_for_workers(count):
+    store = store_of(count)
+    clock = 1
+
+    collect(store, Retention(grace=3600))
+    assert store.lists == clock + ceil(2 * count / PAGE) + 2
+    if count > PAGE:
+        return
+    store.lists = 0
+    with ThreadPoolExecutor(1) as pool:
+        collect(store, Retention(grace=3600), executor=pool)
+    assert store.lists == clock + ceil(count / PAGE) + 2 + 3 * count
+
+
+def test_the_steps_of_the_page_erase_a_session_with_its_name():
+    store = MemoryStore()
+    anna, ben = journaled(store, "anna"), journaled(store, "ben")
+    for off in (anna, ben):
+        run(off, 4)
+    shared, taken = anna.records()[0].ref, ben.records()[0].ref
+    anna.share(shared, "ben")
+    ben.share(taken, "anna")
+    anna.fork("fork", at=3)
+    anna.rewind(2)
+
+    for session in ("fork", "anna"):
+        delete(store, session)
+    revoke(store, "anna", shared, "ben")
+    collect(store, Retention(grace=0))
+    for stored in [*store.keys()]:
+        family, _, rest = stored.key.partition("/")
+        if rest.startswith("anna/") or (family == "g" and stored.key.endswith("~anna")):
+            store.delete(stored.key)
+
+    assert [stored.key for stored in store.keys() if "anna" in stored.key] == []
+    assert [stored.key for stored in store.keys() if b"anna" in store.get(stored.key)] == []
+    assert len(ben.records()) == 3
+    assert ben.verify() == []
+
+
+def test_the_page_has_the_tables_that_the_benchmark_prints():
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
+    for table in scale_prices.tables():
+        assert table in page
 
 
 @pytest.mark.parametrize("count", [10, 100])

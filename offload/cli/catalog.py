@@ -9,6 +9,7 @@ import typer
 from offload.catalog import export as export_catalog
 from offload.catalog import views as catalog_views
 from offload.cli.help import CONTEXT, HelpfulCommand
+from offload.cli.inventory import InventoryOption, listed_by
 from offload.cli.stores import existing_store, place_of
 from offload.cli.terminal import JsonOption, StoreOption, count, print_report, working
 from offload.cli.workers import OnOption, WorkersOption, executor_of
@@ -33,13 +34,15 @@ def export(
     requests: Annotated[bool, typer.Option("--requests", help="Export requests too.")] = False,
     workers: WorkersOption = None,
     on: OnOption = None,
+    inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add what changed in a store since the last export to Parquet files; no contents, no titles.
 
     Example: offload catalog export ./catalog --store s3://bucket/prefix
     """
-    opened, target = existing_store(store), open_backend(out)
+    opened = listed_by(existing_store(store), inventory, has_workers=bool(workers or on))
+    target = open_backend(out)
     with working("exporting"), executor_of([opened], workers, on) as executor:
         report = export_catalog(opened, target, requests=requests, executor=executor)
     files = [{"file": name} for name in report.files]

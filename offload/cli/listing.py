@@ -12,6 +12,7 @@ import typer
 
 from offload import ConfigError, OffloadError, OffloadStore, RecordInfo, StoreError, index
 from offload.cli.chain import PublicKeyOption, verify_chain
+from offload.cli.inventory import InventoryOption, listed_by
 from offload.cli.stores import existing_store, is_of, place_of
 from offload.cli.terminal import (
     PROBLEMS,
@@ -69,6 +70,7 @@ def list_(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="List at most N [default: all].")
     ] = None,
+    inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the sessions of a store, or the records of one session, newest first.
@@ -77,7 +79,7 @@ def list_(
     """
     if tool is not None and session is None:
         raise ConfigError("--tool selects the records of a session: name it with --session")
-    opened, start = existing_store(store, session), _start(since)
+    opened, start = listed_by(existing_store(store, session), inventory), _start(since)
     if session is None:
         name, rows, titles = "session", [*_sessions(opened)], ""
     else:

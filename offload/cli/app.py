@@ -37,6 +37,7 @@ GROUPS = {
         "tail": Command("sessions", "tail", "Show the last lines of a record"),
         "grep": Command("grep", "grep", "Search one session, or all of them"),
         "search": Command("search", "search", "Find passages by words, the best first"),
+        "evidence": Command("evidence", "evidence", "Check the values of a text against a session"),
         "diff": Command("sessions", "diff", "Compare two records"),
         "query": Command("sessions", "query", "Run one SQL select over records"),
         "log": Command("log", "log", "List the requests of a session, or show one"),

@@ -94,10 +94,11 @@ class Evidence:
 
     def marked(self) -> str:
         """Return the text with the place of each value behind it; `>>` marks what is not found."""
-        return "".join(_marked(text, value) for text, value in self.pieces())
+        return "".join(marked_piece(text, value) for text, value in self.pieces())
 
 
-def _marked(text: str, value: Value | None) -> str:
+def marked_piece(text: str, value: Value | None) -> str:
+    """Return one of the pieces of a text with the place of the value that it is."""
     if value is None:
         return text
     return f">>{text}<< [not found]" if value.state == "not_found" else f"{text} [{value.place}]"

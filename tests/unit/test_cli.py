@@ -197,6 +197,30 @@ def test_search_shows_the_best_passages_of_one_session_several_or_all(offload: R
     assert offload("search", "a", "--session", "nobody", "--store", store).returncode == 1
 
 
+def test_evidence_marks_the_values_of_a_text_and_fails_if_one_is_found_nowhere(
+    offload: Run, store: Path, tmp_path: Path
+) -> None:
+    off = Offloader(str(store), session="s", journal=True)
+    off.offload([{"role": "user", "content": "the port is 8443"}])
+    text = tmp_path / "answer.md"
+    text.write_text(f"8443 {ESCAPES}\n4711\n")
+
+    done = offload("evidence", text, "--store", store)
+    assert done.returncode == 3
+    assert done.stdout.startswith("8443 [message 0:1]")
+    assert done.stdout.endswith("\n>>4711<< [not found]\n")
+    assert "\x1b]" not in done.stdout
+    assert "2 values: 1 in view, 1 not found; searched" in done.stderr
+    found = json.loads(offload("evidence", text, "--store", store, "--json").stdout)
+    assert [(value["text"], value["state"]) for value in found["values"]] == [
+        ("8443", "in_view"), ("4711", "not_found"),
+    ]  # fmt: skip # one line each
+    assert offload("evidence", tmp_path / "none", "--store", store).returncode == 2
+    assert offload("evidence", text, "--session", "nobody", "--store", store).returncode == 1
+    piped = program("evidence", "-", "--store", str(store), "--at", "1")
+    assert (piped.returncode, piped.stdout) == (0, "")
+
+
 def test_grep_finds_a_line_by_text_and_by_pattern(offload: Run, store: Path) -> None:
     assert "700 needle" in offload("grep", "needle", "--store", store).stdout
     assert "700 needle" in offload("grep", r"^7\d0 n", "--regex", "--store", store).stdout

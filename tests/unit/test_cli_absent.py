@@ -358,6 +358,19 @@ PART = {"store", "session", "ref", "title", "chars", "lines", "start", "end", "s
     [
         *((command, PART) for command in ("show R", "tail R")),
         ("grep needle", {"matches", "is_more"}),
+        (
+            f"evidence {os.devnull}",
+            {
+                "store",
+                "session",
+                "values",
+                "request",
+                "records",
+                "chars",
+                "checked_chars",
+                "unsearched",
+            },
+        ),
         ("search needle", {"store", "passages", "records", "chars", "unsearched"}),
         ("stats", {"store", "session", "records", "chars", "tokens", "stored_bytes", "by_type", "by_tool"}),
         ("gc", {"store", "session", "is_dry_run", "bytes_freed", "entries", "records"}),
@@ -387,8 +400,8 @@ def test_ls_names_the_session_of_its_rows(run: Run, store: Path) -> None:
 
 
 JSON_COMMANDS = [
-    "ls", "show R", "tail R", "grep needle", "search needle", "query SQL R", "log s", "stats", "verify",
-    "reindex", "gc",
+    "ls", "show R", "tail R", "grep needle", "search needle", f"evidence {os.devnull}", "query SQL R",
+    "log s", "stats", "verify", "reindex", "gc",
     "rm --dry-run", "pin", "share R --to u", "fork u", "doctor STORE", "config show", "claude-code status",
 ]  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from offload.compaction import RoundConfig, TypeRule
+from offload.compaction._grounding import Grounding
 from offload.compaction._windows import window_for
 from offload.compaction.rounds import Refusal
 from offload.context import ItemType
@@ -41,6 +42,11 @@ class AgentConfig(LoadableSettings):
         on_refusal: the effect if `confirm` returns False: "drop_oldest" removes as few rounds as possible,
             without a summary; "new_session" keeps only the current round; "error" removes nothing, and
             `errors` has a `RefusedError`.
+        grounding: the effect of exact values, such as numbers and paths, in a summary or ledger that the
+            messages do not have: "report" emits `ungrounded_text`, "retry" also asks for another summary
+            first, once, "off" does not check.
+        check_replies: whether to check each reply too, against all that the model was shown; see
+            `ContextManager.last_evidence`.
         policy: which items are offloaded; the default is the offloader's policy.
         resumable: whether to store the conversation so that another process can resume it.
         ephemeral: number of latest outputs to keep in view per tool, by tool name or glob, ignoring case:
@@ -69,6 +75,8 @@ class AgentConfig(LoadableSettings):
     summary_max_length: Size = 1000
     require_confirmation: Flag = True
     on_refusal: Refusal = "error"
+    grounding: Grounding = "report"
+    check_replies: Flag = False
     policy: OffloadPolicy | None = None
     resumable: Flag = True
 
@@ -123,6 +131,7 @@ class AgentConfig(LoadableSettings):
             summary_max_length=self.summary_max_length,
             require_confirmation=is_confirmed,
             on_refusal=self.on_refusal,
+            grounding=self.grounding,
         )
 
     def policy_over(self, default: OffloadPolicy) -> OffloadPolicy:

@@ -18,6 +18,7 @@ from offload.agent._reducer import ContextReducer, Step
 from offload.agent._too_long import Refused, is_too_long, refused
 from offload.agent._usage import HIGHEST, LOWEST, Calibration
 from offload.compaction import CompactionResult, CompactionStrategy, Summarizer
+from offload.compaction._strategy import report_ungrounded
 from offload.compaction.rounds import Confirm
 from offload.context import ContextEvent, EventBus, EventType, ItemType
 from offload.context.pairs import waiting_from
@@ -31,12 +32,14 @@ from offload.errors import (
     ThinkingRemovedError,
     check_callable,
     failure,
+    unexpected,
 )
 from offload.events import exclusive
 from offload.events.bus import deferred_events
 from offload.events.observer import Activity, error_text
+from offload.evidence import Evidence
 from offload.messages import Usage
-from offload.messages.formats import is_result
+from offload.messages.formats import is_result, scan_of
 from offload.offloader import Offloader
 from offload.session.lineage import Sent
 from offload.threads.calls import Gate, as_async
@@ -151,6 +154,7 @@ class ContextManager:
         self._is_reduced = False
         # Whether thinking was refused since the last reply.
         self._is_refused = False
+        self._evidence: Evidence | None = None
         self._gate = Gate("context manager")
 
     @property
@@ -172,6 +176,11 @@ class ContextManager:
     def last_compaction(self) -> CompactionResult | None:
         """The last compaction in this process, with the tokens before and after; None if there was none."""
         return self._messages.last_compaction
+
+    @property
+    def last_evidence(self) -> Evidence | None:
+        """The exact values in the last reply, with `check_replies`; None if none was checked."""
+        return self._evidence
 
     def prompt(self) -> str:
         """Return up to 15 lines for the system prompt that explain to the model how to read stored items."""
@@ -337,6 +346,7 @@ class ContextManager:
                 self._calibration.observe(name, self._sent, counted.tokens)
             errors: list[OffloadError] = []
             if message is not None:
+                self._check_reply(message, errors)
                 self._messages.enqueue(message)
                 self._messages.flush()
                 self._shrink((), self._reducer.seen, errors)
@@ -554,6 +564,22 @@ class ContextManager:
         except Exception as error:  # noqa: BLE001 # a message may be an object that raises anything
             failed = [failure("not stored in the journal:", error)]
         self._report(failed, errors)
+
+    def _check_reply(self, message: Any, errors: list[OffloadError]) -> None:
+        """Check a reply to the last request, if the settings ask for it; emit the values without a source."""
+        if not self.config.check_replies:
+            return
+        self._evidence = None
+        try:
+            text = "\n".join(i.text for i in scan_of(message).items if i.item_type == "assistant_message")
+            view = None if self.config.resumable else self._messages.context.lower()
+            self._evidence = found = self._offloader.evidence(text, messages=view)
+        except Exception as error:  # noqa: BLE001 # a message may be an object that raises anything
+            self._report([unexpected(error)], errors)
+            return
+        if found.not_found:
+            values = dict.fromkeys(value.text for value in found.not_found)
+            report_ungrounded(self.events, "reply", [*values])
 
     def _report_counter(self, errors: list[OffloadError]) -> None:
         failed, self._count.failures = self._count.failures, []

@@ -110,6 +110,7 @@ class ContextReducer:
                 rules=config.rules,
                 threshold_tokens=config.target_tokens,
                 events=self._events,
+                grounding=config.grounding,
             )
             some = selective(summarizer, replaces_all=False), selective(summarizer)
         if self._confirmation is None:

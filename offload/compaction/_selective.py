@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, get_args
 
+from offload.compaction._grounding import Grounding
 from offload.compaction._strategy import CompactionResult, Plan, StoringCompactor, View
-from offload.compaction._summary import Summarizer, summarize
+from offload.compaction._summary import Summarizer
 from offload.compaction._windows import TRIGGER_RATIO, threshold_for
 from offload.compaction.rules import TypeRule, merge_rules, removed_by_rule
 from offload.context import ContextIR, ContextItem, ItemType
@@ -61,6 +62,9 @@ class SelectiveCompaction(StoringCompactor):
         windows: with `model`, glob of model names → context window in tokens.
         events: gets the events of compactions in place of the bus of each context.
         replaces_all: whether there is the last resort, a summary in place of the whole conversation.
+        grounding: the effect of exact values in a summary or ledger that the messages do not have: "report"
+            emits `ungrounded_text` and names them in the result, "retry" also asks for another summary first,
+            once, "off" does not check.
         on_error: the effect of a failure: "keep" keeps the context and reports it, "raise" raises it.
 
     Raises:
@@ -79,12 +83,14 @@ class SelectiveCompaction(StoringCompactor):
         events: EventBus | None = None,
         replaces_all: bool = True,
         on_error: OnFailure = "keep",
+        grounding: Grounding = "report",
     ) -> None:
         check_choice("on_error", on_error, get_args(OnFailure))
         check_callable("summarizer", summarizer)
         self.rules = merge_rules({} if rules is None else rules)
         self.threshold_tokens: int = _threshold(threshold_tokens, model, windows)
-        super().__init__(offloader)
+        check_choice("grounding", grounding, get_args(Grounding))
+        super().__init__(offloader, grounding)
         self._summarizer = summarizer
         self._events = events
         self._replaces_all = replaces_all
@@ -165,13 +171,13 @@ class SelectiveCompaction(StoringCompactor):
         if sum(view.tokens[:past]) >= self.threshold_tokens:
             quoted = [i for i in quoted if i not in removed] or quoted
         old = [view.messages[i] for i in quoted]
-        return self._redacted(summarize(summarizer, old, self._max_chars, waiting=view.messages[past:]))
+        return self._summarize(summarizer, old, self._max_chars, waiting=view.messages[past:])
 
     def _summarized(self, view: View, plan: Plan, summarizer: Summarizer) -> tuple[Plan, OffloadError | None]:
         """Return a plan with a summary of what it removes; the plan itself if that fails, or is too long."""
         old = [view.messages[i] for i in plan.removed]
         try:
-            summary = self._redacted(summarize(summarizer, old, self._max_chars))
+            summary = self._summarize(summarizer, old, self._max_chars)
         except OffloadError as error:
             return plan, error
         told = view.plan(plan.removed, summary)
@@ -186,6 +192,7 @@ class SelectiveCompaction(StoringCompactor):
     ) -> SelectiveResult:
         context, items = view.context, view.context.conversation.items
         removed = [items[i] for i in plan.removed]
+        found = self._ungrounded_in(view, plan)
         ref, message, tokens = self._store(view, plan)
         if is_whole:
             notice = context.new_item(message, ItemType.COMPACTION_SUMMARY)
@@ -201,6 +208,7 @@ class SelectiveCompaction(StoringCompactor):
             removed_count=len(removed),
             summary=plan.notice.summary,
             error=error,
+            ungrounded=found,
         )
 
 

@@ -6,17 +6,19 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol, TypeVar
 
 from offload.compaction._archive import MessageArchive
 from offload.compaction._digest import Digest
+from offload.compaction._grounding import Grounding, ungrounded
+from offload.compaction._summary import Summarizer, summarize
 from offload.context import ContextEvent, ContextIR, EventBus, EventType, ItemType
 from offload.context.ir import ContextCompactor
 from offload.context.tokens import MESSAGE_TOKENS
-from offload.errors import ContextFullError, OffloadError, failure
+from offload.errors import ContextFullError, OffloadError, failure, unexpected
 from offload.events.observer import error_text
-from offload.messages.formats import adapter_for
+from offload.messages.formats import adapter_for, scan_of
 from offload.messages.thinking import bare_of, signed_thinking
 from offload.offloader import Offloader
 from offload.placeholder import Notice
@@ -43,6 +45,7 @@ class CompactionResult:
         removed_count: how many messages were removed.
         summary: a model's summary of them; empty if no model was asked.
         error: the failure: why nothing was removed, or not enough; None if nothing failed.
+        ungrounded: the exact values in the summary and the ledger that the messages do not have.
     """
 
     original_token_count: int
@@ -51,6 +54,7 @@ class CompactionResult:
     removed_count: int = field(default=0, kw_only=True)
     summary: str = field(default="", kw_only=True)
     error: OffloadError | None = field(default=None, kw_only=True)
+    ungrounded: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def is_compacted(self) -> bool:
@@ -81,8 +85,9 @@ class CompactionStrategy(ContextCompactor[CompactionResult], Protocol):
 class StoringCompactor:
     """A compactor that stores the messages that it removes in an offloader's session."""
 
-    def __init__(self, offloader: Offloader) -> None:
+    def __init__(self, offloader: Offloader, grounding: Grounding = "report") -> None:
         self._archive = MessageArchive(offloader)
+        self._grounding = grounding
         # A model may quote in a summary what no record may hold.
         self._redacted = offloader.options.redacted
 
@@ -93,6 +98,45 @@ class StoringCompactor:
         be read.
         """
         return self._archive.restore(messages)
+
+    def _summarize(
+        self,
+        summarizer: Summarizer,
+        messages: Sequence[Any],
+        max_chars: int,
+        *,
+        waiting: Sequence[Any] | None = None,
+    ) -> str:
+        """Return a summary as it may be stored, the second one if it has fewer ungrounded values.
+
+        Raises `OffloadError` as `summarize` does for the first.
+        """
+        ask = partial(summarize, summarizer, messages, max_chars, waiting=waiting)
+        summary = self._redacted(ask())
+        if self._grounding != "retry":
+            return summary
+        sources = [*messages, *(waiting or ())]
+        missing = self._ungrounded(summary, sources)
+        with suppress(OffloadError):
+            if missing:
+                again = self._redacted(ask(avoid=missing))
+                return again if len(self._ungrounded(again, sources)) < len(missing) else summary
+        return summary
+
+    def _ungrounded(self, text: str, messages: Sequence[Any]) -> tuple[str, ...]:
+        """Return the exact values that only this text has; a check that fails costs no compaction."""
+        try:
+            sources = [source for message in messages for source in scan_of(message).all_texts]
+            return ungrounded(text, sources, self._archive.offloader)
+        except Exception as error:  # noqa: BLE001 # a hook may raise anything
+            _log.warning("a summary could not be checked: %s", error_text(unexpected(error)))
+            return ()
+
+    def _ungrounded_in(self, view: View, plan: Plan) -> tuple[str, ...]:
+        """Return the exact values in the notice of a plan that nothing in the conversation has."""
+        if self._grounding == "off":
+            return ()
+        return self._ungrounded(f"{plan.notice.summary}\n{plan.notice.ledger}", view.messages)
 
     def _run(self, events: EventBus, tokens: int, work: Callable[[], ResultT]) -> ResultT | OffloadError:
         """Return the result of a compaction of `tokens`, or why it failed; emit its events.
@@ -281,6 +325,16 @@ def _report_success(events: EventBus, result: CompactionResult) -> None:
     }
     detail = f"{result.removed_count} messages removed: {before} tokens became {after}"
     events.emit(ContextEvent(EventType.CONTEXT_COMPACTED, detail, figures))
+    if result.ungrounded:
+        report_ungrounded(events, "summary", result.ungrounded)
+
+
+def report_ungrounded(events: EventBus, where: str, values: Sequence[str]) -> None:
+    """Log how many values of a text have no source, and emit them."""
+    detail = f"a {where} has exact values without a source: {len(values)}"
+    _log.warning("%s", detail)
+    data = {"where": where, "values": list(values)}
+    events.emit(ContextEvent(EventType.UNGROUNDED_TEXT, detail, data))
 
 
 def _emit_failure(events: EventBus, tokens: int, kind: str, error: str) -> None:

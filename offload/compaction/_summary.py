@@ -29,6 +29,8 @@ At most {max_chars} characters, between <summary> and </summary>.
 {history}
 {fence}"""
 
+_AVOID = "\nWrite only values that are in the conversation; these are not: {}"
+_AVOIDED_CHARS = 2000
 _ROUNDS_WORDS = {
     "task": "",
     "aim": "",
@@ -63,19 +65,27 @@ class Summarizer(Protocol):
 
 
 def summarize(
-    summarizer: Summarizer, messages: Sequence[Any], max_chars: int, *, waiting: Sequence[Any] | None = None
+    summarizer: Summarizer,
+    messages: Sequence[Any],
+    max_chars: int,
+    *,
+    waiting: Sequence[Any] | None = None,
+    avoid: Sequence[str] = (),
 ) -> str:
     """Return a model's summary of `messages`, cut to `max_chars` characters.
 
     If an assistant continues from the summary alone, `waiting` are the latest messages, with open calls; they
-    are quoted without the calls. Raises `OffloadError` if the summarizer failed, or its answer is empty.
+    are quoted without the calls. `avoid` are values of an earlier answer that the conversation does not have.
+    Raises `OffloadError` if the summarizer failed, or its answer is empty.
     """
     texts = [*_texts(messages), *_texts(waiting or (), without=("tool_call",))]
     # Nobody who wrote into the conversation can know the fence, so nothing in it ends the fence.
     fence = f"=== {secrets.token_hex(8)} ==="
     history = escape_surrogates("\n".join(texts))
     words = _ROUNDS_WORDS if waiting is None else _FULL_WORDS
-    prompt = _REQUEST.format(**words, fence=fence, max_chars=max_chars, history=history)
+    listed = escape_surrogates(", ".join(avoid)[:_AVOIDED_CHARS])
+    parts = words["parts"] + (_AVOID.format(listed) if avoid else "")
+    prompt = _REQUEST.format(**words | {"parts": parts}, fence=fence, max_chars=max_chars, history=history)
     try:
         answer = call_hook(summarizer, [{"role": "user", "content": prompt}], seconds=_SECONDS)
     except Exception as error:

@@ -10,9 +10,10 @@ from dataclasses import replace as replaced
 from functools import partial
 from typing import Any, Literal, Self, get_args
 
+from offload.compaction._grounding import Grounding
 from offload.compaction._round_plan import RoundPlanner, best_plan, joined, rounds_and_parts
 from offload.compaction._strategy import CompactionResult, Plan, StoringCompactor, View
-from offload.compaction._summary import Summarizer, summarize
+from offload.compaction._summary import Summarizer
 from offload.context import ContextIR, EventBus
 from offload.context.tokens import MessageCounter
 from offload.errors import (
@@ -47,6 +48,9 @@ class RoundConfig(SettingsModel):
         on_refusal: the effect of a refusal: "drop_oldest" removes as few rounds as possible, without a
             summary; "new_session" keeps the current round only; "error" removes nothing, and the result has
             a `RefusedError`.
+        grounding: the effect of exact values in a summary or ledger that the messages do not have: "report"
+            emits `ungrounded_text` and names them in the result, "retry" also asks for another summary first,
+            once, "off" does not check.
     """
 
     enabled: Flag = True
@@ -56,6 +60,7 @@ class RoundConfig(SettingsModel):
     require_confirmation: Flag = True
     summary_max_length: Size = 1000
     on_refusal: Refusal = "error"
+    grounding: Grounding = "report"
 
     @property
     def trigger_tokens(self) -> int:
@@ -158,7 +163,7 @@ class _Rounds(StoringCompactor):
         is_set = "require_confirmation" in self.config.model_fields_set
         if confirm is None and is_set and self.config.require_confirmation:
             raise ConfigError("require_confirmation needs confirm=, a function that asks the user")
-        super().__init__(offloader)
+        super().__init__(offloader, self.config.grounding)
         self._summarizer = summarizer
         self._events = events
         self._confirm = confirm if self.config.require_confirmation else None
@@ -232,12 +237,12 @@ class _Rounds(StoringCompactor):
         if self._summarizer is None:
             return ""
         most = max(_MIN_SUMMARY_CHARS, self.config.trigger_tokens // 2)
-        summary = summarize(self._summarizer, messages, min(most, self.config.summary_max_length))
-        return self._redacted(summary)
+        return self._summarize(self._summarizer, messages, min(most, self.config.summary_max_length))
 
     def _carry_out(
         self, view: View, plan: Plan, refusal: Refusal | None, error: OffloadError | None
     ) -> CompactResult:
+        found = self._ungrounded_in(view, plan)
         ref, notice, tokens = self._store(view, plan)
         removed, context = set(plan.removed), view.context
         tokens -= self._place(view, plan, notice, plan.item_type)
@@ -251,6 +256,7 @@ class _Rounds(StoringCompactor):
             removed_count=len(removed),
             summary=plan.notice.summary,
             error=self._full(tokens) if tokens > self.config.max_context_tokens else error,
+            ungrounded=found,
         )
 
     def _full(self, tokens: int) -> ContextFullError:

@@ -46,6 +46,7 @@ class EventType(StrEnum):
     REFERENCE_RESOLVED = "reference_resolved"
     REFERENCE_REFUSED = "reference_refused"
     THINKING_REMOVED = "thinking_removed"
+    UNGROUNDED_TEXT = "ungrounded_text"
 
 
 @dataclass(frozen=True, slots=True)

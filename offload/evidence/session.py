@@ -14,6 +14,7 @@ from offload.evidence._records import Records
 from offload.evidence._requests import Requests
 from offload.evidence._results import Evidence, Value
 from offload.evidence._values import Stated, values_of
+from offload.evidence.missing import has
 from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
 from offload.threads.locks import Lock, renew_in_child
@@ -73,6 +74,15 @@ class SessionEvidence:
                 checked_chars=checked,
                 unsearched=unsearched,
             )
+
+    def lacking(self, stated: Sequence[Stated]) -> list[Stated]:
+        """Return which values no record has; none if not all records can be read. Raises `StoreError`."""
+        with self._lock:
+            infos = self._reader.catalog.recent()
+            self._records.complete(infos[::-1], time.monotonic() + _SECONDS)
+            if any(self._records.why_not(info) for info in infos):
+                return []
+            return [value for value in stated if not has(self._records.texts, value)]
 
     def _requests(
         self, at: int | None, messages: Sequence[Any] | None, deadline: float

@@ -11,13 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strength import examples
 
-from offload import ConfigError, MessageError, NotFoundError, Offloader, OffloadPolicy, Rule
+from offload import (
+    ConfigError,
+    MessageError,
+    NotFoundError,
+    Offloader,
+    OffloadPolicy,
+    Rule,
+    StoreUnavailableError,
+)
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor, RoundConfig
+from offload.context import EventType
 from offload.evidence import Evidence, Value
 from offload.evidence import session as checks
 from offload.evidence._values import values_of
-from offload.wrappers import EncryptingStore
+from offload.wrappers import EncryptingStore, WrapperStore
 from offload_backends.memory import MemoryStore
 
 POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=2_000, preview_chars=0)}, min_saving=0)
@@ -48,6 +57,17 @@ def asked(text: str = "go") -> dict[str, Any]:
 
 def states(found: Evidence) -> dict[str, str]:
     return {value.text: value.state for value in found.values}
+
+
+class FailingReads(WrapperStore):
+    """A store whose tool results cannot be read if it `fails`."""
+
+    fails = False
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        if self.fails and "~tool_result~" in key:
+            raise StoreUnavailableError("the store does not answer")
+        return super().get(key, start=start, end=end)
 
 
 # The values of a text
@@ -208,6 +228,65 @@ def test_a_summary_is_no_source_but_shows_what_its_sources_have() -> None:
     manager.before_model_call()
 
     assert states(off.evidence("8443 and 9999")) == {"8443": "in_view", "9999": "not_found"}
+
+
+@pytest.mark.parametrize("strategy", ["rounds", "selective"])
+@pytest.mark.parametrize("grounding", ["off", "report", "retry"])
+def test_a_summary_with_values_of_its_own_is_reported_or_made_again(strategy: str, grounding: str) -> None:
+    prompts: list[str] = []
+    found: list[Any] = []
+
+    def summarize(messages: list[Any]) -> str:
+        prompts.append(messages[-1]["content"])
+        return f"<summary>The port is 8443{'' if '9999' in prompts[-1] else ', the limit 9999'}.</summary>"
+
+    config = AgentConfig.model_validate({
+        "window_tokens": 3_000, "strategy": strategy, "grounding": grounding
+    })  # fmt: skip # settings
+    manager = ContextManager(opened(journal=False), config, summarizer=summarize)
+    manager.events.subscribe(found.append, EventType.UNGROUNDED_TEXT)
+    for n in range(8):
+        manager.add(asked(f"port 8443 of the job {n} in src/a.py\n{FILLER[:1500]}"))
+        manager.before_model_call()
+        manager.after_model_call(said(f"done with step_{n}"))
+
+    result = manager.last_compaction
+    assert result is not None
+    assert ("9999" in result.summary) == (grounding != "retry")
+    assert result.ungrounded == (("9999",) if grounding == "report" else ())
+    assert [event.data for event in found][:1] == [
+        {"where": "summary", "values": ["9999"]} for _ in result.ungrounded
+    ]
+    assert any("9999" in prompt for prompt in prompts) == (grounding == "retry")
+
+
+def test_a_summary_of_an_offloaded_item_is_not_doubted_and_a_check_that_fails_costs_nothing() -> None:
+    store = FailingReads(MemoryStore())
+    off = opened(store, journal=False)
+    off.offload([asked(), called("t1"), answered("t1", f"port 8443\n{FILLER}")])
+    config = RoundConfig(max_context_tokens=1_500, keep_recent_rounds=1)
+    compactor = RoundCompactor(off, lambda _: "<summary>port 8443, limit 9999</summary>", config)
+    messages = [asked(f"a {FILLER}"), said(f"b {FILLER}"), asked("c"), said("d")]
+
+    assert compactor.compact(messages).ungrounded == ("9999",)
+    store.fails = True
+    result = compactor.compact(messages)
+    assert (result.ungrounded, result.error) == ((), None)
+
+
+@pytest.mark.parametrize("resumable", [True, False])
+def test_a_reply_is_checked_against_the_request_that_it_answers(*, resumable: bool) -> None:
+    config = AgentConfig(check_replies=True, resumable=resumable)
+    manager = ContextManager(opened(journal=False), config)
+    found: list[Any] = []
+    manager.events.subscribe(found.append, EventType.UNGROUNDED_TEXT)
+    manager.add(asked("which port has host_a?"))
+    manager.before_model_call()
+
+    assert manager.after_model_call(said("host_a has port 8443")) == []
+    assert manager.last_evidence is not None
+    assert states(manager.last_evidence) == {"host_a": "in_view", "8443": "not_found"}
+    assert [event.data for event in found] == [{"where": "reply", "values": ["8443"]}]
 
 
 def test_of_removed_messages_all_but_the_assistants_are_sources() -> None:

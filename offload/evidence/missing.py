@@ -1,0 +1,41 @@
+"""The exact values of a text that others do not have, without regard to who wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from offload.evidence._forms import form_of
+from offload.evidence._texts import Texts
+from offload.evidence._values import Stated, values_of
+
+UnitT = TypeVar("UnitT")
+# Behind the last value of a line or entry, which a limit of length may have cut.
+_ENDS = ("\n", " […]", "…")
+
+
+def missing_values(text: str, sources: Sequence[str]) -> list[Stated]:
+    """Return the exact values in a text that none of its sources has, in order.
+
+    A value at the end of a line or entry that was cut may be the beginning of a source's.
+    """
+    texts: Texts[None] = Texts()
+    for source in sources:
+        texts.add(None, source)
+    missing = [value for value in values_of(text) if not has(texts, value)]
+    return [value for value in missing if not (_is_last(value, text) and _is_part(value, sources))]
+
+
+def has(texts: Texts[UnitT], value: Stated) -> bool:
+    """Return whether a text has a value."""
+    form = form_of(value)
+    return any(part.find(form) is not None for part in texts.parts(form))
+
+
+def _is_last(value: Stated, text: str) -> bool:
+    end = value.start + len(value.text)
+    return end == len(text) or text.startswith(_ENDS, end)
+
+
+def _is_part(value: Stated, sources: Sequence[str]) -> bool:
+    return any(value.text in source for source in sources)

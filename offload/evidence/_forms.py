@@ -93,7 +93,12 @@ def words_of(text: str) -> frozenset[str]:
 
 def _form(anchors: Iterable[str], pattern: str, spellings: Iterable[str]) -> Form:
     words = [*dict.fromkeys(map(words_of, spellings))]
-    return Form([*dict.fromkeys(filter(None, anchors))], re.compile(pattern, re.ASCII), words)
+    texts = [*dict.fromkeys(filter(None, anchors))]
+    # The pattern finds what follows the shortest beginning.
+    shortest = [
+        text for text in texts if not any(text != other and text.startswith(other) for other in texts)
+    ]
+    return Form(shortest, re.compile(pattern, re.ASCII), words)
 
 
 def _literal(anchors: Sequence[str], start: str, end: str) -> Form:

@@ -370,8 +370,9 @@ def _names(text: str, source: str) -> Iterator[Mention]:
 
 def _as_name(token: str) -> str:
     """Return a token without a line number and without signs around it."""
-    if ":" in token:
-        token = _LINE_NUMBER.sub("", token, count=1)
+    number = _LINE_NUMBER.search(token) if ":" in token else None
+    if number and (number.end() == len(token) or _is_path(token[: number.start()])):
+        token = token[: number.start()]
     return token.rstrip("./:+-$").lstrip(":+-")
 
 

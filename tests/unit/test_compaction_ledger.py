@@ -76,6 +76,14 @@ WORK = [
 ]
 
 
+def test_a_name_with_a_number_after_a_colon_is_whole_or_without_it_and_never_another_name() -> None:
+    result = "src/store.ts:12:export at 2026-05-03T12:30:21.928Z, arXiv:2401.00628, src/a.py:7"
+    [(notice, *_), *_] = [scan_of(m).items for m in compacted([*call("Bash", {}, result), *padding()])]
+
+    entries = {entry for line in notice.text.split("\n") for entry in line.partition(": ")[2].split(", ")}
+    assert entries >= {"src/store.ts", "src/a.py", "2026-05-03T12:30:21.928Z", "arXiv:2401.00628"}
+
+
 def test_files_commands_exit_codes_errors_urls_and_ids_stay_in_view():
     ledger = ledger_of(compacted([user(TASK), *WORK, *padding()]))
 

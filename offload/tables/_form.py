@@ -100,23 +100,29 @@ class Again(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The beginning of a text, and its first complete `lines`, without line ends."""
+    """The beginning of a text, and its first complete `lines`, without line ends.
+
+    `filled` are the lines that readers examine: the first ones that are not blank.
+    """
 
     text: str
     is_whole: bool
     lines: list[str]
+    filled: list[str]
 
     @classmethod
     def of(cls, text: str, *, is_whole: bool) -> Sample:
         lines = text.split("\n", _HEAD_LINES)
         has_end = is_whole and lines[-1] != "" and len(lines) <= _HEAD_LINES
         lines = lines if has_end else lines[:-1]
-        return cls(text, is_whole, [line.removesuffix("\r") for line in lines] if "\r" in text else lines)
+        lines = [line.removesuffix("\r") for line in lines] if "\r" in text else lines
+        filled = [*islice((line for line in lines if line and not line.isspace()), SAMPLED_LINES)]
+        return cls(text, is_whole, lines, filled)
 
-    @property
-    def filled(self) -> list[str]:
-        """The lines of the beginning that readers examine: the first ones that are not blank."""
-        return [*islice((line for line in self.lines if line and not line.isspace()), SAMPLED_LINES)]
+
+def may_fit(lines: Sequence[str], least: float, fits: Callable[[str], object]) -> bool:
+    """Return False if fewer than `least` of the lines fit for sure, by the first ones alone."""
+    return any(map(fits, lines[: max(0, int(len(lines) - least)) + 1]))
 
 
 def lines_of(chunks: Iterable[str], remarks: Remarks | None = None) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from offload.tables._form import MAX_COLUMNS, Again, Form, LineReader, Remarks, Row, Sample, lines_of
+from offload.tables._form import MAX_COLUMNS, Again, Form, LineReader, Remarks, Row, Sample, lines_of, may_fit
 
 _FITTING = 0.9
 _LEAST_ROWS = 2
@@ -117,9 +117,11 @@ def pattern_forms(sample: Sample) -> Iterator[Form]:
     """Yield the table of lines of one form: logs, access logs, grep output, `ls -l`."""
     lines = [line for line in sample.filled if line.strip("- ")]
     for kind in _LINE_PATTERNS:
-        found = [*filter(None, map(re.compile(kind.pattern, re.ASCII).match, lines))]
+        fits = re.compile(kind.pattern, re.ASCII).match
+        least = max(_LEAST_ROWS, (0.5 if kind.continues else _FITTING) * (len(lines) - 1))
+        found = [*filter(None, map(fits, lines))] if may_fit(lines, least, fits) else []
         fitting = len(found)
-        if fitting >= max(_LEAST_ROWS, (0.5 if kind.continues else _FITTING) * (len(lines) - 1)):
+        if fitting >= least:
             share = fitting / len(lines)
             is_certain = fitting > _PAIR and fitting >= _FITTING * (len(lines) - 1)
             has_parts = "level" not in kind.columns or any(
@@ -146,8 +148,11 @@ _PAIRS = re.compile(
 def pairs_forms(sample: Sample) -> Iterator[Form]:
     """Yield the table of lines of `key=value`."""
     lines = sample.filled
+    least = max(_LEAST_ROWS, _FITTING * len(lines))
+    if not may_fit(lines, least, _PAIRS.match):
+        return
     rows = [pairs for line in lines if len(pairs := _pairs(line)) >= _PAIR]
-    if len(rows) < max(_LEAST_ROWS, _FITTING * len(lines)):
+    if len(rows) < least:
         return
     commonest = Counter(key for pairs in rows for key in pairs).most_common(1)[0][1]
     share = min(len(rows) / len(lines), commonest / len(rows))

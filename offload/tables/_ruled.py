@@ -92,8 +92,8 @@ def ruled_forms(sample: Sample) -> Iterator[Form]:
 
 def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
     end = 0
-    for at, line in enumerate(lines):
-        if at <= end or _RULE.fullmatch(line) is None or _ANY_BAR.search(lines[at - 1]) is None:
+    for at in [at for at, line in enumerate(lines) if _RULE.fullmatch(line)]:
+        if at <= end or _ANY_BAR.search(lines[at - 1]) is None:
             continue
         style = _style_of(lines, at)
         if style is None:

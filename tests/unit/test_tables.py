@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from typing import Any
 
 import pytest
@@ -165,6 +166,25 @@ NO_TABLES = {
 @pytest.mark.parametrize("name", NO_TABLES)
 def test_a_text_that_is_no_table_has_no_schema(name: str) -> None:
     assert schema_line(NO_TABLES[name]) == ""
+
+
+def test_lines_that_are_no_table_are_looked_at_a_few_times_each() -> None:
+    text = "\n".join(f"building part {n} of the program" for n in range(300))
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    assert schema_line(text) == ""
+    sys.setprofile(count)
+    try:
+        schema_line(text)
+    finally:
+        sys.setprofile(None)
+
+    # The first 200 lines are examined: for five readers, in one call of C for most.
+    assert calls < 6 * 200
 
 
 @pytest.mark.parametrize(

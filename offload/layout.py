@@ -20,6 +20,7 @@ from functools import cached_property, lru_cache
 from typing import Literal, get_args
 
 from offload.errors import InvalidKeyError
+from offload.patterns import lazy_pattern
 
 # The reasons for a deletion.
 Reason = Literal["expired", "quota", "deleted"]
@@ -31,12 +32,12 @@ DESCRIPTOR = "offload.json"
 # A ref of any style, as a regular expression.
 REF_PATTERN = r"(?:[a-z]{10,20}|[0-9a-z]{5,6})"
 
-_PART = re.compile(r"[a-z0-9_=~-][a-z0-9._=~-]*", re.ASCII)
+_PART = lazy_pattern(r"[a-z0-9_=~-][a-z0-9._=~-]*", re.ASCII)
 _SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789._-")
 # Each byte in the form that a part has it.
 _ESCAPED = [chr(b) if b in _SAFE else f"={b:02x}" for b in range(256)]
-_ESCAPE = re.compile(rb"=([0-9a-f]{2})")
-_CUT_ESCAPE = re.compile(r"=[0-9a-f]?$", re.ASCII)
+_ESCAPE = lazy_pattern(rb"=([0-9a-f]{2})")
+_CUT_ESCAPE = lazy_pattern(r"=[0-9a-f]?$", re.ASCII)
 _EMPTY = "=="
 _HASH_MARK = "=="
 _HEAD_OF_HASHED = 40
@@ -116,9 +117,9 @@ def _escape(name: str) -> str:
     return escaped
 
 
-_CREATED = re.compile(r"~at\d+(?=\.)", re.ASCII)
-_FIELD = re.compile(r"<(\w+)>")
-_OPTIONAL = re.compile(r"\[([^<\]]*)<(\w+)>\]")
+_CREATED = lazy_pattern(r"~at\d+(?=\.)", re.ASCII)
+_FIELD = lazy_pattern(r"<(\w+)>")
+_OPTIONAL = lazy_pattern(r"\[([^<\]]*)<(\w+)>\]")
 # The other fields are encoded names.
 _PATTERNS = {
     "ref": REF_PATTERN,

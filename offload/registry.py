@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from offload.errors import ConfigError, MissingExtraError, UnknownSchemeError, did_you_mean
 from offload.layout import FAMILIES, REF_PATTERN, family_of
+from offload.patterns import lazy_pattern
 from offload.store import OffloadStore, without_secrets
 
 if TYPE_CHECKING:
@@ -31,11 +32,11 @@ GROUP = "offload.backends"
 
 _FALLBACK = "fsspec"
 # One letter is a Windows drive, not a scheme; `a::b://c` is fsspec's chain of file systems.
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(://|::)")
+_SCHEME = lazy_pattern(r"([A-Za-z][A-Za-z0-9+.-]+)(://|::)")
 # Mistyped URLs: `s3:/b`, `s3:b`, `s3//b`, `s3;//b`, ` s3://b`.
-_ALMOST = re.compile(r"[\s'\"]*([a-z][a-z0-9+.-]+)\s*(:/|:|;?//)[:/\\]*(.*)", re.IGNORECASE | re.DOTALL)
+_ALMOST = lazy_pattern(r"[\s'\"]*([a-z][a-z0-9+.-]+)\s*(:/|:|;?//)[:/\\]*(.*)", re.IGNORECASE | re.DOTALL)
 # Schemes that are unlikely names of a folder.
-_SCHEMES = re.compile(
+_SCHEMES = lazy_pattern(
     "abfss?|adl|az|file|ftp|gc?s|hdfs|https?|memory|s3a?|sftp|smb|ssh|webdav|webhdfs", re.IGNORECASE
 )
 
@@ -49,8 +50,8 @@ _LAYOUTS = {
 _STATE = "~state"
 # The folders of a tree above a file in it.
 _TREE_DEPTH = 4
-_ARTIFACT = re.compile(rf"([^/]+)/artifacts/({REF_PATTERN}(?:\.\d+)?)\.txt(\.zst)?")
-_TOOL_RESULT = re.compile(r"tool-result-.+\.md", re.DOTALL)
+_ARTIFACT = lazy_pattern(rf"([^/]+)/artifacts/({REF_PATTERN}(?:\.\d+)?)\.txt(\.zst)?")
+_TOOL_RESULT = lazy_pattern(r"tool-result-.+\.md", re.DOTALL)
 
 
 def default_path() -> Path:

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from offload.errors import ConfigError, OffloadError, result_or_error
+from offload.patterns import lazy_pattern
 
 T = TypeVar("T")
 Durability = Literal["power", "process", "memory", "unknown"]
 
 # The separator in fsspec's chains of file systems, `simplecache::ftp://host`.
-_LINK = re.compile(r"::(?=(?:[A-Za-z][A-Za-z0-9+.-]*::)*[A-Za-z][A-Za-z0-9+.-]*://)")
+_LINK = lazy_pattern(r"::(?=(?:[A-Za-z][A-Za-z0-9+.-]*::)*[A-Za-z][A-Za-z0-9+.-]*://)")
 # Signatures and tokens; a folder name may contain `?` or `#`, but rarely with a value.
-_QUERY = re.compile(r"\?.*|#.*=.*", re.DOTALL)
+_QUERY = lazy_pattern(r"\?.*|#.*=.*", re.DOTALL)
 _HIDDEN = "(hidden)@"
 
 

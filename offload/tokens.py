@@ -19,6 +19,7 @@ import string
 from typing import Protocol, runtime_checkable
 
 from offload.errors import ConfigError
+from offload.patterns import lazy_pattern
 
 _SAMPLED_CHARS = 4 * 1024
 _WINDOWS = 16
@@ -59,7 +60,7 @@ _GEORGIAN, _GEORGIAN_WEIGHT = b"\xe1\x83", 0.36
 _FIRST_OF_SCRIPT = bytes(next(n for n, (last, _) in enumerate(_SCRIPTS) if b <= last) for b in range(256))
 _SCRIPT_WEIGHTS = tuple(weight for _, weight in _SCRIPTS)
 _SIGNS = 0xE2
-_RUN_OF_SIGNS = re.compile("([\u2000-\u2bff])\\1+")
+_RUN_OF_SIGNS = lazy_pattern("([\u2000-\u2bff])\\1+")
 _LINE_WEIGHT, _BLOCK_WEIGHT = 0.1, 0.45  # of a sign that repeats the one before it: box drawing, others
 
 

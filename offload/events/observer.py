@@ -25,7 +25,6 @@ failure at WARNING even without listeners. The data by type, each with the name 
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,13 +34,14 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from offload.errors import ConfigError, MessageError, OffloadError
 from offload.events.bus import ContextEvent, EventBus, EventType
+from offload.patterns import lazy_pattern
 from offload.record import RecordInfo
 from offload.threads.locks import Lock
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger("offload")
-_PLACE = re.compile(r"messages\[\d+\][\w.\[\]]*")
+_PLACE = lazy_pattern(r"messages\[\d+\][\w.\[\]]*")
 _STORED_FIELDS = ("ref", "item_type", "tool_name", "tool_use_id", "chars", "tokens", "bytes", "stored_bytes")
 _KEPT_FIELDS = ("item_type", "tool_name", "tool_use_id", "chars", "tokens")
 _FAILED = {

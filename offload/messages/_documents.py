@@ -15,10 +15,11 @@ from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN, ItemText, Shape
 from offload.messages.access import Path, at, edit_at
 from offload.messages.media import Place
+from offload.patterns import lazy_pattern
 
-_DATA_URL = re.compile(r"data:([\w.+/-]{0,100})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
+_DATA_URL = lazy_pattern(r"data:([\w.+/-]{0,100})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
 # `format/` precedes the formats of Bedrock, which are not media types. Without a type, the bytes decide.
-_TEXTUAL = re.compile(
+_TEXTUAL = lazy_pattern(
     r"|text/.*|format/(?:txt|md|csv|html)"
     r"|application/(?:json|jsonl|x-ndjson|xml|yaml|x-yaml|toml|javascript|x-javascript|x-python|x-sh|sql|csv)"
     r"|application/[\w.-]+\+(?:json|xml|yaml)",

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from offload.messages.access import get
 from offload.messages.stored import as_data
+from offload.patterns import lazy_pattern
 
 SubjectKind = Literal["path", "command", "query", "url", "text"]
 
@@ -52,18 +53,18 @@ _TOOLS: dict[str, tuple[str, SubjectKind]] = {
     "pythonreplast": ("query", "text"),
     "writestdin": ("chars", "command"),
 }
-_SHELL = re.compile(r"bash|shell|terminal|exec|command|cmd|run", re.IGNORECASE)
+_SHELL = lazy_pattern(r"bash|shell|terminal|exec|command|cmd|run", re.IGNORECASE)
 # The name in mcp__server__name, and its letters and digits.
-_SERVER = re.compile(r".*(?:__|[.:/])(?=.)", re.DOTALL)
-_SIGNS = re.compile(r"[^a-z0-9]")
+_SERVER = lazy_pattern(r".*(?:__|[.:/])(?=.)", re.DOTALL)
+_SIGNS = lazy_pattern(r"[^a-z0-9]")
 # The option of a shell before a script.
-_SCRIPT_OPTION = re.compile(r"-[a-z]*c")
-_SECRET = re.compile(r"pass(?:word|wd|phrase)|secret|token|api_?key|auth|credential|cookie", re.IGNORECASE)
+_SCRIPT_OPTION = lazy_pattern(r"-[a-z]*c")
+_SECRET = lazy_pattern(r"pass(?:word|wd|phrase)|secret|token|api_?key|auth|credential|cookie", re.IGNORECASE)
 # An argument that says how, not what.
-_SETTING = re.compile(r"timeout|limit|offset|max_|format", re.IGNORECASE)
+_SETTING = lazy_pattern(r"timeout|limit|offset|max_|format", re.IGNORECASE)
 # A field that replaces what another one finds makes no search.
 _REPLACEMENTS = {"replace", "replacement", "new_string", "new_str", "newText"}
-_PATCHED = re.compile(r"^(?:\*\*\* (?:Update|Add|Delete) File: |\+\+\+ b/)(.+)$", re.MULTILINE)
+_PATCHED = lazy_pattern(r"^(?:\*\*\* (?:Update|Add|Delete) File: |\+\+\+ b/)(.+)$", re.MULTILINE)
 _PATCH_FIELDS = ("input", "patch", "diff", "patch_text", "patchText")
 # The text of a call whose arguments are not a JSON object.
 _INPUT = "input"

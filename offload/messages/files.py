@@ -15,6 +15,7 @@ from unicodedata import normalize
 from urllib.parse import unquote
 
 from offload.messages.calls import PATH_FIELDS, PLACEHOLDER, Call, patched_files, plain_name
+from offload.patterns import lazy_pattern
 
 # Names without the server, as letters and digits.
 _READERS = frozenset([
@@ -40,30 +41,30 @@ _WRITE_ACTIONS = frozenset([
     "create", "write", "str_replace", "insert", "edit", "undo_edit", "delete", "rename", "append",
 ])  # fmt: skip # a list of words
 # Parts of the names of tools that may change files without naming them.
-_MAY_WRITE = re.compile(
+_MAY_WRITE = lazy_pattern(
     r"bash|shell|terminal|exec|command|cmd|run|stdin|task|agent|python|repl|code|jupyter|notebook|edit|write"
     r"|patch|apply|create|replace|insert|delete|remove|move|rename|format|git|commit|checkout|install|build",
     re.IGNORECASE,
 )
 # Beginnings of the names of tools that change no file that they name.
-_ONLY_READS = re.compile(
+_ONLY_READS = lazy_pattern(
     r"get|list|ls$|search|find|grep|ripgrep|glob|read|view|show|stat|tree|describe|query|fetch|lookup|inspect"
     r"|context|check(?!out)|count|diff|head|tail|outline|hover|definition|reference|symbol|exists|watch|send|present"
 )
 # Texts in the arguments of another tool that may be paths.
 _MOST_TEXTS, _PATH_CHARS = 100, 500
-_PATH_LIKE = re.compile(r"[^\n]*[./\\][^\n]*")
+_PATH_LIKE = lazy_pattern(r"[^\n]*[./\\][^\n]*")
 _NEVER_WRITE = frozenset([
     "taskoutput", "tasklist", "taskget", "bashoutput", "gitlog", "gitshow", "gitdiff", "gitstatus",
 ])  # fmt: skip # a list of words
 # Arguments that explain a call and do not change its result.
 _REMARKS = frozenset(["description", "explanation", "reason", "thought", "timeout"])
 _SCHEME = "file://"
-_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
-_ABOVE = re.compile(r"^(?:\.\./)+")
+_WINDOWS = lazy_pattern(r"[A-Za-z]:[\\/]|\\\\")
+_ABOVE = lazy_pattern(r"^(?:\.\./)+")
 # The beginning of a path that a shell or another system writes otherwise.
-_HOME_OR_DRIVE = re.compile(r"(?:~|\$\{?\w+\}?|%\w+%)/|[a-z]:/")
-_HERE = re.compile(r"^(?:\./+)+(?=.)|(?<=/)(?:\./+|/+)")
+_HOME_OR_DRIVE = lazy_pattern(r"(?:~|\$\{?\w+\}?|%\w+%)/|[a-z]:/")
+_HERE = lazy_pattern(r"^(?:\./+)+(?=.)|(?<=/)(?:\./+|/+)")
 
 FileAction = Literal["read", "write"]
 

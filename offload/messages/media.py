@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 from offload.layout import REF_PATTERN
 from offload.messages._shapes import ItemText, Shape
 from offload.messages.access import Path, at, built_like, edit_at, fields_of, get, with_field
+from offload.patterns import lazy_pattern
 
-_DATA_URL = re.compile(r"data:((?:image|application)/[\w.+-]{1,80})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
-_STAND_IN = re.compile(
+_DATA_URL = lazy_pattern(r"data:((?:image|application)/[\w.+-]{1,80})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
+_STAND_IN = lazy_pattern(
     rf"\[Offloaded: (?:image|document) of [^\n]{{1,200}}, id ({REF_PATTERN})\."
     r" It cannot be shown again[^\n]{0,120}\]"
 )

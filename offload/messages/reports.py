@@ -6,19 +6,19 @@ the tags around it, which name the task and its state, are kept.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from offload.messages._shapes import Shape
 from offload.messages.access import Path, get, with_field
+from offload.patterns import lazy_pattern
 
 # The tool of a report whose call is not in the messages.
 REPORTING_TOOL = "Agent"
 _OPENING, _CLOSING = "<task-notification>", "</task-notification>"
 _START, _END = "<result>", "</result>"
-_NEXT = re.compile(rf"{_CLOSING}[^<]{{0,500}}(?={_OPENING})")
-_CALL = re.compile(r"<tool-use-id>\s*([^<>\s]{1,200})\s*</tool-use-id>")
+_NEXT = lazy_pattern(rf"{_CLOSING}[^<]{{0,500}}(?={_OPENING})")
+_CALL = lazy_pattern(r"<tool-use-id>\s*([^<>\s]{1,200})\s*</tool-use-id>")
 # More around a report is another text that quotes one.
 _MOST_AROUND = 4_000
 

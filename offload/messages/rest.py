@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 from offload.messages._documents import is_textual
 from offload.messages.access import Path, get, parts_of
 from offload.messages.media import base64_facts, bytes_facts
+from offload.patterns import lazy_pattern
 
 # The names of fields that a provider encrypts or signs.
-_ENCRYPTED = re.compile(r"encrypted|redacted_?content|signature|fingerprint", re.IGNORECASE)
+_ENCRYPTED = lazy_pattern(r"encrypted|redacted_?content|signature|fingerprint", re.IGNORECASE)
 _ENCRYPTED_TYPES = ("redacted_thinking", "reasoning.encrypted")
 # Base64 has four characters for three bytes, and a token about four bytes.
 _ENCRYPTED_CHARS = 16
@@ -35,9 +36,9 @@ _FREE_CHARS = 400
 # Fields with base64, next to a field that names its type.
 _DATA = frozenset(["data", "base64", "bytes", "file_data", "result"])
 _MEDIA_TYPES = ("media_type", "mime_type", "mimeType")
-_BASE64 = re.compile(r"[A-Za-z0-9+/=_-]*", re.ASCII)
+_BASE64 = lazy_pattern(r"[A-Za-z0-9+/=_-]*", re.ASCII)
 _SAMPLE_CHARS = 256
-_DATA_URL = re.compile(r"data:((?:image|audio|video|application)/[\w.+-]{1,80})[\w;.=+-]{0,100};base64,")
+_DATA_URL = lazy_pattern(r"data:((?:image|audio|video|application)/[\w.+-]{1,80})[\w;.=+-]{0,100};base64,")
 
 _SINGLE = (str, bytes, bytearray, int, float)
 

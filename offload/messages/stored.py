@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from offload.errors import MessageError
+from offload.patterns import lazy_pattern
 
 _BYTES = "$bytes"
-_RESERVED, _ESCAPED = re.compile(r"\$+bytes"), re.compile(r"\$\$+bytes")
+_RESERVED, _ESCAPED = lazy_pattern(r"\$+bytes"), lazy_pattern(r"\$\$+bytes")
 
 
 def refuse(value: Any) -> Any:

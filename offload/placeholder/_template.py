@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 
 from offload.errors import ConfigError
 from offload.layout import REF_PATTERN
+from offload.patterns import lazy_pattern
 from offload.placeholder._facts import PlaceholderFacts
 from offload.placeholder.default import safe_for_model
 from offload.record.text import escape_surrogates
 
-_NOT_OF_A_WORD = re.compile(r"[^\w.:/-]+", re.ASCII)
+_NOT_OF_A_WORD = lazy_pattern(r"[^\w.:/-]+", re.ASCII)
 _WORD_CHARS = 40
 _WORD = rf"[\w.:/-]{{1,{_WORD_CHARS}}}"
 _NUMBER = r"\d{1,20}"

@@ -9,14 +9,15 @@ import re
 
 from offload.layout import REF_PATTERN
 from offload.messages.media import MediaFacts, media_ref
+from offload.patterns import lazy_pattern
 from offload.placeholder._facts import PlaceholderFacts, PlaceholderRenderer
 from offload.record.text import escape_surrogates
 
 TEXT_VERSION = 2
 
-_FIRST_LINE = re.compile(rf"\[Offloaded: [^\n]{{1,200}} id ({REF_PATTERN})\]\n")
-_LOOK_ALIKE = re.compile(r"\[(?=Offloaded: )")
-_PLAIN_NAME = re.compile(r"[\w.:/-]+", re.ASCII)
+_FIRST_LINE = lazy_pattern(rf"\[Offloaded: [^\n]{{1,200}} id ({REF_PATTERN})\]\n")
+_LOOK_ALIKE = lazy_pattern(r"\[(?=Offloaded: )")
+_PLAIN_NAME = lazy_pattern(r"[\w.:/-]+", re.ASCII)
 _LABEL_CHARS = 40
 _NAMES = {
     "tool_call": "tool call arguments",

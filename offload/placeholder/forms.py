@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator
 
 from offload.layout import REF_PATTERN
+from offload.patterns import lazy_pattern
 from offload.placeholder.default import DefaultRenderer
 
 # The placeholder of preset `context_fs`, whole.
-PATH_FORM = re.compile(
+PATH_FORM = lazy_pattern(
     r"\[Content offloaded\]\n"
     rf"Path: (?P<path>(?:/|[A-Za-z]:\\|\\\\)[^\n]*(?:call|msg)_(?P<ref>{REF_PATTERN})\.[a-z]+)\n"
     r"(?:Redacted: [^\n]+\n)?"
@@ -21,7 +22,7 @@ PATH_FORM = re.compile(
     r"Use [^\n]{1,60} to view details\."
 )
 # The last lines of a placeholder of preset `context_refs`, which are at most `REF_LINE_CHARS` long.
-REF_LINE_FORM = re.compile(
+REF_LINE_FORM = lazy_pattern(
     rf"(?:^|\n)\[(?:(?:Bash|Terminal|Tool) output|Message) in context: (?P<ref>{REF_PATTERN})\]"
     r" \(\d{1,12}(?:\.\d)?(?:B|KB|MB)(?:, redacted)?\)(?:\n\nExit Code: -?\d{1,10})?\Z",
     re.ASCII,

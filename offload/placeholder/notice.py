@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from offload.layout import REF_PATTERN
+from offload.patterns import lazy_pattern
 from offload.placeholder._facts import PlaceholderFacts
 from offload.placeholder.default import safe_for_model, unescape_placeholders
 from offload.preview import Preview
@@ -20,7 +21,7 @@ NOTICE_TOOL = "conversation"
 NOTICE_TYPE: OffloadableType = "user_message"
 
 # Matches the notices of every release.
-_FIRST_LINE = re.compile(rf"\[Compacted (\d{{1,9}}): [^\n]{{1,200}} id ({REF_PATTERN})\]\n")
+_FIRST_LINE = lazy_pattern(rf"\[Compacted (\d{{1,9}}): [^\n]{{1,200}} id ({REF_PATTERN})\]\n")
 _PARTS = {
     "task": "[The task, in the user's words:]",
     "summary": "[Summary by a model, not the user's words:]",
@@ -28,7 +29,7 @@ _PARTS = {
 }
 _NAMES = {label: name for name, label in _PARTS.items()}
 # A line of a part that would pass for the label of another one.
-_ESCAPED = re.compile("|".join(rf"^{re.escape(label)}$" for label in _NAMES), re.MULTILINE)
+_ESCAPED = lazy_pattern("|".join(rf"^{re.escape(label)}$" for label in _NAMES), re.MULTILINE)
 
 
 @runtime_checkable

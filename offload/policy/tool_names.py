@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from offload.patterns import lazy_pattern
 
 # The tools that a model gets by default, and all that there are.
 TOOL_NAMES = ("context_list", "context_read", "context_tail", "context_grep", "context_query")
@@ -18,7 +18,7 @@ _WORDS = frozenset(
     )
 )
 # Splits web_fetch, WebFetch, readURL, fs.read and mcp__fs__read-text.
-_WORD = re.compile(r"(?:[A-Z]+(?![a-z])|[A-Z]?[a-z]+)[0-9]*")
+_WORD = lazy_pattern(r"(?:[A-Z]+(?![a-z])|[A-Z]?[a-z]+)[0-9]*")
 
 
 def words_of(name: str) -> list[str]:

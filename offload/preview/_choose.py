@@ -5,12 +5,12 @@ from __future__ import annotations
 import heapq
 import math
 import operator
-import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
+from offload.patterns import lazy_pattern
 from offload.preview.kinds import Kind
 from offload.preview.names import is_numeric, names_of
 from offload.preview.sample import Sample
@@ -45,7 +45,7 @@ _LEAST_COST = 12
 # Digits become spaces, and spaces characters that no line has, so that a split takes a number as one.
 _DIGITS_APART = bytes.maketrans(b" \t\n0123456789", b"\1\2\3          ")
 # A line that only closes something.
-_CLOSING = re.compile(r"[\0-/:-@\[-`{-\x7f]*|(?:end|fi|done|esac)[),;]*|</[A-Za-z0-9_.-]+>")
+_CLOSING = lazy_pattern(r"[\0-/:-@\[-`{-\x7f]*|(?:end|fi|done|esac)[),;]*|</[A-Za-z0-9_.-]+>")
 
 
 class Choice:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import operator
-import re
 from itertools import islice
 from typing import Any
+
+from offload.patterns import lazy_pattern
 
 _PARSED_CHARS = 64 * 1024
 # Of a longer object so much is parsed.
@@ -14,7 +15,7 @@ _BEGUN_CHARS = 16 * 1024
 _DEPTH = 3
 _MAX_KEYS = 12
 _KEY_CHARS = 40
-_SPACE = re.compile(r"\s*+")
+_SPACE = lazy_pattern(r"\s*+")
 _decode = json.JSONDecoder().raw_decode
 
 

@@ -8,6 +8,7 @@ from functools import cache, lru_cache
 from itertools import chain, islice
 from typing import Any
 
+from offload.patterns import lazy_pattern
 from offload.record.text import encode_text
 
 # Letters and digits of all scripts, for a character class. Python's own tables differ between versions, and
@@ -23,9 +24,9 @@ LETTERS = (
 _FOREIGN = rf"[^\x00-\x7f{LETTERS}…]"
 _SPACED = re.sub(rb"[^\nA-Za-z0-9_./:\x80-\xff-]", b" ", bytes(range(256)))
 # A path, a dotted or snake-case name, a name with a digit, or camelCase.
-_MARK = re.compile(r"[0-9_/.]").search
-_CAMEL = re.compile(r"[a-z][A-Z]").search
-_NUMERIC = re.compile(r"[0-9._:/-]+")
+_MARK = lazy_pattern(r"[0-9_/.]")
+_CAMEL = lazy_pattern(r"[a-z][A-Z]")
+_NUMERIC = lazy_pattern(r"[0-9._:/-]+")
 # In scripts without spaces, pairs of characters replace words.
 _WORD = rf"[\u3040-\u30ff\u4e00-\u9fff]{{2}}|[{LETTERS}]{{4,40}}"
 _SHORTEST = 6
@@ -33,8 +34,8 @@ _LONGEST = 120
 _LONGEST_PLAIN = 40
 _MOST_TOKENS = 400
 # The output of `grep -n`.
-_LINE_NUMBER = re.compile(r"^[./:-]*[0-9]+:")
-_ESCAPE = re.compile(r"\\[nrt]")
+_LINE_NUMBER = lazy_pattern(r"^[./:-]*[0-9]+:")
+_ESCAPE = lazy_pattern(r"\\[nrt]")
 MAX_QUERY_CHARS = 16_000
 _MAX_TERMS = 16
 _NAME_WEIGHT = 1.0
@@ -104,7 +105,7 @@ def _known(tokens: Sequence[bytes]) -> dict[bytes, str]:
     for token, text in zip(tokens, b"\n".join(tokens).decode().split("\n"), strict=False):
         has_number = ":" in text and text[0] < "A"
         name = (_LINE_NUMBER.sub("", text, count=1) if has_number else text).strip("./:-")
-        is_name = _SHORTEST <= len(name) <= _LONGEST and (_MARK(name) or _CAMEL(name))
+        is_name = _SHORTEST <= len(name) <= _LONGEST and (_MARK.search(name) or _CAMEL.search(name))
         if is_name and not (len(name) > _LONGEST_PLAIN and name.isalnum()):
             known[token] = name
     return known

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+from offload.patterns import lazy_pattern
 
 # The sample lies within this distance of either end.
 END_CHARS = 64 * 1024
@@ -28,14 +29,14 @@ REACH = 400
 
 # A longer line is split into pieces, each cut at a space if one is near.
 _PIECE_CHARS = 170
-_AFTER_SPACE = re.compile("(?s:.{130,})[ ,;。\N{FULLWIDTH COMMA}]")
+_AFTER_SPACE = lazy_pattern("(?s:.{130,})[ ,;。\N{FULLWIDTH COMMA}]")
 # Short JSON items are kept whole.
-_AFTER_ITEM = re.compile(r"(?s:.{50,})\}, ?(?=\{)")
+_AFTER_ITEM = lazy_pattern(r"(?s:.{50,})\}, ?(?=\{)")
 _MAX_CLUSTER = 8
-_UNSEEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+_UNSEEN = lazy_pattern(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 # Characters that continue the one before: combining marks, variation selectors, joiners, low surrogates.
 # Python's own table differs between versions.
-_CONTINUING = re.compile(
+_CONTINUING = lazy_pattern(
     "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1-\u05c2\u05c4-\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
     "\u06d6-\u06dc\u06df-\u06e4\u06e7-\u06e8\u06ea-\u06ed\u0730-\u074a\u0897-\u089f\u08ca-\u08ff\u093c\u094d\u09bc\u09cd"
     "\u0a3c\u0a4d\u0abc\u0acd\u0b3c\u0b4d\u0bcd\u0c4d\u0cbc\u0ccd\u0d4d\u0dca\u0e38-\u0e3a\u0e48-\u0e4b\u0eb8-\u0eba"
@@ -44,7 +45,7 @@ _CONTINUING = re.compile(
 )
 
 # A line number printed by a tool, such as `cat -n`.
-_GUTTER = re.compile(r" {0,9}([0-9]{1,9})(?:→|\t|: |:(?=\S)|\| ?)")
+_GUTTER = lazy_pattern(r" {0,9}([0-9]{1,9})(?:→|\t|: |:(?=\S)|\| ?)")
 _GUTTER_SAMPLE = 24
 _GUTTER_SHARE = 0.7
 

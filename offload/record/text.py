@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+from offload.patterns import lazy_pattern
+
 # Controls but tab and newline; zero-width and direction marks; lone surrogates; tags.
-_INVISIBLE = re.compile(
+_INVISIBLE = lazy_pattern(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
+from offload.patterns import lazy_pattern
 from offload.record.text import escape_controls
 
 MAX_TITLE_CHARS = 80
@@ -14,10 +14,10 @@ _CUT = "…"
 # A line of content with fewer letters and digits says nothing, such as a bracket; nor does a lone tag, or
 # the announcement of what follows.
 _LEAST_TELLING = 2
-_EMPTY = re.compile(r"</?[\w:-]+>|.*[:\uff1a]")
+_EMPTY = lazy_pattern(r"</?[\w:-]+>|.*[:\uff1a]")
 # The beginnings of commands that say nothing of them, and those that say the least.
-_COMMENT = re.compile(r"#(?!!)|set -|export \w+=[^;&]*$")
-_FOLDER = re.compile(r"cd (?:[^\s'\"]+|'[^']*'|\"[^\"]*\") ?(?:&&|;) ?(?=\S)")
+_COMMENT = lazy_pattern(r"#(?!!)|set -|export \w+=[^;&]*$")
+_FOLDER = lazy_pattern(r"cd (?:[^\s'\"]+|'[^']*'|\"[^\"]*\") ?(?:&&|;) ?(?=\S)")
 
 
 def title_of(text: str, kind: str = "text") -> str | None:

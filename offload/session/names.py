@@ -13,6 +13,7 @@ from typing import TypeGuard, TypeVar
 
 from offload.errors import ConfigError, NotFoundError
 from offload.layout import JOURNAL, PIN, RECORD, REF_PATTERN, encode_part
+from offload.patterns import lazy_pattern
 from offload.store import OffloadStore
 from offload.threads.calls import in_thread
 
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger("offload")
 _MAX_NAME_CHARS = 1000
-_REF = re.compile(REF_PATTERN, re.ASCII)
+_REF = lazy_pattern(REF_PATTERN, re.ASCII)
 
 
 def new_name() -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from offload.errors import ConfigError
+from offload.patterns import lazy_pattern
 from offload.policy.tool_names import RETRIEVAL_TOOLS
 from offload.tools._definitions import accepted_arguments
 
@@ -15,7 +16,7 @@ from offload.tools._definitions import accepted_arguments
 _MAX_INTEGER = 10**15
 _TYPES: dict[str, Any] = {"string": str, "integer": int, "boolean": bool, "array": list}
 _A = {"string": "a string", "integer": "an integer", "boolean": "true or false", "array": "a list of strings"}
-_DIGITS = re.compile(r"-?\d{1,15}", re.ASCII)
+_DIGITS = lazy_pattern(r"-?\d{1,15}", re.ASCII)
 _SHOWN_CHARS = 60
 
 

@@ -22,6 +22,7 @@ from offload.messages.files import (
     reads_files,
     request_of,
 )
+from offload.patterns import lazy_pattern
 from offload.placeholder.default import tool_label
 from offload.record.text import encode_text
 from offload.threads.locks import Lock
@@ -30,7 +31,7 @@ from offload.threads.locks import Lock
 CallKey = str | int
 
 # Results of tools that say by these words that they changed nothing, in formats that do not mark errors.
-_FAILED = re.compile(
+_FAILED = lazy_pattern(
     r"""\s*(?:observation:\s*)?(?:
         <tool_use_error>                                  # Claude Code
         | no\ replacement\ was\ performed                 # Anthropic's text editor
@@ -40,7 +41,7 @@ _FAILED = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 # Others that sound like it, and may be the text of a change: whether there was one is not known.
-_DOUBTFUL = re.compile(
+_DOUBTFUL = lazy_pattern(
     r"""\s*(?:observation:\s*)?(?:
         <\w*error | \W{0,3}error\b | \{\s*"(?:error|iserror)" | traceback | exception
         | no\ (?:changes?|match|edits?)\b | could\ not | cannot | can't | failed | unable

@@ -55,6 +55,26 @@ def test_importing_the_offloader_loads_few_modules():
     assert len([name for name in loaded if name.partition(".")[0] == "offload"]) <= 112
 
 
+def test_importing_the_offloader_compiles_no_pattern_of_its_own_but_those_of_keys():
+    source = (
+        "import re, sys\n"
+        "compiled = []\n"
+        "def note(frame, event, _):\n"
+        "    if event == 'call' and frame.f_code is re.compile.__code__:\n"
+        "        while frame.f_code.co_filename.endswith(('re/__init__.py', 'offload/patterns.py')):\n"
+        "            frame = frame.f_back\n"
+        "        compiled.append(frame.f_globals['__name__'])\n"
+        "sys.setprofile(note)\n"
+        "from offload import Offloader\n"
+        "sys.setprofile(None)\n"
+        "sys.modules = compiled"
+    )
+
+    compiled = {name for name in loaded_after(source) if name.partition(".")[0] == "offload"}
+
+    assert compiled == {"offload.layout"}
+
+
 def test_the_tools_are_loaded_with_the_first_offloader_and_not_before(tmp_path):
     tools = {"offload.tools._tools", "offload.tools.pointer", "offload.tools.answers"}
 

@@ -103,7 +103,7 @@ class History:
     @property
     def answers(self) -> int:
         """Number of assistant messages in the history."""
-        return self.answers_of(len(self.states) - 1)
+        return self.states[-1].answers if self.states else 0
 
     def answers_of(self, index: int) -> int:
         """Return the number of assistant messages up to and including the one at `index`."""

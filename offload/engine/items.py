@@ -173,9 +173,10 @@ class Items:
     def add(self, slots: Iterable[Slot]) -> None:
         """Append new items."""
         for slot in slots:
+            kind = slot.kind
             slot.number = len(self._decisions)
-            slot.ordinal = self._kinds[slot.kind]
-            self._kinds[slot.kind] += 1
+            slot.ordinal = self._kinds[kind]
+            self._kinds[kind] += 1
             self._decisions.append(slot.decision)
             self._opened[slot.number] = slot
 

@@ -35,6 +35,7 @@ class Turn:
         pinned: ids of the tool calls whose results the caller wants to keep.
         code_calls: ids of the tool calls made by code, which reads the results itself. They are kept when the
             message of the call is cut off.
+        policy: the policy of the session.
         before: how many messages the last turn had.
         late: the items in these that were to be offloaded; some may have been kept after all.
         placed: the items that have a record now.
@@ -52,6 +53,7 @@ class Turn:
     model: str | None
     pinned: frozenset[str]
     code_calls: set[str]
+    policy: OffloadPolicy = field(init=False)
     before: int = field(init=False)
     late: list[Slot] = field(default_factory=list)
     placed: list[Slot] = field(default_factory=list)
@@ -59,19 +61,15 @@ class Turn:
     is_listed: bool = False
 
     def __post_init__(self) -> None:
+        self.policy = self.options.policy
         self.before = len(self.history)
-
-    @property
-    def policy(self) -> OffloadPolicy:
-        """The policy of the session."""
-        return self.options.policy
 
     # Messages that were sent
 
     @property
     def binds(self) -> bool:
         """Whether signed thinking is removed after a change of what was sent."""
-        policy = self.options.policy
+        policy = self.policy
         has_thinking = policy.history == "append_only" or bool(self.history.thinking.at)
         return has_thinking and policy.may_bind(self.model)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -239,6 +239,7 @@ class OffloadPolicy(LoadableSettings):
         is_written = item.item_type in WRITTEN_BY_MODEL
         shortfall = rule.shortfall(item)
         is_by_cost = False
+        action: Action
         if kept is not None:
             action, reason = "keep", kept
         elif not is_exempt and self._is_above_ceiling(item) and not (is_bound and is_written):
@@ -252,7 +253,7 @@ class OffloadPolicy(LoadableSettings):
             is_by_cost = not is_exempt and self._is_by_cost(rule, item, shortfall)
         return Decision(
             item=item,
-            action=cast("Action", action),
+            action=action,
             reason=reason,
             preview_chars=self._preview_chars(rule, item, is_bound=is_bound),
             ref=None,
@@ -333,7 +334,8 @@ class OffloadPolicy(LoadableSettings):
                     return rule
             if self.readers is not None and readers == "keep" and is_reader(item.tool_name):
                 return self.readers
-        return self.types.get(cast("OffloadableType", item.item_type), NEVER)
+        types: Mapping[Any, Rule] = self.types
+        return types.get(item.item_type, NEVER)
 
 
 def _judge(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, str]:

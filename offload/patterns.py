@@ -7,15 +7,21 @@ from collections.abc import Callable
 from typing import Any, AnyStr, cast
 
 
-class _LazyPattern:
+class _Compiled:
+    """A pattern that has the methods and attributes of a compiled one as its own."""
+
+
+class _LazyPattern(_Compiled):
     def __init__(self, compiled: Callable[[], Any]) -> None:
         self._compiled = compiled
 
     def __getattr__(self, name: str) -> Any:
         # Threads that come here at once get equal patterns.
-        value = getattr(self._compiled(), name)
-        setattr(self, name, value)
-        return value
+        compiled = self._compiled()
+        self.__dict__.update((each, getattr(compiled, each)) for each in dir(compiled) if each[0] != "_")
+        # Python finds attributes faster where no class has `__getattr__`.
+        object.__setattr__(self, "__class__", _Compiled)
+        return getattr(compiled, name)
 
 
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:

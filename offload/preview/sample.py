@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from offload.patterns import lazy_pattern
+from offload.record.text import encode_text
 
 # The sample lies within this distance of either end.
 END_CHARS = 64 * 1024
@@ -34,6 +35,7 @@ _AFTER_SPACE = lazy_pattern("(?s:.{130,})[ ,;。\N{FULLWIDTH COMMA}]")
 _AFTER_ITEM = lazy_pattern(r"(?s:.{50,})\}, ?(?=\{)")
 _MAX_CLUSTER = 8
 _UNSEEN = lazy_pattern(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROLS = bytes([*range(0x09), *range(0x0B, 0x20), 0x7F])
 # Characters that continue the one before: combining marks, variation selectors, joiners, low surrogates.
 # Python's own table differs between versions.
 _CONTINUING = lazy_pattern(
@@ -190,7 +192,9 @@ def _add_part(sample: Sample, text: str, part: _Part, shift: int | None, left_ou
     texts, labels, ends, *_ = sample
     start, stop, number = part
     chunk = text[start:stop]
-    is_clean = _UNSEEN.search(chunk) is None
+    data = encode_text(chunk)
+    # A translation takes a fortieth of the time of a search.
+    is_clean = len(data.translate(None, _CONTROLS)) == len(data)
     # The first and the last line of a part may be incomplete.
     first_cut = start if _mark(text, start) else -1
     last_cut = stop if _mark(text, stop) else -1

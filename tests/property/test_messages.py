@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 from strength import examples
@@ -224,6 +224,11 @@ def test_every_message_is_restored_as_it_was(message: dict[str, Any], in_order: 
 
 @many
 @given(messages)
+@example({"role": "assistant", "content": "words", "tool_calls": []})
+@example({"role": "tool", "content": "words"})
+@example({"role": "user", "content": [{"text": "words"}]})
+@example({"role": "user", "content": [{"type": "input_text", "text": "words"}]})
+@example({"type": "human", "content": "words"})
 def test_a_message_has_the_first_format_that_claims_it_else_the_last(message: dict[str, Any]) -> None:
     claiming = [adapter for adapter in FORMATS if adapter.claims(message)]
     assert adapter_for(message) is [*claiming, FORMATS[-1]][0]

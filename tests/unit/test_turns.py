@@ -204,6 +204,14 @@ def test_small_items_and_those_that_wait_count_together_for_the_least_that_a_swe
         assert left(off.offload(messages).messages) == expected
 
 
+def test_items_that_wait_are_swept_without_small_ones_too(tmp_path: Path) -> None:
+    messages = [m for n in range(3) for m in (*turn(("Wait", f"w{n}", text(f"w{n}"))), answer())]
+    rules = {"Wait": Rule(min_tokens=1000, after_turns=100)}
+    policy = swept_policy(trigger_tokens=1, clear_at_least=1000).model_copy(update={"tools": rules})
+
+    assert left(Offloader(tmp_path, policy=policy).offload(messages).messages) == {"w0", "w1"}
+
+
 def test_what_the_model_has_not_answered_yet_is_not_swept(tmp_path: Path) -> None:
     messages = turn(*(("Bash", f"c{n}", text(f"c{n}")) for n in range(8)))
 

@@ -165,7 +165,7 @@ def decide_together(turn: Turn, known: int) -> bool:
 def sweep(turn: Turn, sweep: Sweep) -> None:
     """Decide about the waiting and the small items once the conversation is long enough for a sweep."""
     history, items = turn.history, turn.history.items
-    tokens = history.tokens - history.tokens_freed - sum(slot.saving for slot in items.leaving())
+    tokens = history.tokens - history.tokens_freed
     waiting = [s for s in items.opened() if s.state is State.WAITING and s.item.media is None]
     most = items.sweepable_saving + sum(slot.saving for slot in waiting)
     if tokens <= sweep.trigger or most < sweep.clear_at_least:

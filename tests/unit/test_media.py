@@ -240,9 +240,10 @@ def test_a_policy_that_names_its_own_types_lets_no_image_leave_unless_it_says_so
     assert len(telling.records) == 1
 
 
-def test_neither_the_budget_of_a_turn_nor_a_sweep_takes_an_image(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rule", [Rule(min_tokens=50_000), Rule(min_bytes=100, after_turns=100)])
+def test_neither_the_budget_of_a_turn_nor_a_sweep_takes_an_image(tmp_path: Path, rule: Rule) -> None:
     policy = OffloadPolicy(
-        media=Rule(min_tokens=50_000),
+        media=rule,
         turn_budget_tokens=1,
         sweep=Sweep(trigger_tokens=1, keep_recent=0),
         min_saving=0,

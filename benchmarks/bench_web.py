@@ -8,6 +8,7 @@ what the pages keep: titles, and the accounts of sessions.
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -30,6 +31,8 @@ _LONG = {
     "its timeline": "/s/long/timeline",
     "one of its requests": "/s/long/conversation?at=4990",
 }
+_TABLE = "id,name,total\n" + "".join(f"{n},name {n},{n * 7919 % 10007}\n" for n in range(20_000))
+_JSON = json.dumps({"meta": {"version": 1}, "rows": [{"id": n, "name": f"name {n}"} for n in range(28_000)]})
 _TEXT = "".join(f"line {n} of the output of a command\n" for n in range(600))
 
 
@@ -73,6 +76,7 @@ def _talk_long(store: OffloadStore) -> None:
 def _pages(off: Offloader) -> dict[str, str]:
     session = "/s/session-7"
     record = f"{session}/r/{off.records()[-1].ref}"
+    table, value = (f"{session}/r/{_stored(off, text)}" for text in (_TABLE, _JSON))
     return {
         "all sessions": "/",
         "a search of all titles that finds some": "/find?q=file_3",
@@ -83,10 +87,18 @@ def _pages(off: Offloader) -> dict[str, str]:
         "a session filtered by words": f"{session}?q=file_1",
         "a conversation": f"{session}/conversation",
         "a record": record,
+        "a record of 20,000 rows": table,
+        "the same, sorted": f"{table}?sort=2&desc=1",
+        "a record of 1 MB of JSON on one line": value,
         "a record's search": f"{record}/search?q=line",
         "a record's query": f"{record}/query",
         "a record's changes": f"{record}/changes",
     }
+
+
+def _stored(off: Offloader, text: str) -> str:
+    off.offload_text(text, tool_name="fetch")
+    return off.records()[-1].ref
 
 
 def _figure(name: str, path: str, folder: Path, rounds: int) -> Figure:

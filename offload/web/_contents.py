@@ -151,13 +151,13 @@ def find(content: StoredContent, pattern: Pattern, start: int) -> dict[str, Any]
             if len(matches) == _SHOWN_MATCHES:
                 next_byte = span.start
                 break
-            matches.append(_match(content, span))
+            matches.append(match_of(content, span))
     except BudgetExceeded:
         next_byte, is_stopped = search.searched_to, True
     return {"matches": matches, "next_byte": next_byte, "is_stopped": is_stopped}
 
 
-def _match(content: StoredContent, span: Span) -> dict[str, Any]:
+def match_of(content: StoredContent, span: Span) -> dict[str, Any]:
     """Return a match, the rest of its line on both sides, each part shortened, and the page that shows it."""
     start, end = content.char_at(span.start), content.char_at(span.end)
     return {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import takewhile
+from typing import Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -25,9 +26,18 @@ from offload.web._conversation import conversation
 from offload.web._paging import list_page, page_at
 from offload.web._plot import bars
 from offload.web._site import SHOWN, Site, Values, file_count, file_of
+from offload.web._sorting import in_order, order_of
 
 _CHECK_SECONDS = 10.0
 _PASSAGES = 20
+
+
+_ORDERS: dict[str, Callable[[RecordInfo], Any]] = {
+    "tool": lambda info: info.tool_name or info.item_type,
+    "tokens": lambda info: info.tokens,
+    "stored": lambda info: info.stored_bytes,
+    "time": lambda info: info.created_at,
+}
 
 
 class SessionPages:
@@ -48,7 +58,15 @@ class SessionPages:
         account = None
         if shown is not None and (len(shown.keys) <= MANY_ENTRIES or "account" in request.query_params):
             account = self._site.accounts.of(part, shown.keys[-1])
-        rows = self._found_rows(reader, request) if query["q"].strip() else _rows(infos, request)
+        read = {} if account is None or isinstance(account, str) else account.times
+        orders = _ORDERS | {"read": lambda info: read.get(info.ref, 0)}
+        order = order_of(request.query_params, orders)
+        if query["q"].strip():
+            rows = self._found_rows(reader, request)
+            rows["shown"] = in_order(rows["shown"], order, orders)
+        else:
+            rows = list_page(in_order(_selected(infos, request), order, orders), request.query_params)
+            rows["after"] = None
         is_titled = False
         with suppress(StoreError):
             rows["shown"], is_titled = with_titles(reader, rows["shown"]), True
@@ -56,6 +74,7 @@ class SessionPages:
             request,
             "session.html",
             rows=rows,
+            order=order,
             is_titled=is_titled,
             query=query,
             terms=urlencode({name: text for name, text in query.items() if text}),
@@ -140,11 +159,10 @@ class SessionPages:
         )
 
 
-def _rows(infos: Sequence[RecordInfo], request: Request) -> Values:
-    """Return the page of the records with the kind and the tool in the query, newest first."""
+def _selected(infos: Sequence[RecordInfo], request: Request) -> list[RecordInfo]:
+    """Return the records with the kind and the tool in the query, newest first."""
     kind, tool = (request.query_params.get(name, "") for name in ("kind", "tool"))
-    matches = [i for i in reversed(infos) if kind in ("", i.item_type) and tool in ("", i.tool_name)]
-    return list_page(matches, request.query_params) | {"after": None}
+    return [i for i in reversed(infos) if kind in ("", i.item_type) and tool in ("", i.tool_name)]
 
 
 def _newest_versions(infos: Iterable[RecordInfo]) -> dict[tuple[str | None, str], str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from typing import Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -23,9 +24,21 @@ from offload.timeline.titles import JournalSummary, list_journals, task_titles
 from offload.web._paging import list_page
 from offload.web._plot import plot
 from offload.web._site import SHOWN, Site, Values, file_count
+from offload.web._sorting import in_order, order_of
+from offload.web._texts import find_in_texts
 
 # For the accounts of sessions on one page that were not read before.
 _ACCOUNT_SECONDS = 0.03
+
+
+_ORDERS: dict[str, Callable[[Values], Any]] = {
+    "name": lambda row: row["name"],
+    "records": lambda row: row["records"],
+    "tokens": lambda row: row["tokens"],
+    "stored": lambda row: row["stored_bytes"],
+    "deleted": lambda row: row["deleted"],
+    "used": lambda row: row["used"],
+}
 
 
 class StorePages:
@@ -41,7 +54,9 @@ class StorePages:
             _summary(self._site.store, objects, marks.get(objects.part), talks.get(objects.part))
             for objects in _with_talks(list_sessions(self._site.store), talks)
         ]
-        rows = list_page(sorted(listed, key=lambda s: (-s["used"], s["part"])), request.query_params)
+        listed.sort(key=lambda s: (-s["used"], s["part"]))
+        order = order_of(request.query_params, _ORDERS)
+        rows = list_page(in_order(listed, order, _ORDERS), request.query_params)
         newest = [s["newest"] for s in rows["shown"] if s["newest"] is not None]
         is_titled = False
         tasks: dict[str, str] = {}
@@ -52,6 +67,7 @@ class StorePages:
             request,
             "sessions.html",
             rows=rows,
+            order=order,
             is_titled=is_titled,
             titles={session_part(info.key): info.title for info in newest} | tasks,
             talks=talks,
@@ -68,10 +84,22 @@ class StorePages:
     def find(self, request: Request) -> Response:
         """Show the records of all sessions whose title has the words in the query, some at a time."""
         query = request.query_params
+        if query.get("in") == "texts" and query.get("q", "").strip():
+            return self._find_texts(request, query["q"], query.get("after", ""))
         words = words_of_query(query.get("q"))
         found = self._site.titles.find(words, SHOWN, query.get("after", "")) if words else None
         more = urlencode({"q": query["q"], "after": found.after}) if found and found.after else None
         return self._site.render(request, "found.html", q=query.get("q", ""), found=found, more=more)
+
+    def _find_texts(self, request: Request, text: str, after: str) -> Response:
+        """Show the records of all sessions whose text has that of the query."""
+        values: Values = {"q": text, "found": None, "more": None, "fault": None}
+        try:
+            found = find_in_texts(self._site.store, self._site.reader, text, after)
+        except ConfigError as error:
+            return self._site.render(request, "texts.html", 400, **values | {"fault": str(error)})
+        more = urlencode({"q": text, "in": "texts", "after": found.after}) if found.after else None
+        return self._site.render(request, "texts.html", **values | {"found": found, "more": more})
 
     def retention(self, request: Request) -> Response:
         """Show what gc would delete under the limits in the query, without deleting it."""

@@ -16,6 +16,8 @@ View = Literal["table", "arguments", "tree", "text"]
 
 # Larger content opens as text: reading all of it for another view would take too long.
 _MOST_BYTES = 4 * 1024 * 1024
+# A tree needs the ends of all values, which takes ten times as long as a table.
+_TREE_BYTES = 1024 * 1024
 _ARGUMENTS_CHARS = 256 * 1024
 _TABLES = frozenset(["CSV", "TSV", "CSV with semicolons", "CSV with bars", "JSON", "JSON lines"])
 # JSON of more lines is readable as it is.
@@ -34,7 +36,8 @@ def view_of(record: StoredRecord) -> View:
         return "arguments"
     if _is_table(record):
         return "table"
-    return "tree" if kind == "JSON" and counts.lines <= _TREE_LINES else "text"
+    is_tree = kind == "JSON" and counts.lines <= _TREE_LINES and counts.bytes <= _TREE_BYTES
+    return "tree" if is_tree else "text"
 
 
 def _is_table(record: StoredRecord) -> bool:

@@ -34,7 +34,8 @@ VIOLATIONS = """async () => (await axe.run({runOnly: [
   'wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice',
 ]})).violations.map(each => [each.id, each.nodes[0].html])"""
 # The pixels above the first row of a list, or the first line of a text.
-TOP = """() => document.querySelector('ol.text li, .table tbody tr, .tree').getBoundingClientRect().top"""
+FIRST = "ol.text li, .table tbody tr, .data tbody tr, .tree"
+TOP = f"document.querySelector('{FIRST}').getBoundingClientRect().top"
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,15 @@ def store(tmp_path_factory) -> tuple[Path, dict[str, str]]:
     off = opened(str(folder), "a session with a name of its own " * 3)
     value = json.dumps({"rows": [{"name": n} for n in range(300)]})
     log = "".join(f"05:00:{n % 60:02} {'ERROR' if n % 90 == 0 else 'INFO'} line {n}\n" for n in range(3000))
-    texts = {"hostile": HOSTILE * 20, "json": value, "log": log, "gone": text_of(1), "small": log[:900]}
+    texts = {
+        "hostile": HOSTILE * 20,
+        "json": value,
+        "log": log,
+        "gone": text_of(1),
+        "small": log[:900],
+        "table": "id,name,total\n" + "".join(f"{n},name {n},{n * 7}\n" for n in range(60)),
+        "styled": "".join(f"\x1b[3{n % 8};{n % 5}m{n}\x1b[4{n % 8}mword\x1b[0m\n" for n in range(40)),
+    }
     refs = {
         name: ref_of(off.offload_text(t, tool_name=f"{name}_tool", tool_use_id=name))
         for name, t in texts.items()
@@ -83,7 +92,8 @@ def site(store, browser) -> Iterator[tuple[str, Any]]:
 def paths(store) -> dict[str, int | None]:
     """The addresses of one page of each kind, and the most pixels above its content in a wide window."""
     session, refs, talk = path_of("a session with a name of its own " * 3), store[1], path_of("talk")
-    small, value, hostile = (f"{session}/r/{refs[name]}" for name in ("small", "json", "hostile"))
+    names = ("small", "json", "hostile", "table", "styled")
+    small, value, hostile, table, styled = (f"{session}/r/{refs[name]}" for name in names)
     return {
         "/": LIST,
         session: LIST,
@@ -93,6 +103,8 @@ def paths(store) -> dict[str, int | None]:
         talk: None,
         small: RECORD,
         hostile: RECORD,
+        styled: RECORD,
+        f"{table}?sort=3&desc=1": LIST,
         f"{small}/model": None,
         f"{value}/outline": LIST,
         f"{small}/search?q=INFO": None,

@@ -307,6 +307,7 @@ def test_a_record_of_100_mb_is_paged_searched_and_downloaded_in_constant_memory(
     with serving(folder) as (address, process), let_in(address) as browser:
         assert fetch(*browser, "/").read()
         before = peak(process)
+        assert fetch(*browser, path_of("s", ref)).read()
         assert fetch(*browser, f"{path_of('s', ref)}?page=4000").read()
         assert b'#L2700001"' in fetch(*browser, f"{path_of('s', ref)}/search?q=needle").read()
         assert fetch(*browser, f"{path_of('s', ref)}/outline").read()

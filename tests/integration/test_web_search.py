@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
 from pages import Html, path_of, visitor
 from retained import opened, ref_of
 
+from offload.web import _texts
 from offload_backends.memory import MemoryStore
 
 HOSTILE = '"><script>alert(1)</script>'
@@ -58,3 +62,73 @@ def test_a_search_without_a_word_is_refused_and_one_of_an_unknown_session_too() 
     assert client.get(f"{path_of('s')}/search?q=!").status_code == 400
     assert client.get(f"{path_of('s')}/search").status_code == 200
     assert client.get("/s/nobody/search?q=a").status_code == 404
+
+
+# All sessions
+
+
+def test_the_texts_of_all_sessions_are_searched_with_the_line_of_each_match() -> None:
+    store = MemoryStore()
+    refs = [put(store, f"{LINES}Zebra {HOSTILE} {n}\n{LINES}", f"session {n}") for n in range(2)]
+    put(store, LINES, "third")
+    client = visitor(store)
+
+    page = Html(client.get("/find", params={"q": "zebra", "in": "texts"}).text)
+
+    assert page.count("mark") == 2
+    assert page.count("script") == 0
+    assert "2 records. Searched 3 of 3" in page.text
+    for number, ref in enumerate(refs):
+        [link] = [link for link in page.links if f"/r/{ref}?" in link]
+        assert f"Zebra {HOSTILE} {number}" in Html(client.get(link.partition("#")[0]).text).text
+    assert 'name="in" value="texts"' in client.get("/").text
+
+
+def test_a_search_of_many_texts_is_continued_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    for n in range(5):
+        put(store, f"zebra {n}\n{LINES}", f"session {n % 2}")
+    client = visitor(store)
+    for limits in ({"_FOUND": 2}, {"_SHARE": 0.0}):
+        for name, value in limits.items():
+            monkeypatch.setattr(_texts, name, value)
+        path, searched = "/find?q=ZEBRA&in=texts", list[str]()
+        while path:
+            page = Html(client.get(path).text)
+            searched += re.findall(r"Searched (\d) of 5", page.text)
+            path = next((link for link in page.links if "after=" in link), "")
+        assert searched[-1] == "5"
+        assert searched == sorted(searched)
+    assert searched == ["1", "2", "3", "4", "5"]
+    assert "1 could not be read in full" in page.text
+
+
+def test_a_damaged_text_costs_only_itself_and_an_unknown_place_is_refused() -> None:
+    store = MemoryStore()
+    put(store, f"zebra\n{LINES}")
+    ref = put(store, f"zebra {LINES}", "damaged")
+    [key] = [found.key for found in store.keys("r/damaged/") if ref in found.key]
+    store.put(key, store.get(key)[:-9], overwrite=True)
+    client = visitor(store)
+
+    page = Html(client.get("/find?q=zebra&in=texts").text)
+
+    assert "1 record. Searched 2 of 2, newest first; 1 could not be read in full" in page.text
+    for query in ("q=zebra&in=texts&after=r/s/nowhere", f"q={'x' * 1001}&in=texts"):
+        assert client.get(f"/find?{query}").status_code == 400
+
+
+def test_a_search_that_finds_nothing_offers_the_next_one() -> None:
+    store = MemoryStore()
+    ref = put(store, LINES)
+    client = visitor(store)
+    steps = {
+        "/find?q=zebra": "/find?q=zebra&in=texts",
+        "/find?q=zebra&in=texts": "/find?q=zebra",
+        f"{path_of('s')}/search?q=zebra": "/find?q=zebra&in=texts",
+        f"{path_of('s', ref)}/search?q=zebra": f"{path_of('s')}/search?q=zebra",
+        f"{path_of('s', ref)}/search": path_of("s"),
+        f"{path_of('s', ref)}/outline": f"{path_of('s', ref)}/search",
+    }
+    for path, following in steps.items():
+        assert following in Html(client.get(path).text).links, path

@@ -249,3 +249,47 @@ def test_a_title_is_read_once(store: MemoryStore) -> None:
 
     assert [len(titles.find(["file"], 5, "").infos) for _ in range(3)] == [1, 1, 1]
     assert counted.requests["get_many"] == 1
+
+
+# Orders
+
+
+def test_the_columns_of_a_session_sort_its_records_on_all_pages(store: MemoryStore) -> None:
+    sizes = {put(store, f"{n:03}", text="x" * (n * 7919 % 1009)): n * 7919 % 1009 for n in range(60)}
+    client = visitor(store)
+    page = Html(client.get(path_of("s"), params={"kind": "tool_result"}).text)
+    [largest] = [link for link in page.links if link.endswith("sort=-tokens")]
+
+    first = client.get(largest)
+    [second] = {link for link in Html(first.text).links if link.endswith("page=2")}
+    shown = refs(first.text) + refs(client.get(second).text)
+
+    assert [sizes[ref] for ref in shown] == sorted(sizes.values(), reverse=True)
+    assert 'aria-sort="descending"' in first.text
+    [smallest] = [link for link in Html(first.text).links if link.endswith("sort=tokens")]
+    assert refs(client.get(smallest).text) == shown[:-51:-1]
+    assert refs(client.get(path_of("s"), params={"sort": "no column"}).text) == refs(
+        client.get(path_of("s")).text
+    )
+
+
+def test_the_columns_of_the_home_page_sort_its_sessions(store: MemoryStore) -> None:
+    for name, count in (("b", 3), ("a", 1), ("c", 2)):
+        for n in range(count):
+            put(store, f"{n}", name)
+    client = visitor(store)
+
+    def shown(order: str) -> list[str]:
+        found = re.findall(r'class="name" href="/s/(\w)"', client.get("/", params={"sort": order}).text)
+        return [*dict.fromkeys(found)]
+
+    assert shown("name") == ["a", "b", "c"]
+    assert shown("-records") == ["b", "c", "a"]
+
+
+def test_a_filter_that_finds_nothing_offers_what_to_do(store: MemoryStore) -> None:
+    put(store, "src/a.py")
+    page = Html(visitor(store).get(path_of("s"), params={"q": "zebra & co"}).text)
+
+    assert f"{path_of('s')}/search?q=zebra%20%26%20co" in page.links
+    assert "show all 1 record" in page.text

@@ -208,6 +208,32 @@ def test_json_that_cannot_be_read_opens_as_text(store: MemoryStore, text: str) -
     assert view(store, ref, page="1").count("<li id=") == 1
 
 
+HOSTILE = '"><img src=x onerror=alert(1)><script>alert(1)</script>\x1b]8;;javascript:alert(1)\x07\u202e\x9b'
+
+
+@pytest.mark.parametrize("number", ["1e999", "7" * 4000, "-0"])
+def test_no_view_lets_content_become_markup_or_a_control(store: MemoryStore, number: str) -> None:
+    cells = [HOSTILE.replace('"', "'") + str(n) for n in range(40)]
+    value = f'{{"m": {json.dumps({HOSTILE: {HOSTILE: HOSTILE}})}, "n": {number}}}'
+    refs = [
+        put(store, f"id,{cells[0]}\n" + "".join(f"{n},{cell}\n" for n, cell in enumerate(cells)), call="1"),
+        put(store, json.dumps([{HOSTILE: cell, "n": n} for n, cell in enumerate(cells)]), call="2"),
+        put(store, value, call="3"),
+        put(store, "".join(f"\x1b[31m{HOSTILE}{n}\x1b[0m\n" for n in range(40)), call="4"),
+        put_call(store, value.replace('"m"', f'"text": {json.dumps(HOSTILE)}, "m"')),
+    ]
+    client = visitor(store)
+    for ref in refs:
+        for tab in ("", "?sort=1", "?page=1", "?page=1&raw=1", "/outline", "/query"):
+            text = client.get(path_of("s", ref) + tab).text
+            page = Html(text)
+            assert (page.count("script"), page.count("img")) == (0, 1), tab
+            assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
+            assert not any(link.startswith("javascript") for link in page.links)
+            assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text), tab
+            assert "alert(1)" in page.text
+
+
 def test_a_large_record_opens_as_text(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_views, "_MOST_BYTES", len(CSV) - 1)
 

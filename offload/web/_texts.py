@@ -1,0 +1,94 @@
+"""The search of the texts of all sessions, newest record first, some at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from offload.errors import ConfigError, CorruptError, NotFoundError
+from offload.index.objects import list_sessions
+from offload.layout import session_part
+from offload.record import RecordInfo
+from offload.session.reader import SessionReader
+from offload.store import OffloadStore
+from offload.tools.budget import Budget, BudgetExceeded
+from offload.tools.search import Pattern, Search, compile_pattern
+from offload.web._contents import match_of
+
+# Of the budget of one call; a page is answered in this time.
+_SHARE = 0.15
+_FOUND = 30
+
+
+class FoundTexts(NamedTuple):
+    """The result of a search.
+
+    Attributes:
+        rows: the records with a match, each with its first one.
+        searched: how many of the `total` records were searched, those of earlier parts included.
+        total: how many records there are.
+        unread: how many records of this part could not be read.
+        after: the key to continue behind; None at the end.
+    """
+
+    rows: list[tuple[RecordInfo, dict[str, Any]]]
+    searched: int
+    total: int
+    unread: int
+    after: str | None
+
+
+def find_in_texts(
+    store: OffloadStore, reader: Callable[[str], SessionReader], text: str, after: str
+) -> FoundTexts:
+    """Search the records of all sessions for a text, in any case, from the one behind the key `after`.
+
+    Args:
+        store: the store.
+        reader: returns the reader of the session with a key part.
+        text: the text to find.
+        after: the key of the record to continue behind; "" for none.
+
+    Raises:
+        ConfigError: a text that cannot be searched for, or no record has the key `after`.
+        StoreError: the store failed.
+    """
+    pattern = compile_pattern(text, "literal", ignore_case=True)
+    listed = [info for each in list_sessions(store) for info in each.entries()]
+    listed.sort(key=lambda info: (-info.created_at, info.key))
+    start = next((n for n, info in enumerate(listed, 1) if info.key == after), 0)
+    if after and not start:
+        raise ConfigError(f"no record {after[:80]!r} to continue behind; search again")
+    budget = Budget(_SHARE)
+    rows: list[tuple[RecordInfo, dict[str, Any]]] = []
+    unread = 0
+    for number, info in enumerate(listed[start:], start + 1):
+        try:
+            found = _first(reader(session_part(info.key)), info, pattern, budget)
+        except BudgetExceeded:
+            # A record that takes a whole budget is not searched again.
+            is_too_long = number == start + 1
+            last = number if is_too_long else number - 1
+            after_last = listed[last - 1].key if last < len(listed) else None
+            return FoundTexts(rows, last, len(listed), unread + is_too_long, after_last)
+        except (CorruptError, NotFoundError):
+            unread += 1
+            continue
+        rows += [found] if found is not None else []
+        if len(rows) == _FOUND and number < len(listed):
+            return FoundTexts(rows, number, len(listed), unread, info.key)
+    return FoundTexts(rows, len(listed), len(listed), unread, None)
+
+
+def _first(
+    reader: SessionReader, info: RecordInfo, pattern: Pattern, budget: Budget
+) -> tuple[RecordInfo, dict[str, Any]] | None:
+    """Return a record with its title and its first match, None without one."""
+    budget.check()
+    record = reader.open(info)
+    offset, chunks = record.content.chunks_from(0)
+    span = next(Search(pattern, 0, budget.check).find(budget.metered(chunks), offset=offset), None)
+    if span is None:
+        return None
+    [titled] = reader.catalog.completed([info])
+    return titled, match_of(record.content, span)

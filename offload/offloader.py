@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
 
 from offload import policy as policies
@@ -36,6 +37,7 @@ from offload.policy.facts import PolicyName, Readers
 from offload.policy.tool_names import TOOL_NAMES
 from offload.record import RecordInfo
 from offload.record.header import ITEM_TYPES, OffloadableType, RefStyle
+from offload.record.labels import checked_agent
 from offload.registry import open_store
 from offload.search import SearchResult
 from offload.session import Damage, Session
@@ -110,6 +112,8 @@ class Offloader:
         model: the name of the model that the messages go to, for `policy.history`; None if it is not known.
         journal: keep each list that `offload` returns in a journal next to the records, for `timeline`. It
             takes one small write for each request that changed something.
+        agent: the name of the agent whose items these are, one line of at most 80 characters. Lists of
+            records show it, for a session that several agents share.
 
     Attributes:
         policy: which items are offloaded.
@@ -147,6 +151,7 @@ class Offloader:
         references: Sequence[str] = (),
         model: str | None = None,
         journal: bool = False,
+        agent: str | None = None,
     ) -> None:
         options = Options(
             policy=policies.policy_of(policy),
@@ -166,6 +171,7 @@ class Offloader:
             references=references,
             model=model,
             journal=journal,
+            agent=agent,
         )
         self.options: Options = options
         self.policy: policies.OffloadPolicy = options.policy
@@ -223,7 +229,8 @@ class Offloader:
         from offload.settings.loader import Settings, load_config  # noqa: PLC0415 # loaded only when used
 
         overrides = {"store": store, **arguments}
-        known = {name: overrides[name] for name in Settings.model_fields.keys() & overrides}
+        # The setting `agent` is a table for `AgentConfig`.
+        known = {name: overrides[name] for name in (Settings.model_fields.keys() & overrides) - {"agent"}}
         settings = load_config(folder=folder, file=file, arguments=known).settings
         return cls(settings.store, **(arguments | settings.arguments()))
 
@@ -259,6 +266,7 @@ class Offloader:
         pinned: Iterable[str] = (),
         cache: HostCache | None = None,
         model: str | None = None,
+        agent: str | None = None,
         is_sent: bool = True,
     ) -> OffloadResult:
         """Replace the large items of `messages` by placeholders, each after its record is durable.
@@ -274,6 +282,7 @@ class Offloader:
                 is inferred from the clock. If it is cold, replacing older items costs nothing extra.
             model: the name of the model that this request goes to; by default that of the offloader. It
                 decides whether messages that were sent may still change, see `OffloadPolicy.history`.
+            agent: the name of the agent that sends it; by default that of the offloader.
             is_sent: whether the messages are the next request. If they are only stored by the caller, and the
                 request follows in another call, pass False: the journal has no request for them then.
 
@@ -288,24 +297,19 @@ class Offloader:
         if cache is not None:
             check_choice("cache", cache, get_args(HostCache))
         check_texts(model=model)
+        name = checked_agent(agent)
+        turn = partial(self._conversation.offload, conversation, pins, cache, model, name)
         with exclusive(self._gate):
             if self._recorder is not None and is_sent:
-                return self._recorded(self._recorder, conversation, pins, cache, model)
+                return self._recorded(self._recorder, turn)
             if self._recorder is not None:
                 self._recorder.interrupt()
-            return self._conversation.offload(conversation, pins, cache, model)
+            return turn()
 
-    def _recorded(
-        self,
-        recorder: Recorder,
-        conversation: Sequence[Any],
-        pins: frozenset[str],
-        cache: HostCache | None,
-        model: str | None,
-    ) -> OffloadResult:
+    def _recorded(self, recorder: Recorder, turn: Callable[[], OffloadResult]) -> OffloadResult:
         """Return the result of a turn after it was noted in the journal, which never costs the turn."""
         try:
-            result = self._conversation.offload(conversation, pins, cache, model)
+            result = turn()
         except BaseException:
             recorder.interrupt()
             raise
@@ -441,6 +445,7 @@ class Offloader:
         item_type: OffloadableType = "tool_result",
         readers: Readers = "offload",
         title: str | None = None,
+        agent: str | None = None,
     ) -> str:
         """Offload one text, such as a tool's output; return its placeholder, or the text if it is kept.
 
@@ -457,6 +462,7 @@ class Offloader:
                 first. Use it if you call `offload` with the messages later; nothing else would offload it.
             title: the title for lists of records, such as a path or a command. Its first line is used, cut to
                 80 characters; `redact` is applied. The default is the text's first line.
+            agent: the name of its agent; by default that of the offloader.
 
         Raises:
             ConfigError: an invalid argument, or a hook or listener calls this method.
@@ -465,7 +471,7 @@ class Offloader:
         if not isinstance(text, str):
             raise ConfigError(f"text must be a str, got {type(text).__name__}")
         item = _item(text, item_type, tool_name, tool_use_id, readers, title=title)
-        return self._offload_one(item, readers).text
+        return self._offload_one(item, readers, checked_agent(agent)).text
 
     def open_sink(
         self,
@@ -475,6 +481,7 @@ class Offloader:
         item_type: OffloadableType = "tool_result",
         readers: Readers = "offload",
         title: str | None = None,
+        agent: str | None = None,
     ) -> Sink:
         """Return a sink for a text of any size, written in chunks; `Sink.placeholder` is its placeholder.
 
@@ -484,16 +491,18 @@ class Offloader:
             item_type: type of the item.
             readers: "offload" or "keep".
             title: the title for lists of records.
+            agent: the name of its agent; by default that of the offloader.
 
         Raises:
             ConfigError: an invalid argument.
         """
         item = _item("", item_type, tool_name, tool_use_id, readers, title=title)
+        name = checked_agent(agent)
 
         def take(content: str | SpooledContent) -> OffloadOutcome:
             if isinstance(content, str):
-                return self._offload_one(replace(item, text=content), readers)
-            return self._offload_one(item, readers, content)
+                return self._offload_one(replace(item, text=content), readers, name)
+            return self._offload_one(item, readers, name, content)
 
         return Sink(take, self._conversation.count)
 
@@ -523,14 +532,14 @@ class Offloader:
         return self._conversation.latest.explain(text)
 
     def _offload_one(
-        self, item: Item, readers: Readers, content: SpooledContent | None = None
+        self, item: Item, readers: Readers, agent: str | None, content: SpooledContent | None = None
     ) -> OffloadOutcome:
         """Offload one text; emit the reason if it is kept, since the caller gets only the text."""
         with self._gate.entered():
             if content is None:
-                outcome = self._conversation.offload_item(item, readers)
+                outcome = self._conversation.offload_item(item, readers, agent)
             else:
-                outcome = self._conversation.offload_long(item, content)
+                outcome = self._conversation.offload_long(item, content, agent)
             self._conversation.note_text(item.text, outcome)
             return outcome
 

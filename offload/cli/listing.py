@@ -89,8 +89,9 @@ def list_(
     listed = found[:limit]
     extent = f"{count(len(listed), 'record')} in" if session else _extent(listed)
     rest = f"; {len(rows) - len(listed):,} not listed" if len(listed) < len(rows) else ""
-    # A table of sessions has no column of titles without any.
-    empty = set() if session or any(row["title"] for row in listed) else {"title"}
+    # A table of sessions has no column of titles without any, one of records none of agents.
+    optional = "agent" if session else "title"
+    empty = set() if any(row[optional] for row in listed) else {optional}
     shown = [{name: value for name, value in row.items() if name not in empty} for row in listed]
     facts: dict[str, object] = {"store": opened.url, **({"session": session} if session else {})}
     document = {**facts, f"{name}s": listed, "is_more": len(listed) < len(rows)}
@@ -255,6 +256,7 @@ def _record(store: OffloadStore, info: RecordInfo) -> dict[str, Any]:
         "item_type": info.item_type,
         "tool": info.tool_name,
         "title": info.title,
+        "agent": info.agent,
         "chars": info.chars,
         "tokens": info.tokens,
         "stored_bytes": info.stored_bytes,

@@ -61,6 +61,7 @@ class _Tail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stored_crc32: int
     redacted: bool = False
     title: str | None = None
+    agent: str | None = None
 
 
 # Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
@@ -89,6 +90,7 @@ class SeekableCodec:
             stored_crc32=reduce(lambda crc, piece: zlib.crc32(piece, crc), frames, zlib.crc32(head)),
             redacted=header.redacted,
             title=header.title,
+            agent=header.agent,
         )
         if _table_size(len(stored) + _MIN_ROWS) > MAX_TABLE_BYTES:
             raise ConfigError("content must be at most 1 TiB; split it")
@@ -138,6 +140,11 @@ class SeekableRecord:
     def title(self) -> str | None:
         """The title in the header, read from the tail."""
         return self._tail.title
+
+    @property
+    def agent(self) -> str | None:
+        """The agent in the header, read from the tail."""
+        return self._tail.agent
 
     @cached
     def header(self) -> Header:

@@ -75,6 +75,10 @@ class StoredRecord(Protocol):
         """The title in the header, which costs no request once the record is open."""
 
     @property
+    def agent(self) -> str | None:
+        """The agent in the header, which costs no request once the record is open."""
+
+    @property
     def content(self) -> StoredContent:
         """The content, for reading by range and line; each range is checked as it is read.
 

@@ -36,6 +36,7 @@ class WholeRecord:
         self.counts = counts
         self.is_redacted = header.redacted
         self.title = header.title
+        self.agent = header.agent
         self._content = content
 
     @property

@@ -61,6 +61,7 @@ class Conversation:
         self._writer = ItemWriter(session, options, recognition, observer)
         self.thinking: RemovedThinking = RemovedThinking(session, as_is, options.redacted, observer, undo)
         self.model: str | None = options.model
+        self._agent: str | None = None
         self.latest: Latest = Latest()
         self.watch: CacheWatch = CacheWatch(options)
         self._history = self._new_history()
@@ -72,9 +73,11 @@ class Conversation:
         pinned: Iterable[str] = (),
         cache: HostCache | None = None,
         model: str | None = None,
+        agent: str | None = None,
     ) -> OffloadResult:
         """Return the messages with their large items replaced; see `Offloader.offload`."""
         self.model = self._options.model if model is None else model
+        self._agent = agent
         with self._failures() as failures:
             self._pinned = frozenset(pinned)
             try:
@@ -92,7 +95,8 @@ class Conversation:
         """Return the result of a turn; if that fails as a whole, of one without the history."""
         for _ in range(2):
             try:
-                result = run(self._turn(failures, self._history), messages, self.watch, cache)
+                turn = self._turn(failures, self._history, agent=self._agent)
+                result = run(turn, messages, self.watch, cache)
             except Exception as error:  # noqa: BLE001 # a message or a store may raise anything
                 self.start_over()
                 failures.report(unexpected(error))
@@ -125,12 +129,12 @@ class Conversation:
         self._history = self._new_history()
 
     @observed("offload_text")
-    def offload_item(self, item: Item, readers: Readers) -> OffloadOutcome:
+    def offload_item(self, item: Item, readers: Readers, agent: str | None) -> OffloadOutcome:
         """Offload one item if the policy says so; `readers` as in `OffloadPolicy.decide`."""
         slot: Slot | None = None
         with self._failures() as failures:
             try:
-                slot = run_one(self._turn(failures, History(), readers), item)
+                slot = run_one(self._turn(failures, History(), readers, agent), item)
             except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
                 failures.report(unexpected(error), name_of(item, None))
         if slot is None:
@@ -138,7 +142,7 @@ class Conversation:
         return OffloadOutcome(slot.text, slot.info, failures.first, slot.decision)
 
     @observed("offload_text")
-    def offload_long(self, item: Item, content: SpooledContent) -> OffloadOutcome:
+    def offload_long(self, item: Item, content: SpooledContent, agent: str | None) -> OffloadOutcome:
         """Offload an item with the text `content`, too long for a message; the policy is not asked."""
         outcome: OffloadedItem | Skipped | OffloadError
         with self._failures() as failures:
@@ -148,7 +152,7 @@ class Conversation:
                 decision = self._options.policy.decide(
                     facts._replace(chars=counts.chars, bytes=counts.bytes, tokens=counts.tokens)
                 )
-                request = WriteRequest(item, decision, is_forced=True, content=content)
+                request = WriteRequest(item, decision, is_forced=True, content=content, agent=agent)
                 [outcome] = self._writer.write([request])
             except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
                 outcome, decision = unexpected(error), unweighed(item, 0)
@@ -194,7 +198,9 @@ class Conversation:
     def _new_history(self) -> History:
         return History(CostPlan(self._options.policy.cache))
 
-    def _turn(self, failures: Failures, history: History, readers: Readers = "keep") -> Turn:
+    def _turn(
+        self, failures: Failures, history: History, readers: Readers = "keep", agent: str | None = None
+    ) -> Turn:
         return Turn(
             history=history,
             recognition=self.recognition,
@@ -204,6 +210,7 @@ class Conversation:
             failures=failures,
             readers=readers,
             model=self.model,
+            agent=agent,
             pinned=self._pinned,
             code_calls=self._code_calls,
         )

@@ -140,7 +140,9 @@ def store(turn: Turn) -> list[Slot]:
 def store_again(turn: Turn, slots: dict[Slot, RecordInfo]) -> None:
     """Store items again whose records were deleted since; see `Offloader.store_again`."""
     requests = [
-        WriteRequest(slot.item, slot.decision, is_forced=True, ref=info.ref, placeholder=slot.text)
+        WriteRequest(
+            slot.item, slot.decision, is_forced=True, ref=info.ref, placeholder=slot.text, agent=info.agent
+        )
         for slot, info in slots.items()
     ]
     for (slot, info), outcome in zip(slots.items(), turn.writer.write(requests), strict=True):
@@ -185,6 +187,7 @@ def _request(turn: Turn, slot: Slot) -> WriteRequest:
         is_forced=slot.is_foreign,
         keeps_text=slot.is_foreign and must_keep,
         ref=slot.stored,
+        agent=turn.agent,
     )
 
 

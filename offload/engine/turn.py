@@ -32,6 +32,7 @@ class Turn:
     Attributes:
         readers: as in `OffloadPolicy.decide`.
         model: the name of the model; None if it is not known.
+        agent: the name of the agent; by default that of the options.
         pinned: ids of the tool calls whose results the caller wants to keep.
         code_calls: ids of the tool calls made by code, which reads the results itself. They are kept when the
             message of the call is cut off.
@@ -51,6 +52,7 @@ class Turn:
     failures: Failures
     readers: Readers
     model: str | None
+    agent: str | None
     pinned: frozenset[str]
     code_calls: set[str]
     policy: OffloadPolicy = field(init=False)

@@ -52,6 +52,7 @@ class WriteRequest(NamedTuple):
         content: its text if it is too long to hold, to be stored in any case.
         ref: the ref of the record that the session holds of it; None if it is not known to hold one.
         placeholder: the text that replaces it already; None to render one.
+        agent: the name of its agent; by default that of the options.
     """
 
     item: Item
@@ -62,6 +63,7 @@ class WriteRequest(NamedTuple):
     content: SpooledContent | None = None
     ref: str | None = None
     placeholder: str | None = None
+    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +313,7 @@ class ItemWriter:
             summary=summary,
             is_redacted=measured.is_redacted,
             title=measured.title,
+            agent=request.agent or self._hooks.agent,
         )
 
     def _render(

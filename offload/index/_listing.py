@@ -13,6 +13,7 @@ from offload.errors import ConfigError, InvalidKeyError
 from offload.index.entries import parse_key
 from offload.layout import decode_part, item_type_of, name_of, ref_of, tool_part
 from offload.record import RecordInfo
+from offload.record.labels import Label
 from offload.record.titles import has_words
 from offload.store import StoredObject
 
@@ -98,19 +99,19 @@ class SessionListing:
     def candidates(
         self,
         words: Sequence[str],
-        titles: Mapping[str, str],
+        labels: Mapping[str, Label],
         item_type: str | None,
         tool: str | None,
         after: str | None,
     ) -> Candidates:
-        """Return entries by title; see `Catalog.candidates`. `titles` are the known ones, by name."""
+        """Return entries by title; see `Catalog.candidates`. `labels` are the known ones, by name."""
         places, end = self._places(item_type, tool, after)
         start, searched = len(places) - end, places[:end][::-1]
 
         def entries() -> Iterator[tuple[int, RecordInfo]]:
             for number, place in enumerate(searched, start + 1):
-                title = titles.get(self.names[place])
-                if title is None or has_words(title, words):
+                label = labels.get(self.names[place])
+                if label is None or has_words(label.title, words):
                     for info in self._infos([place]):
                         yield number, info
 

@@ -7,8 +7,9 @@ because a stalled writer may store its snapshot much later.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain, repeat
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -17,7 +18,7 @@ import zstandard
 from offload.errors import OffloadError
 from offload.index._listing import SessionListing, is_fresh
 from offload.layout import RECORD, SNAPSHOT, encode_part, random_letters
-from offload.record.titles import checked_title
+from offload.record.labels import Label
 from offload.store import OffloadStore
 
 _VERSION = 1
@@ -33,18 +34,22 @@ _MIN_PACKED = 3
 
 
 class _Body(msgspec.Struct):
-    """The content of a snapshot; `titles` is empty in one of release 0.1, and has None for unknown ones."""
+    """The content of a snapshot; `titles` is empty in one of release 0.1, and has None for unknown ones.
+
+    `agents` has one for each record if any agent is known, "" for none; else it is empty.
+    """
 
     version: Literal[1]
     names: list[str]
     sizes: list[int]
     times: list[float]
     titles: list[str | None] = []
+    agents: list[str] = []
 
-    def known_titles(self) -> Iterator[tuple[str, str]]:
-        """Yield the name and the title of each record whose title is known."""
-        pairs = zip(self.names, self.titles, strict=False)
-        return ((name, checked_title(title)) for name, title in pairs if title is not None)
+    def known_labels(self) -> Iterator[tuple[str, Label]]:
+        """Yield the name and the label of each record whose title is known."""
+        rows = zip(self.names, self.titles, chain(self.agents, repeat("")), strict=False)
+        return ((name, Label.of(title, agent)) for name, title, agent in rows if title is not None)
 
 
 class _Snapshot(NamedTuple):
@@ -59,17 +64,17 @@ class _Snapshot(NamedTuple):
 
 
 def read_snapshot(
-    store: OffloadStore, session: str, now: float, titles: dict[str, str]
+    store: OffloadStore, session: str, now: float, labels: dict[str, Label]
 ) -> SessionListing | None:
     """Return the newest fresh and readable listing; None without one, or if the store fails.
 
-    `now` is in seconds since the epoch. The titles of its records are added to `titles`. Costs one listing
-    and one read.
+    `now` is in seconds since the epoch. The known titles and agents of its records are added
+    to `labels`. Costs one listing and one read.
     """
     with suppress(OffloadError):
         for snapshot in sorted(_snapshots(store, session), reverse=True)[:_KEPT]:
             if snapshot.is_fresh(now) and (body := _read(store, snapshot.key)) is not None:
-                titles.update(body.known_titles())
+                labels.update(body.known_labels())
                 prefix = RECORD.prefix(encode_part(session))
                 lists = body.names, body.sizes, body.times
                 return SessionListing(snapshot.began, snapshot.took, prefix, *lists)
@@ -77,11 +82,11 @@ def read_snapshot(
 
 
 def write_snapshot(
-    store: OffloadStore, session: str, listing: SessionListing, now: float, titles: dict[str, str]
+    store: OffloadStore, session: str, listing: SessionListing, now: float, labels: dict[str, Label]
 ) -> None:
     """Store a listing of a large session unless there is a fresh one; delete all but the newest two.
 
-    It has `titles` and those of the snapshot before it, which are added to `titles`. Errors of the store are
+    It has `labels` and those of the snapshot before it, which are added to `labels`. Errors of the store are
     ignored.
     """
     if len(listing.names) < _MIN_RECORDS:
@@ -94,9 +99,9 @@ def write_snapshot(
         count = len(listing.times)
         lists = {name: getattr(listing, name)[:count] for name in ("names", "sizes", "times")}
         if snapshots and (before := _read(store, max(snapshots).key)) is not None:
-            titles.update(before.known_titles())
-        known = [titles.get(name) for name in lists["names"]]
-        packed = msgspec.msgpack.encode({"version": _VERSION, **lists, "titles": known})
+            labels.update(before.known_labels())
+        lists |= _lists_of([labels.get(name) for name in lists["names"]])
+        packed = msgspec.msgpack.encode({"version": _VERSION, **lists})
         key = SNAPSHOT.key(
             session=encode_part(session),
             began=round(listing.began * 1000),
@@ -107,6 +112,13 @@ def write_snapshot(
         snapshots.append(_Snapshot(listing.began, listing.took, now, key))
         for old in sorted(snapshots)[:-_KEPT]:
             store.delete(old.key)
+
+
+def _lists_of(labels: Sequence[Label | None]) -> dict[str, list[Any]]:
+    lists: dict[str, list[Any]] = {"titles": [None if label is None else label.title for label in labels]}
+    if any(label is not None and label.agent for label in labels):
+        lists["agents"] = ["" if label is None else label.agent for label in labels]
+    return lists
 
 
 def delete_snapshots(store: OffloadStore, session: str) -> None:
@@ -143,4 +155,5 @@ def _body_type(most: int) -> Any:
     lists = [("names", list[str]), ("sizes", list[int]), ("times", list[float])]
     fields: list[Any] = [(name, Annotated[kind, length]) for name, kind in lists]
     titles: Any = ("titles", Annotated[list[str | None], length], msgspec.field(default_factory=list))
-    return msgspec.defstruct("_Bounded", [*fields, titles], bases=(_Body,))
+    agents: Any = ("agents", Annotated[list[str], length], msgspec.field(default_factory=list))
+    return msgspec.defstruct("_Bounded", [*fields, titles, agents], bases=(_Body,))

@@ -14,7 +14,7 @@ from offload.index.entries import Tombstone, parse_key
 from offload.index.objects import DeletedRecord, split_objects
 from offload.layout import BRANCH, RECORD, encode_part, generation_of, is_link, name_of, ref_of
 from offload.record import RecordInfo
-from offload.record.titles import checked_title
+from offload.record.labels import Label
 from offload.store import OffloadStore, StoredObject
 from offload.threads.locks import Lock
 
@@ -54,8 +54,8 @@ class Catalog:
         self._deleted: dict[str, dict[str, DeletedRecord]] = {}
         # The sorted entries, until one of them changes.
         self._ordered: list[RecordInfo] | None = None
-        # The titles that this process wrote, read or took from a snapshot, by `name_of`; "" for none.
-        self._titles: dict[str, str] = {}
+        # Titles and agents that this process wrote, read or took from a snapshot, by `name_of`.
+        self._labels: dict[str, Label] = {}
         # Records of this process, which a cached listing may miss.
         self._own: dict[str, RecordInfo] = {}
         # The newest listing of a large session, and the listing that the entries were read from.
@@ -66,7 +66,7 @@ class Catalog:
         """Add a record that this process stored or adopted."""
         row = parse_key(StoredObject(info.key, info.stored_bytes, info.created_at))
         with self._lock:
-            self._titles[name_of(info.key)] = info.title or ""
+            self._labels[name_of(info.key)] = Label(info.title or "", info.agent or "")
             if isinstance(row, RecordInfo):
                 info = self._completed(row)
             self._own[info.key] = info
@@ -164,13 +164,13 @@ class Catalog:
 
     def knows_title(self, info: RecordInfo) -> bool:
         """Return whether the title of a record, or that it has none, is known."""
-        return name_of(info.key) in self._titles
+        return name_of(info.key) in self._labels
 
-    def learn_titles(self, titles: Mapping[str, str | None]) -> None:
-        """Note the titles of records by key, None for a record without one."""
+    def learn_labels(self, labels: Mapping[str, Label]) -> None:
+        """Note the titles and agents of records by key."""
         with self._lock:
-            self._titles.update((name_of(key), checked_title(title or "")) for key, title in titles.items())
-            for key in titles.keys() & self._entries.keys():
+            self._labels.update((name_of(key), label) for key, label in labels.items())
+            for key in labels.keys() & self._entries.keys():
                 self._insert(self._completed(self._entries[key]))
 
     def completed(self, infos: Iterable[RecordInfo]) -> list[RecordInfo]:
@@ -188,7 +188,7 @@ class Catalog:
         """Return the entries whose title has all `words` or is not known, newest first; see `page`."""
         listing = self._recent_listing()
         with self._lock:
-            return listing.candidates(words, self._titles, item_type, tool, after)
+            return listing.candidates(words, self._labels, item_type, tool, after)
 
     def page(
         self,
@@ -234,7 +234,7 @@ class Catalog:
         for stored in self._store.keys(self._prefix):
             objects.append(stored)
             if may_use_snapshot and len(objects) == LARGE + 1:
-                snapshot = read_snapshot(self._store, self._session, time.time(), self._titles)
+                snapshot = read_snapshot(self._store, self._session, time.time(), self._labels)
                 if snapshot is not None:
                     return self._cache(snapshot)
         took = time.monotonic() - start
@@ -248,7 +248,7 @@ class Catalog:
             listing = self._loaded = SessionListing.of(self.entries(), began, took, self._prefix)
             self._cached = listing if len(objects) > LARGE else None
         if len(objects) > LARGE:
-            write_snapshot(self._store, self._session, listing, time.time(), self._titles)
+            write_snapshot(self._store, self._session, listing, time.time(), self._labels)
         return listing
 
     def _cache(self, snapshot: SessionListing) -> SessionListing:
@@ -285,11 +285,12 @@ class Catalog:
                     self._insert(self._completed(info))
 
     def _completed(self, info: RecordInfo) -> RecordInfo:
-        """Return the entry with what its key does not contain: the title, a session name that is hashed."""
-        title = self._titles.get(name_of(info.key)) or None
-        if (info.session, info.title) == (self._session, title):
+        """Return the entry with what its key lacks: title, agent, a session name that is hashed."""
+        label = self._labels.get(name_of(info.key), Label())
+        title, agent = label.title or None, label.agent or None
+        if (info.session, info.title, info.agent) == (self._session, title, agent):
             return info
-        return msgspec.structs.replace(info, session=self._session, title=title)
+        return msgspec.structs.replace(info, session=self._session, title=title, agent=agent)
 
     def _insert(self, info: RecordInfo) -> bool:
         """Insert an entry; return False if the record is deleted."""

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 
 from offload.errors import ConfigError
 from offload.offloader import Offloader
+from offload.record.titles import title_of
 from offload.registry import open_store
 from offload.settings.options import OptionArguments
 
@@ -64,6 +65,17 @@ def model_named(offloader: Offloader, *names: Any) -> str | None:
     if offloader.options.model is not None:
         return None
     return next((name for name in names if isinstance(name, str) and name), None)
+
+
+def agent_named(offloader: Offloader, name: Any) -> str | None:
+    """Return the name of an agent that a framework gives, for `offload(agent=)`, as one line.
+
+    None if it gives none, or if the host named the agent of the offloader itself.
+    """
+    if offloader.options.agent is not None or not isinstance(name, str):
+        return None
+    title = title_of(name)
+    return title if title and title.isprintable() else None
 
 
 def refuse_references(options: OptionArguments) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from offload.errors import OffloadError, needs_extra
 from offload.integrations._parts import changed_parts
-from offload.integrations._sessions import Sessions, model_named
+from offload.integrations._sessions import Sessions, agent_named, model_named
 from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.messages.calls import main_argument
 from offload.messages.thinking import signed_thinking
@@ -75,11 +75,12 @@ class OffloadProvider(ContextProvider):
     async def before_run(self, *, agent: Any, session: Any, context: Any, state: Any) -> None:  # noqa: ARG002 # the framework's signature
         """Add the retrieval tools, the instructions and the middleware to a run."""
         offloader = self.offloader(session.session_id)
+        name = agent_named(offloader, getattr(agent, "name", None))
         context.extend_tools(
             self.source_id, [_Tool(offloader, each) for each in offloader.tools.definitions()]
         )
         context.extend_instructions(self.source_id, offloader.prompt())
-        context.extend_middleware(self.source_id, [_Results(offloader), _Requests(offloader)])
+        context.extend_middleware(self.source_id, [_Results(offloader, name), _Requests(offloader, name)])
 
 
 class _Tool(FunctionTool):
@@ -101,8 +102,9 @@ class _Tool(FunctionTool):
 class _Results(FunctionMiddleware):
     """Offloads the result of each call before the framework adds it to the messages."""
 
-    def __init__(self, offloader: Offloader) -> None:
+    def __init__(self, offloader: Offloader, agent: str | None) -> None:
         self._offloader = offloader
+        self._agent = agent
 
     async def process(
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
@@ -129,14 +131,16 @@ class _Results(FunctionMiddleware):
             tool_use_id=context.metadata.get("call_id"),
             readers="keep",
             title=main_argument(name, arguments if isinstance(arguments, Mapping) else {}),
+            agent=self._agent,
         )
 
 
 class _Requests(ChatMiddleware):
     """Offloads the messages of each request to the model, and reports its usage."""
 
-    def __init__(self, offloader: Offloader) -> None:
+    def __init__(self, offloader: Offloader, agent: str | None) -> None:
         self._offloader = offloader
+        self._agent = agent
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
         # A service that stores the conversation is sent only what is new.
@@ -151,7 +155,8 @@ class _Requests(ChatMiddleware):
         before = list(context.messages)
         converted = list(map(_blocks_of, before))
         names = (context.options or {}).get("model"), getattr(context.client, "model", None)
-        out = await self._offloader.aoffload(converted, model=model_named(self._offloader, *names))
+        model = model_named(self._offloader, *names)
+        out = await self._offloader.aoffload(converted, model=model, agent=self._agent)
         return list(map(_message_of, before, converted, out.messages))
 
     def _note(self, response: ChatResponse) -> None:

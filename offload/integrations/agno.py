@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from uuid import UUID
 
 from offload.errors import needs_extra
-from offload.integrations._sessions import Sessions, refuse_journal
+from offload.integrations._sessions import Sessions, agent_named, refuse_journal
 from offload.messages.calls import main_argument
 from offload.offloader import Offloader
 from offload.settings.options import SessionArguments
@@ -74,6 +74,7 @@ class OffloadTools(Toolkit):
             tool_use_id=_call_id(run_context, name, arguments),
             readers="keep",
             title=main_argument(name, arguments),
+            agent=agent_named(offloader, getattr(runner, "name", None)),
         )
         shorten = partial(_raise_shorter, offloader.policy.max_view_tokens, offload)
         try:
@@ -89,8 +90,11 @@ class OffloadTools(Toolkit):
         """Offload a long user message; for `pre_hooks`. The input of the run becomes the placeholder."""
         text = run_input.input_content
         if isinstance(text, str):
-            offloader = self._of_run(run_context, agent or team)
-            run_input.input_content = offloader.offload_text(text, item_type="user_message")
+            runner = agent or team
+            offloader = self._of_run(run_context, runner)
+            run_input.input_content = offloader.offload_text(
+                text, item_type="user_message", agent=agent_named(offloader, getattr(runner, "name", None))
+            )
 
     def _of_run(self, run_context: RunContext, runner: Any) -> Offloader:
         is_named = run_context.session_id and not _is_drawn(run_context.session_id, runner)

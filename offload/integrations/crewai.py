@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Unpack
 
 from offload.errors import OffloadError, needs_extra
-from offload.integrations._sessions import refuse_references
+from offload.integrations._sessions import agent_named, refuse_references
 from offload.messages.calls import main_argument
 from offload.offloader import Offloader
 from offload.settings.options import SessionArguments
@@ -65,13 +65,15 @@ class OffloadCrew:
         if getattr(context.tool, "result_as_answer", False):
             return None
         name, title = context.tool_name, main_argument(context.tool_name, context.tool_input)
-        return self.offloader.offload_text(text, tool_name=name, readers="keep", title=title)
+        agent = agent_named(self.offloader, getattr(context.agent, "role", None))
+        return self.offloader.offload_text(text, tool_name=name, readers="keep", title=title, agent=agent)
 
-    def _messages(self, messages: list[Any]) -> list[Any]:
+    def _messages(self, messages: list[Any], role: Any) -> list[Any]:
         """Return the offloaded messages of a request, in which nothing marks an error."""
         results = [message for message in messages if message["role"] == "tool"]
         errors = {each["tool_call_id"] for each in results if hash(each["content"]) in self._errors}
-        out = self.offloader.offload(messages, pinned=errors)
+        agent = agent_named(self.offloader, role)
+        out = self.offloader.offload(messages, pinned=errors, agent=agent)
         return _instructed(out.messages, self.offloader.prompt())
 
 
@@ -116,7 +118,8 @@ def _before_llm_call(context: LLMCallHookContext) -> None:
     offloading = _offloading_of(getattr(context.executor, "original_tools", None))
     if offloading is not None:
         with _aborting():
-            context.messages[:] = offloading._messages(list(context.messages))  # noqa: SLF001 # hooks are functions of the process
+            role = getattr(context.agent, "role", None)
+            context.messages[:] = offloading._messages(list(context.messages), role)  # noqa: SLF001 # hooks are functions of the process
 
 
 def _offloading_of(tools: Any) -> OffloadCrew | None:

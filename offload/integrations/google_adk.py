@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Unpack
 
 from offload.errors import ExistsError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
-from offload.integrations._sessions import Sessions, is_error, model_named
+from offload.integrations._sessions import Sessions, agent_named, is_error, model_named
 from offload.layout import FILE, encode_part
 from offload.offloader import Offloader
 from offload.registry import open_store
@@ -120,7 +120,8 @@ class AdkOffloadPlugin(BasePlugin):
         """Offload the contents of a request, and add the retrieval tools and instructions."""
         offloader = self._of_request(callback_context.session)
         model = model_named(offloader, llm_request.model)
-        out = await offloader.aoffload(llm_request.contents, model=model)
+        agent = agent_named(offloader, callback_context.agent_name)
+        out = await offloader.aoffload(llm_request.contents, model=model, agent=agent)
         llm_request.contents = out.messages
         llm_request.append_tools(self._tools)
         llm_request.append_instructions([self._prompt])
@@ -131,7 +132,12 @@ class AdkOffloadPlugin(BasePlugin):
         sent = [_as_sent(each) for each in (*before, content)]
         offloader = self.offloader(context.session)
         model = getattr(getattr(context.agent, "canonical_model", None), "model", None)
-        out = await offloader.aoffload(sent, model=model_named(offloader, model), is_sent=False)
+        out = await offloader.aoffload(
+            sent,
+            model=model_named(offloader, model),
+            agent=agent_named(offloader, getattr(context.agent, "name", None)),
+            is_sent=False,
+        )
         return _with_ids(content, out.messages[-1])
 
     def _note_caller(self, context: Any) -> None:

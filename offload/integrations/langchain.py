@@ -11,7 +11,7 @@ from uuid import UUID
 from offload.engine.refusals import bound_refusal
 from offload.errors import OffloadError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions, found
-from offload.integrations._sessions import OPEN, Sessions, is_error
+from offload.integrations._sessions import OPEN, Sessions, agent_named, is_error
 from offload.layout import VALUE
 from offload.offloader import Offloader
 from offload.session.names import new_name
@@ -41,6 +41,11 @@ def thread_id() -> str | None:
     if isinstance(thread, UUID):
         return str(thread)
     return thread if isinstance(thread, str) and thread else None
+
+
+def _agent_of(offloader: Offloader) -> str | None:
+    """Return the name of the agent that runs, as LangChain notes it in the run's metadata."""
+    return agent_named(offloader, ensure_config().get("metadata", {}).get("lc_agent_name"))
 
 
 _naming = Lock()
@@ -177,8 +182,9 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
             return returned
         reply = next((message for message in reversed(before) if isinstance(message, AIMessage)), None)
         model = None if reply is None else _name_in(reply.response_metadata, "model_name", "model")
-        out = self._here(request.state).offload(
-            [*before, *results], pinned=pinned, model=model, is_sent=False
+        offloader = self._here(request.state)
+        out = offloader.offload(
+            [*before, *results], pinned=pinned, model=model, agent=_agent_of(offloader), is_sent=False
         )
         return _with_results(returned, iter(out.messages[len(before) :]))
 
@@ -191,7 +197,8 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
     def _outgoing(self, request: ModelRequest[Any]) -> list[Any]:
         pinned = self._pinned(request.messages, request.tools)
         model = _name_in(request.model_settings, "model") or _model_name(request.model)
-        out = self._here(request.state).offload(request.messages, pinned=pinned, model=model)
+        offloader = self._here(request.state)
+        out = offloader.offload(request.messages, pinned=pinned, model=model, agent=_agent_of(offloader))
         return out.messages
 
     def _removes_refused(self, request: ModelRequest[Any], error: Exception) -> bool:

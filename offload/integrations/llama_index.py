@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from offload.errors import needs_extra
 from offload.integrations._parts import changed_parts
-from offload.integrations._sessions import Sessions, model_named
+from offload.integrations._sessions import Sessions, agent_named, model_named
 from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.offloader import Offloader
 from offload.session.names import new_name
@@ -115,7 +115,8 @@ class OffloadFunctionAgent(FunctionAgent):
         converted = [_blocks_of(message, names) for message in before]
         errors = [each.tool_id for each in results if each.tool_output.is_error]
         model = model_named(offloader, getattr(self.llm.metadata, "model_name", None))
-        out = await offloader.aoffload(converted, pinned=errors, model=model)
+        agent = agent_named(offloader, self.name)
+        out = await offloader.aoffload(converted, pinned=errors, model=model, agent=agent)
         after = list(map(_message_of, before, converted, out.messages))
         request, new_run = after[: len(llm_input)], after[len(llm_input) :]
         changed = {_call_id(new): new for old, new in zip(run, new_run, strict=True) if new is not old}

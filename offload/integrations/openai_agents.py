@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from typing import Any, Unpack
 
 from offload.errors import ConfigError, needs_extra
-from offload.integrations._sessions import OPEN, Sessions
+from offload.integrations._sessions import OPEN, Sessions, agent_named
 from offload.messages.thinking import signed_thinking
 from offload.offloader import Offloader
 from offload.settings.options import StoreArguments
@@ -80,6 +80,7 @@ class RunConversation:
         self._answered: set[str] = set()
         # The model of the last request.
         self._model: str | None = None
+        self._agent: str | None = None
 
     def run_config(self, base: RunConfig | None = None) -> RunConfig:
         """Return a configuration for runs of this conversation, which extends `base`.
@@ -120,9 +121,9 @@ class RunConversation:
         replaced: dict[str, Any] = _with_outputs(saved, outputs)
         return replaced
 
-    async def outgoing(self, items: list[Any], model: str | None) -> list[Any]:
-        """Return the input of the model with a name for `items`, the conversation so far."""
-        self._model = model
+    async def outgoing(self, items: list[Any], model: str | None, agent: str | None = None) -> list[Any]:
+        """Return the input of the model with a name for `items`, the conversation so far of an agent."""
+        self._model, self._agent = model, agent_named(self.offloader, agent)
         sent = await self.placed(items)
         # The rest of a reasoning item still has the signatures.
         return [new for old, new in zip(items, sent, strict=True) if new is old or not _is_emptied(old, new)]
@@ -133,7 +134,10 @@ class RunConversation:
         return await self._offloaded(items)
 
     async def _offloaded(self, items: list[Any]) -> list[Any]:
-        return (await self.offloader.aoffload(items, pinned=self._answered, model=self._model)).messages
+        out = await self.offloader.aoffload(
+            items, pinned=self._answered, model=self._model, agent=self._agent
+        )
+        return out.messages
 
     async def answer(self, name: str, arguments: str, call_id: str) -> str:
         """Return the answer to a model's call of a retrieval tool."""
@@ -160,7 +164,8 @@ class _InputFilter:
             return model_input
         instructions = "\n\n".join(filter(None, [model_input.instructions, self.conversation.prompt]))
         model = _model_name(self._model or data.agent.model)
-        return ModelInputData(await self.conversation.outgoing(model_input.input, model), instructions)
+        sent = await self.conversation.outgoing(model_input.input, model, data.agent.name)
+        return ModelInputData(sent, instructions)
 
     def _warn(self, agent: str) -> None:
         if agent not in self._warned:

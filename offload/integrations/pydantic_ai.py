@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from offload.errors import CorruptError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._parts import changed_parts
-from offload.integrations._sessions import Sessions
+from offload.integrations._sessions import Sessions, agent_named
 from offload.layout import FILE
 from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.offloader import Offloader
@@ -143,7 +143,9 @@ class OffloadCapability(AbstractCapability[Any]):
     ) -> list[sdk.ModelMessage]:
         """Return messages with placeholders, which replace them in the run's history too."""
         converted = [_blocks_of(message) for message in before]
-        out = await self._of_run(ctx).aoffload(converted, model=model)
+        offloader = self._of_run(ctx)
+        agent = agent_named(offloader, ctx.agent and ctx.agent.name)
+        out = await offloader.aoffload(converted, model=model, agent=agent)
         after = list(map(_message_of, before, converted, out.messages))
         changed = {id(old): new for old, new in zip(before, after, strict=True) if new is not old}
         if changed:

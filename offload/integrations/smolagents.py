@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from weakref import WeakKeyDictionary
 
 from offload.errors import needs_extra
-from offload.integrations._sessions import Sessions, refuse_journal
+from offload.integrations._sessions import Sessions, agent_named, refuse_journal
 from offload.messages.bedrock import call_block, fixed_block, result_block
 from offload.offloader import Offloader
 from offload.policy.tool_names import TOOL_NAMES
@@ -76,7 +76,8 @@ class OffloadSteps:
         _report_usage(offloader, step)
         steps = [*(each for each in agent.memory.steps if each is not step), step]
         names = {*agent.tools, *agent.managed_agents}
-        _rewrite(steps, names, offloader, lambda messages: offloader.offload(messages).messages)
+        name = agent_named(offloader, agent.name)
+        _rewrite(steps, names, offloader, lambda messages: offloader.offload(messages, agent=name).messages)
 
     def restore(self, steps: Sequence[Any]) -> list[Any]:
         """Return copies of steps of an agent's memory with every placeholder replaced by its content.

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from offload.errors import ConfigError, OffloadError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
-from offload.integrations._sessions import Sessions, is_error
+from offload.integrations._sessions import Sessions, agent_named, is_error
 from offload.layout import VALUE
 from offload.offloader import Offloader
 from offload.session.names import check_name, new_name
@@ -183,7 +183,11 @@ class _Conversation:
         copied = {**event.message, "content": list(content)}
         model = _model_name(event.agent.model)
         out = await self.offloader.aoffload(
-            [*messages, copied], pinned=self._kept, model=model, is_sent=False
+            [*messages, copied],
+            pinned=self._kept,
+            model=model,
+            agent=agent_named(self.offloader, event.agent.name),
+            is_sent=False,
         )
         content[:] = out.messages[-1]["content"]
 
@@ -194,7 +198,10 @@ class _Conversation:
         if results := getattr(pending, "completed_tool_results", None):
             message = {"role": "user", "content": [{"toolResult": result} for result in results]}
             given, model = [*event.agent.messages, message], _model_name(event.agent.model)
-            out = await self.offloader.aoffload(given, pinned=self._kept, model=model, is_sent=False)
+            agent = agent_named(self.offloader, event.agent.name)
+            out = await self.offloader.aoffload(
+                given, pinned=self._kept, model=model, agent=agent, is_sent=False
+            )
             state.set_pending_tool_results([part["toolResult"] for part in out.messages[-1]["content"]])
 
     async def prepared(self, context: InvokeModelContext) -> InvokeModelContext:
@@ -204,7 +211,8 @@ class _Conversation:
         replies = (message for message in reversed(context.messages) if message["role"] == "assistant")
         self.offloader.report_usage((next(replies, None) or {}).get("metadata"))
         model = _model_name(context.model)
-        out = await self.offloader.aoffload(context.messages, pinned=self._kept, model=model)
+        agent = agent_named(self.offloader, context.agent.name)
+        out = await self.offloader.aoffload(context.messages, pinned=self._kept, model=model, agent=agent)
         system = _instructed(context.system_prompt, self.offloader.prompt())
         return context.replace(messages=out.messages, system_prompt=system)
 

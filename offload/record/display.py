@@ -32,6 +32,7 @@ def record_table(infos: Sequence[RecordInfo]) -> str:
             "id": info.ref,
             "title": info.title,
             "tool": info.tool_name or info.item_type.replace("_", " "),
+            "agent": info.agent,
             "tokens": info.tokens,
             "characters": info.chars,
             "lines": info.lines,

@@ -111,6 +111,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         origin: the session in which the ref was drawn, if the record is a copy.
         title: one line of at most 80 characters, such as the path that was read or the command that ran;
             None if there is none. It is not part of the item's identity.
+        agent: the name of the agent that stored the item first, of at most 80 characters; None if it is not
+            known. It is not part of the item's identity.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -130,6 +132,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     origin: str | None = None
     title: str | None = None
     order: str | None = None
+    agent: str | None = None
 
     @property
     def identity(self) -> ItemIdentity:
@@ -170,6 +173,7 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
         key: the key of the stored object.
         title: the title, see `Header`; None also in a listing, if this process has not written or read the
             record and no snapshot has the title.
+        agent: the agent that stored it, see `Header`; None also where the title is not known.
     """
 
     ref: str
@@ -186,6 +190,7 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     key: str
     title: str | None = None
+    agent: str | None = None
 
     def _repr_html_(self) -> str:
         """Return the facts as a table, for a notebook."""

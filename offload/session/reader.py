@@ -23,6 +23,7 @@ from offload.index.catalog import Catalog
 from offload.index.entries import Tombstone, parse_key
 from offload.layout import BRANCH, LINK, RECORD, Reason, encode_part, is_link, sidecar_key
 from offload.record import Header, RecordInfo
+from offload.record.labels import Label
 from offload.session.lineage import branch_of, records_of_branch
 from offload.session.names import is_ref
 from offload.store import OffloadStore, StoredObject, get_many
@@ -116,7 +117,7 @@ class SessionReader:
         record = self._follow(info) if is_link(info.key) else self._open(info, body)
         if not is_link(info.key) and (record.ref, record.session) != (info.ref, self.name):
             raise CorruptError(f"{info.key} contains record {record.ref} of another key")
-        self.catalog.learn_titles({info.key: record.title})
+        self.catalog.learn_labels({info.key: Label.of(record.title, record.agent)})
         return record
 
     def load(self, info: RecordInfo, record: StoredRecord) -> tuple[Header, bytes]:

@@ -39,7 +39,7 @@ _deletions: dict[tuple[str, str], dict[str, object]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An item that is about to be stored: of its text the `content`, with `ttl`, `summary` and `title`.
+    """An item that is about to be stored: of its text the `content`, with `ttl`, `summary`, `title`, `agent`.
 
     `ref` is its first draw, with the `placeholder`, and `render` returns that of any other; `is_redacted` if
     content was removed from the text.
@@ -54,6 +54,7 @@ class Draft:
     summary: str | None = None
     is_redacted: bool = False
     title: str | None = None
+    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +249,7 @@ class Session(SessionReader):
             summary=draft.summary,
             redacted=draft.is_redacted,
             title=draft.title,
+            agent=draft.agent,
         )
         key = record_key(header, counts, self._codec.suffix, self.catalog.next_generation(ref))
         encoded = self._codec.encode(header, draft.content)
@@ -365,6 +367,7 @@ class Session(SessionReader):
             expires_at=None if header.ttl is None else header.created_at + header.ttl,
             key=key,
             title=header.title,
+            agent=header.agent,
         )
         self.catalog.add(info)
         self._stored_here.add(key)

@@ -12,7 +12,8 @@ from offload.errors import OffloadError, StoreError
 from offload.index.objects import session_name
 from offload.layout import is_link, session_part, sidecar_key
 from offload.record import RecordInfo
-from offload.record.titles import checked_title, has_words
+from offload.record.labels import Label
+from offload.record.titles import has_words
 from offload.session.reader import SessionReader, is_small
 from offload.store import OffloadStore, get_many
 
@@ -79,25 +80,25 @@ def find_titles(
     return FoundTitles(found, start, total, total, None)
 
 
-def read_titles(store: OffloadStore, infos: Sequence[RecordInfo]) -> dict[str, str | None]:
-    """Return the titles of records of any sessions by key, from one bulk read.
+def read_labels(store: OffloadStore, infos: Sequence[RecordInfo]) -> dict[str, Label]:
+    """Return title and agent of records of any sessions by key, from one bulk read.
 
-    Small records are read many at once, of each large one an end. A damaged or missing record has no title.
+    Small records are read many at once, of each large one an end. A damaged or missing record has none.
     Raises `StoreError` if the store fails.
     """
     parts = dict.fromkeys(session_part(info.key) for info in infos)
     readers = {part: SessionReader(store, session_name(store, part)) for part in parts}
-    return _titles(store, [(readers[session_part(info.key)], info) for info in infos])
+    return _labels(store, [(readers[session_part(info.key)], info) for info in infos])
 
 
 def _learn(reader: SessionReader, infos: Sequence[RecordInfo]) -> None:
-    reader.catalog.learn_titles(_titles(reader.store, [(reader, info) for info in infos]))
+    reader.catalog.learn_labels(_labels(reader.store, [(reader, info) for info in infos]))
 
 
-def _titles(store: OffloadStore, infos: Sequence[tuple[SessionReader, RecordInfo]]) -> dict[str, str | None]:
+def _labels(store: OffloadStore, infos: Sequence[tuple[SessionReader, RecordInfo]]) -> dict[str, Label]:
     keys = [_header_key(info) for _, info in infos if is_small(info)]
     bodies = dict(zip(keys, get_many(store, keys), strict=True))
-    return {info.key: checked_title(_title(reader, info, bodies) or "") or None for reader, info in infos}
+    return {info.key: _label(reader, info, bodies) for reader, info in infos}
 
 
 def _header_key(info: RecordInfo) -> str:
@@ -105,17 +106,19 @@ def _header_key(info: RecordInfo) -> str:
     return sidecar_key(info.key) if has_sidecar else info.key
 
 
-def _title(reader: SessionReader, info: RecordInfo, bodies: Mapping[str, bytes | OffloadError]) -> str | None:
+def _label(reader: SessionReader, info: RecordInfo, bodies: Mapping[str, bytes | OffloadError]) -> Label:
     key = _header_key(info)
     try:
         body = bodies.get(key)
         if isinstance(body, OffloadError):
             raise body
         if body is None or key == info.key:
-            return reader.open(info, body).title
+            record = reader.open(info, body)
+            return Label.of(record.title, record.agent)
         header = parse_sidecar(body)
     except StoreError:
         raise
     except OffloadError:
-        return None
-    return header.title if (header.ref, header.session) == (info.ref, reader.name) else None
+        return Label()
+    is_own = (header.ref, header.session) == (info.ref, reader.name)
+    return Label.of(header.title, header.agent) if is_own else Label()

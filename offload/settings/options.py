@@ -15,6 +15,7 @@ from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy.facts import PolicyName
 from offload.policy.tool_names import TOOL_NAMES
 from offload.record.header import REF_FORMS, RefStyle
+from offload.record.labels import checked_agent
 from offload.settings.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload, foreign
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.tools._definitions import MAX_ANSWER_CHARS, check_offer
@@ -47,6 +48,7 @@ class Options(Hooks):
     references: Sequence[str] = ()
     model: str | None = None
     journal: bool = False
+    agent: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,6 +66,7 @@ class Options(Hooks):
                 f"placeholder must have render() and find_ref(); {type(self.placeholder).__name__} does not"
             )
         check_texts(prompt=self.prompt, model=self.model)
+        checked_agent(self.agent)
         if not callable(self.clock):
             raise ConfigError(
                 f"clock must be a function that returns seconds, got {type(self.clock).__name__}"
@@ -108,6 +111,7 @@ class PresetOptions(TypedDict, total=False):
     clock: Clock
     references: Sequence[str]
     model: str | None
+    agent: str | None
 
 
 class OptionArguments(PresetOptions, total=False):

@@ -235,12 +235,12 @@ class Tools:
 
     def _row(self, info: RecordInfo) -> str:
         tool = f" of {tool_label(info.tool_name)}" if info.tool_name else ""
+        agent = f" by {safe_for_model(info.agent)}" if info.agent else ""
         known = self.sources.freshness(info.ref)
         note = source_note(known) if known else ""
         title = f": {safe_for_model(info.title)}" if info.title else ""
-        return (
-            f"{info.ref}  {info.item_type}{tool}, {info.chars} characters, ~{info.tokens} tokens{note}{title}"
-        )
+        size = f"{info.chars} characters, ~{info.tokens} tokens"
+        return f"{info.ref}  {info.item_type}{tool}{agent}, {size}{note}{title}"
 
     @observed("context_read")
     def read(

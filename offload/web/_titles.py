@@ -11,8 +11,9 @@ import msgspec
 from offload.errors import ConfigError
 from offload.index.objects import list_sessions
 from offload.record import RecordInfo
+from offload.record.labels import Label
 from offload.record.titles import has_words
-from offload.session.titles import read_titles
+from offload.session.titles import read_labels
 from offload.store import OffloadStore
 
 _GROUP = 125
@@ -44,17 +45,22 @@ class Titles:
 
     def __init__(self, store: OffloadStore) -> None:
         self._store = store
-        self._known: dict[str, str | None] = {}
+        self._known: dict[str, Label] = {}
 
     def of(self, infos: Iterable[RecordInfo]) -> list[RecordInfo]:
         """Return entries with their titles. Raises `StoreError` if the store fails."""
         infos, known = list(infos), self._known
         unknown = [info for info in infos if info.key not in known]
         for start in range(0, len(unknown), _GROUP):
-            known |= read_titles(self._store, unknown[start : start + _GROUP])
+            known |= read_labels(self._store, unknown[start : start + _GROUP])
         if len(known) > _KEPT:
             self._known = {}
-        return [msgspec.structs.replace(info, title=known[info.key]) for info in infos]
+        return [
+            msgspec.structs.replace(
+                info, title=known[info.key].title or None, agent=known[info.key].agent or None
+            )
+            for info in infos
+        ]
 
     def find(self, words: Sequence[str], limit: int, after: str) -> Found:
         """Search records of all sessions, newest first, for titles that have all `words`.

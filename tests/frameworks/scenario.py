@@ -40,6 +40,12 @@ def calls_of(off: Any) -> list[str | None]:
     return [reader.open(info).header.tool_use_id for info in reader.infos()]
 
 
+def agents_of(off: Any) -> list[str | None]:
+    """Return the agents that stored the session's records, oldest first, from their headers."""
+    reader = SessionReader(off.store, off.session)
+    return [reader.open(info).header.agent for info in reader.infos()]
+
+
 def needle(owner: str) -> str:
     """Return the one line of `report(owner)` that no preview shows."""
     return f"entry {NEEDLE_LINE:05} needle of {owner}: 31415"

@@ -401,3 +401,11 @@ def test_a_provider_works_behind_a_history_of_the_caller(store):
 
     scenario.check_whole_run(script)
     assert scenario.refs(results(session.state["mine"]["messages"]))
+
+
+def test_a_record_has_the_name_of_its_agent(store):
+    provider = OffloadProvider(store)
+
+    awaited(agent(Script([scenario.ask(), scenario.end]), provider, name="critic"), alice())
+
+    assert scenario.agents_of(provider.offloader("alice")) == ["critic"]

@@ -462,3 +462,11 @@ def test_a_session_that_is_named_is_that_of_every_run(store):
 
     assert needle("alice") in script.seen[1][-1]
     assert offloading.offloader("alice").session == "team"
+
+
+def test_a_record_has_the_name_of_its_agent(store):
+    offloading = OffloadTools(store)
+
+    run(agent(Script([scenario.ask(), scenario.end]), offloading, name="critic"))
+
+    assert scenario.agents_of(offloading.offloader("alice")) == ["critic"]

@@ -322,6 +322,7 @@ def test_a_coworker_with_the_tools_shares_the_session(store):
 
     assert needle("alice") not in "\n".join(inner.seen[1])
     assert needle("alice") in outer.seen[2][-1]
+    assert scenario.agents_of(offloading.offloader) == ["researcher"]
 
 
 def test_copies_of_a_crew_keep_its_session(store):

@@ -210,6 +210,7 @@ def test_an_agent_that_is_a_tool_and_its_caller_read_each_others_items(store, ru
     assert needle("alice") in inner.seen[1][-1]
     assert needle("bob") in outer.seen[3][-1]
     assert len(plugin.offloader(app.session()).records()) == 2
+    assert {*scenario.agents_of(plugin.offloader(app.session()))} == {"seller", "helper"}
     assert len(list(store.keys("r/"))) == 2
 
 

@@ -535,3 +535,12 @@ def test_a_session_that_is_named_is_that_of_every_thread(store):
 
     assert needle("alice") in script.seen[1][-1]
     assert middleware.offloader("alice").session == "team"
+
+
+def test_a_record_has_the_name_of_its_agent(store):
+    middleware = OffloadMiddleware(store)
+    script = Script([scenario.ask(), scenario.end])
+
+    run(create_agent(scripted(script), [tool()], middleware=[middleware], name="critic"), thread())
+
+    assert scenario.agents_of(middleware.offloader("alice")) == ["critic"]

@@ -286,3 +286,13 @@ def test_a_history_of_the_callers_own_is_offloaded_in_the_request(store):
 
     assert scenario.refs(script.seen[0])
     assert history[2].content == report()
+
+
+def test_a_record_has_the_name_of_its_agent(store):
+    offloading = OffloadContexts(store)
+    made = agent(Script([scenario.ask(), scenario.end]), offloading, name="critic")
+    ctx = context(made)
+
+    run(made, ctx)
+
+    assert scenario.agents_of(offloader_of(offloading, ctx)) == ["critic"]

@@ -303,3 +303,13 @@ def test_an_agent_that_is_a_tool_of_another_shares_its_conversation(store):
     sync(outer, run_config=alice.run_config())
 
     assert needle("alice") in outer_script.seen[2][-1]
+
+
+def test_a_record_has_the_name_of_its_agent(store):
+    offloading = OffloadRuns(store)
+    made = agent(Script([scenario.ask(), scenario.end]), offloading)
+    conversation = offloading.conversation("alice")
+
+    sync(made, run_config=conversation.run_config(), hooks=conversation.hooks)
+
+    assert scenario.agents_of(conversation.offloader) == [made.name]

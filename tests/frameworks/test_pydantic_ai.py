@@ -203,3 +203,13 @@ def test_a_spilled_result_that_is_damaged_is_an_error_of_the_system(store):
 
     with pytest.raises(OSError, match=r"truncated|does not start"):
         asyncio.run(spilled.read(handle))
+
+
+def test_a_record_has_the_name_of_its_agent(store):
+    capability = OffloadCapability(store, session="alice")
+    made = agent(Script([scenario.ask(), scenario.end]), capability)
+    made.name = "critic"
+
+    sync(made)
+
+    assert scenario.agents_of(capability.offloader()) == ["critic"]

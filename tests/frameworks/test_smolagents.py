@@ -468,3 +468,12 @@ def test_the_model_gets_the_tools_and_the_prompt(store, agent):
 def test_an_invalid_argument_is_reported_before_an_agent_is_created(store):
     with pytest.raises(ConfigError, match="on_error"):
         OffloadSteps(store, on_error="shrug")  # type: ignore[arg-type]
+
+
+def test_a_record_has_the_name_of_its_agent(store):
+    offloading = OffloadSteps(store)
+
+    made = calling(Script([scenario.ask(), scenario.end]), offloading, name="critic", description="Judges.")
+    made.run(QUESTION)
+
+    assert scenario.agents_of(offloading.offloader) == ["critic"]

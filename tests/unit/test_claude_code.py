@@ -345,6 +345,17 @@ def test_a_store_that_fails_changes_nothing_and_the_user_is_told(on_error: Any) 
     assert said.startswith("offload kept a large result in the context, since the store failed: ")
 
 
+@pytest.mark.parametrize(
+    ("fields", "agent"), [({"agent_type": "code-reviewer"}, "code-reviewer"), ({}, None)]
+)
+def test_a_result_of_a_subagent_is_stored_with_its_name(fields: dict[str, str], agent: str | None) -> None:
+    off = opened()
+
+    asked(off, "Bash", BASH | {"stdout": LOG}, **fields)
+
+    assert [info.agent for info in off.records()] == [agent]
+
+
 def of_log(number: int) -> dict[str, Any]:
     """Return an event with a large result."""
     shown = json.dumps(BASH | {"stdout": f"{LOG}{number}"})

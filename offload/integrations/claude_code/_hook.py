@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from offload.errors import ConfigError, StoreError
+from offload.integrations._sessions import agent_named
 from offload.integrations.claude_code import _shapes as shapes
 from offload.messages.calls import main_argument
 from offload.offloader import Offloader
@@ -132,7 +133,13 @@ class Hook:
             call_id = str(event["tool_use_id"])
             with (
                 self._watched(),
-                self._offloader.open_sink(tool_name=tool, tool_use_id=call_id, title=title) as sink,
+                self._offloader.open_sink(
+                    tool_name=tool,
+                    tool_use_id=call_id,
+                    title=title,
+                    # Events of the main agent have none.
+                    agent=agent_named(self._offloader, event.get("agent_type")),
+                ) as sink,
             ):
                 for chunk in _in_time(chunks):
                     sink.write(chunk)

@@ -35,8 +35,15 @@ def _renew_all() -> None:
         each.renew()
 
 
+# Held during an import at first use. A fork waits for it: its child could never finish the import of a thread
+# that it does not have.
+IMPORTS = threading.RLock()
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_all)
+    os.register_at_fork(
+        before=IMPORTS.acquire, after_in_parent=IMPORTS.release, after_in_child=IMPORTS.release
+    )
 
 
 class Lock:

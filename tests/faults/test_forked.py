@@ -186,6 +186,58 @@ def test_a_child_goes_on_whatever_the_threads_of_its_parent_were_at() -> None:
     assert ran.returncode == 0
 
 
+# A thread that imports a module at its first use, held there until a fork begins.
+IMPORTING = """
+import os, signal, sys, threading
+from offload import Offloader
+
+module, call = sys.argv[1:]
+off = Offloader("memory://", session="s")
+is_inside, is_forking = threading.Event(), threading.Event()
+
+
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == module:
+            is_inside.set()
+            is_forking.wait(60)
+            threading.Event().wait(0.05)
+
+
+sys.meta_path.insert(0, Finder)
+# The last one that is registered runs first.
+os.register_at_fork(before=is_forking.set)
+use = eval(f"lambda: {call}")
+thread = threading.Thread(target=use)
+thread.start()
+assert is_inside.wait(60)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    use()
+    os._exit(0)
+thread.join()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "call"),
+    [
+        ("sqlite3", "off.search('word')"),
+        ("re2", "off.tools.grep('w+', mode='regex')"),
+        ("offload.tables", "off.offload_text('a line of a log that is long enough\\n' * 400)"),
+    ],
+)
+def test_a_fork_waits_for_a_thread_that_imports_a_module(module: str, call: str) -> None:
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", IMPORTING, module, call]
+
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=90)
+
+    assert ran.stderr == ""
+    assert ran.returncode == 0
+
+
 # A hook that forks: the child goes on inside the turn, as the parent does.
 FORKING = """
 import os, signal, sys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -45,10 +45,10 @@ class RecordPages:
         self._queries = lru_cache(OPEN_SESSIONS)(lambda _part: Queries(_ROWS_CHARS))
 
     def content(self, request: Request) -> Response:
-        """Show a page of the text, or redirect to the page with the line in the query."""
+        """Show a page of the text, or redirect to the page with the line or the character in the query."""
         query = request.query_params
-        if "line" in query:
-            return self._to_line(request, number_in(query, "line", 1))
+        if "line" in query or "char" in query:
+            return self._to_page(request, query)
         number = number_in(query, "page", 1)
         if "page" in query:
             return self._show(
@@ -153,11 +153,14 @@ class RecordPages:
         disposition = {"Content-Disposition": f'attachment; filename="{info.ref}.txt"'}
         return StreamingResponse(reader.read(info.ref).stream(), headers=_DOWNLOAD | disposition)
 
-    def _to_line(self, request: Request, line: int) -> Response:
+    def _to_page(self, request: Request, query: Mapping[str, str]) -> Response:
         reader, info = self._site.record(request)
         record = reader.read(info.ref)
-        line = max(1, min(line, record.counts.lines))
-        page = page_at(record.content, record.content.line_start(line))
+        content = record.content
+        char = number_in(query, "char", 0)
+        if "line" in query:
+            char = content.line_start(min(number_in(query, "line", 1), record.counts.lines))
+        page, line = page_at(content, char), content.line_at(char)
         return RedirectResponse(f"{request.url.path}?page={page}#L{line}", 303)
 
     def _show(

@@ -23,7 +23,7 @@ from offload.session.reader import SessionReader
 from offload.session.titles import find_titles, with_titles
 from offload.web._account import MANY_ENTRIES
 from offload.web._conversation import conversation
-from offload.web._paging import list_page, page_at
+from offload.web._paging import list_page
 from offload.web._plot import bars
 from offload.web._site import SHOWN, Site, Values, file_count, file_of
 from offload.web._sorting import in_order, order_of
@@ -112,9 +112,7 @@ class SessionPages:
                 found = self._site.index(part).search(query, limit=_PASSAGES)
             except ConfigError as error:
                 return self._site.render(request, "passages.html", 400, **values | {"fault": str(error)})
-            reader = self._site.reader(part)
-            pages = [page_at(reader.read(each.ref).content, each.start) for each in found.passages]
-            values |= {"found": found, "shown": list(zip(found.passages, pages, strict=True))}
+            values |= {"found": found}
         return self._site.render(request, "passages.html", **values)
 
     def deleted(self, request: Request) -> Response:

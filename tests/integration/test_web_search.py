@@ -28,9 +28,11 @@ def test_the_page_shows_passages_as_text_with_a_link_to_their_line() -> None:
 
     assert f"zebra {HOSTILE}" in page.text
     assert page.count("script") == 0
-    [link] = [link for link in page.links if "#L" in link]
-    assert link.startswith(f"{path_of('s', ref)}?page=")
-    assert f"zebra {HOSTILE}" in Html(client.get(link.partition("#")[0]).text).text
+    [link] = [link for link in page.links if "?char=" in link]
+    assert link.startswith(f"{path_of('s', ref)}?")
+    found = client.get(link)
+    assert f"zebra {HOSTILE}" in Html(found.text).text
+    assert found.url.fragment.startswith("L29")
     assert 'action="/s/s/search"' in client.get(path_of("s")).text
 
 

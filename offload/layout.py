@@ -205,13 +205,14 @@ JOURNAL = Family(
 )
 CALLS = Family("c/<session>/<root>~<before>[~<reply>]")
 SNAPSHOT = Family("i/<session>/<began>~<took>~<letters>")
+PACK = Family("i/<session>/pack~<letters>")
 FILE = Family("f/<space>/<name>")
 VALUE = Family("k/<space>/<name>")
 CLOCK = Family("t/now-<digits>")
 CHECK = Family("doctor-<digits>-<name>")
 FAMILIES = (
     RECORD, LINK, TOMBSTONE, BRANCH, SIDECAR, PIN, LAST_USE, GRANT, LAST_READ, FORK,
-    CLOSED, JOURNAL, CALLS, SNAPSHOT, FILE, VALUE, CLOCK, CHECK,
+    CLOSED, JOURNAL, CALLS, SNAPSHOT, PACK, FILE, VALUE, CLOCK, CHECK,
 )  # fmt: skip
 
 

@@ -601,7 +601,7 @@ class Offloader:
 
         `readFile`, `read_file` and `src/a.py` are found by their parts too, and text without spaces between
         words by each two characters. A passage needs only some of the words. A record is read at the first
-        search after it was stored, and the index is in memory only. The session's forks and the sessions that
+        search after it was stored, and the index is in memory. The session's forks and the sessions that
         it shares with search only what they may read.
 
         Args:

@@ -28,6 +28,7 @@ from offload.index.objects import (
     list_sessions,
     session_parts,
 )
+from offload.index.packs import delete_packs
 from offload.jobs.each import run_each
 from offload.record import RecordInfo
 from offload.retention._report import GcReport, Protection, size_of
@@ -438,6 +439,8 @@ class _Run:
     def empty(self, records: Sequence[DeletedRecord]) -> None:
         """Delete the bytes of marked records; their keys remain taken."""
         self._put_empty([record.info.key for record in records], overwrite=True)
+        for part in {layout.session_part(record.info.key) for record in records}:
+            delete_packs(self._store, part)
         # Another gc that saw a pin may have deleted a tombstone meanwhile.
         for reason in sorted({min(record.reasons) for record in records}):
             self._put_tombstones([r.info for r in records if min(r.reasons) == reason], reason)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from offload.codec.base import StoredRecord
 from offload.errors import ConfigError, CorruptError, NotFoundError, OffloadError, check_texts
+from offload.index.packs import Packs
 from offload.record import RecordInfo
 from offload.record.text import decode_text
 from offload.search._passages import Cut, cut_passages, is_text
@@ -27,7 +28,9 @@ _SECONDS = 8.0
 _GROUP = 64
 # The most passages of one record in a result.
 _PER_RECORD = 2
-_FAILED = "the store failed"
+_FAILED, _DAMAGED = "the store failed", "damaged"
+# Objects by key.
+_Bodies = Mapping[str, bytes]
 _TABLE = (
     """create virtual table passages using fts5(text, content='', tokenize="unicode61 remove_diacritics 2")"""
 )
@@ -48,7 +51,8 @@ class SessionIndex:
     """Finds passages in the records that a session may read.
 
     Records are never rewritten, so each is read once, at the first search after it was stored. The index is
-    in memory only, also for an encrypted store.
+    in memory only. A search that read several records of a store on another machine stores them as a pack,
+    for the next process.
     """
 
     def __init__(self, reader: SessionReader) -> None:
@@ -72,6 +76,7 @@ class SessionIndex:
         self._left_out: dict[str, int] = {}
         self._unreadable: dict[str, str] = {}
         self._chars = 0
+        self._packs = Packs(self._reader.store, self._reader.name)
 
     @property
     def bytes(self) -> int:
@@ -108,6 +113,7 @@ class SessionIndex:
             if self._left_out.keys() - {info.key for info in known.values()}:
                 self._clear()  # So that deleted texts do not count, as in a new process.
             self._complete([*infos.values()][::-1])
+            self._packs.write({info.key for info in known.values()})
             found = self._database.execute(_FIND, [expression]).fetchall()
             rows = [(score, self._rows[number - 1]) for number, score in found]
         unsearched = {ref: why for ref, info in infos.items() if (why := self._why_not(info))}
@@ -164,14 +170,27 @@ class SessionIndex:
         self._unreadable = {key: why for key, why in self._unreadable.items() if why != _FAILED}
         known = self._left_out.keys() | self._unreadable.keys()
         new = [info for info in infos if info.key not in known]
-        for start in range(0, len(new), _GROUP):
+        packed = self._packs.fetch([info.key for info in new])
+        self._index(new, packed, deadline)
+        # What is wrong with a pack need not be wrong with the record.
+        doubtful = [info for info in new if info.key in packed and self._unreadable.get(info.key) == _DAMAGED]
+        for info in doubtful:
+            del self._unreadable[info.key]
+        self._index(doubtful, {}, deadline)
+
+    def _index(self, infos: Sequence[RecordInfo], packed: _Bodies, deadline: float) -> None:
+        """Index records; packs have the objects of some."""
+        for start in range(0, len(infos), _GROUP):
             if time.monotonic() > deadline:
                 return
-            for info, record in self._reader.open_many(new[start : start + _GROUP]):
+            group = infos[start : start + _GROUP]
+            bodies = {info.key: packed[info.key] for info in group if info.key in packed}
+            for info, record in self._reader.open_many(group, bodies):
                 if isinstance(record, OffloadError):
                     self._note(info, record)
                 elif time.monotonic() < deadline:
                     self._add(info, record)
+            self._packs.note({key: body for key, body in bodies.items() if key in self._left_out})
 
     def _add(self, info: RecordInfo, record: StoredRecord) -> None:
         room = min(MAX_RECORD_CHARS, MAX_CHARS - self._chars)
@@ -210,5 +229,5 @@ def _end_line(cut: Cut) -> int:
 
 def _reason(error: OffloadError) -> str:
     if isinstance(error, CorruptError):
-        return "damaged"
+        return _DAMAGED
     return "deleted" if isinstance(error, NotFoundError) else _FAILED

@@ -126,17 +126,26 @@ class SessionReader:
         return _checked(record, info).header, content
 
     def open_many(
-        self, infos: Sequence[RecordInfo]
+        self, infos: Sequence[RecordInfo], bodies: dict[str, bytes] | None = None
     ) -> Iterator[tuple[RecordInfo, StoredRecord | OffloadError]]:
         """Yield each entry with its open record, or with the error of `open`, in order.
 
         Small records are fetched whole and many at once; for large records only the two ends are fetched.
+
+        Args:
+            infos: the entries.
+            bodies: objects that were fetched before, by key; those that are fetched are added.
         """
+        known = {} if bodies is None else bodies
         for start in range(0, len(infos), _BULK_RECORDS):
             group = infos[start : start + _BULK_RECORDS]
-            bodies = get_many(self.store, [info.key for info in group if is_small(info)])
+            missing = [info.key for info in group if is_small(info) and info.key not in known]
+            fetched = dict(zip(missing, get_many(self.store, missing), strict=True))
             for info in group:
-                yield info, self._opened_or_error(info, next(bodies) if is_small(info) else None)
+                body = known.get(info.key) or fetched.get(info.key)
+                if bodies is not None and isinstance(body, bytes):
+                    bodies[info.key] = body
+                yield info, self._opened_or_error(info, body)
 
     def _opened_or_error(
         self, info: RecordInfo, body: bytes | OffloadError | None

@@ -42,10 +42,11 @@ CASES = [
     ("c/s/" + "~".join(["0123456789abcdef" * 2] * 2), 12),
     ("c/s/" + "~".join(["0123456789abcdef" * 2] * 3), 12),
     ("i/s/1700000000000~12~abcdefghij", 13),
-    ("f/s/=2fnotes.md", 14),
-    ("k/s/name", 15),
-    ("t/now-0123456789abcdef", 16),
-    ("doctor-0123456789abcdef-key", 17),
+    ("i/s/pack~abcdefghij", 14),
+    ("f/s/=2fnotes.md", 15),
+    ("k/s/name", 16),
+    ("t/now-0123456789abcdef", 17),
+    ("doctor-0123456789abcdef-key", 18),
     ("r/b/from~a~000000012", 3),
     ("g/a/forked~b~000000012", 9),
     ("g/a/closed~000000012", 10),
@@ -134,6 +135,9 @@ def test_every_key_that_the_library_writes_belongs_to_exactly_one_family(
     list(diagnose(store))
     read_a_context_file(store)
     answer_a_call(store)
+    monkeypatch.setattr("offload.index.packs._MIN_RECORDS", 1)
+    monkeypatch.setattr(MemoryStore, "is_shared", True)
+    Offloader(store, session="A session / é").search("words")
 
     families = {key: [f for f in FAMILIES if f.match(key.removeprefix("~state/"))] for key in store.written}
     assert {key: found for key, found in families.items() if len(found) != 1} == {}

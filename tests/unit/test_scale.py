@@ -79,6 +79,28 @@ def store_of(count: int) -> CountingStore:
     return store
 
 
+class SharedStore(CountingStore):
+    """A store on another machine."""
+
+    is_shared = True
+
+
+@pytest.mark.parametrize("count", [4, 60])
+def test_the_first_search_of_a_new_process_reads_a_small_session_at_once(count):
+    store = SharedStore()
+    off = Offloader(store, session="s")
+    for n in range(count):
+        off.offload_text(f"a line of record {n} that is long enough\n" * 300, tool_use_id=f"t{n}")
+
+    for gets in (count, 1):
+        off, store.gets, store.lists = Offloader(store, session="s"), 0, 0
+        found = off.search("absent")
+        assert (found.records, found.passages, dict(found.unsearched)) == (count, [], {})
+        assert (store.gets, store.lists) == (gets, 2)
+    assert off.search("absent").records == count
+    assert (store.gets, store.lists) == (1, 3)
+
+
 class PlainStore:
     """The four verbs of a store alone."""
 

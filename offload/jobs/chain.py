@@ -23,6 +23,7 @@ from offload.layout import BRANCH, CLOSED, JOURNAL, decode_part, encode_part, se
 from offload.record.text import decode_text
 from offload.session.checkpoint import Checkpoint
 from offload.session.lineage import (
+    NO_CHANGES,
     JournalEntry,
     Origin,
     chain_of,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
-# The content of an entry that begins a fork or a rewind.
-_NO_CHANGES = b"{}"
 # The most that is in memory at once.
 _GROUP_ENTRIES, _GROUP_BYTES = 64, 64 * 1024**2
 
@@ -295,7 +294,7 @@ class _Check:
 
     def _continue_from(self, entry: JournalEntry, before: JournalEntry | None, content: bytes | None) -> None:
         """Take up the chain where a fork or a rewind does."""
-        if content is not None and content != _NO_CHANGES:
+        if content is not None and content != NO_CHANGES:
             self._problem(entry, "the entry begins a fork or a rewind, and was changed: it has content")
         if entry.is_rewind and before is not None and before.number + 1 < entry.number:
             gap = _gap(before.number + 1, entry.number - 1)

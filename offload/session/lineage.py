@@ -25,6 +25,8 @@ from offload.store import OffloadStore, get_many
 
 # The maximum size of an entry, checked before memory is allocated.
 MOST_BYTES = 256 * 1024 * 1024
+# The content of an entry that begins a fork or a rewind.
+NO_CHANGES = b"{}"
 # A fork of a fork has as many parents.
 _MAX_FORKS = 1000
 

@@ -351,7 +351,7 @@ class Journal:
         """
         listed = list_entries(self._store, self._session)
         # After a failure a new conversation begins: it would not fit entries that cannot be read.
-        self._number, self._is_numbered, self._is_begun = _next_number(listed), True, False
+        self._number, self._is_numbered, self._is_begun = _next_number(listed), not listed, False
         own = JOURNAL.prefix(encode_part(self._session))
         self._last = max((str(entry.at) for entry in listed if str(entry.at).startswith(own)), default="")
         if not listed:
@@ -359,7 +359,7 @@ class Journal:
         entries = _latest(listed, self._session)
         rows, facts, self._digests = _folded(self._store, entries)
         state = _state(listed, rows, facts)
-        self._rows, self._facts, self._is_begun = rows, state.facts, True
+        self._rows, self._facts, self._is_begun, self._is_numbered = rows, state.facts, True, True
         # A fork or a rewind at a request has its messages: the same request again is no new one.
         written = last_written(entries)
         self._is_sent = written is not None and written.sent is not None

@@ -14,6 +14,7 @@ from offload.codec._frames import SLOW_LEVEL, compress
 from offload.errors import ConfigError, ExistsError, NotFoundError
 from offload.layout import BRANCH, CLOSED, FORK, JOURNAL, RECORD, encode_part, random_letters
 from offload.session.lineage import (
+    NO_CHANGES,
     Branch,
     Origin,
     entries_of_branch,
@@ -27,8 +28,6 @@ from offload.session.names import check_known, check_name
 from offload.session.reader import SessionReader
 from offload.store import OffloadStore, delete_many
 
-# The head of an entry without changes.
-_NO_CHANGES = b"{}"
 # Those of all entries that begin a fork: a second fork at the same place is the same.
 _LETTERS = "forkedhere"
 
@@ -71,7 +70,7 @@ def fork(
     if is_new and not _is_open(store, place):
         delete_many(store, [key, entry, mark])
         raise NotFoundError(f"session {session!r} or a branch of it is being deleted; nothing was forked")
-    _create(store, entry, compress(_NO_CHANGES, SLOW_LEVEL))
+    _create(store, entry, compress(NO_CHANGES, SLOW_LEVEL))
     _create(store, key, msgspec.json.encode(Origin(session, more)))
     # An earlier fork goes last: until then, the first of both holds.
     for stale in {*old} - {mark, entry, key}:
@@ -91,7 +90,7 @@ def rewind(store: OffloadStore, session: str, at: int, *, branch: str | None = N
     base = entries[place_of_request(entries, session, at)]
     number = max(entry.number for entry in (*entries, *own_entries(store, part))) + 1
     key = _entry_key(part, number, base.number, letters=random_letters())
-    store.put(key, compress(_NO_CHANGES, SLOW_LEVEL))
+    store.put(key, compress(NO_CHANGES, SLOW_LEVEL))
 
 
 def _create(store: OffloadStore, key: str, data: bytes) -> bool:
@@ -141,7 +140,7 @@ def _entry_key(part: str, number: int, base: int, *, letters: str, parent: str |
         session=part,
         number=f"{number:09}",
         kind="grown",
-        bytes=len(_NO_CHANGES),
+        bytes=len(NO_CHANGES),
         letters=letters,
         base=f"{base:09}",
         parent=parent,

@@ -72,6 +72,19 @@ def test_a_conversation_that_replaces_a_stored_one_is_chained_to_it() -> None:
     assert texts(verify_chain(store)) == (["entry 0 is missing"], [])
 
 
+def test_a_conversation_after_a_damaged_one_is_chained_to_it_too() -> None:
+    store = MemoryStore()
+    for turns in range(3):
+        journaled(store).offload(conversation(turns))
+    first = min(keys(store, "j/"))
+    store.put(first, b"damaged", overwrite=True)
+    assert journaled(store).offload(conversation(3)).errors != []
+
+    problems, notes = texts(verify_chain(store))
+    assert [text.split(":")[0] for text in problems] == ["the entry is damaged"]
+    assert notes == []
+
+
 class LosingStore(WrapperStore):
     """Loses the answer to each write of a journal while `is_failing`: it is stored, or not."""
 

@@ -136,6 +136,15 @@ def test_what_gc_deleted_is_noted_and_is_no_cut() -> None:
     assert texts(verify_chain(store, session="b"))[0] == []
 
 
+def test_what_a_deletion_of_the_session_has_not_finished_is_no_cut() -> None:
+    store = MemoryStore()
+    run(journaled(store), 4)
+    store.put("g/a/closed", b"")
+    store.delete(sorted(keys(store, "j/"))[1])
+
+    assert texts(verify_chain(store)) == ([], ["entry 1 is not there: the session is being deleted"])
+
+
 def test_a_copy_and_an_archive_keep_the_chain_under_another_name_too(tmp_path: Path) -> None:
     store, other, third = MemoryStore(), EncryptingStore(MemoryStore(), b"k" * 32), MemoryStore()
     off = journaled(store)

@@ -172,8 +172,8 @@ class Journal:
         self._hooks = hooks
         self._number = 0
         self._last = ""
-        # The digests of entries, by key: the last one that is known, and any that may have been stored since.
-        self._digests: dict[str, str] = {}
+        # The digest of the last entry with content, None without one.
+        self._digest: str | None = None
         # False if another writer, or a write that seemed to fail, may have used the number.
         self._is_numbered = False
         self._is_begun = False
@@ -221,7 +221,7 @@ class Journal:
         if not self._is_numbered:
             own = own_entries(self._store, encode_part(self._session))
             self._number = max(self._number, _next_number(own))
-            self._digests = self._digests_of_last(own)
+            self._digest = self._digest_of_last(own)
         is_whole = not self._rows or self._is_whole_due()
         if is_whole:
             lines = [row.line for row in self._rows[:start] if row.line is not None]
@@ -249,7 +249,7 @@ class Journal:
         records = [*self._records, *self._left] if is_whole else [*self._left]
         head |= {"records": records} if records else {}
         head |= {"digests": {ref: sha256.hex() for ref, sha256 in self._left.items()}} if self._left else {}
-        head["previous"] = next(iter(self._digests.values()), None)
+        head["previous"] = self._digest
         kind = ("whole" if self._is_begun else "begun") if is_whole else "grown"
         before = [] if is_whole else self._rows
         grown = self._put(kind, "\n".join([_json(head), *lines]), described)
@@ -264,23 +264,19 @@ class Journal:
             self._created = self._read_backs = 0
         self.stored = start + next((place for place, row in enumerate(rows) if row.line is None), len(rows))
 
-    def _digests_of_last(self, own: Sequence[JournalEntry]) -> dict[str, str]:
-        """Return the digest of the last entry of the session with content by its key, given its own entries.
+    def _digest_of_last(self, own: Sequence[JournalEntry]) -> str | None:
+        """Return the digest of the last entry of the session with content, given its own entries.
 
-        There is none in an empty session, and none of an entry that is damaged. Raises `StoreError`.
+        None if there is none, or if it is damaged. Raises `StoreError`.
         """
         entries = (
             own if own and own[-1].base is None else chain_of(self._store, encode_part(self._session), own)
         )
         last = last_written(entries)
-        if last is None:
-            return {}
-        if last.at in self._digests:
-            return {last.at: self._digests[last.at]}
         try:
-            return {last.at: read_digest(self._store, last)}
+            return None if last is None else read_digest(self._store, last)
         except (CorruptError, NotFoundError):
-            return {}
+            return None
 
     def _is_whole_due(self) -> bool:
         waste = _WASTE if self._entries < _MANY_ENTRIES else _MANY_WASTE
@@ -357,7 +353,7 @@ class Journal:
         if not listed:
             return _read_old(self._store, self._session)
         entries = _latest(listed, self._session)
-        rows, facts, self._digests = _folded(self._store, entries)
+        rows, facts, self._digest = _folded(self._store, entries)
         state = _state(listed, rows, facts)
         self._rows, self._facts, self._is_begun, self._is_numbered = rows, state.facts, True, True
         # A fork or a rewind at a request has its messages: the same request again is no new one.
@@ -389,10 +385,8 @@ class Journal:
         )
         self._number += 1
         self._is_numbered, self._rows, self.stored = False, [], 0
-        digests = {key: entry_digest(key, data)}
-        self._digests |= digests
         self._store.put(key, compress(data, SLOW_LEVEL))
-        self._digests, self._last = digests, key
+        self._digest, self._last = entry_digest(key, data), key
         self._is_numbered = self._is_begun = True
         return len(data)
 
@@ -460,11 +454,11 @@ def _parse_row(text: str) -> _Row:
 
 
 class _Folded(NamedTuple):
-    """The rows and facts after some entries, and the digest of the last one with content by its key."""
+    """The rows and facts after some entries, and the digest of the last one with content."""
 
     rows: list[_Row]
     facts: dict[str, Any]
-    digests: dict[str, str]
+    digest: str | None
 
 
 def _folded(store: OffloadStore, entries: Sequence[JournalEntry], rows: Sequence[_Row] = ()) -> _Folded:
@@ -472,7 +466,7 @@ def _folded(store: OffloadStore, entries: Sequence[JournalEntry], rows: Sequence
 
     Raises `OffloadError`.
     """
-    rows, facts, digests = [*rows], dict[str, Any](), dict[str, str]()
+    rows, facts, digest = [*rows], dict[str, Any](), None
     last = last_written(entries)
     for entry, data in zip(entries, get_many(store, (e.at for e in entries)), strict=True):
         if isinstance(data, OffloadError):
@@ -483,8 +477,8 @@ def _folded(store: OffloadStore, entries: Sequence[JournalEntry], rows: Sequence
         facts = ({} if entry.kind != "grown" else facts) | head
         facts["records"] = [*known, *head.get("records", ())]
         if entry is last:
-            digests = {entry.at: entry_digest(entry.at, entry_bytes(entry, data))}
-    return _Folded(rows, facts, digests)
+            digest = entry_digest(entry.at, entry_bytes(entry, data))
+    return _Folded(rows, facts, digest)
 
 
 def _state(listed: Sequence[JournalEntry], rows: Sequence[_Row], facts: Mapping[str, Any]) -> JournalState:

@@ -212,6 +212,18 @@ def test_a_record_that_was_written_anew_with_fitting_checksums_is_found() -> Non
     assert len(texts(verify_chain(store))[0]) == 1
 
 
+def test_a_record_has_the_digest_that_the_entry_cites() -> None:
+    store = MemoryStore()
+    run(journaled(store), 2)
+    key = max(keys(store, "j/"))
+    [(ref, digest)] = json.loads(lines(store, key)[0])["digests"].items()
+    text = "\n".join(lines(store, key)).replace(digest, digest[::-1])
+    store.put(key, compress(text.encode(), SLOW_LEVEL), overwrite=True)
+
+    [problem] = verify_chain(store).problems
+    assert (problem.ref, problem.text) == (ref, "the record has another content than the one that was stored")
+
+
 def test_a_cut_end_is_found_by_an_earlier_head() -> None:
     store = MemoryStore()
     off = journaled(store)

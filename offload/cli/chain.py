@@ -37,7 +37,7 @@ def checkpoint(
 
     `offload verify --head FILE` finds by it what was changed or cut since.
 
-    Example: offload checkpoint research-42 --key key.pem > research-42.checkpoint
+    Example: offload checkpoint research-42 > research-42.checkpoint
     """
     timeline = Timeline(existing_store(store, session), session)
     out.print(timeline.checkpoint(_content(key)).to_json(), soft_wrap=True)

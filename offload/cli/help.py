@@ -15,7 +15,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 # typer adds the Python type to the name of an argument; to the help the range of a number, and that an
 # argument is required, which the usage line shows.
 _TYPE = re.compile(r" <.*>")
-_NOISE = re.compile(r"\s*\[(?:\d+<=)?x[<>]=\d+\]|; (?:\d+<=)?x[<>]=\d+")
+_NOISE = re.compile(r"\s*\[{0}\]|; {0}|{0}; ".format(r"(?:\d+<=)?x[<>]=\d+"))
 _PYTHON_ERROR = "Value error, "
 _REQUIRED = re.compile(r"\{(.+?)(?:\.\.\.)?\}")
 
@@ -54,10 +54,11 @@ class HelpfulCommand(TyperCommand):
         for param in self.get_params(ctx):
             name, text = param.get_help_record(ctx) or ("", "")
             kind = param.param_type_name
+            text = _NOISE.sub("", text)
             if kind == "argument":
                 text = text.removesuffix("[required]").rstrip()
             if text:
-                records[kind].append((_TYPE.sub("", name), _NOISE.sub("", text)))
+                records[kind].append((_TYPE.sub("", name), text))
         for kind, rows in records.items():
             if rows:
                 with formatter.section(f"{kind.capitalize()}s"):

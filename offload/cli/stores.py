@@ -63,7 +63,7 @@ def existing_store(url: str | None, session: str | None = None) -> OffloadStore:
     else:
         problem = "" if folder is None else _problem_at(folder)
     if problem:
-        hint = "" if url else " (this is the configured store; name another by its path or URL)"
+        hint = "" if url else f" (this is the store of the settings; {_another_here()})"
         raise StoreMissingError(f"no store at {place_of(store)}: {problem}{hint}")
     if session is not None:
         _check_session(store, session)
@@ -85,6 +85,12 @@ def _problem_at(folder: Path) -> str:
     if near:
         return f"the store is {', or '.join(map(str, near[:_MAX_NAMES]))}"
     return "" if folder.exists() else f"there is no such folder{_did_you_mean_beside(folder)}"
+
+
+def _another_here() -> str:
+    """Return how to name another store, such as the one that programs on the pages make in this folder."""
+    name = "context"
+    return f"./{name} is one too: name it" if is_root(Path(name)) else "name another by its path or URL"
 
 
 def _did_you_mean_beside(folder: Path) -> str:

@@ -100,6 +100,9 @@ def wrap(
     from offload.gateway import serving  # noqa: PLC0415 # an extra, and slow to load
 
     client = _client(command[0], upstream)
+    program = shutil.which(command[0])
+    if program is None:
+        raise typer.Exit(run_child(command))  # which says why
     name = load_config(arguments={"session": session}).settings.session or folder_session()
     off = Offloader.from_config(store=store_at(store), session=name, journal=True)
     check_lasting(off.store)
@@ -107,8 +110,7 @@ def wrap(
     with unlogged():
         with serving(_upstream(client, upstream), off) as (url, gateway):
             start = client.start(url)
-            found = shutil.which(command[0]) or command[0]
-            code = run_child([found, *start.arguments, *command[1:]], environ=os.environ | start.environ)
+            code = run_child([program, *start.arguments, *command[1:]], environ=os.environ | start.environ)
         for line in _summary(gateway.status(), _accounts(off.store, gateway.timelines, began)):
             warn(line)
     raise typer.Exit(code)

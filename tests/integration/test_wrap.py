@@ -164,7 +164,7 @@ def test_a_store_that_fails_lets_the_client_work_and_is_said_at_the_end(project,
 def test_a_program_that_is_not_there_is_said_as_a_shell_does(project):
     code, out, err = run(project, "--upstream", "http://127.0.0.1:9", "no-such-client")
     assert [code, out] == [127, ""]
-    assert "no program 'no-such-client'" in err[0]
+    assert err == ["offload: no program 'no-such-client'"]
 
 
 def test_a_store_that_ends_with_the_command_is_refused_before_the_client_starts(project):

@@ -222,6 +222,14 @@ def test_the_store_of_the_settings_is_named_too(run: Run, tmp_path: Path) -> Non
     assert not (tmp_path / "home").exists()
 
 
+def test_who_has_no_store_of_the_settings_is_told_of_the_one_in_this_folder(run: Run) -> None:
+    assert "name another by its path or URL" in run("ls").stderr
+
+    Offloader("./context", session="s").offload_text(TEXT, tool_name="Bash")
+
+    assert "./context is one too: name it" in run("ls").stderr
+
+
 def test_an_address_under_which_nothing_is_stored_is_no_store(run: Run) -> None:
     done = run("ls", "--store", "memory://nothing-here")
 
@@ -801,12 +809,19 @@ def test_help_is_short_for_h_and_names_no_python_type(run: Run, command: str) ->
 SERVERS = {"gateway", "serve", "mcp", "mcp-proxy"}
 
 
+def with_four_requests(store: Path, session: str) -> Offloader:
+    off = Offloader(str(store), session=session, journal=True)
+    for count in range(1, 5):
+        off.offload([{"role": "user", "content": f"{n}"} for n in range(count)])
+    return off
+
+
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - SERVERS))
 def test_the_example_of_a_help_text_runs(
     run: Run, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, home = tmp_path / "store", tmp_path / "home/.claude/projects"
-    off = Offloader(str(store), session="research-42")
+    off = with_four_requests(store, "research-42")
     log = "".join(f'{{"level": "info", "text": "{n} timed out"}}\n' for n in range(3000))
     off.offload_text(log, tool_name="Bash", tool_use_id="c1")
     off.offload_text(log.replace("timed", "time"), tool_name="Bash", tool_use_id="c2")

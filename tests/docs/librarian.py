@@ -19,6 +19,12 @@ QUESTION = "Which file is the largest?"
 LIST = "list_files"
 SQL = "SELECT path, bytes FROM t ORDER BY bytes DESC LIMIT 1"
 _ASKED = re.compile(rf"{re.escape(QUESTION)}|Mail me")
+# What frameworks would report to their makers.
+_QUIET = {
+    "CREWAI_DISABLE_TELEMETRY": "true",
+    "HAYSTACK_TELEMETRY_ENABLED": "false",
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+}
 _ROW = re.compile(r"^(\S+\.py)\|(\d+)$", re.MULTILINE)
 
 
@@ -63,7 +69,12 @@ def _anthropic(script: Script) -> Iterator[dict[str, str]]:
 def _openai(script: Script) -> Iterator[dict[str, str]]:
     with serving(openai_server.OpenAI(script)) as url:
         # LlamaIndex has its own name for the URL.
-        yield {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_BASE": f"{url}/v1", "OPENAI_API_KEY": "k"}
+        yield {
+            "OPENAI_BASE_URL": f"{url}/v1",
+            "OPENAI_API_BASE": f"{url}/v1",
+            "OPENAI_API_KEY": "k",
+            **_QUIET,
+        }
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from offload.cli.terminal import (
     working,
 )
 from offload.cli.workers import OnOption, WorkersOption, check_failures, executor_of
-from offload.index.objects import list_sessions, session_name
+from offload.index.objects import list_sessions, session_name, session_parts
 from offload.schema import seconds_of
 from offload.session.reader import SessionReader
 from offload.session.titles import MAX_READS, with_titles
@@ -206,7 +206,8 @@ def reindex(
         from offload import jobs  # noqa: PLC0415 # slow to load
 
         with executor_of([opened], workers, on) as executor:
-            found = [*progress(jobs.reindex(opened, executor=executor), "sessions")]
+            steps = jobs.reindex(opened, executor=executor)
+            found = [*progress(steps, "sessions", lambda: sum(1 for _ in session_parts(opened)))]
     elif workers or on:
         raise ConfigError("--workers and --on share the sessions of a store among workers: omit --session")
     else:

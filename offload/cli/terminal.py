@@ -206,13 +206,16 @@ def count(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def progress(steps: Iterable[T], title: str) -> Iterable[T]:
-    """Return `steps` and show a progress bar on a terminal, nothing in a pipe."""
+def progress(steps: Iterable[T], title: str, total: Callable[[], int] | None = None) -> Iterable[T]:
+    """Return `steps` and show a progress bar with the remaining time on a terminal, nothing in a pipe.
+
+    `total` counts steps that have no length; only a terminal needs it.
+    """
     if not err.is_terminal:
         return steps
     from rich.progress import track  # noqa: PLC0415 # slow to load
 
-    return track(steps, title, console=err, transient=True)
+    return track(steps, title, total=None if total is None else total(), console=err, transient=True)
 
 
 @contextmanager

@@ -21,11 +21,13 @@ from offload.cli.terminal import (
     count,
     print_done,
     print_report,
+    progress,
     say,
     working,
 )
 from offload.cli.workers import OnOption, WorkersOption, executor_of
-from offload.layout import RECORD, encode_part
+from offload.index.objects import session_parts
+from offload.layout import JOURNAL, RECORD, encode_part
 from offload.session.reader import SessionReader
 from offload.timeline import Timeline
 
@@ -72,15 +74,15 @@ def _copy_all(
     """Copy all sessions, print what failed, and exit with 3 if anything did."""
     sessions, copied, there = 0, 0, 0
     failures: list[dict[str, str | None]] = []
-    with working("copying") as status, executor_of([source, target], workers, on) as executor:
-        for session, found in transfer.copy_sessions(source, target, executor=executor):
+    with executor_of([source, target], workers, on) as executor:
+        steps = transfer.copy_sessions(source, target, executor=executor)
+        for session, found in progress(steps, "sessions", lambda: _count_sessions(source)):
             sessions += 1
             if isinstance(found, OffloadError):
                 failures.append(_failure(found, session=session, ref=None, key=None))
                 continue
             copied, there = copied + len(found.copied), there + len(found.already_there)
             failures += (_failure(f.error, session=session, ref=f.ref, key=f.key) for f in found.failures)
-            status(f"{count(copied, 'record')} of {count(sessions, 'session')}")
     print_report(
         failures,
         f"{copied:,} copied, {there:,} already there, of {count(sessions, 'session')}: {place_of(source)} to "
@@ -90,6 +92,10 @@ def _copy_all(
     )
     if failures:
         raise typer.Exit(PROBLEMS)
+
+
+def _count_sessions(store: OffloadStore) -> int:
+    return sum(1 for _ in session_parts(store, RECORD, JOURNAL))
 
 
 def _failure(error: OffloadError, **facts: str | None) -> dict[str, str | None]:

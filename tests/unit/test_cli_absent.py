@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -296,6 +297,17 @@ def test_workers_copy_and_index_all_sessions(run: Run, store: Path, tmp_path: Pa
     document = json.loads(done.stdout)
     assert [document[name] for name in ("sessions", "copied", "already_there")] == [2, 1, 0]
     assert [(f["session"], f["fault"]) for f in document["failures"]] == [("t", "corrupt")]
+
+
+def test_a_bar_shows_how_many_sessions_are_done_and_left(
+    run: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for line in (["copy", store, tmp_path / "copy"], ["reindex", "--store", store]):
+        shown = io.StringIO()
+        monkeypatch.setattr(terminal, "err", Console(file=shown, force_terminal=True, width=100))
+        run(*line)
+        assert "sessions" in shown.getvalue()
+        assert "100%" in shown.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,12 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from offload import Offloader, Retention
+from offload.doctor import diagnose
 from offload.errors import (
     ConfigError,
     ExistsError,
@@ -23,6 +26,7 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
+from offload.retention import collect, delete
 from offload.wrappers import CachingStore
 from offload_backends.s3 import S3Store
 
@@ -54,6 +58,26 @@ def store(bucket: Bucket, proxy: Proxy) -> S3Store:
 
 
 # Requests
+
+
+def test_every_request_of_a_store_is_below_its_prefix(bucket: Bucket, proxy: Proxy) -> None:
+    options = {**bucket.storage_options, "endpoint_url": proxy.url}
+    url = f"s3://{bucket.name}/users/anna"
+    off = Offloader(url, session="a", storage_options=options, journal=True)
+    off.offload_text("a line\n" * 9000, tool_name="Bash")
+    off.offload_text("".join(map(str, range(2_500_000))), tool_name="Read")
+    off.search("line")
+    off.fork("b")
+    diagnose(off.store)
+    delete(off.store, "a")
+    collect(off.store, Retention(grace=0))
+
+    wanted = f"/{bucket.name}/users/anna/"
+    asked = [urlsplit(path) for _, path, _ in proxy.requests]
+    listed = [parse_qs(one.query)["prefix"][0] for one in asked if one.path.strip("/") == bucket.name]
+    assert all(one.path.startswith(wanted) or one.path.strip("/") == bucket.name for one in asked)
+    assert all(prefix.startswith("users/anna/") for prefix in listed)
+    assert {method for method, _, _ in proxy.requests} <= {"GET", "HEAD", "PUT", "POST", "DELETE"}
 
 
 def test_a_put_is_one_request_that_carries_condition_and_checksum(store: S3Store, proxy: Proxy) -> None:

@@ -21,12 +21,14 @@ from offload.cli.terminal import (
     StoreOption,
     ToolOption,
     count,
+    metering,
     print_report,
     progress,
-    working,
 )
 from offload.cli.workers import OnOption, WorkersOption, check_failures, executor_of
-from offload.index.objects import list_sessions, session_name, session_parts
+from offload.index.objects import list_session, list_sessions, session_name, session_parts
+from offload.layout import encode_part
+from offload.record.text import size_text
 from offload.schema import seconds_of
 from offload.session.reader import SessionReader
 from offload.session.titles import MAX_READS, with_titles
@@ -137,14 +139,10 @@ def verify(
         verify_chain(store, session, (head, public_key), (workers, on), as_json=as_json)
         return
     # Only this command needs them here, and a check loads its parts anyway.
-    from offload import jobs  # noqa: PLC0415 # slow to load
     from offload.presets._tool_results_store import ToolResultsStore  # noqa: PLC0415  # few commands need the layouts
 
     opened = existing_store(store, session)
-    with working("checking") as status, executor_of([opened], workers, on) as executor:
-        report = jobs.verify(
-            opened, session=session, executor=executor, on_progress=lambda done: status(_checked(done))
-        )
+    report = _verified(opened, session, workers, on)
     rows = _faults(report)
     if report.failures:
         verdict = "not all records were checked: "
@@ -174,6 +172,33 @@ def _faults(report: jobs.VerifyReport) -> list[dict[str, Any]]:
         {"session": name, "ref": ref or None, "fault": error.kind, "message": str(error)}
         for name, ref, error in faults
     ]
+
+
+def _verified(
+    opened: OffloadStore, session: str | None, workers: int | None, on: str | None
+) -> jobs.VerifyReport:
+    """Verify a store, or one session, and show how much is done and left."""
+    from offload import jobs  # noqa: PLC0415 # slow to load
+
+    unit = "sessions" if session is None else "records"
+    with (
+        metering(unit, lambda: _extent_of(opened, session)) as told,
+        executor_of([opened], workers, on) as executor,
+    ):
+
+        def tell(report: jobs.VerifyReport) -> None:
+            # Entries follow the records, and how many there are is not known.
+            done = None if report.entries else report.sessions if session is None else report.checked
+            told(done, f"{_checked(report)}, {size_text(report.checked_bytes)}")
+
+        return jobs.verify(opened, session=session, executor=executor, on_progress=tell)
+
+
+def _extent_of(store: OffloadStore, session: str | None) -> int:
+    """Return the number of sessions, or of the records of one."""
+    if session is None:
+        return sum(1 for _ in session_parts(store))
+    return len(list_session(store, encode_part(session)).records)
 
 
 def _checked(report: jobs.VerifyReport) -> str:

@@ -20,14 +20,16 @@ from offload.cli.terminal import (
     StoreOption,
     count,
     err,
+    metering,
     one_line,
     out,
     print_done,
     print_report,
     say,
-    working,
 )
 from offload.cli.workers import OnOption, WorkersOption, check_failures, executor_of
+from offload.index.objects import session_parts
+from offload.layout import JOURNAL, PIN, RECORD
 from offload.policy import Retention
 from offload.record.text import size_text
 from offload.retention import GcReport, collect, delete, usage
@@ -98,15 +100,25 @@ def gc(
     place = place_of(opened, session)
     with executor_of([opened], workers, on) as executor:
 
-        def run(title: str, *, dry_run: bool) -> GcReport:
-            with working(title):
-                return collect(opened, retention, session=session, dry_run=dry_run, executor=executor)
+        def run(*, dry_run: bool) -> GcReport:
+            what = "would be marked" if dry_run else "marked"
+            # Workers take the sessions without records too.
+            families = (RECORD, PIN, JOURNAL) if executor is not None else (RECORD,)
+            with metering("sessions", lambda: sum(1 for _ in session_parts(opened, *families))) as told:
+                return collect(
+                    opened,
+                    retention,
+                    session=session,
+                    dry_run=dry_run,
+                    executor=executor,
+                    on_progress=lambda done, report: told(done, f"{_marked(report):,} {what}"),
+                )
 
         if not (dry_run or is_sure) and sys.stdin.isatty():
-            plan = run("looking for records to delete", dry_run=True)
+            plan = run(dry_run=True)
             if _marked(plan) > _FEW:
                 _ask(f"mark {count(_marked(plan), 'record')} in {place} for deletion")
-        report = run("deleting", dry_run=dry_run)
+        report = run(dry_run=dry_run)
     _print_report(report, _effects(report, place), as_json=as_json, store=opened.url, session=session)
     check_failures("gc", report.failures)
 

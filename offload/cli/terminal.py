@@ -219,6 +219,35 @@ def progress(steps: Iterable[T], title: str, total: Callable[[], int] | None = N
 
 
 @contextmanager
+def metering(unit: str, total: Callable[[], int]) -> Iterator[Callable[[int | None, str], object]]:
+    """Show a bar of the units done with the remaining time on a terminal, nothing in a pipe.
+
+    Yields what sets their number, and a text behind the bar; None is for further work of unknown extent. Only
+    a terminal asks for `total`.
+    """
+    if not err.is_terminal:
+        yield lambda *_: None
+        return
+    from rich.progress import (  # noqa: PLC0415 # slow to load
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("{task.description}"), console=err, transient=True) as shown:
+        known, unknown = shown.add_task("", total=total()), shown.add_task("", total=None, visible=False)
+
+        def told(done: int | None, text: str) -> None:
+            shown.update(known, completed=done, description=text, visible=done is not None)
+            shown.update(unknown, description=text, visible=done is None)
+
+        yield told
+
+
+@contextmanager
 def working(title: str) -> Iterator[Callable[[str], object]]:
     """Show a spinner with a title on a terminal, nothing in a pipe; yield what adds a text to the title."""
     if not err.is_terminal:

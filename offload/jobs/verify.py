@@ -28,6 +28,7 @@ class VerifyReport:
     Attributes:
         sessions: how many were looked at.
         checked: how many records were read whole and compared.
+        checked_bytes: their bytes in the store.
         damaged: the records that cannot be read, with the names of their sessions.
         entries: how many entries of journals were read whole.
         damaged_entries: the errors of those that cannot be read, with the names of their sessions.
@@ -36,6 +37,7 @@ class VerifyReport:
 
     sessions: int = 0
     checked: int = 0
+    checked_bytes: int = 0
     damaged: list[tuple[str, Damage]] = field(default_factory=list)
     entries: int = 0
     damaged_entries: list[tuple[str, OffloadError]] = field(default_factory=list)
@@ -82,6 +84,7 @@ def verify(
             report.failures.append((session_name(store, part.part), found))
         else:
             report.checked += len(part.infos)
+            report.checked_bytes += sum(info.stored_bytes for info in part.infos)
             report.damaged += found
         told(report)
     for keys, errors in run_each(_check_entries, _entries(store, session), [store], **options):

@@ -6,7 +6,7 @@ import math
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from copy import copy
@@ -51,6 +51,7 @@ def collect(
     events: EventBus | None = None,
     executor: Executor | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    on_progress: Callable[[int, GcReport], object] | None = None,
 ) -> GcReport:
     """Delete records past their time to live or over a quota, and complete earlier deletions.
 
@@ -70,6 +71,7 @@ def collect(
             of the store is applied.
         storage_options: for workers in other processes, which open the store by its URL and have the
             credentials of their own environment otherwise.
+        on_progress: called after each session with the number of those done and the report so far.
 
     Raises:
         ConfigError: the store reports no modification times, or workers in other processes cannot open it.
@@ -77,22 +79,25 @@ def collect(
     """
     part = None if session is None else layout.encode_part(check_name(session))
     now = time.time() if dry_run else store_time(store)
-    run = _Run(store, retention, now, GcReport(is_dry_run=dry_run))
+    run, told = _Run(store, retention, now, GcReport(is_dry_run=dry_run)), on_progress or (lambda *_: None)
     if part is not None:
         run.collect_journals(part)
         run.collect_session(list_session(store, part))
     elif executor is None:
         run.collect_journals()
         run.marks = read_all_marks(store) if dry_run else None
-        for objects in list_sessions(store):
+        for done, objects in enumerate(list_sessions(store), 1):
             run.collect_session(objects)
+            told(done, run.report)
         run.collect_store()
     else:
         work = partial(_collect_one, retention, now, dry_run)
         parts = session_parts(store, layout.RECORD, layout.PIN, layout.JOURNAL)
         options = [storage_options]
-        for each, found in run_each(work, parts, [store], executor=executor, storage_options=options):
+        collected = run_each(work, parts, [store], executor=executor, storage_options=options)
+        for done, (each, found) in enumerate(collected, 1):
             run.add(each, found)
+            told(done, run.report)
         if not run.report.failures:
             run.collect_store()
     if not dry_run:

@@ -860,3 +860,23 @@ def test_the_example_of_a_help_text_runs(
 
     # Without a terminal `rm` asks for --yes.
     assert done.returncode == (2 if command == "rm" else 0), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("verify", "2/2 -:--:-- 2 records in 2 sessions, "),
+        ("verify --session s", "1/1 -:--:-- 1 record in 1 session, "),
+        ("gc", "2/2 -:--:-- 0 marked"),
+        ("gc --dry-run --workers 1", "2/2 -:--:-- 0 would be marked"),
+    ],
+)
+def test_a_bar_shows_how_much_is_done_and_left(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch, command: str, text: str
+) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(terminal, "err", Console(file=shown, force_terminal=True, width=120, no_color=True))
+    run(*command.split(), "--store", store)
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\s+", " ", shown.getvalue())
+    plain = re.sub(r"\s+", " ", last.replace("0:00:00", "-:--:--"))
+    assert text in plain

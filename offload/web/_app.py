@@ -55,6 +55,7 @@ def web_app(store: OffloadStore, port: int, *, allows_changes: bool = False) -> 
         Route(f"{at_session}/deleted", sessions.deleted),
         Route(f"{at_session}/conversation", sessions.conversation),
         Route(f"{at_session}/timeline", sessions.timeline),
+        Route(f"{at_session}/evidence", sessions.evidence),
         Route(f"{at_session}/check", sessions.check),
         Route(f"{at_session}/search", sessions.search),
         Route(at_record, records.content),

@@ -8,7 +8,7 @@ from typing import Any
 from offload.codec.content import StoredContent
 
 PAGE_CHARS = 16 * 1024
-_PAGE_ROWS = 50
+PAGE_ROWS = 50
 _MAX_DIGITS = 15
 # A text page is extended to the next line end within this many characters.
 _REACH = 2000
@@ -16,9 +16,9 @@ _REACH = 2000
 
 def list_page(items: Sequence[Any], query: Mapping[str, str]) -> dict[str, Any]:
     """Return for a template the page of `items` in the query parameter `page`, or the nearest one."""
-    last = max(1, -(-len(items) // _PAGE_ROWS))
+    last = max(1, -(-len(items) // PAGE_ROWS))
     number = min(number_in(query, "page", 1), last)
-    shown = items[(number - 1) * _PAGE_ROWS : number * _PAGE_ROWS]
+    shown = items[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]
     return {"shown": shown, "number": number, "last": last, "total": len(items)}
 
 

@@ -23,6 +23,7 @@ from offload.session.reader import SessionReader
 from offload.session.titles import find_titles, with_titles
 from offload.web._account import MANY_ENTRIES
 from offload.web._conversation import conversation
+from offload.web._evidence import evidence
 from offload.web._paging import list_page
 from offload.web._plot import bars
 from offload.web._site import SHOWN, Site, Values, file_count, file_of
@@ -138,6 +139,19 @@ class SessionPages:
         shown = self._site.overview(request.path_params["part"])
         rows = list_page([], {}) if shown is None else shown.page(request.query_params)
         return self._site.render(request, "timeline.html", rows=rows, shown=shown)
+
+    def evidence(self, request: Request) -> Response:
+        """Show where the session has the exact values of the reply to a request, or why that is not known."""
+        part = request.path_params["part"]
+        reader, shown = self._site.reader(part), self._site.overview(part)
+        values: Values = {"fault": None, "at": None}
+        try:
+            if shown is None:
+                raise NotFoundError(f"session {reader.name!r} has no requests in a journal")
+            values |= evidence(reader, shown.timeline, request.query_params)
+        except (CollisionError, ConfigError, CorruptError) as error:
+            values["fault"] = str(error)
+        return self._site.render(request, "evidence.html", **values)
 
     def check(self, request: Request) -> Response:
         """Read every record and show damaged ones; a large session takes several requests."""

@@ -10,7 +10,7 @@ import pytest
 from forks import exchange
 from pages import Html, path_of, visitor
 
-from offload import Offloader
+from offload import Offloader, OffloadPolicy, Rule
 from offload.agent import AgentConfig, ContextManager
 from offload.retention import delete
 from offload.store import StoredObject
@@ -182,3 +182,33 @@ def test_the_pages_of_a_session_list_its_journal_once_when_it_did_not_change(sto
     for path in pages:
         browser.get(path)
     assert counted.listed.count("j/s/") == len(pages)
+
+
+def test_the_values_of_a_reply_open_their_places_and_one_that_is_found_nowhere_stands_out(
+    store: MemoryStore,
+) -> None:
+    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, preview_chars=100)})
+    off = Offloader(store, session="s", journal=True, policy=policy)
+    log = "".join(f"{n} took {n * 7919} ms\n" for n in range(500))
+    call = {"id": "c", "type": "function", "function": {"name": "Bash", "arguments": "{}"}}
+    messages: list[Any] = [
+        {"role": "user", "content": "Which is slower than 2,500 ms?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": log},
+    ]
+    off.offload(messages)
+    reply = {"role": "assistant", "content": f"Above 2500: 3167600 and 4711. {HOSTILE}"}
+    off.offload([*messages, reply, {"role": "user", "content": "Thanks."}])
+    [ref] = [info.ref for info in off.records()]
+    browser = visitor(store)
+
+    path = path_of("s") + "/evidence"
+    assert f"{path}?at=1" in Html(browser.get(path_of("s") + "/conversation?at=1").text).links
+    page = browser.get(f"{path}?at=1").text
+    assert {f"{path_of('s')}/r/{ref}?line=401", f"{path_of('s')}/conversation?at=1&page=1#M1"} <= {
+        *Html(page).links
+    }
+    assert '<mark class="not_found">4711</mark>' in page
+    assert "3 exact values, 1 found nowhere." in page
+    assert "<script" not in page
+    assert browser.get(f"{path}?at=2").status_code == 404

@@ -100,6 +100,7 @@ def paths(store) -> dict[str, int | None]:
         "/retention?session_records=1&live_for=0s": None,
         f"{talk}/conversation": None,
         f"{talk}/timeline": None,
+        f"{talk}/evidence?at=1": None,
         talk: None,
         small: RECORD,
         hostile: RECORD,

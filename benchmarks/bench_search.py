@@ -30,7 +30,7 @@ _RECALL_BUDGET, _WARM_BUDGET, _COLD_BUDGET = 0.9, 20, 1
 _POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=_LEAST_CHARS)})
 _QUICK_CONVERSATIONS = 5
 _RECORDS, _RECORD_CHARS = 50, 200_000
-_WORD = re.compile(r"[\w./:-]+")
+WORD = re.compile(r"[\w./:-]+")
 _QUERIES = (
     "retry timeout settings",
     "src/report.py",
@@ -41,7 +41,7 @@ _QUERIES = (
 )
 
 
-class _Question(NamedTuple):
+class Question(NamedTuple):
     """A fact, and the text around its later use, with it and without it."""
 
     fact: str
@@ -58,11 +58,13 @@ def figures(is_quick: bool) -> Iterator[Figure]:
         print(f"recall is not measured: {program} and {transcripts} are not both there")
         return
     found: dict[str, list[bool]] = {}
-    for off, questions in _sessions(load_measure(program), transcripts, is_quick=is_quick):
+    sessions = conversations(load_measure(program), transcripts, is_quick=is_quick)
+    for number, (texts, questions) in enumerate(sessions):
+        off = _session(number, texts)
         for question in questions:
             for name, query in (("with the name", question.named), ("without it", question.unnamed)):
-                texts = [passage.text for passage in off.search(query, limit=_FIRST).passages]
-                found.setdefault(f"search, {name}", []).append(any(question.fact in text for text in texts))
+                passages = [passage.text for passage in off.search(query, limit=_FIRST).passages]
+                found.setdefault(f"search, {name}", []).append(any(question.fact in p for p in passages))
                 found.setdefault(f"grep, {name}", []).append(question.fact in _grep(off, query))
     for name, hits in found.items():
         budget = _RECALL_BUDGET if name == "search, with the name" else None
@@ -95,25 +97,29 @@ def _times() -> Iterator[Figure]:
     yield Figure("index, as a share of the text", off.tools.index.bytes / chars, "")
 
 
-def _sessions(
+def conversations(
     measure: ModuleType, transcripts: Path, *, is_quick: bool
-) -> Iterator[tuple[Offloader, list[_Question]]]:
-    """Yield each conversation: its large results in a session, and the questions about them."""
+) -> Iterator[tuple[list[str], list[Question]]]:
+    """Yield each conversation: its large results, and the questions about them."""
     documents: dict[int, tuple[Any, set[str]]] = {}
     for document, _, _, _, facts in measure.samples(transcripts, _LEAST_CHARS):
         documents.setdefault(id(document), (document, set()))[1].update(facts)
         if is_quick and len(documents) > _QUICK_CONVERSATIONS:
             break
-    for number, (document, facts) in enumerate(documents.values()):
-        off = Offloader("memory://", session=f"s{number}", policy=_POLICY)
+    for document, facts in documents.values():
         events = list(measure.events(document))
-        for place, (*_, kind, text) in enumerate(events):
-            if kind == "result" and len(text) >= _LEAST_CHARS:
-                off.offload_text(text, tool_name="tool", tool_use_id=f"t{place}")
-        yield off, list(_questions(events, facts))
+        texts = [text for *_, kind, text in events if kind == "result" and len(text) >= _LEAST_CHARS]
+        yield texts, list(_questions(events, facts))
 
 
-def _questions(events: list[Any], facts: set[str]) -> Iterator[_Question]:
+def _session(number: int, texts: list[str]) -> Offloader:
+    off = Offloader("memory://", session=f"s{number}", policy=_POLICY)
+    for place, text in enumerate(texts):
+        off.offload_text(text, tool_name="tool", tool_use_id=f"t{place}")
+    return off
+
+
+def _questions(events: list[Any], facts: set[str]) -> Iterator[Question]:
     shown: dict[str, int] = {}
     for place, (*_, kind, text) in enumerate(events):
         for fact in facts if kind == "result" else ():
@@ -125,11 +131,11 @@ def _questions(events: list[Any], facts: set[str]) -> Iterator[_Question]:
             start = used.index(fact)
             before, after = used[max(0, start - _AROUND) : start], used[start + len(fact) :][:_AROUND]
             if any(map(str.isalnum, before + after)):
-                yield _Question(fact, f"{before}{fact}{after}", f"{before} {after}")
+                yield Question(fact, f"{before}{fact}{after}", f"{before} {after}")
 
 
 def _grep(off: Offloader, query: str) -> str:
-    word = max(_WORD.findall(query), key=len, default="")
+    word = max(WORD.findall(query), key=len, default="")
     arguments = {"pattern": word.strip("./:-"), "max_matches": _FIRST, "ignore_case": True}
     return off.tools.call("context_grep", arguments)
 

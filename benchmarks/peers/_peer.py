@@ -27,11 +27,13 @@ class Peer:
         calls: calls that the last read back took.
         page_chars: characters from one page to the next that reads by characters.
         language: of its queries: "sql", or "steps" of a pipeline as JSON.
+        first: results of a search that are counted.
     """
 
     calls = 1
     page_chars = 8_000
     language = "sql"
+    first = 5
 
     def __init__(self, store: str, session: str, least_chars: int | None) -> None:
         """Open a store.
@@ -76,6 +78,10 @@ class Peer:
 
     def grep(self, ref: str, pattern: str) -> str:
         """Return the places that a regular expression matches."""
+        raise NotImplementedError
+
+    def search(self, query: str) -> list[str]:
+        """Return the `first` results of a search by words in all that is stored, as the model sees them."""
         raise NotImplementedError
 
     def query(self, ref: str, sql: str) -> str:

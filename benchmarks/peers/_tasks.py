@@ -112,6 +112,19 @@ def reading(open_peer: Open, task: Task) -> Answer:
     }
 
 
+def searching(open_peer: Open, task: Task) -> Answer:
+    """Offload the results of conversations, and search: whether a fact is shown, and in how much text."""
+    found = []
+    for number, (texts, questions) in enumerate(json.loads(Path(task["conversations"]).read_text("utf-8"))):
+        peer = open_peer(session=f"s{number}", where=f"-{number}")
+        for at, text in enumerate(texts):
+            peer.offload(text, f"call_{at}")
+        for fact, *queries in questions:
+            answers = ["\n".join(peer.search(query)) for query in queries]
+            found.append([(fact in answer, len(answer)) for answer in answers])
+    return {"found": found}
+
+
 def regex(open_peer: Open, task: Task) -> Answer:
     """Search a result with a pattern that backtracks; an alarm ends the process if the search does not."""
     peer = open_peer()
@@ -284,6 +297,7 @@ _TASKS = {
         writer,
         check,
         reading,
+        searching,
         regex,
         large,
         stream,

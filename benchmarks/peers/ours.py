@@ -77,6 +77,10 @@ class Ours(Peer):
         """See `Peer`."""
         return self._off.tools.grep(pattern, ref, mode="regex")
 
+    def search(self, query: str) -> list[str]:
+        """See `Peer`."""
+        return [self._off.tools.grep(query, mode="search", max_matches=self.first)]
+
     def query(self, ref: str, sql: str) -> str:
         """See `Peer`."""
         return self._off.tools.query(ref, sql)

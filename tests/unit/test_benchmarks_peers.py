@@ -69,6 +69,16 @@ def test_what_a_candidate_does_not_have_is_not_offered(ask, tmp_path):
     assert ask("by_hand", task="stream", block=str(block), blocks=1) == {"state": "not offered"}
 
 
+def test_a_fact_is_found_only_in_the_answer_to_a_search(ask, tmp_path):
+    text = "a line of output\n" * 500 + "the port of the proxy is fact_9041\n" + "another line\n" * 500
+    asked = [[[text], [["fact_9041", "which port has the proxy", "fact_9041 nowhere", "unseen"]]]]
+    (tmp_path / "asked").write_text(json.dumps(asked), encoding="utf-8")
+
+    (found,) = ask("ours", task="searching", conversations=str(tmp_path / "asked"))["found"]
+
+    assert [is_shown for is_shown, _ in found] == [True, True, False]
+
+
 def test_a_cell_that_holds_a_bar_stays_one_cell(tables):
     lines = tables.markdown(["regex"], [["(a|a)*c"]]).splitlines()
 

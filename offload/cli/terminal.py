@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from os.path import commonprefix
-from typing import Annotated, TypeVar
+from typing import Annotated, Protocol, TypeVar
 
 import typer
 from rich.cells import cell_len, set_cell_size
@@ -18,6 +18,13 @@ from rich.text import Text
 from offload.record.text import escape_controls, size_text
 
 T = TypeVar("T")
+
+
+class Told(Protocol):
+    """What shows how far some work is."""
+
+    def __call__(self, done: int | None, text: str, total: int | None = None, /) -> object:
+        """Show the units done, a text, and their total if it was not known."""
 
 
 class Dollars(float):
@@ -219,11 +226,11 @@ def progress(steps: Iterable[T], title: str, total: Callable[[], int] | None = N
 
 
 @contextmanager
-def metering(unit: str, total: Callable[[], int]) -> Iterator[Callable[[int | None, str], object]]:
+def metering(unit: str, total: Callable[[], int] = int) -> Iterator[Told]:
     """Show a bar of the units done with the remaining time on a terminal, nothing in a pipe.
 
-    Yields what sets their number, and a text behind the bar; None is for further work of unknown extent. Only
-    a terminal asks for `total`.
+    Yields what sets their number, a text behind the bar, and their total if it was not known; the number None
+    is for further work of unknown extent. Only a terminal asks for `total`.
     """
     if not err.is_terminal:
         yield lambda *_: None
@@ -240,8 +247,8 @@ def metering(unit: str, total: Callable[[], int]) -> Iterator[Callable[[int | No
     with Progress(*columns, TextColumn("{task.description}"), console=err, transient=True) as shown:
         known, unknown = shown.add_task("", total=total()), shown.add_task("", total=None, visible=False)
 
-        def told(done: int | None, text: str) -> None:
-            shown.update(known, completed=done, description=text, visible=done is not None)
+        def told(done: int | None, text: str, total: int | None = None) -> None:
+            shown.update(known, completed=done, total=total, description=text, visible=done is not None)
             shown.update(unknown, description=text, visible=done is None)
 
         yield told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -19,15 +21,16 @@ from offload.cli.terminal import (
     SessionOption,
     StoreOption,
     count,
+    metering,
     print_done,
     print_report,
     progress,
     say,
-    working,
 )
 from offload.cli.workers import OnOption, WorkersOption, executor_of
 from offload.index.objects import session_parts
 from offload.layout import JOURNAL, RECORD, encode_part
+from offload.record.text import size_text
 from offload.session.reader import SessionReader
 from offload.timeline import Timeline
 
@@ -63,9 +66,16 @@ def copy(
         return
     if workers or on:
         raise ConfigError("--workers and --on share the sessions of a store among workers: omit --session")
-    with working("copying"):
-        report = transfer.copy(origin, destination, session, name=name)
+    with _copying() as told:
+        report = transfer.copy(origin, destination, session, name=name, on_progress=told)
     _print_copy(report, place_of(origin, session), place_of(destination, report.session), as_json=as_json)
+
+
+@contextmanager
+def _copying() -> Iterator[Callable[[transfer.CopyProgress], object]]:
+    """Show how many records of a session are copied; yield what is called with that."""
+    with metering("records") as told:
+        yield lambda done: told(done.records, size_text(done.bytes), done.total)
 
 
 def _copy_all(
@@ -124,8 +134,8 @@ def fork(
         transfer.fork(opened, session, name, at=at, branch=branch)
         print_done("forked", as_json=as_json, session=session, request=at or len(timeline), to=name)
         return
-    with working("copying"):
-        report = transfer.copy(opened, opened, session, name=name)
+    with _copying() as told:
+        report = transfer.copy(opened, opened, session, name=name, on_progress=told)
     _print_copy(report, place_of(opened, session), f"session {name} of the same store", as_json=as_json)
 
 
@@ -159,8 +169,8 @@ def export(
     Example: offload export session.tar --session research-42
     """
     opened = existing_store(store, session)
-    with working("copying"):
-        report = transfer.export(opened, session, file)
+    with _copying() as told:
+        report = transfer.export(opened, session, file, on_progress=told)
     _print_copy(report, place_of(opened, session), f"file {file}", as_json=as_json)
 
 
@@ -170,8 +180,8 @@ def import_(file: _File, *, name: _As = None, store: StoreOption = None, as_json
     Example: offload import session.tar --as research-43
     """
     opened = store_at(store)
-    with working("copying"):
-        report = transfer.import_(opened, file, name=name)
+    with _copying() as told:
+        report = transfer.import_(opened, file, name=name, on_progress=told)
     _print_copy(report, f"file {file}", place_of(opened, report.session), as_json=as_json)
 
 

@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 from offload import errors, layout
 from offload.index import sessions
 from offload.store import Durability, OffloadStore, StoredObject, sized
-from offload.transfer._copy import CopyReport, copy
+from offload.transfer._copy import CopyReport, OnProgress, copy
 
 _EXPORTED = (layout.RECORD, layout.TOMBSTONE, layout.SIDECAR, layout.PIN, layout.JOURNAL, layout.CALLS)
 _END = bytes(2 * tarfile.BLOCKSIZE)
@@ -26,10 +26,17 @@ _END = bytes(2 * tarfile.BLOCKSIZE)
 _MAX_HEADER_BYTES = 64 * 1024
 
 
-def export(store: OffloadStore, session: str, path: str | os.PathLike[str]) -> CopyReport:
+def export(
+    store: OffloadStore,
+    session: str,
+    path: str | os.PathLike[str],
+    *,
+    on_progress: OnProgress | None = None,
+) -> CopyReport:
     """Write a session of `store` into one new tar file at `path`, readable by its owner alone.
 
-    The file appears when it is complete. The same session gives the same bytes from any store.
+    The file appears when it is complete. The same session gives the same bytes from any store. `on_progress`
+    is as for `copy`.
 
     Raises:
         NotFoundError: the session or the folder of the file does not exist.
@@ -38,16 +45,22 @@ def export(store: OffloadStore, session: str, path: str | os.PathLike[str]) -> C
     """
     with _errors_of(path), _new_file(Path(path)) as file:
         archive = TarStore(file, str(path))
-        report = copy(store, archive, session)
+        report = copy(store, archive, session, on_progress=on_progress)
         archive.finish()
     return report
 
 
-def import_(store: OffloadStore, path: str | os.PathLike[str], *, name: str | None = None) -> CopyReport:
+def import_(
+    store: OffloadStore,
+    path: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    on_progress: OnProgress | None = None,
+) -> CopyReport:
     """Copy the session of the exported file at `path` into `store`, as `copy` does.
 
     It keeps its name, or gets the new `name`. The file need not be trusted: all names and sizes are checked
-    before anything is stored, and each record before it is stored.
+    before anything is stored, and each record before it is stored. `on_progress` is as for `copy`.
 
     Raises:
         NotFoundError: the file does not exist.
@@ -56,7 +69,7 @@ def import_(store: OffloadStore, path: str | os.PathLike[str], *, name: str | No
     """
     with _errors_of(path), Path(path).open("rb") as file:
         archive = TarStore(file, str(path))
-        return copy(archive, store, archive.session(), name=name)
+        return copy(archive, store, archive.session(), name=name, on_progress=on_progress)
 
 
 class _Member(NamedTuple):

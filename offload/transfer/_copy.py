@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -80,6 +80,24 @@ class CopyReport:
     failures: list[CopyFailure] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class CopyProgress:
+    """How far a copy is.
+
+    Attributes:
+        records: the records that were copied, or could not be.
+        total: the records that the target lacked.
+        bytes: the stored bytes of those in `records`.
+    """
+
+    records: int
+    total: int
+    bytes: int
+
+
+OnProgress = Callable[[CopyProgress], object]
+
+
 def copy(
     source: OffloadStore,
     target: OffloadStore,
@@ -87,6 +105,7 @@ def copy(
     *,
     name: str | None = None,
     must_exist: bool = True,
+    on_progress: OnProgress | None = None,
 ) -> CopyReport:
     """Copy a session to another store, or under another name.
 
@@ -108,6 +127,7 @@ def copy(
         session: its name.
         name: its name in the target; the same if None.
         must_exist: whether a session without any object is an error.
+        on_progress: called before the first record, and after each group of records.
 
     Raises:
         NotFoundError: the session does not exist.
@@ -119,7 +139,8 @@ def copy(
         raise errors.ConfigError("source and target must not be the same session; use another store or name")
     if must_exist:
         check_known(source, session)
-    return _Copy(SessionReader(source, check_name(session)), SessionReader(target, check_name(name))).run()
+    own, other = SessionReader(source, check_name(session)), SessionReader(target, check_name(name))
+    return _Copy(own, other).run(on_progress or (lambda _: None))
 
 
 def copy_sessions(
@@ -174,7 +195,7 @@ class _Copy:
         self._dated = _dated(target.store)
         self._deleted: dict[str, layout.Reason] = {}
 
-    def run(self) -> CopyReport:
+    def run(self, told: OnProgress) -> CopyReport:
         self._source.catalog.load()
         self._target.catalog.load()
         if self._source.name == self._target.name:
@@ -183,9 +204,13 @@ class _Copy:
         missing = [info for info in listed if self._is_missing(info)]
         # The stored size is no measure of the memory for content that is encoded again.
         sizes = {info.key: max(info.stored_bytes, info.chars) for info in missing}
+        records = copied = 0
+        told(CopyProgress(0, len(missing), 0))
         for group in in_groups(missing, lambda i: sizes[i.key], most=_WHOLE_BYTES, count=_GROUP_RECORDS):
             with ExitStack() as spools:
                 self._create(self._pack(group, spools))
+            records, copied = records + len(group), copied + sum(info.stored_bytes for info in group)
+            told(CopyProgress(records, len(missing), copied))
         self._copy_tombstones()
         self._copy_journal()
         self._copy_calls()

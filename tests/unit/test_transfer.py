@@ -38,7 +38,7 @@ from offload.codec.content import TextContent
 from offload.index.entries import record_key
 from offload.layout import sidecar_key
 from offload.testing import FaultyBulkStore, FaultyStore
-from offload.transfer import copy, export, import_, share
+from offload.transfer import CopyProgress, copy, export, import_, share
 from offload.transfer._archive import TarStore
 from offload.wrappers import EncryptingStore, WrapperStore
 from offload_backends.local import LocalStore
@@ -86,6 +86,21 @@ def collect(store: MemoryStore, key: str, reason: str = "deleted") -> None:
 
 
 # Copying
+
+
+def test_a_copy_says_how_many_records_and_bytes_it_has_done_of_those_that_lack() -> None:
+    source, target = MemoryStore(), MemoryStore()
+    filled(source, "raw", [*TEXTS, LARGE])
+    size = sum(len(data) for key, data in objects(source).items() if key.startswith("r/"))
+    seen: list[CopyProgress] = []
+
+    copy(source, target, "s", on_progress=seen.append)
+    copy(source, target, "s", on_progress=seen.append)
+
+    first, *between, whole, again = seen
+    assert (first, whole, again) == (CopyProgress(0, 7, 0), CopyProgress(7, 7, size), CopyProgress(0, 0, 0))
+    assert all(0 < done.records < 7 and done.bytes < size for done in between)
+    assert between
 
 
 @on_every_codec

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Told(Protocol):
-    """What shows how far some work is."""
+    """Shows the progress of some work."""
 
     def __call__(self, done: int | None, text: str, total: int | None = None, /) -> object:
         """Show the units done, a text, and their total if it was not known."""

@@ -43,7 +43,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     def from_json(text: str | bytes) -> Checkpoint:
         """Return the checkpoint of `to_json`. Raises `ConfigError` if the text is none."""
         try:
-            return msgspec.convert(json.loads(text), Checkpoint)
+            return _DECODER.decode(text)
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"not a checkpoint of offload: {error}") from error
 
@@ -75,6 +75,10 @@ class Checkpoint(msgspec.Struct, frozen=True):
     def _signed_bytes(self) -> bytes:
         fields = [_SIGNED, self.session, self.entry, self.digest, self.time]
         return json.dumps(fields, separators=(",", ":")).encode()
+
+
+# Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
+_DECODER = msgspec.json.Decoder(Checkpoint)
 
 
 def _private(key: bytes | Ed25519PrivateKey) -> Ed25519PrivateKey:

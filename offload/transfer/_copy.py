@@ -82,7 +82,7 @@ class CopyReport:
 
 @dataclass(frozen=True, slots=True)
 class CopyProgress:
-    """How far a copy is.
+    """The progress of a copy.
 
     Attributes:
         records: the records that were copied, or could not be.

@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property  # noqa: TID251 # no child of a fork uses it
 from pathlib import Path
 from typing import Any, Self
 

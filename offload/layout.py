@@ -16,11 +16,12 @@ import re
 import secrets
 import string
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Literal, get_args
 
 from offload.errors import InvalidKeyError
 from offload.patterns import lazy_pattern
+from offload.threads.locks import cached
 
 # The reasons for a deletion.
 Reason = Literal["expired", "quota", "deleted"]
@@ -162,7 +163,7 @@ class Family:
         self._before = {name: before for before, name in _OPTIONAL.findall(form)}
         self._format = _FIELD.sub(r"{\1}", _OPTIONAL.sub(r"<\2>", form))
 
-    @cached_property
+    @cached
     def match(self) -> Callable[[str], re.Match[str] | None]:
         """The function that returns the parts of a key, None for a key of another form."""
         escaped = re.escape(self.form).replace(r"\[", "(?:").replace(r"\]", ")?")

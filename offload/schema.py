@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from offload.errors import ConfigError, needs_extra
+from offload.threads.locks import cached
 
 _DURATION = re.compile(r"(\d+)\s*([smhd]?)", re.ASCII)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -77,7 +78,7 @@ else:
 class SettingsModel(BaseModel, metaclass=_Metaclass):
     """A frozen model that raises `ConfigError` for a wrong value and names the value by its path."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached,))
     _error: ClassVar[type[ConfigError]] = ConfigError
 
     @classmethod

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from offload.compaction._archive import MessageArchive
@@ -16,6 +15,7 @@ from offload.messages.formats import adapter_for, is_result, role_or_none, scan_
 from offload.placeholder import Notice
 from offload.placeholder.notice import NOTICE_TYPE
 from offload.record import RecordInfo
+from offload.threads.locks import cached
 from offload.tokens import estimate_tokens
 
 _log = logging.getLogger("offload")
@@ -50,15 +50,15 @@ class Digest:
         ledger = self._ledger(removed, f"{task}\n{summary}", ledger_tokens)
         return replace(self._notice, messages=len(removed), summary=summary, ledger=ledger, task=task)
 
-    @cached_property
+    @cached
     def _notice(self) -> Notice:
         return self._archive.notice(self._messages)
 
-    @cached_property
+    @cached
     def _infos(self) -> dict[str, RecordInfo]:
         return {info.ref: info for info in self._offloader.records()}
 
-    @cached_property
+    @cached
     def _apart(self) -> list[tuple[list[dict[str, str]], Any]]:
         """The earlier notices in each message, as their parts, and the message without them."""
         found = [_told_apart(message, self._is_notice) for message in self._messages]
@@ -68,7 +68,7 @@ class Digest:
         ref = Notice().find_ref(item.text) if item.item_type == NOTICE_TYPE else None
         return ref is not None and ref in self._infos
 
-    @cached_property
+    @cached
     def _task(self) -> tuple[int, str]:
         """The index of the message that has the task, and the task; -1 and "" if there is none."""
         for index, (notices, message) in enumerate(self._apart):
@@ -91,7 +91,7 @@ class Digest:
         kept = [text for index, text in enumerate(self.texts) if index not in gone]
         return ledger.render(tokens, "\n".join([shown, *kept]))
 
-    @cached_property
+    @cached
     def texts(self) -> list[str]:
         return ["\n".join(scan_of(message).all_texts) for message in self._messages]
 

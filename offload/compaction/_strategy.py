@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from offload.compaction._archive import MessageArchive
@@ -22,6 +22,7 @@ from offload.messages.formats import adapter_for, scan_of
 from offload.messages.thinking import bare_of, signed_thinking
 from offload.offloader import Offloader
 from offload.placeholder import Notice
+from offload.threads.locks import cached
 from offload.tokens import estimate_tokens
 
 # The most tokens of a ledger and of the task, also as a share of the window; and of a ledger as a share of
@@ -246,15 +247,15 @@ class View:
     window: int
     rounds: Sequence[Sequence[int]] = ()
 
-    @cached_property
+    @cached
     def messages(self) -> list[Any]:
         return self.context.conversation_messages
 
-    @cached_property
+    @cached
     def tokens(self) -> list[int]:
         return [item.token_count for item in self.context.conversation.items]
 
-    @cached_property
+    @cached
     def _digest(self) -> Digest:
         return Digest(self.messages, self.archive)
 
@@ -306,7 +307,7 @@ class View:
         message = adapter_for(self.messages[removed[0]]).user_message(notice.text())
         return Plan(removed, notice, self.tokens_with(removed, message))
 
-    @cached_property
+    @cached
     def _scale(self) -> float:
         """The counted tokens for one that is estimated; the counter may be a slow function of the host."""
         estimated = sum(estimate_tokens(text) + MESSAGE_TOKENS for text in self._digest.texts[:_SAMPLED])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import ceil
 from typing import Any, Literal, NamedTuple
 
@@ -13,7 +12,7 @@ from offload.messages.base import Block
 from offload.messages.formats import role_or_none, scan_of
 from offload.policy import Decision, explain
 from offload.record import RecordInfo
-from offload.threads.locks import Lock
+from offload.threads.locks import Lock, cached
 from offload.tokens import estimate_tokens
 
 CacheCause = Literal["ours", "pause", "host", "miss"]
@@ -140,7 +139,7 @@ class OffloadResult:
         bar = html_bar((*part, size) for part, (_, size) in zip(parts, sizes, strict=True))
         return html_table([self.figures()]) + bar
 
-    @cached_property
+    @cached
     def decisions(self) -> list[Decision]:
         """The decision on every item with its reason, in order of the messages; images of a message first."""
         decisions, count = self.decided

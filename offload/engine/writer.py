@@ -35,7 +35,7 @@ from offload.session.session import OffloadedItem
 from offload.settings.hooks import foreign
 from offload.settings.options import Options
 from offload.store import in_groups
-from offload.threads.locks import IMPORTS
+from offload.threads.locks import NO_FORK
 
 # Contents that are encoded and in flight together.
 _BATCH_CHARS = 16 * 1024 * 1024
@@ -353,7 +353,7 @@ def _middle_of(measured: _Measured) -> str:
 
 
 def _table_line(text: str, *, is_whole: bool) -> str:
-    with IMPORTS:
+    with NO_FORK:
         from offload.tables import schema_line  # noqa: PLC0415 # 10 ms that only a placeholder pays
 
     return schema_line(text, is_whole=is_whole)

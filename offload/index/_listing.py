@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from offload.errors import ConfigError, InvalidKeyError
@@ -16,6 +16,7 @@ from offload.record import RecordInfo
 from offload.record.labels import Label
 from offload.record.titles import has_words
 from offload.store import StoredObject
+from offload.threads.locks import cached
 
 # The size of a listing page on S3; a session that fits is listed again each time.
 LARGE = 1000
@@ -136,7 +137,7 @@ class SessionListing:
             raise ConfigError(f"invalid cursor {ref[:40]!r}; omit it to start over")
         return end
 
-    @cached_property
+    @cached
     def _place_of(self) -> dict[str, int]:
         return {ref_of(name): place for place, name in enumerate(self.names) if name}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from pydantic import Field, model_validator
@@ -19,6 +19,7 @@ from offload.policy.tool_names import RETRIEVAL_TOOLS, is_reader
 from offload.record.header import OffloadableType
 from offload.record.text import encode_text
 from offload.schema import Count, LoadableSettings, Size
+from offload.threads.locks import cached
 
 # A fifth of a window of 200,000 tokens. File readers limit themselves to 25,000, and the largest of 3,181
 # recorded turns had 32,000.
@@ -156,7 +157,7 @@ class OffloadPolicy(LoadableSettings):
         """
         return cls.model_validate({"preset": name})
 
-    @cached_property
+    @cached
     def counts_bytes(self) -> bool:
         """Whether a rule has a threshold in bytes; counting them takes a pass over the text."""
         rules = (*self.types.values(), *self.tools.values(), self.readers)

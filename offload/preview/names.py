@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import chain, islice
 from typing import Any
 
 from offload.patterns import lazy_pattern
 from offload.record.text import encode_text
+from offload.threads.locks import NO_FORK, cached, renew_in_child
 
 # Letters and digits of all scripts, for a character class. Python's own tables differ between versions, and
 # a preview must not.
@@ -113,7 +114,7 @@ def _known(tokens: Sequence[bytes]) -> dict[bytes, str]:
 
 def error_words(text: str) -> list[str]:
     """Return the words of `TROUBLE` in `text`, from one pass over it."""
-    return [TROUBLE[i] for i in sorted(_searcher().Match(encode_text(text)) or ())]
+    return [TROUBLE[i] for i in sorted(_SEARCHER.words.Match(encode_text(text)) or ())]
 
 
 def error_parts(text: str) -> dict[str, list[range]]:
@@ -127,12 +128,27 @@ def error_parts(text: str) -> dict[str, list[range]]:
     return {word: parts[word] for word in TROUBLE if word in parts}
 
 
-@cache
-def _searcher() -> Any:
-    import re2  # noqa: PLC0415 # 10 ms that only a preview pays
+class _Searcher:
+    """Finds the words of `TROUBLE`."""
 
-    words = re2.Set.SearchSet()
-    for word in TROUBLE:
-        words.Add(re2.escape(word))
-    words.Compile()
-    return words
+    def __init__(self) -> None:
+        renew_in_child(self)
+
+    def renew(self) -> None:
+        """Forget the set of words: a parent's thread may have held a lock inside it."""
+        self.__dict__.pop("words", None)
+
+    @cached
+    def words(self) -> Any:
+        """The set of words, compiled."""
+        with NO_FORK:
+            import re2  # noqa: PLC0415 # 10 ms that only a preview pays
+
+        words = re2.Set.SearchSet()
+        for word in TROUBLE:
+            words.Add(re2.escape(word))
+        words.Compile()
+        return words
+
+
+_SEARCHER = _Searcher()

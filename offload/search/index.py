@@ -19,7 +19,7 @@ from offload.search._passages import Cut, cut_passages, is_text
 from offload.search._results import Passage, SearchResult
 from offload.search._words import indexed_text, match_expression
 from offload.session.reader import SessionReader
-from offload.threads.locks import Lock, renew_in_child
+from offload.threads.locks import NO_FORK, Lock, renew_in_child
 
 # The most characters of one record, and of all, that are indexed; and the seconds that one search indexes.
 MAX_RECORD_CHARS, MAX_CHARS = 4_000_000, 40_000_000
@@ -67,8 +67,9 @@ class SessionIndex:
 
     def _clear(self) -> None:
         try:
-            self._database = sqlite3.connect(":memory:", check_same_thread=False)
-            self._database.execute(_TABLE)
+            with NO_FORK:
+                self._database = sqlite3.connect(":memory:", check_same_thread=False)
+                self._database.execute(_TABLE)
         except sqlite3.OperationalError as error:
             raise ConfigError(f"this Python's SQLite has no FTS5, which search needs: {error}") from None
         self._rows: list[_Row] = []
@@ -84,7 +85,8 @@ class SessionIndex:
         sizes = (
             self._database.execute(f"pragma {name}").fetchone()[0] for name in ("page_count", "page_size")
         )
-        return int(prod(sizes))
+        with NO_FORK:
+            return int(prod(sizes))
 
     def search(self, query: str, *, limit: int = 10, refs: Sequence[str] | None = None) -> SearchResult:
         """Return the passages that fit a query best, the best first, at most two of one record.
@@ -114,7 +116,8 @@ class SessionIndex:
                 self._clear()  # So that deleted texts do not count, as in a new process.
             self._complete([*infos.values()][::-1])
             self._packs.write({info.key for info in known.values()})
-            found = self._database.execute(_FIND, [expression]).fetchall()
+            with NO_FORK:
+                found = self._database.execute(_FIND, [expression]).fetchall()
             rows = [(score, self._rows[number - 1]) for number, score in found]
         unsearched = {ref: why for ref, info in infos.items() if (why := self._why_not(info))}
         ranked = sorted((score, row) for score, row in rows if row.ref in infos)
@@ -213,7 +216,8 @@ class SessionIndex:
             return
         first = len(self._rows) + 1
         texts = ((first + n, indexed_text(cut.text)) for n, cut in enumerate(cuts))
-        self._database.executemany("insert into passages(rowid, text) values (?, ?)", texts)
+        with NO_FORK:
+            self._database.executemany("insert into passages(rowid, text) values (?, ?)", texts)
         self._rows += [_Row(info.ref, cut.start, len(cut.text), cut.line, _end_line(cut)) for cut in cuts]
         self._left_out[info.key] = info.chars - chars
         self._chars += chars

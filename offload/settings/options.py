@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import Any, Literal, TypedDict, cast, get_args
 
 from offload import policy as policies
@@ -17,6 +16,7 @@ from offload.policy.tool_names import TOOL_NAMES
 from offload.record.header import REF_FORMS, RefStyle
 from offload.record.labels import checked_agent
 from offload.settings.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload, foreign
+from offload.threads.locks import cached
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.tools._definitions import MAX_ANSWER_CHARS, check_offer
 from offload.tools.fields import check_fields
@@ -76,7 +76,7 @@ class Options(Hooks):
         """Return the options as keyword arguments of `Offloader`."""
         return cast("OptionArguments", {option.name: getattr(self, option.name) for option in fields(self)})
 
-    @cached_property
+    @cached
     def count_tokens(self) -> TokenCounter:
         """The token counter, or the default estimate."""
         if self.token_counter is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar, overload
 from weakref import WeakSet
 
 K = TypeVar("K", bound=Hashable)
@@ -35,14 +35,14 @@ def _renew_all() -> None:
         each.renew()
 
 
-# Held during an import at first use. A fork waits for it: its child could never finish the import of a thread
-# that it does not have.
-IMPORTS = threading.RLock()
+# Held during an import at first use and during a call of SQLite. A fork waits for it: its child could never
+# finish the import of a thread that it does not have, nor take a lock inside SQLite that such a thread holds.
+NO_FORK = threading.RLock()
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_all)
     os.register_at_fork(
-        before=IMPORTS.acquire, after_in_parent=IMPORTS.release, after_in_child=IMPORTS.release
+        before=NO_FORK.acquire, after_in_parent=NO_FORK.release, after_in_child=NO_FORK.release
     )
 
 
@@ -67,7 +67,8 @@ class Lock:
 class cached(Generic[T]):  # noqa: N801 # used like `property`
     """A property that is computed at its first use.
 
-    `functools.cached_property` holds one lock for all instances meanwhile, up to Python 3.11.
+    `functools.cached_property` holds one lock for all instances meanwhile, up to Python 3.11, which a forked
+    child may find locked.
     """
 
     def __init__(self, function: Callable[[Any], T]) -> None:
@@ -77,7 +78,13 @@ class cached(Generic[T]):  # noqa: N801 # used like `property`
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, instance: object, owner: type | None = None) -> T:
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> T: ...
+    def __get__(self, instance: object, owner: type | None = None) -> Self | T:
+        if instance is None:
+            return self
         # Of threads that compute it at once, all get the first value.
         value: T = instance.__dict__.setdefault(self._name, self._function(instance))
         return value

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
-from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -29,6 +28,7 @@ from offload.session.lineage import (
     read_digest,
 )
 from offload.store import OffloadStore
+from offload.threads.locks import cached
 from offload.timeline.forks import SessionFork, fork_tree
 from offload.timeline.journal import JournalState, latest_state, messages_at
 
@@ -146,7 +146,7 @@ class Timeline(Sequence[SentRequest]):
         rows = [{field.name: getattr(request, field.name) for field in _SHOWN} for request in shown]
         return f"<p>{escape(repr(self))}</p>{rest}{html_table(rows)}"
 
-    @cached_property
+    @cached
     def branches(self) -> Mapping[str, Sequence[SentRequest]]:
         """The requests that rewinds left, by the id of their branch, the newest first.
 

@@ -12,7 +12,7 @@ from offload.codec.base import StoredRecord
 from offload.errors import ConfigError
 from offload.placeholder.default import safe_for_model
 from offload.record.text import decode_text, escape_surrogates
-from offload.threads.locks import IMPORTS
+from offload.threads.locks import NO_FORK
 from offload.tools.answers import FRAME_CHARS, fitting_rows
 from offload.tools.budget import BUDGET, Budget, BudgetExceeded
 
@@ -59,7 +59,7 @@ class Queries:
 
     def result(self, records: Sequence[StoredRecord], sql: str) -> Result:
         """Return the columns of one SELECT, and as many rows as an answer may hold. Raises `ConfigError`."""
-        with IMPORTS:
+        with NO_FORK:
             from offload.tables import _query as tables  # noqa: PLC0415 # SQLite, which few calls need
 
         budget = Budget()

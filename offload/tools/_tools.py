@@ -27,7 +27,7 @@ from offload.record.titles import words_of_query
 from offload.search import Passage, SearchResult
 from offload.session import Session
 from offload.session.titles import FoundTitles, find_titles, with_titles
-from offload.threads.locks import IMPORTS, Recent, cached
+from offload.threads.locks import NO_FORK, Recent, cached
 from offload.tools._definitions import (
     DIFF,
     MAX_ANSWER_CHARS,
@@ -414,7 +414,7 @@ class Tools:
     @cached
     def index(self) -> SessionIndex:
         """The index of the session's texts, for a search."""
-        with IMPORTS:
+        with NO_FORK:
             from offload.search.index import SessionIndex  # noqa: PLC0415 # SQLite, which few calls need
 
         return SessionIndex(self._session)

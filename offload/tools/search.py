@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from offload.errors import ConfigError
 from offload.record.text import encode_text
-from offload.threads.locks import IMPORTS
+from offload.threads.locks import NO_FORK
 
 MAX_PATTERN_CHARS = 1000
 Mode = Literal["literal", "regex", "words"]
@@ -212,7 +212,7 @@ def _find_words(regexes: Sequence[Any], buffer: bytes, start: int) -> Iterator[t
 
 
 def _compile_regex(pattern: str, mode: Mode, ignore_case: bool) -> Any:
-    with IMPORTS:
+    with NO_FORK:
         import re2  # noqa: PLC0415 # 10 ms that only a search pays
 
     options = re2.Options()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from offload.errors import CollisionError, ConfigError, CorruptError, NotFoundError
@@ -15,6 +14,7 @@ from offload.placeholder.forms import known_refs
 from offload.replay import RequestCost, costs_of
 from offload.session.lineage import JournalEntry
 from offload.session.reader import SessionReader
+from offload.threads.locks import cached
 from offload.timeline import SentRequest, Timeline
 from offload.timeline.forks import SessionFork
 from offload.timeline.journal import JournalState
@@ -63,7 +63,7 @@ class Overview:
         self.timeline = Timeline(reader.store, reader.name, own=own)
         self.costs: Sequence[RequestCost] = [*costs_of(self.timeline)]
 
-    @cached_property
+    @cached
     def curves(self) -> dict[str, Any] | None:
         """The plot, see `offload.web._plot.curves`."""
         return curves(self.timeline, self.costs)
@@ -74,7 +74,7 @@ class Overview:
         tree = self.timeline.forks
         return tree if tree.forks or tree.left else None
 
-    @cached_property
+    @cached
     def fills(self) -> list[Fill] | str:
         """The parts that fill the context now, or why they cannot be shown. Raises `StoreError`.
 

@@ -152,6 +152,7 @@ def work(number):
         off.offload_text(f"{LOG}{number} {turn % 50}")
         off.tools.read(ref, limit=20)
         off.tools.list(limit=2)
+        off.search(str(turn))
         off.stats()
 
 
@@ -166,6 +167,7 @@ for n in range(25):
         is_over.set()
         off.offload_text(f"{LOG}child {n}")
         off.tools.read(ref, limit=20)
+        off.search("child")
         off.offload([{"role": "tool", "tool_call_id": "c", "content": f"{LOG} {n}"}])
         off.stats()
         os._exit(0)

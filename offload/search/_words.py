@@ -2,12 +2,14 @@
 
 The tokenizer splits at everything but letters and digits, and folds case and accents, so `read_file` and
 `src/a.py` need nothing else. A passage gets more words for what it does not split: `readFile`, text without
-spaces, and words after an escaped newline in JSON.
+spaces, and words after an escaped newline in JSON. Both are composed, since some systems write accents and
+Korean syllables as several characters.
 """
 
 from __future__ import annotations
 
 import re
+from unicodedata import normalize
 
 MAX_QUERY_CHARS, MAX_QUERY_WORDS = 4_000, 64
 # A word is matched from its start only, so that each takes linear time.
@@ -28,7 +30,7 @@ def indexed_text(text: str) -> str:
     if "\\" in text:
         more += _ESCAPED.findall(text)
     if not text.isascii():
-        text = _SURROGATES.sub(" ", text)
+        text = normalize("NFC", _SURROGATES.sub(" ", text))
         more += [pair for run in _UNSPACED.findall(text) for pair in _pairs(run)]
     return f"{text}\n{' '.join(more)}" if more else text
 
@@ -38,7 +40,7 @@ def match_expression(query: str) -> str:
 
     It is "" for a query without a word. At most 4,000 characters and 64 words count.
     """
-    text = _SURROGATES.sub(" ", query[:MAX_QUERY_CHARS])
+    text = normalize("NFC", _SURROGATES.sub(" ", query[:MAX_QUERY_CHARS]))
     terms: dict[str, None] = {}
     for chunk in text.split():
         if len(terms) >= MAX_QUERY_WORDS:

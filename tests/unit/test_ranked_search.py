@@ -51,6 +51,10 @@ def put(off: Offloader, text: str, call: str = "t1") -> str:
         ("設定ファイルを読む", "ファイル"),
         ("Ünïcode Grüße", "unicode grusse GRUSSE gruße"),
         ("total 1,234,567 rows", "1,234,567"),
+        ("résumé", "re\u0301sume\u0301"),  # Accents and syllables as characters of their own.
+        ("re\u0301sume\u0301", "résumé"),
+        ("데이터베이스", "\u1103\u1166\u110b\u1175\u1110\u1165"),
+        ("\u1103\u1166\u110b\u1175\u1110\u1165", "데이터"),
         ("\ud800 broken zebra", "zebra"),
     ],
 )

@@ -8,6 +8,7 @@ has the objects of records byte for byte; they are checked when they are opened,
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Literal
 
@@ -114,6 +115,16 @@ class Packs:
             self._store.put(key, data)
             self._sizes[key] = len(data)
             self._packed.update(records)
+            # A gc that deleted the packs may not have seen this one: the process that acts last detects that.
+            if not self._are_there(records.keys()):
+                self._store.delete(key)
+
+    def _are_there(self, keys: AbstractSet[str]) -> bool:
+        """Return whether the session still has all of these records."""
+        with suppress(OffloadError):
+            listed = self._store.keys(RECORD.prefix(self._part))
+            return keys <= {stored.key for stored in listed if stored.size}
+        return False
 
 
 def delete_packs(store: OffloadStore, part: str) -> None:

@@ -140,6 +140,21 @@ def test_a_text_that_gc_deletes_is_in_no_pack() -> None:
     assert gone.ref.encode() not in zstandard.ZstdDecompressor().decompress(store.get(key))
 
 
+def test_a_text_that_gc_deletes_while_its_pack_is_written_is_in_no_pack() -> None:
+    class Slow(Shared):
+        def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+            if PACK.match(key):
+                delete(self, "s", refs=[opened(self).records()[2].ref])
+                collect(self, Retention(grace=0))
+            super().put(key, data, overwrite=overwrite)
+
+    store = Slow()
+    put(store, *range(5))
+
+    assert opened(store).search("zebra3").passages
+    assert packs(store) == set()
+
+
 def test_a_pack_of_an_encrypted_store_is_encrypted() -> None:
     inner = Shared()
     store = EncryptingStore(inner, b"k" * 32)

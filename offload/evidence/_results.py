@@ -65,7 +65,7 @@ class Evidence:
         records: how many records were searched.
         chars: how many characters of messages and records were searched.
         checked_chars: how many characters of the text were checked; fewer than all if it is longer than
-            1,000,000 or has more than 500 different values.
+            1,000,000, has more than 500 different values, or they are looked for longer than 8 seconds.
         unsearched: why a record, by its id, or the "journal" was not searched, or not all of it.
     """
 

@@ -20,7 +20,7 @@ from offload.settings.hooks import Hooks
 from offload.threads.locks import Lock, renew_in_child
 
 MAX_TEXT_CHARS, MAX_VALUES, MAX_MENTIONS = 1_000_000, 500, 5_000
-# The seconds that one check reads.
+# The seconds that one check reads, and then looks for values.
 _SECONDS = 8.0
 
 
@@ -63,7 +63,9 @@ class SessionEvidence:
                 unsearched = {"journal": partly} | unsearched
             has_journal = requests is not None and messages is None
             finder = Finder(requests, self._records, infos, has_journal=has_journal, is_whole=not unsearched)
-            values = _found(finder, stated)
+            values = _found(finder, stated, time.monotonic() + _SECONDS)
+            if len(values) < len(stated):
+                checked = stated[len(values)].start
             return Evidence(
                 self._reader.name,
                 text,
@@ -96,12 +98,15 @@ class SessionEvidence:
         return journal.requests(at, deadline)
 
 
-def _found(finder: Finder, stated: Sequence[Stated]) -> list[Value]:
+def _found(finder: Finder, stated: Sequence[Stated], deadline: float) -> list[Value]:
+    """Return the first values with their places, as many as there is time for, at least one."""
     known: dict[Stated, Value] = {}
-    values = []
+    values: list[Value] = []
     for value in stated:
         key = value._replace(start=0)
         if key not in known:
+            if values and time.monotonic() > deadline:
+                break
             known[key] = finder.find(value)
         values.append(replace(known[key], start=value.start))
     return values

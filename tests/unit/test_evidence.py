@@ -462,6 +462,15 @@ def test_a_text_of_100_mb_is_checked_up_to_a_limit() -> None:
     assert many.text[many.checked_chars :].startswith("name_500")
 
 
+def test_values_are_looked_for_as_long_as_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "_SECONDS", -1)
+
+    found = opened().evidence("host_a and host_a or host_b", messages=[asked("host_a")])
+
+    assert [value.state for value in found.values] == ["in_view", "in_view"]
+    assert found.text[found.checked_chars :] == "host_b"
+
+
 def test_a_wrong_argument_is_refused() -> None:
     off = opened()
     off.offload([asked()])

@@ -614,7 +614,7 @@ class Offloader:
 
         Raises:
             ConfigError: no letter or digit in `text`, or a `limit` below 1.
-            StoreError: the session could not be listed.
+            StoreError: the session could not be listed, or the store failed several times.
         """
         return self.tools.index.search(text, limit=limit)
 

@@ -11,7 +11,7 @@ from math import prod
 from typing import NamedTuple
 
 from offload.codec.base import StoredRecord
-from offload.errors import ConfigError, CorruptError, NotFoundError, OffloadError, check_texts
+from offload.errors import ConfigError, CorruptError, NotFoundError, OffloadError, StoreError, check_texts
 from offload.index.packs import Packs
 from offload.record import RecordInfo
 from offload.record.text import decode_text
@@ -101,11 +101,11 @@ class SessionIndex:
 
         Raises:
             ConfigError: no word in the query, or a `limit` below 1.
-            StoreError: the store failed to list the session.
+            StoreError: the store failed to list the session, or failed several times.
         """
         check_texts(query=query)
-        if limit < 1:
-            raise ConfigError(f"limit must be at least 1, got {limit}")
+        if type(limit) is not int or limit < 1:
+            raise ConfigError(f"limit must be at least 1, got {limit!r:.40}")
         expression = match_expression(query)
         if not expression:
             raise ConfigError(f"no letter or digit to search for in {query[:60]!r}")
@@ -121,7 +121,7 @@ class SessionIndex:
             rows = [(score, self._rows[number - 1]) for number, score in found]
         unsearched = {ref: why for ref, info in infos.items() if (why := self._why_not(info))}
         ranked = sorted((score, row) for score, row in rows if row.ref in infos)
-        passages = [*islice(self._passages(ranked, infos, unsearched), limit)]
+        passages = [*islice(self._passages(ranked, infos, unsearched), min(limit, len(rows)))]
         searched = [info for info in infos.values() if info.key in self._left_out]
         chars = sum(info.chars - self._left_out[info.key] for info in searched)
         return SearchResult(passages, len(searched), chars, unsearched)
@@ -151,7 +151,10 @@ class SessionIndex:
             try:
                 record = self._reader.read(row.ref)
                 text = record.content.text(row.start, row.start + row.chars)
-            except (NotFoundError, CorruptError) as error:
+            except OffloadError as error:
+                # A store that fails again would take as long for each of the others.
+                if isinstance(error, StoreError) and _FAILED in unsearched.values():
+                    raise
                 unsearched[row.ref] = _reason(error)
                 continue
             info = infos[row.ref]

@@ -15,6 +15,7 @@ from offload.errors import ConfigError, StoreError, StoreUnavailableError
 from offload.retention import delete
 from offload.search import index as indexes
 from offload.store import OffloadStore
+from offload.testing import FaultyStore
 from offload.wrappers import EncryptingStore, WrapperStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
@@ -141,6 +142,9 @@ def test_an_invalid_limit_or_query_is_refused():
 
     with pytest.raises(ConfigError, match="limit must be at least 1"):
         off.search("zebra", limit=0)
+    with pytest.raises(ConfigError, match=r"limit must be at least 1, got 1\.5"):
+        off.search("zebra", limit=1.5)  # type: ignore[arg-type]
+    assert off.search("zebra", limit=10**30).passages == []
     with pytest.raises(ConfigError, match="query must be a str"):
         off.search(7)  # type: ignore[arg-type]
 
@@ -265,6 +269,23 @@ def test_a_record_that_the_store_failed_to_return_is_searched_the_next_time():
     assert off.search("zebra").unsearched == {ref: "the store failed"}
     store.fails = False
     assert [passage.ref for passage in off.search("zebra").passages] == [ref]
+
+
+@pytest.mark.parametrize("is_lasting", [False, True])
+def test_a_passage_that_cannot_be_read_costs_only_its_record(is_lasting: bool):
+    inner = MemoryStore()
+    refs = {put(opened(inner), f"{FILLER}zebra {n}\n", f"t{n}") for n in range(3)}
+    # After the listing and a read of each record.
+    off = opened(FaultyStore(inner, nth=5, is_lasting=is_lasting))
+
+    if is_lasting:
+        with pytest.raises(StoreError):
+            off.search("zebra")
+        return
+    result = off.search("zebra")
+    [(failed, why)] = result.unsearched.items()
+    assert why == "the store failed"
+    assert {passage.ref for passage in result.passages} == refs - {failed}
 
 
 class _Unlisted(WrapperStore):

@@ -27,11 +27,11 @@ IN_MEMORY := $(shell grep -qs ' /dev/shm tmpfs [^ ]*noexec' /proc/mounts || \
 	df -Pk /dev/shm 2>/dev/null | awk 'NR > 1 && $$4 > 2000000 {print "PYTEST_DEBUG_TEMPROOT=/dev/shm"}')
 
 # Tests of frameworks run by `make test-integrations`, also those whose framework happens to be here.
-test: .venv/.dev
+test: .venv/.compiled
 	$(IN_MEMORY) $(BIN)/python -m pytest -n auto --dist worksteal -q --ignore tests/frameworks
 
 # Whatever takes longer than a few minutes is marked `slow`.
-test-all: .venv/.dev
+test-all: .venv/.compiled
 	$(BIN)/python -m pytest -n auto --dist worksteal -q -m "slow or not slow"
 	$(MAKE) test-clouds docs
 
@@ -128,6 +128,12 @@ INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python $(1) || $(BIN)/py
 .venv/.dev: .venv/.made pyproject.toml
 	$(call INSTALL,-e ".[s3$(comma)cli$(comma)testing]" --group dev)
 	@touch $@ .venv/.demo
+
+# Two processes compile half of the tests each; otherwise every worker would compile all of them.
+.venv/.compiled: .venv/.dev
+	$(BIN)/python -m pytest -qq --collect-only tests/unit >/dev/null & \
+		$(BIN)/python -m pytest -qq --collect-only --ignore tests/unit --ignore tests/frameworks tests >/dev/null; wait
+	@touch $@
 
 .venv/.mutation: .venv/.dev
 	$(call INSTALL,-e ".[s3$(comma)cli]" --group mutation)

@@ -23,10 +23,13 @@ __all__ = ["Bucket"]
 
 def pytest_configure(config: pytest.Config) -> None:
     strength.set_by(config.option.markexpr)
+    # Collecting makes a million objects that stay, so each search for garbage among them finds nothing.
+    gc.disable()
 
 
 def pytest_collection_finish() -> None:
     """Let no search for garbage visit what all tests share: a million objects of modules and tests."""
+    gc.enable()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 

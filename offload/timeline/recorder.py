@@ -90,7 +90,8 @@ class Recorder:
         lines = [JournalMessage(_type_of(m), m, mark) for m, mark in zip(messages, marks, strict=True)]
         now = self._clock()
         created, reads = self.activity.take()
-        freed = result.tokens_before - result.tokens_after
+        # A look-alike of a placeholder grows when it is offloaded.
+        freed = max(0, result.tokens_before - result.tokens_after)
         sent = Sent(int(now * 1000), len(result.messages), result.tokens_after, freed, read_backs=reads)
         state = JournalState(lines, {}, requested=now, records=created)
         self._is_sure = False

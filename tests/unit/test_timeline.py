@@ -175,6 +175,16 @@ class _Counted(WrapperStore):
 # What fails
 
 
+def test_a_look_alike_of_a_placeholder_that_grows_costs_no_request() -> None:
+    foreign = Offloader(MemoryStore(), session="other").offload(exchange(0)).messages
+    off = journaled(MemoryStore())
+    result = off.offload(foreign)
+
+    assert result.tokens_after > result.tokens_before
+    assert result.errors == []
+    assert [request.tokens_offloaded for request in off.timeline()] == [0]
+
+
 def test_a_store_that_fails_costs_the_journal_and_not_the_turn_and_is_said_once() -> None:
     store = MemoryStore()
     off = journaled(store)

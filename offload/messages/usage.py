@@ -17,6 +17,8 @@ _KEPT = {
     "ttl_12h_tokens": 43_200,
 }
 _KEPT_BY_NAME = {"5m": 300, "1h": 3600}
+# A larger count is none.
+_MOST_TOKENS = 10**12
 
 
 class Usage(NamedTuple):
@@ -78,7 +80,7 @@ def usage_of(reply: Any) -> Usage | None:
     number of input tokens.
     """
     if isinstance(reply, int):
-        return Usage(reply) if reply > 0 else None
+        return Usage(reply) if 0 < reply < _MOST_TOKENS else None
     try:
         held = (get(reply, name) for name in _HOLDERS)
         usage = next((each for each in held if each is not None), reply)
@@ -162,5 +164,5 @@ def _reason(reply: Any, usage: Any) -> str | None:
 
 def _count(table: Any, name: str) -> int | None:
     count = get(table, name) if name else None
-    is_count = isinstance(count, int) and not isinstance(count, bool) and count >= 0
+    is_count = isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _MOST_TOKENS
     return count if is_count else None

@@ -146,6 +146,8 @@ class Broken:
         {"usage": "none"},
         0,
         -4,
+        10**20,
+        {"input_tokens": 10**20},  # No key of a journal has room for it.
         object(),
         Broken(),
     ],

@@ -11,6 +11,7 @@ import typer
 from offload.cli.stores import existing_store, place_of
 from offload.cli.terminal import PROBLEMS, StoreOption, count, out, print_report, say, working
 from offload.cli.workers import executor_of
+from offload.errors import ConfigError
 from offload.timeline import Checkpoint, Timeline
 
 if TYPE_CHECKING:
@@ -97,13 +98,17 @@ def verify_chain(
 
 
 def _content(path: Path | None) -> bytes | None:
-    return None if path is None else path.read_bytes()
+    """Return what is in a file. Raises `ConfigError`."""
+    try:
+        return None if path is None else path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _head(text: str | None) -> str | Checkpoint | None:
     if text is None or re.fullmatch(r"[0-9a-f]{64}", text):
         return text
-    return Checkpoint.from_json(Path(text).read_bytes())
+    return Checkpoint.from_json(_content(Path(text)) or b"")
 
 
 def _rows(report: jobs.ChainReport) -> list[dict[str, object]]:

@@ -319,7 +319,8 @@ class _Run:
         if not self._writes or (is_forked and not is_pinned):
             return
         if not is_pinned:
-            delete_many(self._store, entries)
+            # From the end, so that the rest after a killed deletion is a journal that can be continued.
+            delete_many(self._store, entries[::-1])
             delete_many(self._store, [stored.key for stored in self._store.keys(layout.CALLS.prefix(part))])
             _leave_parents(self._store, part)
         self._store.delete(layout.CLOSED.key(session=part))

@@ -17,10 +17,12 @@ from msgspec import structs
 from offload import ConfigError, NotFoundError, Offloader, Retention
 from offload.agent import ContextManager
 from offload.codec._frames import SLOW_LEVEL, compress, decompress
+from offload.errors import StoreUnavailableError
 from offload.jobs import ChainReport, verify_chain
 from offload.layout import JOURNAL
 from offload.retention import collect, delete
 from offload.store import OffloadStore
+from offload.testing import FaultyStore
 from offload.timeline import Checkpoint
 from offload.transfer import copy as copy_session
 from offload.transfer import export, import_
@@ -143,6 +145,22 @@ def test_what_a_deletion_of_the_session_has_not_finished_is_no_cut() -> None:
     store.delete(sorted(keys(store, "j/"))[1])
 
     assert texts(verify_chain(store)) == ([], ["entry 1 is not there: the session is being deleted"])
+
+
+@pytest.mark.parametrize("nth", [1, 2, 4])
+def test_a_session_that_is_used_after_an_unfinished_deletion_continues_its_chain(nth: int) -> None:
+    store = MemoryStore()
+    run(journaled(store), 4)
+    with pytest.raises(StoreUnavailableError):
+        delete(FaultyStore(store, nth=nth, verb="delete", is_lasting=True), "a")
+    left = len(keys(store, "j/"))
+    off = journaled(store)
+    run(off, 3)
+    collect(store, Retention(grace=0))
+
+    assert left == 5 - nth
+    assert len(off.timeline()) > left
+    assert texts(verify_chain(store))[0] == []
 
 
 def test_a_copy_and_an_archive_keep_the_chain_under_another_name_too(tmp_path: Path) -> None:
@@ -329,6 +347,9 @@ def test_the_command_says_what_is_wrong(
     known = ("--head", tmp_path / "a.checkpoint", "--public-key", tmp_path / "public.pem")
     done = offload("verify", "--chain", "-s", "a", "--store", tmp_path, *known)
     assert (done.returncode, done.stdout.startswith("the chain holds: 3")) == (0, True)
+
+    done = offload("verify", "--head", "abc", "-s", "a", "--store", tmp_path)
+    assert (done.returncode, "abc cannot be read: No such file" in done.stderr) == (2, True)
 
     store.delete(sorted(keys(store, "j/"))[1])
     done = offload("verify", "--chain", "--store", tmp_path)

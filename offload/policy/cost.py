@@ -25,8 +25,9 @@ LEAST_REQUESTS, MOST_REQUESTS = 20, 100
 # The model returns to its own words and to the user's sooner than to the output of a tool.
 HIDDEN_TOKENS = {"tool_result": 2500, "tool_call": 1200}
 HIDDEN_WORDS = 500
-# The chance halves with so many replies of the model.
-HALF_LIFE = 8
+# After so many replies the chance is a half of that, after twice as many a third: what is old is returned to
+# more often than with a constant half-life.
+HALVED_AFTER = 8
 # Tokens of an answer that reads an item back, and of the reply that asks for it, which costs more: a page, or
 # the lines that a search finds. What a preview shows or names is searched for, so the share of pages falls
 # with the fourth power of the share that the preview hides.
@@ -70,7 +71,7 @@ class Candidate(Generic[T]):
     def chance(self, age: int) -> float:
         """Return the chance that it is read back if it is offloaded after `age` replies."""
         scale = HIDDEN_TOKENS.get(self.item_type, HIDDEN_WORDS)
-        return float(self.freed / (self.freed + scale) * 0.5 ** (age / HALF_LIFE))
+        return float(self.freed / (self.freed + scale) * HALVED_AFTER / (HALVED_AFTER + age))
 
     @property
     def answer(self) -> float:
@@ -411,12 +412,13 @@ class CostPlan(Generic[T]):
             self._messages[-1].refused.append(item)
 
     def _chance(self, item: Candidate[T], age: int) -> float:
-        """Return the chance of a read; more reads than expected so far raise it for all.
+        """Return the chance of a read; more reads than expected raise it for all.
 
-        A model that reads back most of what was offloaded does so at any age and size.
+        Fewer reads do not lower it: some of those expected are still to come, and not all reads are in the
+        messages. A model that reads back most of what was offloaded does so at any age and size.
         """
         reads, expected = self._figures.reads, self._figures.expected_reads
-        scale = (reads + PRIOR_READS) / (expected + PRIOR_READS)
+        scale = max(1.0, (reads + PRIOR_READS) / (expected + PRIOR_READS))
         unexpected = (reads - expected - PRIOR_READS) / (self._figures.left + PRIOR_READS)
         return min(1.0, max(item.chance(age) * scale, unexpected))
 

@@ -10,8 +10,8 @@ The assistant may need an offloaded text again. It reads back when it writes a n
 that came with an offloaded text of 1,000 characters or more, that the placeholder does not show with at least
 half of the words around it, and that no other text of the request contains. That costs one more request, all
 of it at the price of cached tokens, system prompt and retrieval tools too, and an answer that remains in the
-conversation: a grep answer if the placeholder contains the name, else a page. The tool is called, so that the
-offloader knows.
+conversation: a grep answer if the placeholder contains the name, else a page. The offloader gets the call and
+an answer among the messages, since it offloads less when the model reads back more.
 
 On sessions with usage this is the method of `recorded_cost.py`, which tests compare it with. It differs in
 what a text is: the adapters of `offload.messages` find the texts, so arguments with one string count without
@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress, count
 from operator import is_not
 from typing import Any, Protocol
@@ -34,6 +34,7 @@ from offload.replay._recording import Recording, Request, tokens_of
 
 # The size of a search's answer, and of a page's.
 GREP_TOKENS, PAGE_TOKENS = 300, 2048
+_READ = "context_read"
 
 
 class Sender(Protocol):
@@ -97,28 +98,61 @@ class Offloading:
         )
         definitions = json.dumps(self.offloader.tools.definitions("anthropic"), ensure_ascii=False)
         self.tools = tokens_of(definitions + self.offloader.prompt())
+        # The messages of the conversation and of the reads in it, with the index in the recording or None.
+        self._messages: list[Any] = []
+        self._indexes: list[int | None] = []
+        self._recorded = 0
         self._sent: list[Any] = []
 
     def replaced(self, request: Request) -> Mapping[int, str]:
         """Return the texts of the messages that changed since the last request."""
         self._now = request.time
-        messages = self._recording.transcript.messages
-        before = [*self._sent, *messages[len(self._sent) : request.answer]]
-        self._sent = sent = self.offloader.offload(messages[: request.answer]).messages
-        changed = compress(count(), map(is_not, sent, before))
+        self._add_until(request.answer)
+        before = [*self._sent, *self._messages[len(self._sent) :]]
+        self._sent = sent = self.offloader.offload(self._messages).messages
+        changed = [(self._indexes[at], sent[at]) for at in compress(count(), map(is_not, sent, before))]
         return {
-            row: text for index in changed for row, text in self._recording.replaced_rows(index, sent[index])
+            row: text
+            for index, message in changed
+            if index is not None
+            for row, text in self._recording.replaced_rows(index, message)
         }
 
     def read_back(self, text: str) -> None:
-        """Call the tool that reads the record behind a placeholder."""
+        """Read the record behind a placeholder; the call and its answer are in all later requests."""
         ref = self.offloader.options.placeholder.find_ref(text)
-        if ref is not None:
-            self.offloader.tools.call("context_read", {"id": ref, "limit": GREP_TOKENS})
+        if ref is None:
+            return
+        arguments = {"id": ref, "limit": GREP_TOKENS}
+        call_id = f"read_{len(self._messages)}"
+        answer = self.offloader.tools.call(_READ, arguments)
+        call = {"type": "tool_use", "id": call_id, "name": _READ, "input": arguments}
+        result = {"type": "tool_result", "tool_use_id": call_id, "content": answer}
+        self._messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+        self._indexes += [None, None]
 
     def finish(self) -> OffloadResult:
-        """Return the result of offloading the whole conversation, the last answer too."""
-        return self.offloader.offload(self._recording.transcript.messages)
+        """Return the result of offloading the whole conversation, the last answer too.
+
+        It has the decisions on recorded items alone, with their places in the recording.
+        """
+        self._add_until(len(self._recording.transcript.messages))
+        result = self.offloader.offload(self._messages)
+        places = [(decision, self._indexes[decision.item.message]) for decision in result.decisions]
+        decisions = [
+            replace(decision, item=decision.item._replace(message=index))
+            for decision, index in places
+            if index is not None
+        ]
+        read = sum(decision.item.tokens for decision, index in places if index is None)
+        return replace(result, decided=(decisions, len(decisions)), tokens_before=result.tokens_before - read)
+
+    def _add_until(self, end: int) -> None:
+        """Add the recorded messages before `end`."""
+        new = range(self._recorded, end)
+        self._messages += self._recording.transcript.messages[self._recorded : end]
+        self._indexes += new
+        self._recorded = max(end, self._recorded)
 
 
 @dataclass(slots=True)

@@ -380,6 +380,33 @@ def test_a_read_back_calls_the_tool() -> None:
     assert sum(sender.offloader.stats().reads.values()) == 1
 
 
+def test_a_model_that_reads_back_has_fewer_items_offloaded_from_then_on() -> None:
+    def replaced(*, reads: bool) -> int:
+        listings = ["".join(f"lib/part_{n}_{i}.py\n" for i in range(99)) for n in range(40)]
+        record = recording(session(*listings))
+        sender, count = Offloading(record, OffloadPolicy()), 0
+        for request in record.requests:
+            texts = sender.replaced(request)
+            count += len(texts)
+            for text_ in texts.values() if reads else ():
+                sender.read_back(text_)
+        return count
+
+    assert 0 < replaced(reads=True) < replaced(reads=False)
+
+
+def test_decisions_are_on_recorded_messages_though_reads_are_among_those_sent() -> None:
+    hidden = "lib/part_567.py"
+    messages = session(LONG, "small", last=f"see {hidden}")
+
+    found = replay(Transcript("t", "openai-chat", None, [*messages, *messages[1:]]), cache=CACHE)
+
+    plain = Offloader("memory://", session="any").offload([*messages, *messages[1:]])
+    assert found.bill.reads > 0
+    assert [d.item[:4] for d in found.result.decisions] == [d.item[:4] for d in plain.decisions]
+    assert found.result.tokens_before == plain.tokens_before
+
+
 def test_the_offloader_s_clock_shows_the_time_of_the_request() -> None:
     usage = {1: Answer(50.0, Usage(10, 0)), 3: Answer(70.0, Usage(10, 10))}
     record = recording(session("small"), usage)

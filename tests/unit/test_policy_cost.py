@@ -196,7 +196,24 @@ def test_reads_of_most_that_left_keep_old_items_at_a_cold_moment_too() -> None:
 def test_the_words_of_the_user_are_kept_longer_than_the_output_of_a_tool() -> None:
     chances = [item(item_type=kind).chance(1) for kind in ("tool_result", "tool_call", "user_message")]
     assert chances == sorted(chances)
-    assert item().chance(9) == item().chance(1) / 2
+
+
+def test_the_chance_of_a_read_falls_ever_more_slowly() -> None:
+    chances = [item().chance(age) for age in (0, 8, 16, 56)]
+    assert chances == pytest.approx([chances[0], chances[0] / 2, chances[0] / 3, chances[0] / 8])
+
+
+def test_reads_that_did_not_come_make_no_later_item_cheaper() -> None:
+    """Each item takes what a read of it may cost, however many before it were not read."""
+
+    def left(others: int) -> list[str]:
+        costs = plan()
+        out = [item(f"out {n}", waits=0) for n in range(others)]
+        costs.add(100_000 + sum(each.freed for each in out), out)
+        costs.add(600, [item("small", 600, freed=110, waits=0)])
+        return [key for key in costs.due if key == "small"]
+
+    assert left(0) == left(60) == []
 
 
 def test_an_item_that_cannot_leave_stays_in_the_sums_of_later_decisions() -> None:

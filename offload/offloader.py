@@ -52,7 +52,7 @@ from offload.settings.options import (
 )
 from offload.store import OffloadStore
 from offload.threads.calls import Gate, as_async
-from offload.threads.locks import cached
+from offload.threads.locks import NO_FORK, cached
 from offload.tokens import TokenCounter
 from offload.tools._definitions import MAX_ANSWER_CHARS
 from offload.tools.arguments import parse_arguments
@@ -326,7 +326,8 @@ class Offloader:
         It is empty for a session without a journal. With the id of one of its `branches`, which rewinds left,
         they are those before this rewind. Raises `NotFoundError` for another id, and `StoreError`.
         """
-        from offload.timeline import Timeline  # noqa: PLC0415 # loaded only when used
+        with NO_FORK:
+            from offload.timeline import Timeline  # noqa: PLC0415 # loaded only when used
 
         return Timeline(self.store, self.session, branch=branch)
 
@@ -655,7 +656,8 @@ class Offloader:
 
     @cached
     def _evidence(self) -> SessionEvidence:
-        from offload.evidence.session import SessionEvidence  # noqa: PLC0415 # loaded only when used
+        with NO_FORK:
+            from offload.evidence.session import SessionEvidence  # noqa: PLC0415 # loaded only when used
 
         return SessionEvidence(self._session, self.options)
 
@@ -690,7 +692,8 @@ class Offloader:
                 the allowed fields name several tools or none.
             StoreError: the store failed.
         """
-        from offload.tools import References  # noqa: PLC0415 # rarely used, and slow to load
+        with NO_FORK:
+            from offload.tools import References  # noqa: PLC0415 # rarely used, and slow to load
 
         allowed = check_fields(self.options.references if allow is None else allow)
         tool = only_tool(allowed) if tool is None else tool
@@ -729,7 +732,8 @@ class Offloader:
         Raises:
             StoreError: the session could not be listed.
         """
-        from offload.jobs.verify import verify  # noqa: PLC0415 # rarely used, and slow to load
+        with NO_FORK:
+            from offload.jobs.verify import verify  # noqa: PLC0415 # rarely used, and slow to load
 
         report = verify(self.store, session=self.session)
         return [damage for _, damage in report.damaged]
@@ -747,7 +751,8 @@ class Offloader:
             ConfigError: the store reports no modification times.
             StoreError: the store failed; the next `gc` continues.
         """
-        from offload import retention  # noqa: PLC0415 # rarely used, and slow to load
+        with NO_FORK:
+            from offload import retention  # noqa: PLC0415 # rarely used, and slow to load
 
         return retention.collect(
             self.store, self.policy.retention, session=self.session, dry_run=dry_run, events=self.events
@@ -760,19 +765,22 @@ class Offloader:
             NotFoundError: the session has no such record; `ExpiredError` if it was deleted.
             StoreError: the store failed.
         """
-        from offload import retention  # noqa: PLC0415 # rarely used, and slow to load
+        with NO_FORK:
+            from offload import retention  # noqa: PLC0415 # rarely used, and slow to load
 
         retention.pin(self.store, self.session, ref, must_exist=False)
 
     def unpin(self, ref: str | None = None) -> None:
         """Unpin a record or the session, if it is pinned. Raises `StoreError`."""
-        from offload import retention  # noqa: PLC0415 # rarely used, and slow to load
+        with NO_FORK:
+            from offload import retention  # noqa: PLC0415 # rarely used, and slow to load
 
         retention.unpin(self.store, self.session, ref, must_exist=False)
 
     def touch(self) -> None:
         """Mark the session as used now, so that quotas do not evict it. Raises `StoreError`."""
-        from offload import retention  # noqa: PLC0415 # rarely used, and slow to load
+        with NO_FORK:
+            from offload import retention  # noqa: PLC0415 # rarely used, and slow to load
 
         retention.touch(self.store, self.session, must_exist=False)
 
@@ -796,7 +804,8 @@ class Offloader:
             CollisionError: session `name` has other items under the same ids.
             StoreError: the store failed; forking again continues.
         """
-        from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
+        with NO_FORK:
+            from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
 
         with exclusive(self._gate):
             if at is not None or branch is not None or len(self.timeline()):
@@ -826,7 +835,8 @@ class Offloader:
             ConfigError: `at` is not a number, or a hook or listener calls this method.
             StoreError: the store failed.
         """
-        from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
+        with NO_FORK:
+            from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
 
         with exclusive(self._gate):
             transfer.rewind(self.store, self.session, at, branch=branch)
@@ -874,7 +884,8 @@ class Offloader:
             ConfigError: `to` is not a valid session name.
             StoreError: the store failed; sharing again continues.
         """
-        from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
+        with NO_FORK:
+            from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
 
         transfer.share(self.store, self.session, ref, to)
 
@@ -885,7 +896,8 @@ class Offloader:
             ConfigError: `to` is not a valid session name.
             StoreError: the store failed; revoking again continues.
         """
-        from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
+        with NO_FORK:
+            from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
 
         transfer.revoke(self.store, self.session, ref, to)
 

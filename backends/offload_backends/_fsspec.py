@@ -28,6 +28,7 @@ from urllib.parse import parse_qsl
 from offload import errors
 from offload.layout import DESCRIPTOR, check_key
 from offload.store import Durability, StoredObject, check_range, without_secrets
+from offload.threads.locks import NO_FORK
 from offload_backends._checks import is_key, may_hold
 from offload_backends._descriptor import FORMAT, MAX_BYTES, Creates, Descriptor, decode
 from offload_backends._shared import Shared, key_of
@@ -184,7 +185,8 @@ class FsspecStore:
         return self._used[1]
 
     def _open(self) -> _Root:
-        import fsspec  # noqa: PLC0415  # slow to import; only this store needs it
+        with NO_FORK:
+            import fsspec  # noqa: PLC0415  # slow to import; only this store needs it
 
         def connect() -> _Root:
             system, path = fsspec.core.url_to_fs(self._full_url, **self._options)

@@ -14,7 +14,7 @@ from offload.codec.content import CHUNK_BYTES, Borders, ChunkSize, StoredContent
 from offload.errors import StoreError
 from offload.record.header import Counts
 from offload.record.text import decode_text, encode_text
-from offload.threads.locks import cached
+from offload.threads.locks import NO_FORK, cached
 
 # Frames beyond this size go to a temporary file.
 SPOOL_BYTES = 8 * 1024 * 1024
@@ -32,7 +32,8 @@ def _temporary_cipher() -> Cipher:
     No place of a file may get other bytes later. `EncryptingStore` needs the extra.
     """
     try:
-        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415 # slow to import
+        with NO_FORK:
+            from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: PLC0415 # slow to import
     except ImportError:
         return lambda data, _: data
     key = algorithms.AES256(secrets.token_bytes(32))
@@ -55,7 +56,8 @@ class Spool:
     """
 
     def __init__(self) -> None:
-        from tempfile import SpooledTemporaryFile  # noqa: PLC0415 # 2 ms that only a sink pays
+        with NO_FORK:
+            from tempfile import SpooledTemporaryFile  # noqa: PLC0415 # 2 ms that only a sink pays
 
         self._file = SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115 # it lives as long as the spool
         self.size = 0

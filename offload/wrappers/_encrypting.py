@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from offload import errors, store
 from offload.layout import check_key
-from offload.threads.locks import Recent
+from offload.threads.locks import NO_FORK, Recent
 from offload.wrappers._base import WrapperStore
 from offload.wrappers._chunks import FOOTER, plain_size, suffix_size
 
@@ -50,7 +50,7 @@ class EncryptingStore(WrapperStore):
 
     def __init__(self, inner: store.OffloadStore, key: bytes | str | None = None) -> None:
         super().__init__(inner)
-        with errors.needs_extra("crypto"):
+        with errors.needs_extra("crypto"), NO_FORK:
             from offload.wrappers import _sealed  # noqa: PLC0415  # loads cryptography
         self._key = _sealed.read_key(key)
         self._footers: Recent[str, bytes] = Recent(_CACHED_FOOTERS)

@@ -227,6 +227,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     ("module", "call"),
     [
         ("sqlite3", "off.search('word')"),
+        ("offload.evidence.session", "off.evidence('host_a')"),
         ("re2", "off.tools.grep('w+', mode='regex')"),
         ("offload.tables", "off.offload_text('a line of a log that is long enough\\n' * 400)"),
     ],

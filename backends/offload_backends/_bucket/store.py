@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from offload import errors
 from offload.layout import check_key
 from offload.store import Durability, StoredObject, check_range, sized, without_secrets
+from offload.threads.locks import NO_FORK
 from offload_backends._bucket.conditions import Conditions
 from offload_backends._bucket.listing import Listing
 from offload_backends._bucket.uploads import MAX_SIZE, Upload, md5
@@ -171,7 +172,9 @@ class BucketStore(ABC):
 
     def _connect(self) -> _Bucket:
         try:
-            opened = self._client_class()(self.url, self._bucket, self._prefix, self._options)
+            with NO_FORK:  # It imports a package.
+                client_class = self._client_class()
+            opened = client_class(self.url, self._bucket, self._prefix, self._options)
         except (ImportError, AttributeError) as error:
             # A release of the package that lacks a name that the client uses.
             command = f"pip install --upgrade 'offload[{self._extra}]'"

@@ -6,9 +6,10 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
+
+from msgspec.structs import replace
 
 from offload import policy as policies
 from offload.codec import get_codec

@@ -98,8 +98,8 @@ def _weigh(text: str) -> float:
 def _weigh_pieces(data: bytes) -> float:
     """Return the tokens of the ASCII of `data`.
 
-    One integer holds a byte for each character, so `x & y << 8` is set where an x follows a y, and
-    `x & y >> 8` where a y follows an x.
+    One integer holds a byte for each character, so `x & y << 8` is set where an x follows a y,
+    `x & y >> 8` where a y follows an x, and `x ^ x & y` where an x is no y.
     """
     chars = int.from_bytes(data.translate(_CLASS_BITS, _TAILS), "little")
     lower, upper, digit, mark, blank, tab, newline, rare = [chars >> n & _ONES for n in range(8)]
@@ -111,19 +111,19 @@ def _weigh_pieces(data: bytes) -> float:
     joined = (lone | tab) & word >> 8  # A word takes one mark or tab before it into its piece.
     indents, tabs, newlines = blank & blank << 8, tab & tab << 8, newline & newline << 8
     begins = (
-        _without(word, word << 8) & letter
+        (word ^ word & word << 8) & letter
         | upper & lower << 8
-        | _without(digit, digit << 8)
-        | _without(lone, joined)
-        | _without(newline, (newline | mark) << 8)
-        | _without(indents, indents << 8)
-        | _without(tabs, tabs << 8)
+        | digit ^ digit & digit << 8
+        | lone ^ lone & joined
+        | newline ^ newline & (newline | mark) << 8
+        | indents ^ indents & indents << 8
+        | tabs ^ tabs & tabs << 8
         | tab & (digit | mark) >> 8
     )
     # Letters after digits are random ones, mostly; no blank joins the number after it.
     apart = letter & digit << 8 | blank & digit >> 8
     capitals = upper & upper << 8
-    more = _beyond_three(digit) | _beyond_seven(upper) | _without(run_of_marks, same_marks)
+    more = _beyond_three(digit) | _beyond_seven(upper) | run_of_marks ^ run_of_marks & same_marks
     return (
         begins.bit_count()
         + apart.bit_count()
@@ -135,10 +135,6 @@ def _weigh_pieces(data: bytes) -> float:
         + 0.008 * indents.bit_count()
         + 0.065 * (newlines | tabs).bit_count()
     )
-
-
-def _without(places: int, others: int) -> int:
-    return places ^ (places & others)
 
 
 def _beyond_three(places: int) -> int:
@@ -157,7 +153,7 @@ def _same_as_before(data: bytes, run_of_marks: int) -> int:
         return 0
     chars = int.from_bytes(data.translate(None, _TAILS), "little") & _SEVEN_BITS
     differs = (chars ^ chars << 8) + _SEVEN_BITS >> 7
-    return _without(run_of_marks, differs)
+    return run_of_marks ^ run_of_marks & differs
 
 
 def _weigh_rare(rare: bytes, text: str) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from offload.codec.spooled import SpooledContent
 from offload.engine.failures import Failures, name_of
@@ -52,7 +54,7 @@ class Conversation:
         self._follower = Follower(sources)
         recognition = Recognition(session, options, is_new=is_new)
         # Thinking is redacted text by text, and stored as it is.
-        plain = replace(
+        plain = dataclasses.replace(
             options, redact=None, should_offload=None, summarizer=None, placeholder=DefaultRenderer()
         )
         as_is = ItemWriter(session, plain, recognition, observer)

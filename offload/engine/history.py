@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from offload.engine.bound import BoundThinking
 from offload.engine.items import Items, Slot
@@ -31,8 +33,7 @@ class Kept(NamedTuple):
     is_said: bool
 
 
-@dataclass(slots=True, eq=False)
-class MessageState:
+class MessageState(msgspec.Struct, eq=False):
     """The parts of one message of the history.
 
     Attributes:
@@ -56,8 +57,8 @@ class MessageState:
     thinking: Sequence[Thinking] = ()
     kept: Sequence[Kept] = ()
     left_out: int | None = None
-    replaced_calls: dict[CallId, Call | None] = field(default_factory=dict)
-    tokens: int = field(init=False)
+    replaced_calls: dict[CallId, Call | None] = msgspec.field(default_factory=dict)
+    tokens: int = 0
 
     def __post_init__(self) -> None:
         self.tokens = self.fixed_tokens + sum([slot.decision.item.tokens for slot in self.slots])

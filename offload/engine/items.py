@@ -5,9 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from operator import attrgetter
+
+import msgspec
+from msgspec.structs import replace
 
 from offload.engine.recognition import Claim, Proof
 from offload.messages.base import Item
@@ -65,8 +67,7 @@ def unweighed(item: Item, message: int) -> Decision:
     return Decision(facts, "keep", "its facts are not known", 0, None, 0)
 
 
-@dataclass(slots=True, eq=False)
-class Slot:
+class Slot(msgspec.Struct, eq=False):
     """One item of a message, and the text that replaces it.
 
     Attributes:

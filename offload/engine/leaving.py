@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from offload.engine import deciding, finding
 from offload.engine.failures import malformed

@@ -8,8 +8,9 @@ https://platform.claude.com/docs/en/build-with-claude/preserved-thinking
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from offload.engine.items import unweighed
 from offload.engine.rows import decode_rows, encode_row

@@ -219,10 +219,10 @@ def _copied(thing: Any, depth: int, met: set[int]) -> Any:
     fields = thing if isinstance(thing, dict) else _fields(thing)
     if fields is None:
         return thing
-    copy = {
-        k: v if type(v) in _PLAIN_KINDS or k == _NOT_LOOKED_INTO else _copied(v, depth + 1, met)
-        for k, v in fields.items()
-    }
+    copy = dict(fields)
+    for name, value in fields.items():
+        if type(value) not in _PLAIN_KINDS and name != _NOT_LOOKED_INTO:
+            copy[name] = _copied(value, depth + 1, met)
     return copy if isinstance(thing, dict) else _Object(kind, copy)
 
 

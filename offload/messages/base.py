@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import force_setattr, replace
 
 from offload.errors import MessageError
 from offload.messages._documents import Document
@@ -37,8 +39,7 @@ _TEXT_TYPES = {"assistant": "assistant_message", **dict.fromkeys(SYSTEM_ROLES, "
 Block = int | tuple[int, int] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(msgspec.Struct, frozen=True, eq=False):
     """One part of a message that can be offloaded.
 
     Attributes:
@@ -63,21 +64,21 @@ class Item:
     tool_use_id: str | None = None
     is_error: bool = False
     form: str | None = None
-    order: str | None = field(default=None, compare=False, repr=False)
+    order: str | None = None
     is_pending: bool = False
     is_report: bool = False
     media: MediaFacts | None = None
-    call: Call | None = field(default=None, compare=False, repr=False)
-    title: str | None = field(default=None, compare=False, repr=False)
-    path: Path = field(default=(), compare=False, repr=False)
-    shape: Shape = field(default=PLAIN, compare=False, repr=False)
+    call: Call | None = None
+    title: str | None = None
+    path: Path = ()
+    shape: Shape = PLAIN
 
     def __post_init__(self) -> None:
         """Escape outside names that UTF-8 cannot store; they are compared in that form only."""
         for name in ("tool_name", "tool_use_id"):
             value = getattr(self, name)
             if value is not None and not value.isascii():
-                object.__setattr__(self, name, escape_surrogates(value))
+                force_setattr(self, name, escape_surrogates(value))
 
     @property
     def subject(self) -> Subject | None:
@@ -111,8 +112,7 @@ class Source(NamedTuple):
     is_error: bool = False
 
 
-@dataclass(slots=True)
-class Scan:
+class Scan(msgspec.Struct, eq=False):
     """The parts of one message.
 
     Attributes:
@@ -129,19 +129,19 @@ class Scan:
         failed: the places of blocks that could not be read, and why; their items are missing.
     """
 
-    earlier_calls: Mapping[CallId, Call] = field(default_factory=dict)
+    earlier_calls: Mapping[CallId, Call] = msgspec.field(default_factory=dict)
     text_type: str = "user_message"
-    items: list[Item] = field(default_factory=list)
-    fixed: list[Fixed] = field(default_factory=list)
-    calls: dict[CallId, Call] = field(default_factory=dict)
-    open_calls: list[str | None] = field(default_factory=list)
-    documents: list[Item] = field(default_factory=list)
-    media: list[Item] = field(default_factory=list)
-    code_calls: set[str] = field(default_factory=set)
-    _leaves: list[tuple[Path, Said | None]] = field(default_factory=list)
-    failed: list[tuple[str, Exception]] = field(default_factory=list)
-    _calls_without_id: dict[str, int] = field(default_factory=dict)
-    _results_without_id: dict[str, int] = field(default_factory=dict)
+    items: list[Item] = msgspec.field(default_factory=list)
+    fixed: list[Fixed] = msgspec.field(default_factory=list)
+    calls: dict[CallId, Call] = msgspec.field(default_factory=dict)
+    open_calls: list[str | None] = msgspec.field(default_factory=list)
+    documents: list[Item] = msgspec.field(default_factory=list)
+    media: list[Item] = msgspec.field(default_factory=list)
+    code_calls: set[str] = msgspec.field(default_factory=set)
+    _leaves: list[tuple[Path, Said | None]] = msgspec.field(default_factory=list)
+    failed: list[tuple[str, Exception]] = msgspec.field(default_factory=list)
+    _calls_without_id: dict[str, int] = msgspec.field(default_factory=dict)
+    _results_without_id: dict[str, int] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of_role(cls, role: str, earlier_calls: Mapping[CallId, Call]) -> Scan:

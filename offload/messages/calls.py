@@ -10,8 +10,9 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from offload.messages.access import get
 from offload.messages.stored import as_data
@@ -79,8 +80,7 @@ class Subject(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A tool call in a message.
 
     Attributes:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+import msgspec
 
 from offload.messages._documents import is_textual
 from offload.messages.access import Path, get, parts_of
@@ -71,20 +72,18 @@ class Fixed(NamedTuple):
         return max(tokens, self.encrypted) if self.is_said else tokens + self.encrypted
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(msgspec.Struct, frozen=True):
     """A leaf of a tree: the text of a value that the model wrote."""
 
     text: str
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(msgspec.Struct):
     """The findings in one block."""
 
-    said: list[str] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    frame: list[str] = field(default_factory=list)
+    said: list[str] = msgspec.field(default_factory=list)
+    texts: list[str] = msgspec.field(default_factory=list)
+    frame: list[str] = msgspec.field(default_factory=list)
     encrypted: int = 0
     data: int = 0
 
@@ -179,7 +178,7 @@ def _gather(found: _Found, name: Any, value: Any, leaf: Any, holder: Any) -> Non
             if not inner:
                 found.add(step, part, owner, is_free=bool(tree))
             elif id(part) not in met:
-                found.add(step, None, owner, is_free=bool(below))
+                found.frame += [step] if isinstance(step, str) and not below else []
                 stack.append((iter(inner), below, part))
                 within.append(id(part))
                 met.add(id(part))

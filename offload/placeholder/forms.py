@@ -49,5 +49,6 @@ def ref_of_path(text: str) -> str | None:
 
 def ref_of_line(text: str) -> str | None:
     """Return the ref in the last lines of a text in the form of preset `context_refs`, otherwise None."""
-    match = REF_LINE_FORM.search(text[-REF_LINE_CHARS:])
+    end = text[-REF_LINE_CHARS:]
+    match = REF_LINE_FORM.search(end) if " in context: " in end else None
     return match["ref"] if match else None

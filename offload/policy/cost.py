@@ -11,8 +11,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from offload.policy.cache import CacheModel
@@ -45,8 +48,7 @@ WAITED_SHARE = 0.5
 WARM_TURNS = 32
 
 
-@dataclass(slots=True, eq=False)
-class Candidate(Generic[T]):
+class Candidate(msgspec.Struct, Generic[T], eq=False):
     """An item that may be offloaded.
 
     Attributes:
@@ -65,8 +67,8 @@ class Candidate(Generic[T]):
     waits: int = 0
     is_ruled: bool = False
     shown: float = 0.0
-    start: int = field(default=0, init=False)
-    is_out: bool = field(default=False, init=False)
+    start: int = 0
+    is_out: bool = False
 
     def chance(self, age: int) -> float:
         """Return the chance that it is read back if it is offloaded after `age` replies."""
@@ -79,8 +81,7 @@ class Candidate(Generic[T]):
         return FOUND_TOKENS + (PAGE_TOKENS - FOUND_TOKENS) * (1 - self.shown) ** 4
 
 
-@dataclass(slots=True, eq=False)
-class _Turn(Generic[T]):
+class _Turn(msgspec.Struct, Generic[T], eq=False):
     """The messages between two requests: a reply and what follows it.
 
     Attributes:
@@ -93,7 +94,7 @@ class _Turn(Generic[T]):
     tokens: int = 0
     freed: int = 0
     blocks: int = 0
-    items: list[Candidate[T]] = field(default_factory=list)
+    items: list[Candidate[T]] = msgspec.field(default_factory=list)
     waiting: int = 0
 
     def add(self, tokens: int, blocks: int, items: Sequence[Candidate[T]]) -> None:
@@ -135,7 +136,7 @@ class _Turn(Generic[T]):
         return found
 
 
-class _Figures(NamedTuple):
+class _Figures(msgspec.Struct, frozen=True):
     """Sums over the messages of a plan.
 
     Attributes:
@@ -153,8 +154,7 @@ class _Figures(NamedTuple):
     ends: tuple[int, ...] = ()
 
 
-@dataclass(slots=True, eq=False)
-class _Message(Generic[T]):
+class _Message(msgspec.Struct, Generic[T], eq=False):
     """A message, the figures before it, and the items offloaded or refused since, with their turns."""
 
     tokens: int
@@ -162,11 +162,11 @@ class _Message(Generic[T]):
     is_reply: bool
     blocks: int
     before: _Figures
-    left: list[tuple[_Turn[T], Candidate[T]]] = field(default_factory=list)
-    refused: list[Candidate[T]] = field(default_factory=list)
+    left: list[tuple[_Turn[T], Candidate[T]]] = msgspec.field(default_factory=list)
+    refused: list[Candidate[T]] = msgspec.field(default_factory=list)
 
 
-class _Outlook(NamedTuple):
+class _Outlook(msgspec.Struct, frozen=True):
     """Prices at one request, in units of an uncached input token.
 
     Attributes:
@@ -234,20 +234,18 @@ class CostPlan(Generic[T]):
             self._turns.append(_Turn())
             if not is_bound:
                 self._decide_old()
-        turn, outlook = self._turns[-1], self._outlook()
+        turn = self._turns[-1]
+        outlook = self._outlook() if message.items else None
         turn.add(tokens, blocks, message.items)
         figures = self._figures
-        self._figures = _Figures(figures.tokens + tokens, figures.reads + reads, *figures[2:])
-        for item in message.items:
-            # It is written to the cache in any case: only what the placeholder has, or all of it.
-            new = item.freed * outlook.rewrite
-            if item.waits == 0 and (item.is_ruled or outlook.saving(item, self._chance(item, 0)) + new > 0):
-                self._take(turn, item, 0, outlook)
+        self._figures = replace(figures, tokens=figures.tokens + tokens, reads=figures.reads + reads)
+        if outlook is not None:
+            self._decide_new(turn, message.items, outlook)
 
     def cool(self) -> None:
         """Decide on all items that the model has seen: the next request writes every message anyway."""
         outlook = self._outlook()
-        self._figures = self._figures._replace(ends=())
+        self._figures = replace(self._figures, ends=())
         for turn, age in self._ages(len(self._turns)):
             for item, _ in reversed(turn.inside()):
                 if age < max(1, item.waits):
@@ -278,6 +276,14 @@ class CostPlan(Generic[T]):
                 self._turns.pop()
             self._figures = message.before
 
+    def _decide_new(self, turn: _Turn[T], items: Iterable[Candidate[T]], outlook: _Outlook) -> None:
+        """Decide on the items of a new message."""
+        for item in items:
+            # It is written to the cache in any case: only what the placeholder has, or all of it.
+            new = item.freed * outlook.rewrite
+            if item.waits == 0 and (item.is_ruled or outlook.saving(item, self._chance(item, 0)) + new > 0):
+                self._take(turn, item, 0, outlook)
+
     def _decide_old(self) -> None:
         """Decide on the items of the latest turns but the new one, while the cache is warm.
 
@@ -287,6 +293,8 @@ class CostPlan(Generic[T]):
         more than one mark, or if any prefix is cached, an edit costs less, and an item is offloaded when its
         rule says so.
         """
+        if not any(map(attrgetter("waiting"), self._turns[-WARM_TURNS - 1 : -1])):
+            return
         outlook, refused = self._outlook(), set[Candidate[T]]()
         leaving = self._paying(outlook, refused)
         while stays := [(turn, item) for turn, item, _ in leaving if not self.may_leave(item.key)]:
@@ -374,12 +382,12 @@ class CostPlan(Generic[T]):
         marked = range(max(0, sent - (self._cache.marks or 1)), sent)
         ends = self._figures.ends
         kept = ends[bisect_left(ends, sent - WARM_TURNS) : bisect_left(ends, marked.start)]
-        self._figures = self._figures._replace(ends=(*kept, *marked))
+        self._figures = replace(self._figures, ends=(*kept, *marked))
 
     def _break(self, turn: int) -> None:
         """Forget the ends behind an item of a turn that was sent with another text."""
         ends = tuple(end for end in self._figures.ends if end < turn)
-        self._figures = self._figures._replace(ends=ends)
+        self._figures = replace(self._figures, ends=ends)
 
     def _ages(self, count: int) -> Iterator[tuple[_Turn[T], int]]:
         """Return the last `count` turns before the new one, latest first, and the replies after each."""
@@ -395,7 +403,8 @@ class CostPlan(Generic[T]):
         turn.move(item, is_out=True)
         self._messages[-1].left.append((turn, item))
         figures = self._figures
-        self._figures = figures._replace(
+        self._figures = replace(
+            figures,
             tokens=figures.tokens - item.freed,
             expected_reads=figures.expected_reads + item.chance(age),
             left=figures.left + 1,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from offload.messages.base import Block
 
@@ -63,8 +64,7 @@ class ItemFacts(NamedTuple):
     is_report: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """A decision on one item, with the reason.
 
     Attributes:

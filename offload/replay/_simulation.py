@@ -28,6 +28,8 @@ from itertools import compress, count
 from operator import is_not
 from typing import Any, Protocol
 
+from msgspec import structs
+
 from offload import CacheModel, Offloader, OffloadPolicy, OffloadResult
 from offload.replay._names import hidden_names, names_in
 from offload.replay._recording import Recording, Request, tokens_of
@@ -140,7 +142,7 @@ class Offloading:
         result = self.offloader.offload(self._messages)
         places = [(decision, self._indexes[decision.item.message]) for decision in result.decisions]
         decisions = [
-            replace(decision, item=decision.item._replace(message=index))
+            structs.replace(decision, item=decision.item._replace(message=index))
             for decision, index in places
             if index is not None
         ]

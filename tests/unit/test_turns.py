@@ -501,7 +501,7 @@ def test_the_first_turn_of_a_new_process_takes_few_calls_a_message() -> None:
         sys.setprofile(None)
 
     assert len(left(sent)) == 25
-    assert calls / len(messages) <= 295
+    assert calls / len(messages) <= 260
 
 
 def test_a_new_process_syncs_a_folder_twice_for_all_records_that_it_takes_over(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from offload import ConfigError, Offloader, RecordInfo
+from offload import ConfigError, Offloader, OffloadError, RecordInfo
 from offload.cli.parts import matches_in
 from offload.cli.stores import is_of, names_to_search, open_record, open_session, place_of
 from offload.cli.terminal import (
@@ -124,10 +124,18 @@ def _searched(
             reader = SessionReader(off.store, off.session)
             yield off, reader, [reader.find(found)]
         return
-    for name in progress(names_to_search(store, session), "sessions"):
+    names = names_to_search(store, session)
+    for name in progress(names, "sessions"):
         with open_session(store, name) as off:
             reader = SessionReader(off.store, off.session)
-            yield off, reader, [info for info in reader.infos()[::-1] if is_of(info, tool)]
+            try:
+                infos = reader.infos()[::-1]
+            except OffloadError as error:
+                if len(names) == 1:
+                    raise
+                note(f"{name}: not searched: {error}")
+                continue
+            yield off, reader, [info for info in infos if is_of(info, tool)]
 
 
 def _ids(matches: Sequence[_Match]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from offload.cli.terminal import (
     ToolOption,
     count,
     metering,
+    note,
     print_report,
     progress,
 )
@@ -254,7 +255,7 @@ def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
     titles = task_titles(store, list_journals(store))
     for objects in list_sessions(store):
         name = session_name(store, objects.part)
-        infos = SessionReader(store, name).infos() if objects.is_fork else objects.entries()
+        infos = _infos(store, name) if objects.is_fork else objects.entries()
         sums = {field: sum(getattr(info, field) for info in infos) for field in _SUMS}
         newest = max((info.created_at for info in infos), default=None)
         stored_at = newest and _time(newest)
@@ -262,17 +263,26 @@ def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
         yield {"session": name, "title": title, "records": len(infos), **sums, "stored_at": stored_at}
 
 
+def _infos(store: OffloadStore, fork: str) -> list[RecordInfo]:
+    """Return what a fork may read; only its own records if those of its parent cannot be found."""
+    try:
+        return SessionReader(store, fork).infos()
+    except OffloadError as error:
+        note(f"{fork}: only its own records: {error}")
+        return list_session(store, encode_part(fork)).entries()
+
+
 def _records(store: OffloadStore, session: str, tool: str | None) -> tuple[list[dict[str, Any]], str]:
     """Return the rows of a session, and the end of their summary: which of them are without a title."""
     reader = SessionReader(store, session)
     infos = [info for info in reader.infos() if is_of(info, tool)]
     older, newest = infos[:-MAX_READS], infos[-MAX_READS:]
-    note = f"; titles of the {MAX_READS:,} newest" if older else ""
+    about = f"; titles of the {MAX_READS:,} newest" if older else ""
     try:
         newest = with_titles(reader, newest)
     except StoreError as error:
-        note = f"; titles could not be read: {error}"
-    return [_record(store, info) for info in [*older, *newest][::-1]], note
+        about = f"; titles could not be read: {error}"
+    return [_record(store, info) for info in [*older, *newest][::-1]], about
 
 
 def _record(store: OffloadStore, info: RecordInfo) -> dict[str, Any]:

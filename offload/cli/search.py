@@ -10,7 +10,7 @@ import typer
 
 from offload.cli.stores import names_to_search, open_session, place_of
 from offload.cli.terminal import JsonOption, StoreOption, count, note, one_line, page, print_json, progress
-from offload.errors import StoreError
+from offload.errors import ConfigError, OffloadError
 from offload.record.text import escape_controls
 from offload.search import Passage
 
@@ -41,8 +41,8 @@ def search(
         try:
             with open_session(store, name) as off:
                 found = off.search(" ".join(words), limit=limit)
-        except StoreError as error:
-            if len(names) == 1:
+        except OffloadError as error:
+            if len(names) == 1 or isinstance(error, ConfigError):
                 raise
             unsearched[name] = str(error)
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from offload.errors import ConfigError, CorruptError, NotFoundError
+from offload.errors import ConfigError, OffloadError
 from offload.index.objects import list_sessions
 from offload.layout import session_part
 from offload.record import RecordInfo
@@ -51,7 +51,7 @@ def find_in_texts(
 
     Raises:
         ConfigError: a text that cannot be searched for, or no record has the key `after`.
-        StoreError: the store failed.
+        StoreError: the store cannot be listed.
     """
     pattern = compile_pattern(text, "literal", ignore_case=True)
     listed = [info for each in list_sessions(store) for info in each.entries()]
@@ -71,7 +71,7 @@ def find_in_texts(
             last = number if is_too_long else number - 1
             after_last = listed[last - 1].key if last < len(listed) else None
             return FoundTexts(rows, last, len(listed), unread + is_too_long, after_last)
-        except (CorruptError, NotFoundError):
+        except OffloadError:
             unread += 1
             continue
         rows += [found] if found is not None else []

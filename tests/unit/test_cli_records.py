@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from command import Run, runner
+from forks import journaled, keys
+from forks import run as run_loop
 
 from offload import Offloader, StoredObject
 from offload_backends.local import LocalStore
@@ -108,6 +110,25 @@ def test_a_deleted_record_is_said_to_be_deleted(run: Run, store: Path) -> None:
     done = run("show", first, "--store", store)
     assert done.returncode == 1
     assert "was deleted" in done.stderr
+
+
+def test_a_session_whose_fork_is_damaged_costs_no_other(run: Run, store: Path) -> None:
+    run_loop(journaled(store, "t"), 2)
+    fork = journaled(store, "t").fork("u")
+    [branch] = keys(fork.store, "r/u/from~")
+    fork.store.put(branch, b"{", overwrite=True)
+
+    searched, found = run("search", "needle", "--store", store), run("grep", "needle", "--store", store)
+    listed = run("ls", "--json", "--store", store)
+
+    for done in (searched, found, listed):
+        assert (done.returncode, "u: " in done.stderr) == (0, True)
+    assert all(place in searched.stdout for place in ("(session s)", "(session t)"))
+    assert " of 3 sessions of " in found.stderr
+    counts = {row["session"]: row["records"] for row in json.loads(listed.stdout)["sessions"]}
+    assert counts == {"fork of t": 1, "s": 2, "t": 2, "u": 0}
+    assert run("grep", "needle", "--session", "u", "--store", store).returncode == 1
+    assert run("show", refs(store, "s")[0], "--limit", 20, "--store", store).returncode == 0
 
 
 def test_a_search_without_a_session_is_of_all_sessions(run: Run, store: Path) -> None:

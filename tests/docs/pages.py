@@ -14,7 +14,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 import textwrap
 from dataclasses import asdict, dataclass
@@ -22,10 +21,10 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
+import prepared
 from packaging.requirements import Requirement
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 _BLOCK = re.compile(
@@ -145,15 +144,8 @@ def _tidy(text: str) -> str:
 
 def _printed(asked: Any, folder: Path, environ: dict[str, str]) -> dict[str, str]:
     """Return what each block printed, by its line."""
-    done = subprocess.run(
-        [sys.executable, HERE / "run_blocks.py"],
-        input=json.dumps(asked),
-        cwd=folder,
-        env=_environment(folder) | environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = f"from docs import run_blocks; run_blocks.main({asked!r})"
+    done = prepared.run(program, folder=folder, environ=_environment(folder) | environ)
     assert done.returncode == 0, done.stderr
     printed: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     return printed

@@ -1,4 +1,4 @@
-"""Runs the blocks of a page, which stdin gives as JSON; the last line of stdout is what each printed."""
+"""Runs the blocks of a page, given as JSON; the last line of stdout is what each printed."""
 # ruff: noqa: T201, S102 # a program that prints and runs the code of the pages
 
 from __future__ import annotations
@@ -18,15 +18,10 @@ from typing import Any
 
 _PROMPT = "$ "
 _FOR_A_SHELL = re.compile(r"[|<>&;$*~`]")
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(
-    [f"offload.cli.{name}" for name in ("app", "listing", "stores", "terminal")]
-)
 
 
-def main() -> None:
+def main(asked: Any) -> None:
     """Run every block in order, in one namespace."""
-    asked = json.load(sys.stdin)
     names: dict[str, Any] = {"__name__": "__main__"}
     printed = {}
     for block in asked["blocks"]:
@@ -69,26 +64,20 @@ def run_command(line: str) -> subprocess.CompletedProcess[str]:
 
 
 def run_offload(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run `offload` in a fork of a process that has its modules: they take longer to load than it runs."""
+    """Run `offload` in a fork: its modules take longer to load than it runs."""
     with tempfile.TemporaryDirectory() as folder:
         files = Path(folder, "out"), Path(folder, "err")
-        process = _PROCESSES.Process(target=be_offload, args=(arguments, dict(os.environ), *files))
+        process = multiprocessing.get_context("fork").Process(target=be_offload, args=(arguments, *files))
         process.start()
         process.join()
         return subprocess.CompletedProcess(arguments, process.exitcode or 0, *map(Path.read_text, files))
 
 
-def be_offload(arguments: list[str], environ: dict[str, str], out: Path, err: Path) -> None:
+def be_offload(arguments: list[str], out: Path, err: Path) -> None:
     """Be the program `offload` in this process; both streams go to files."""
-    os.environ.clear()
-    os.environ.update(environ)
     for stream, file in ((1, out), (2, err)):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), stream)
     sys.argv = ["offload", *arguments]
     from offload.__main__ import main as program  # noqa: PLC0415 # pages of Python alone do not need it
 
     program()
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ FOLDER = Path(
     os.environ.get("OFFLOAD_TRANSCRIPTS", Path(__file__).parents[1].parent / "shared" / "transcripts")
 )
 FILES = sorted((FOLDER / "trajectories").rglob("*.json"))
+# Of a session in `make test`.
+_MOST_BYTES = 300_000
 needed = pytest.mark.skipif(
     not FILES, reason="needs recorded transcripts: set OFFLOAD_TRANSCRIPTS to their folder"
 )
@@ -46,18 +47,16 @@ def name_of(path: Path) -> str:
 
 
 def one_of_each_source(paths: Iterable[Path]) -> list[Path]:
-    """Return the session of middle size of each agent that was recorded."""
-    ordered = sorted(paths, key=lambda path: (path.parent, path.stat().st_size))
+    """Return the session of middle size of each agent that was recorded, of those that take little time."""
+    short = (path for path in paths if path.stat().st_size <= _MOST_BYTES)
+    ordered = sorted(short, key=lambda path: (path.parent, path.stat().st_size))
     of_sources = [list(found) for _, found in groupby(ordered, key=lambda path: path.parent)]
     return [found[len(found) // 2] for found in of_sources]
 
 
-def each(paths: Sequence[Path] = FILES, most_bytes: float = inf) -> list[Any]:
-    """Return sessions as parameters of a test: `make test` runs one of each source, the long run all.
-
-    Those above `most_bytes` are left to the long run.
-    """
-    now = one_of_each_source(path for path in paths if path.stat().st_size <= most_bytes)
+def each(paths: Sequence[Path] = FILES) -> list[Any]:
+    """Return sessions as parameters of a test: `make test` runs one of each source, the long run all."""
+    now = one_of_each_source(paths)
     return [
         pytest.param(path, id=name_of(path), marks=() if path in now else pytest.mark.slow) for path in paths
     ]

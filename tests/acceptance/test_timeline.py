@@ -63,7 +63,7 @@ class Run:
                 context.rewind(at)
 
 
-@pytest.mark.parametrize("path", recorded.each(most_bytes=400_000))
+@pytest.mark.parametrize("path", recorded.each())
 def test_every_request_of_every_session_is_as_it_was_sent(path: Path) -> None:
     run = Run(recorded.load(path), path.stem)
     run.play()

@@ -160,7 +160,7 @@ threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
 for thread in threads:
     thread.start()
 failed = 0
-for n in range(25):
+for n in range(12):
     child = os.fork()
     if child == 0:
         signal.alarm(60)

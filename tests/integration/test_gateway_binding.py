@@ -233,7 +233,7 @@ def test_drawn_conversations_pass_forks_interruptions_and_restarts(
 
 
 @needed
-@pytest.mark.parametrize("path", each(most_bytes=200_000))
+@pytest.mark.parametrize("path", each())
 def test_recorded_sessions_pass_restarts_and_two_replicas(provider: Provider, store: str, path: Path) -> None:
     for session in load(path):
         if session.format != "anthropic":

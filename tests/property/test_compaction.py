@@ -90,7 +90,7 @@ def as_openai(message: Any) -> list[Any]:
 
 def session(path: Path, name: str) -> list[Any]:
     """Return a transcript in the format `name`."""
-    data = json.loads(path.read_text())
+    data = recorded.load(path)
     messages: list[Any] = data["messages"]
     if (data["format"] == "anthropic") is (name == "anthropic"):
         return messages

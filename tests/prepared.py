@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 _PROCESSES = multiprocessing.get_context("forkserver")
@@ -35,20 +35,39 @@ def run(
         folder: where it runs; None for the current folder.
         environ: all of its variables; None for those of this process.
     """
+    done = _run(program, arguments, folder or Path.cwd(), environ)
+    return subprocess.CompletedProcess(program, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def offload(*arguments: object, folder: Path, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run the command `offload` in `folder` with `given` as its input."""
+    return _run("from offload.__main__ import main; main()", arguments, folder, given=given)
+
+
+def _run(
+    program: str,
+    arguments: Iterable[object],
+    folder: Path,
+    environ: Mapping[str, str] | None = None,
+    given: bytes = b"",
+) -> subprocess.CompletedProcess[bytes]:
     with tempfile.TemporaryDirectory() as place:
-        files = Path(place, "out"), Path(place, "err")
-        around = folder or Path.cwd(), dict(os.environ if environ is None else environ)
-        process = _PROCESSES.Process(target=_be, args=(program, [*map(str, arguments)], around, files))
+        streams = [Path(place, name) for name in ("in", "out", "err")]
+        streams[0].write_bytes(given)
+        around = folder, dict(os.environ if environ is None else environ)
+        process = _PROCESSES.Process(target=_be, args=(program, [*map(str, arguments)], around, streams))
         process.start()
         process.join()
-        return subprocess.CompletedProcess(program, process.exitcode or 0, *map(Path.read_text, files))
+        return subprocess.CompletedProcess(
+            program, process.exitcode or 0, *(path.read_bytes() for path in streams[1:])
+        )
 
 
-def _be(
-    program: str, arguments: list[str], around: tuple[Path, dict[str, str]], files: tuple[Path, Path]
-) -> None:
-    for stream, file in enumerate(files, start=1):
-        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), stream)
+def _be(program: str, arguments: list[str], around: tuple[Path, dict[str, str]], streams: list[Path]) -> None:
+    for number, path in enumerate(streams):
+        os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
+    # That of a new process is the null device.
+    sys.stdin = os.fdopen(0)
     os.chdir(around[0])
     os.environ.clear()
     os.environ.update(around[1])

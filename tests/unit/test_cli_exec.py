@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from subprocess import PIPE
 
+import prepared
 import pytest
 from command import Run, runner
 
@@ -32,8 +33,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def call(place: Path, *arguments: object, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "offload", *map(str, arguments)]
-    return subprocess.run(command, cwd=place, input=given, capture_output=True, check=False, timeout=60)
+    return prepared.offload(*arguments, folder=place, given=given)
 
 
 def python(place: Path, code: str, *options: object) -> subprocess.CompletedProcess[bytes]:
@@ -159,7 +159,9 @@ def test_a_signal_ends_the_command_and_its_output_is_still_printed(
 
 
 def test_a_process_that_is_left_behind_does_not_hold_the_end_up(place: Path) -> None:
-    done = call(place, "exec", "--", "sh", "-c", "(sleep 30; touch late) & echo started")
+    code = "(sleep 30; touch late) & echo started"
+    command = [sys.executable, "-m", "offload", "exec", "--", "sh", "-c", code]
+    done = subprocess.run(command, cwd=place, capture_output=True, check=False, timeout=20)
     assert done.stdout == b"started\n"
 
 

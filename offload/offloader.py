@@ -40,7 +40,6 @@ from offload.record import RecordInfo
 from offload.record.header import ITEM_TYPES, OffloadableType, RefStyle
 from offload.record.labels import checked_agent
 from offload.registry import open_store
-from offload.search import SearchResult
 from offload.session import Damage, Session
 from offload.session.names import check_name, new_name
 from offload.settings.hooks import ItemSummarizer, Redact, ShouldOffload
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
     from offload.evidence import Evidence
     from offload.evidence.session import SessionEvidence
     from offload.retention import GcReport
+    from offload.search import SearchResult
     from offload.timeline import Timeline
     from offload.timeline.recorder import Recorder
     from offload.tools import Tools

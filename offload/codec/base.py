@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
+
+import msgspec
 
 from offload.codec.content import StoredContent, TextContent
 from offload.codec.spooled import SpooledContent
@@ -22,8 +23,7 @@ class Fetch(Protocol):
         """Return the bytes from `start` up to `end`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(msgspec.Struct, frozen=True):
     """A record as bytes: the pieces of the object that commits it, which can be iterated again, and its size.
 
     The header is a `sidecar`, to be stored first, if the object holds the content alone.

@@ -9,10 +9,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import accumulate
 from typing import NamedTuple
+
+import msgspec
 
 from offload.errors import CorruptError
 from offload.record.header import Counts
@@ -55,8 +56,7 @@ class Borders(NamedTuple):
         return cls.of((s.bytes for s in sizes), (s.chars for s in sizes), (s.newlines for s in sizes))
 
 
-@dataclass(frozen=True, slots=True)
-class TextContent:
+class TextContent(msgspec.Struct, frozen=True):
     """A text to be stored: its bytes, their measures and the sizes of their chunks."""
 
     data: bytes

@@ -5,9 +5,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import accumulate
+
+import msgspec
 
 from offload.codec._frames import FAST_LEVEL, SLOW_BYTES, compress, decompress
 from offload.codec.content import CHUNK_BYTES, Borders, ChunkSize, StoredContent, end_of_chunk, split, total
@@ -94,8 +95,7 @@ class Spool:
             self._file.close()
 
 
-@dataclass(frozen=True)
-class SpooledContent:
+class SpooledContent(msgspec.Struct, frozen=True, dict=True):
     """A long text to be stored, already compressed: `spool` holds a frame of `stored` bytes per chunk."""
 
     counts: Counts

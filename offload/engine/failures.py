@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from offload.errors import MessageError, OffloadError, StoreError, failure
 from offload.events import EventType
@@ -17,14 +17,13 @@ class AboveCeilingError(OffloadError):
     """An item or a turn is kept above `OffloadPolicy.max_view_tokens`."""
 
 
-@dataclass(slots=True, eq=False)
-class _Failure:
+class _Failure(msgspec.Struct, eq=False):
     """An error, the event that reports it, and the items that it cost."""
 
     error: OffloadError
     event: EventType
     is_reported: bool
-    items: dict[str, None] = field(default_factory=dict)
+    items: dict[str, None] = msgspec.field(default_factory=dict)
 
     def named(self) -> OffloadError:
         """Return the error with the names of the items before its text."""

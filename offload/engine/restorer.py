@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from offload.codec.base import StoredRecord
 from offload.engine.failures import malformed
@@ -53,8 +54,7 @@ class _Notice(NamedTuple):
     block: Block
 
 
-@dataclass(slots=True, eq=False)
-class _Place:
+class _Place(msgspec.Struct, eq=False):
     """A message of the list.
 
     Attributes:
@@ -66,10 +66,10 @@ class _Place:
 
     message: Any
     above: frozenset[str] = frozenset()
-    missing: list[tuple[Block, str, OffloadError]] = field(default_factory=list)
+    missing: list[tuple[Block, str, OffloadError]] = msgspec.field(default_factory=list)
     notice: _Notice | None = None
-    undone: set[str] = field(default_factory=set)
-    contents: set[str] = field(default_factory=set)
+    undone: set[str] = msgspec.field(default_factory=set)
+    contents: set[str] = msgspec.field(default_factory=set)
 
 
 def restore(

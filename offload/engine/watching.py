@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain, compress
 from operator import is_not
 from types import ModuleType
 from typing import Any
+
+import msgspec
 
 from offload.messages._equal import are_equal, begins_with
 
@@ -29,8 +30,7 @@ _PLAIN = (str, int, float, bytes, type(None), type, ModuleType)
 _PLAIN_KINDS = frozenset({str, int, float, bool, bytes, type(None)})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Object:
+class _Object(msgspec.Struct, frozen=True, eq=False):
     """A snapshot of an object, which equals another snapshot but never the object."""
 
     kind: type

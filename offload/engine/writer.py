@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from offload.codec.content import TextContent
@@ -69,8 +69,7 @@ class WriteRequest(NamedTuple):
     agent: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(msgspec.Struct, frozen=True):
     """An item that is kept because a placeholder would not pay or is impossible; `reason` in words."""
 
     reason: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
+
+import msgspec
 
 from offload.errors import ConfigError, InvalidKeyError
 from offload.index.entries import parse_key
@@ -44,8 +45,7 @@ class Candidates(NamedTuple):
     entries: Iterator[tuple[int, RecordInfo]]
 
 
-@dataclass(eq=False)
-class SessionListing:
+class SessionListing(msgspec.Struct, eq=False, dict=True):
     """One record per ref from a complete listing of a session, oldest first.
 
     The listing `began` at a time since the epoch and `took` so many seconds. `names` are the keys of the
@@ -60,7 +60,7 @@ class SessionListing:
     sizes: list[int]
     times: list[float]
     # Item type and tool of a query → indexes of its matches, oldest first.
-    _matching: dict[tuple[str | None, str | None], list[int]] = field(default_factory=dict)
+    _matching: dict[tuple[str | None, str | None], list[int]] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of(cls, infos: Sequence[RecordInfo], began: float, took: float, prefix: str) -> SessionListing:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from heapq import merge
 from itertools import groupby, islice
+
+import msgspec
 
 from offload.codec import find_codec
 from offload.errors import InvalidKeyError, OffloadError
@@ -30,8 +31,7 @@ from offload.store import OffloadStore, StoredObject, folders
 _MAX_TRIES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class DeletedRecord:
+class DeletedRecord(msgspec.Struct, frozen=True):
     """A record with tombstones, one per reason; its stored size is 0 once its bytes are deleted."""
 
     info: RecordInfo
@@ -53,8 +53,7 @@ class DeletedRecord:
         return max(self.tombstones, key=lambda tombstone: tombstone.at)
 
 
-@dataclass(slots=True)
-class SessionObjects:
+class SessionObjects(msgspec.Struct):
     """The objects of the session with the key part `part`.
 
     `records` are the readable records and links, oldest first, and `torn` are empty objects without a

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from offload.codec.base import Encoded
 from offload.codec.readable import parse_sidecar
@@ -13,8 +14,7 @@ from offload.record import Header
 from offload.store import OffloadStore, put_many, put_stream
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewRecord:
+class NewRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A record before it is stored."""
 
     key: str

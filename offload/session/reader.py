@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
@@ -52,8 +51,7 @@ class Link(msgspec.Struct, frozen=True):
 LINKS = msgspec.json.Decoder(Link)
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(msgspec.Struct, frozen=True):
     """A record that cannot be read.
 
     Attributes:

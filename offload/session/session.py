@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from offload.codec import Codec
 from offload.codec.base import StoredRecord
@@ -37,8 +38,7 @@ _TOUCH_SECONDS = 3600
 _deletions: dict[tuple[str, str], dict[str, object]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     """An item that is about to be stored: of its text the `content`, with `ttl`, `summary`, `title`, `agent`.
 
     `ref` is its first draw, with the `placeholder`, and `render` returns that of any other; `is_redacted` if
@@ -57,8 +57,7 @@ class Draft:
     agent: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OffloadedItem:
+class OffloadedItem(msgspec.Struct, frozen=True):
     """A durable record, the placeholder of its item, and the digest of its content."""
 
     info: RecordInfo
@@ -66,8 +65,7 @@ class OffloadedItem:
     sha256: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Attempt(NewRecord):
+class _Attempt(NewRecord, frozen=True, kw_only=True):
     """One try to store a draft; `draw` counts the refs that collided."""
 
     draft: Draft

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Container, Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal, NamedTuple, TypeVar
+
+import msgspec
 
 from offload.messages import Call
 from offload.messages.files import (
@@ -64,8 +65,7 @@ V = TypeVar("V")
 State = Literal["open", "done", "failed", "doubtful", "gone"]
 
 
-@dataclass(slots=True, eq=False)
-class _Call:
+class _Call(msgspec.Struct, eq=False):
     """A tool call of the session.
 
     Attributes:
@@ -86,8 +86,8 @@ class _Call:
     state: State = "open"
     ref: str | None = None
     digest: int | None = None
-    refs: list[str] = field(default_factory=list)
-    changes: list[str] = field(default_factory=list)
+    refs: list[str] = msgspec.field(default_factory=list)
+    changes: list[str] = msgspec.field(default_factory=list)
 
     @property
     def is_read(self) -> bool:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import msgspec
@@ -432,7 +432,7 @@ def _content_of(record: StoredRecord, spools: ExitStack) -> TextContent | Spoole
     content, tokens = writer.finish(), record.counts.tokens
     if isinstance(content, str):
         return TextContent.of(content, tokens)
-    return replace(content, counts=msgspec.structs.replace(content.counts, tokens=tokens))
+    return msgspec.structs.replace(content, counts=msgspec.structs.replace(content.counts, tokens=tokens))
 
 
 def _measured(record: StoredRecord) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from hashlib import sha256
 
 import msgspec
@@ -63,7 +62,9 @@ def test_a_readable_record_whose_content_is_no_text_is_damaged(codec: str) -> No
     header, content = facts("")
     digest = sha256(data).digest()
     header = msgspec.structs.replace(header, sha256=digest)
-    content = replace(content, data=data, counts=msgspec.structs.replace(content.counts, sha256=digest))
+    content = msgspec.structs.replace(
+        content, data=data, counts=msgspec.structs.replace(content.counts, sha256=digest)
+    )
     encoded = get_codec(codec).encode(header, content)
 
     record = get_codec(codec).open(fetch_from(encoded.body), fetch_from(encoded.sidecar or b""))

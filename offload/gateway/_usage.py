@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import brotli
@@ -51,11 +52,9 @@ class UsageReader:
 
     def close(self) -> Any:
         """Return the usage at the end of the answer."""
-        try:
+        with suppress(ValueError, RecursionError):
             if self._decode is not None and not self._is_stream:
                 self._note(self._kept)
-        except ValueError:
-            pass
         self._stop()
         return self.usage
 

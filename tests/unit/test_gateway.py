@@ -512,6 +512,7 @@ def test_usage_is_read_from_every_form_in_parts_of_any_size(kind, data, count, e
         (b"application/json", b"gzip", JSON),
         (b"application/json", b"", b"{"),
         (b"application/json", b"", b"[1]"),
+        (b"application/json", b"", b"[" * 100_000 + b"]" * 100_000),
         (b"text/event-stream", b"", b'data: "usage"\n\ndata: {"usage": {"usage\n\n'),
         (b"text/event-stream", b"", b"data: " + b"x" * 9_000_000),
     ],

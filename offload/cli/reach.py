@@ -54,8 +54,8 @@ def reach_of(way: Way) -> Reach:
         case "gateway":
             return Reach(
                 OffloadPolicy().once_seen(),
-                "results of tools that the default policy offloads, once the model has seen them in full",
-                "prompts, replies, arguments of tool calls, images, and the newest results up to the ceiling",
+                "tool results and arguments that the default policy offloads, after the model's next reply",
+                "prompts, texts of replies, images, and the newest results up to the ceiling",
                 "a result that is worth replacing",
             )
 

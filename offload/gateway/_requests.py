@@ -12,11 +12,13 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import getitem
 from typing import Any, NamedTuple
 
 from offload.gateway._spans import Edit, Path, Places, Reader, common, replaced
 from offload.messages.base import Block
-from offload.messages.formats import role_or_none
+from offload.messages.formats import role_or_none, scan_of
 from offload.messages.reports import reports_in
 from offload.messages.thinking import signed_thinking
 from offload.placeholder.forms import known_refs
@@ -220,7 +222,7 @@ class Request:
                 continue
             try:
                 if role_or_none(view) == "assistant":
-                    made = [*self._without_thinking(places, index, view, new)]
+                    made = [*self._reply_edits(places, index, view, new)]
                     self.edits[index] = new, made
                     self.sent[index] = made
                     continue
@@ -249,8 +251,16 @@ class Request:
                     holder.pop(_MARK, None)
         return message
 
+    def _reply_edits(self, places: Places, index: int, view: Any, new: Any) -> Iterator[Edit]:
+        """Yield the changes for thinking that `new` lacks, and for arguments; all else of a reply is kept."""
+        yield from self._without_thinking(places, index, view, new)
+        for (path, arguments), (_, changed) in zip(_arguments(view), _arguments(new), strict=True):
+            if arguments != changed:
+                place = places.find(self.starts[index], path)
+                yield Edit(place.start, place.end, json.dumps(changed))
+
     def _without_thinking(self, places: Places, index: int, view: Any, new: Any) -> Iterator[Edit]:
-        """Yield the changes for the blocks of thinking that `new` lacks; all else of a reply is kept."""
+        """Yield the changes for the blocks of thinking that `new` lacks."""
         kept = {one.key for one in signed_thinking(new)}
         gone = [one.path for one in signed_thinking(view) if one.key not in kept]
         for path in dict.fromkeys(path[:-1] for path in gone):
@@ -549,6 +559,12 @@ def _is_replaceable(message: Any, path: Path) -> bool:
     if message.get("role") in _RESULT_ROLES or str(message.get("type")).endswith(_OUTPUT):
         return path[0] in ("content", "output")
     return path[0] == "content" and path[2:3] == ("content",)
+
+
+def _arguments(message: Any) -> list[tuple[Path, Any]]:
+    """Return the arguments of each tool call in a reply with their path, in order."""
+    paths = [item.path for item in scan_of(message).items if item.item_type == "tool_call"]
+    return [(path, reduce(getitem, path, message)) for path in paths]
 
 
 def _is_in(items: Collection[tuple[int, Block]], message: int, path: Path) -> bool:

@@ -36,6 +36,7 @@ from offload.messages.usage import usage_of
 from offload.offloader import Offloader
 from offload.policy import CacheModel, OffloadPolicy
 from offload.policy.cache import CACHES
+from offload.policy.defaults import NEVER
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -661,14 +662,16 @@ def _sent(
 
 
 def policy_for(policy: OffloadPolicy, api: Api, *, lasts_an_hour: bool = False) -> OffloadPolicy:
-    """Return a policy for requests that a client made: results of tools alone, once the model saw them.
+    """Return a policy for requests that a client made: tool results and arguments, once the model saw them.
 
     All else of the client is text of a user: its instructions, its summaries and what the user wrote. Only
-    the ceiling counts for that.
+    the ceiling counts for that. A call of Gemini has a signature, which may be of its arguments.
     `lasts_an_hour` says whether the requests ask for a prompt cache of an hour.
     """
     hour = f"{api.cache}-1h"
     known = hour if lasts_an_hour and hour in CACHES else api.cache
     cache = CacheModel.preset(known) if policy.cache == CacheModel() else policy.cache
     cache = cache.model_copy(update={"marks": cache.marks or _MARKS})
-    return policy.once_seen().model_copy(update={"cache": cache})
+    seen = policy.once_seen()
+    types = {**seen.types, "tool_call": NEVER} if api.cache == "gemini" else seen.types
+    return seen.model_copy(update={"cache": cache, "types": types})

@@ -200,7 +200,7 @@ class OffloadPolicy(LoadableSettings):
         return with_rules(self, now, changes)
 
     def once_seen(self) -> Self:
-        """Return a policy that offloads tool results alone, none before the model's next reply.
+        """Return a policy that offloads tool results and arguments, none before the model's next reply.
 
         Reports of background tasks are offloaded at once, and user messages only above the ceiling. The
         retrieval tools are known under any prefix, since clients add one to the names of their tools.
@@ -214,6 +214,7 @@ class OffloadPolicy(LoadableSettings):
             "types": {
                 **dict.fromkeys(self.types, NEVER),
                 "tool_result": seen(self.types["tool_result"]),
+                "tool_call": seen(self.types["tool_call"]),
                 "user_message": NEVER if ceiling is None else Rule(min_tokens=ceiling + 1),
             },
             "readers": None if self.readers is None else seen(self.readers),

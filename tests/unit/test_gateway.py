@@ -315,6 +315,49 @@ def test_all_that_is_no_result_of_a_tool_stays():
     assert after == before
 
 
+def with_call(api: Any, given: Any) -> list[dict[str, Any]]:
+    """Return messages with one call, to whose result the model has replied."""
+    text = json.dumps(given)
+    call: list[dict[str, Any]]
+    if api is ANTHROPIC:
+        use = {"type": "tool_use", "id": "t", "name": "Write", "input": given, "cache_control": {"a": 1}}
+        said = {"type": "text", "text": "I write it."}
+        result = {"type": "tool_result", "tool_use_id": "t", "content": "ok"}
+        call = [{"role": "assistant", "content": [said, use]}, {"role": "user", "content": [result]}]
+    elif api is CHAT:
+        made = {"id": "t", "type": "function", "function": {"name": "Write", "arguments": text}}
+        call = [
+            {"role": "assistant", "content": None, "tool_calls": [made]},
+            {"role": "tool", "tool_call_id": "t", "content": "ok"},
+        ]
+    else:
+        call = [
+            {"type": "function_call", "call_id": "t", "name": "Write", "arguments": text},
+            {"type": "function_call_output", "call_id": "t", "output": "ok"},
+        ]
+    ends = [{"role": role, "content": "Go on."} for role in ("assistant", "user")]
+    return [{"role": "user", "content": "Build it."}, *call, *ends]
+
+
+@pytest.mark.parametrize("api", [ANTHROPIC, CHAT, RESPONSES])
+@pytest.mark.parametrize("given", [{"path": "x", "content": LOG}, {"content": LOG}])
+def test_only_the_arguments_of_a_call_change_once_the_model_went_on(api, given):
+    messages = with_call(api, given)
+
+    before, early, _ = rewritten(messages[:-2], api)
+    assert early == before
+
+    before, after, off = rewritten(messages, api)
+
+    [record] = off.records()
+    _, _, tail = before.partition(b'"Go on."')
+    assert record.item_type == "tool_call"
+    assert len(after) < len(before)
+    assert after.startswith(before[: before.index(b"Write")])
+    assert after.endswith(tail)
+    assert json.loads(after) == {**json.loads(before), api.messages: off.offload(messages).messages}
+
+
 def test_a_text_of_the_user_or_the_model_that_looks_like_a_placeholder_stays():
     quoted = f"[Offloaded: Bash result, 9 lines, 900 characters, id abcdefghij]\n{LOG}"
     messages = [
@@ -412,7 +455,7 @@ def test_settings_of_the_user_apply_to_results_that_the_model_has_seen():
     assert changed.exclude_tools[0] == "secret"
     assert changed.cache.ttl == 1800
     enabled = {name for name, rule in changed.types.items() if rule.enabled}
-    assert enabled == {"tool_result", "user_message"}
+    assert enabled == {"tool_result", "tool_call", "user_message"}
 
 
 def test_prices_of_the_settings_win():

@@ -103,6 +103,14 @@ def test_only_the_text_of_a_result_with_one_text_changes(name):
     assert after == before.replace(json.dumps(LOG).encode(), json.dumps(text).encode())
 
 
+def test_arguments_stay_since_their_call_has_a_signature():
+    contents = contents_of({"output": "ok"})
+    contents[1]["parts"][1]["functionCall"]["args"] = {"content": LOG}
+    before = body_of(contents)
+
+    assert rewritten(before)[0] == before
+
+
 def test_a_result_with_several_fields_becomes_one_with_the_placeholder():
     response = {"stdout": LOG, "code": 0, "rows": [1.0, None]}
     after, off = rewritten(body_of(contents_of(response)))

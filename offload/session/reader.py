@@ -112,7 +112,7 @@ class SessionReader:
         Raises `NotFoundError` if it is missing, `ExpiredError` if it is deleted, also during the read, and
         `CorruptError` if its structure is damaged or the object belongs under another key.
         """
-        record = self._follow(info) if is_link(info.key) else self._open(info, body)
+        record = self._follow(info, body) if is_link(info.key) else self._open(info, body)
         if not is_link(info.key) and (record.ref, record.session) != (info.ref, self.name):
             raise CorruptError(f"{info.key} contains record {record.ref} of another key")
         self.catalog.learn_labels({info.key: Label.of(record.title, record.agent)})
@@ -128,7 +128,8 @@ class SessionReader:
     ) -> Iterator[tuple[RecordInfo, StoredRecord | OffloadError]]:
         """Yield each entry with its open record, or with the error of `open`, in order.
 
-        Small records are fetched whole and many at once; for large records only the two ends are fetched.
+        Small records, those of a parent too, are fetched whole and many at once; of large records only the
+        two ends are.
 
         Args:
             infos: the entries.
@@ -137,13 +138,22 @@ class SessionReader:
         known = {} if bodies is None else bodies
         for start in range(0, len(infos), _BULK_RECORDS):
             group = infos[start : start + _BULK_RECORDS]
-            missing = [info.key for info in group if is_small(info) and info.key not in known]
+            stored = {info.key: self._stored(info) for info in group}
+            missing = [one.key for one in stored.values() if is_small(one) and one.key not in known]
             fetched = dict(zip(missing, get_many(self.store, missing), strict=True))
             for info in group:
-                body = known.get(info.key) or fetched.get(info.key)
-                if bodies is not None and isinstance(body, bytes):
-                    bodies[info.key] = body
+                key = stored[info.key].key
+                body = known.get(key) or fetched.get(key)
+                if bodies is not None and isinstance(body, bytes) and not is_link(info.key):
+                    bodies[key] = body
                 yield info, self._opened_or_error(info, body)
+
+    def _stored(self, info: RecordInfo) -> RecordInfo:
+        """Return the entry of an inherited record in the session that stored it, of any other this one."""
+        if self._parent is None or not self.catalog.is_inherited(info.key):
+            return info
+        originals = self._parent.catalog.known(info.ref)
+        return self._parent._stored(originals[0]) if originals else info  # noqa: SLF001 # of this class
 
     def _opened_or_error(
         self, info: RecordInfo, body: bytes | OffloadError | None
@@ -245,9 +255,9 @@ class SessionReader:
         key = LINK.key(**{name: part for name, part in parts.items() if name != "suffix"})
         return msgspec.structs.replace(info, session=self.name, key=key)
 
-    def _follow(self, info: RecordInfo) -> StoredRecord:
+    def _follow(self, info: RecordInfo, body: bytes | None = None) -> StoredRecord:
         if self._parent is not None and self.catalog.is_inherited(info.key):
-            return self._parent.open(self._parent.find(info.ref))
+            return self._parent.open(self._parent.find(info.ref), body)
         try:
             link = LINKS.decode(self._fetch(info, info.key)(end=_LINK_BYTES))
         except NotFoundError:

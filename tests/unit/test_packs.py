@@ -175,10 +175,12 @@ def test_a_search_does_not_need_its_pack_to_be_stored() -> None:
     assert packs(store) == set()
 
 
-def test_a_pack_has_no_record_of_another_session() -> None:
+def test_a_fork_reads_each_record_of_its_parents_once_and_packs_none() -> None:
     store = Shared()
     run(journaled(store), 6)
-    fork = Offloader(store, session="a").fork("b")
+    fork = Offloader(store, session="a").fork("b").fork("c")
+    store.read.clear()
 
     assert fork.search("absent").records == 5
+    assert sorted(key for key in store.read if key.startswith("r/a/")) == sorted(keys(store, "r/a/"))
     assert keys(store, "i/") == set()

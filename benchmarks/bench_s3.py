@@ -98,6 +98,7 @@ def _plain_s3fs(options: dict[str, Any]) -> Any:
 
 def _writes(lab: Lab) -> Iterator[Figure]:
     off = lab.offloader("writes")
+    require(off.records() == [], "the session is not new")
     for chars, where in ((_MIDDLE, ", the first"), (_MIDDLE + 1, ""), (_LARGE, "")):
         counts = lab.counted(
             partial(off.offload_text, output(chars, chars), tool_name="Bash", tool_use_id="t")

@@ -192,6 +192,7 @@ RECORD = Family(f"r/{_ITEM}<suffix>")
 LINK = Family(f"r/{_ITEM}.link")
 TOMBSTONE = Family(f"r/{_ITEM}<ending>.<reason>")
 BRANCH = Family("r/<session>/from~<parent>~<base>")
+FLOOR = Family("r/<session>/floor~<generation>")
 SIDECAR = Family(f"h/{_ITEM}<suffix>.json")
 # Marks have one prefix, so that one listing shows all of a session.
 PIN = Family("g/<session>/pinned[~<ref>]")
@@ -212,7 +213,7 @@ VALUE = Family("k/<space>/<name>")
 CLOCK = Family("t/now-<digits>")
 CHECK = Family("doctor-<digits>-<name>")
 FAMILIES = (
-    RECORD, LINK, TOMBSTONE, BRANCH, SIDECAR, PIN, LAST_USE, GRANT, LAST_READ, FORK,
+    RECORD, LINK, TOMBSTONE, BRANCH, FLOOR, SIDECAR, PIN, LAST_USE, GRANT, LAST_READ, FORK,
     CLOSED, JOURNAL, CALLS, SNAPSHOT, PACK, FILE, VALUE, CLOCK, CHECK,
 )  # fmt: skip
 

@@ -11,6 +11,7 @@ import msgspec
 from offload.index._listing import LARGE, MAX_AGE, Candidates, Page, SessionListing, is_fresh
 from offload.index._snapshots import delete_snapshots, read_snapshot, write_snapshot
 from offload.index.entries import Tombstone, parse_key
+from offload.index.floors import Floor, clocks
 from offload.index.objects import DeletedRecord, split_objects
 from offload.layout import BRANCH, RECORD, encode_part, generation_of, is_link, name_of, ref_of
 from offload.record import RecordInfo
@@ -31,6 +32,9 @@ class Catalog:
     A session of more than 1,000 objects is large: `page` and `recent` reuse a listing of it, from memory or
     from a snapshot in the store, for 100 times as long as it took and at most ten minutes.
 
+    Attributes:
+        floor: the lowest generation of a new record.
+
     Args:
         store: the store.
         session: the name of the session.
@@ -45,6 +49,7 @@ class Catalog:
         self._store = store
         self._session = session
         self._prefix = RECORD.prefix(encode_part(session))
+        self.floor = Floor(store, encode_part(session))
         # Guards the fields below; never held during a request, since readers use several threads.
         self._lock = Lock()
         self._entries: dict[str, RecordInfo] = {}
@@ -147,7 +152,8 @@ class Catalog:
         """Return the generation for a new record of `ref`; 1 if none was deleted or is expired."""
         with self._lock:
             expired = [info.key for info in self.known(ref) if info.is_expired]
-            return max((generation_of(key) + 1 for key in (*self._deleted.get(ref, ()), *expired)), default=1)
+            after = (generation_of(key) + 1 for key in (*self._deleted.get(ref, ()), *expired))
+            return max([self.floor.lowest, *after])
 
     def entries(self) -> list[RecordInfo]:
         """Return one entry per known ref, oldest first; of several keys the first in key order."""
@@ -229,7 +235,7 @@ class Catalog:
         """List the session into memory, or read a recent snapshot instead."""
         with self._lock:
             known = set(self._entries)
-        began, start = time.time(), time.monotonic()
+        began, start, listed_at = time.time(), time.monotonic(), clocks()
         objects: list[StoredObject] = []
         for stored in self._store.keys(self._prefix):
             objects.append(stored)
@@ -238,6 +244,7 @@ class Catalog:
                 if snapshot is not None:
                     return self._cache(snapshot)
         took = time.monotonic() - start
+        self.floor.note(objects, listed_at)
         if any(BRANCH.match(stored.key) for stored in objects):
             self._add_inherited()
         elif self._inherited is None:

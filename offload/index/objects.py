@@ -13,6 +13,7 @@ import msgspec
 from offload.codec import find_codec
 from offload.errors import InvalidKeyError, OffloadError
 from offload.index.entries import Tombstone, parse_key
+from offload.index.floors import floors_in
 from offload.layout import (
     BRANCH,
     RECORD,
@@ -58,7 +59,7 @@ class SessionObjects(msgspec.Struct):
 
     `records` are the readable records and links, oldest first, and `torn` are empty objects without a
     tombstone; `newest` is the time of the object that was stored last, 0 without one. A session with a
-    branch `is_fork`: it also reads records of its parent.
+    branch `is_fork`: it also reads records of its parent. `floors` are the times of the marks of its floor.
     """
 
     part: str
@@ -67,6 +68,7 @@ class SessionObjects(msgspec.Struct):
     deleted: list[DeletedRecord]
     newest: float = 0.0
     is_fork: bool = False
+    floors: dict[int, float] = {}
 
     @property
     def name(self) -> str:
@@ -135,7 +137,7 @@ def _session_objects(part: str, objects: Iterable[StoredObject]) -> SessionObjec
     torn = [info for info in oldest_first if not info.stored_bytes]
     newest = max((times[info.key] for info in records), default=0.0)
     is_fork = any(map(BRANCH.match, times))
-    return SessionObjects(part, records, torn, deleted, newest, is_fork)
+    return SessionObjects(part, records, torn, deleted, newest, is_fork, floors_in(times.items()))
 
 
 def _age(info: RecordInfo) -> tuple[float, str]:

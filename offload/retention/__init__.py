@@ -4,8 +4,9 @@ A record is deleted in two steps, so that no reader is interrupted. It is *marke
 tombstone: from then on no catalog lists it, and reading it raises `ExpiredError` with the reason. After the
 grace period, unless it was pinned in time, its object is *emptied*: the bytes are deleted, but the key
 remains taken. A stalled gc process, which acts long after its listing, is therefore harmless: an item that
-was stored again meanwhile has the next generation of the key. Tombstone and empty object remain for good,
-since no store deletes an object only if it is unchanged.
+was stored again meanwhile has the next generation of the key. Since not every store deletes an object only if
+it is unchanged, tombstone and empty object remain while the session has records. After that gc raises the
+floor of the session, and deletes them once every writer knows it: see `offload.index.floors`.
 
 Every "now" is the store's clock. Every step may be repeated or interrupted; the next gc continues from the
 state that a listing shows.

@@ -21,6 +21,7 @@ from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError
 from offload.events import EventBus
 from offload.events.observer import Observer
 from offload.index.entries import Tombstone
+from offload.index.floors import SETTLED_SECONDS
 from offload.index.objects import (
     DeletedRecord,
     SessionObjects,
@@ -265,7 +266,34 @@ class _Run:
             # Records that a killed gc emptied without a tombstone.
             torn = [info for info in objects.torn if info.created_at <= self._now - self._retention.grace]
             self._put_tombstones(torn, "deleted")
+            self._forget(objects)
         self.note(objects.part, _remains_of(objects))
+
+    def _forget(self, objects: SessionObjects) -> None:
+        """Delete what is left of deleted records below a floor that is a week old.
+
+        The floor of a session without records is raised a week after the last deletion.
+        """
+        floor = max(objects.floors, default=1)
+        emptied = [r for r in objects.deleted if not r.info.stored_bytes]
+        below = [r for r in emptied if layout.generation_of(r.info.key) < floor]
+        settled = self._now - SETTLED_SECONDS
+        if below or len(objects.floors) > 1:
+            if objects.floors[floor] <= settled:
+                self._delete_below(objects, floor, below)
+            return
+        is_over = len(emptied) == len(objects.deleted) and not (objects.records or objects.torn)
+        if is_over and emptied and max(record.last_tombstone.at for record in emptied) <= settled:
+            highest = max(layout.generation_of(record.info.key) for record in emptied)
+            self._put_empty([layout.FLOOR.key(session=objects.part, generation=highest + 1)])
+
+    def _delete_below(self, objects: SessionObjects, floor: int, below: Sequence[DeletedRecord]) -> None:
+        """Delete the objects of deleted records below a floor, and older marks of a floor."""
+        # A tombstone without a record shows a deleted record, a record without a tombstone a damaged one.
+        delete_many(self._store, [record.info.key for record in below])
+        tombstones = [mark for record in below for mark in record.tombstones]
+        old = [layout.FLOOR.key(session=objects.part, generation=n) for n in objects.floors if n < floor]
+        delete_many(self._store, [layout.tombstone_key(mark.key, mark.reason) for mark in tombstones] + old)
 
     def add(self, part: str, found: _Collected | OffloadError) -> None:
         """Add the effects on a session that a worker had, or its failure."""

@@ -21,7 +21,7 @@ from offload.errors import (
     result_or_error,
 )
 from offload.index.entries import record_key
-from offload.layout import LAST_USE, encode_part, is_link, session_part
+from offload.layout import LAST_USE, RECORD, encode_part, generation_of, is_link, session_part
 from offload.messages.base import Item
 from offload.record import Header, RecordInfo
 from offload.record.header import MAX_DRAWS, Counts, ItemIdentity, RefStyle, draw_ref
@@ -105,16 +105,19 @@ class Session(SessionReader):
         """Store every draft; return the stored item or the error of each, in order.
 
         A new record costs one create-only put. A store with bulk verbs stores the first while others are
-        drafted. An existing record of the
-        same item is a success and keeps its placeholder. After a collision with another item the ref is drawn
+        drafted. If the session was not listed in the last day, its floor is. An existing record of the same
+        item is a success and keeps its placeholder. After a collision with another item the ref is drawn
         again, longer if possible; after a deletion the item is stored as the next generation of its ref.
         """
         attempts: list[_Attempt | OffloadError] = []
         ready: list[_Attempt] = []
 
         def encoded() -> Iterator[_Attempt]:
-            for draft in drafts:
-                attempt = result_or_error(self._attempt, draft)
+            problem: OffloadError | None = None
+            for place, draft in enumerate(drafts):
+                if place == 0:
+                    problem = result_or_error(self.catalog.floor.learn)
+                attempt = result_or_error(self._attempt, draft) if problem is None else problem
                 attempts.append(attempt)
                 if isinstance(attempt, _Attempt):
                     ready.append(attempt)
@@ -137,11 +140,12 @@ class Session(SessionReader):
         known = [ref for ref in items.values() if self.catalog.known(ref)]
         if not known:
             return {}
+        self.catalog.floor.learn()
         if not is_listed:
             self.catalog.refresh(known)
-        infos = [info for ref in dict.fromkeys(known) for info in self.catalog.known(ref)]
+        infos = [info for ref in dict.fromkeys(known) for info in self._adoptable(ref)]
         records: dict[str, list[tuple[RecordInfo, StoredRecord]]] = {}
-        for info, record in self.open_many([info for info in infos if not info.is_expired]):
+        for info, record in self.open_many(infos):
             if not isinstance(record, OffloadError):
                 records.setdefault(info.ref, []).append((info, record))
         own = {item: self._record_of(item, records.get(ref, ())) for item, ref in items.items()}
@@ -269,17 +273,46 @@ class Session(SessionReader):
             ExistsError(f"{attempt.header.ref} is known") if is_taken else next(created)
             for attempt, is_taken in tried
         ]
+        if not self.catalog.floor.is_known:
+            outcomes = self._above_floor([attempt for attempt, _ in tried], outcomes)
         pairs = zip(tried, outcomes, strict=True)
         taken = [attempt.header.ref for (attempt, _), outcome in pairs if isinstance(outcome, ExistsError)]
         # A record that is marked for deletion must not be adopted.
         error = result_or_error(self.catalog.refresh, taken)
         return [error or outcome if isinstance(outcome, ExistsError) else outcome for outcome in outcomes]
 
+    def _above_floor(self, attempts: Sequence[_Attempt], outcomes: Sequence[_Outcome]) -> list[_Outcome]:
+        """Return the outcomes of creates that took longer than a listing of the floor counts.
+
+        A record below the floor may have a key that was free once: its item is stored again.
+        """
+        problem = result_or_error(self.catalog.floor.learn)
+        lowest = self.catalog.floor.lowest
+        return [
+            problem or ExistsError(f"{attempt.key} is below the floor")
+            if isinstance(outcome, Header) and (problem or generation_of(attempt.key) < lowest)
+            else outcome
+            for attempt, outcome in zip(attempts, outcomes, strict=True)
+        ]
+
     def _is_taken(self, attempt: _Attempt) -> bool:
         """Return whether a record is known under the ref: the same one, or another item under another key."""
-        infos = [info for info in self.catalog.known(attempt.header.ref) if not info.is_expired]
+        infos = self._adoptable(attempt.header.ref)
         # Under its own key it may not be durable yet: a create makes it durable on a local store.
         return any(info.key != attempt.key or info.key in self._stored_here for info in infos)
+
+    def _adoptable(self, ref: str) -> list[RecordInfo]:
+        """Return the known records of a ref that a new placeholder may rest on.
+
+        The next gc deletes an expired record. One of the session below its floor may have a key that was free
+        once, so that a stalled gc may still delete it.
+        """
+        own, lowest = RECORD.prefix(encode_part(self.name)), self.catalog.floor.lowest
+        return [
+            info
+            for info in self.catalog.known(ref)
+            if not (info.is_expired or (info.key.startswith(own) and generation_of(info.key) < lowest))
+        ]
 
     def _settle(self, attempt: _Attempt, outcome: _Outcome) -> OffloadedItem | OffloadError:
         """Return the stored item: created, adopted, under another ref or as the next generation."""
@@ -318,8 +351,7 @@ class Session(SessionReader):
         """Return the existing record under the ref of an attempt if it is of the same item."""
         if isinstance(outcome, CollisionError):
             raise outcome
-        # The next gc deletes an expired record, so its item is stored again.
-        infos = [info for info in self.catalog.known(attempt.header.ref) if not info.is_expired]
+        infos = self._adoptable(attempt.header.ref)
         if not infos:
             raise self.missing(attempt.header.ref)
         same = self.find_same(infos, attempt.header, self._is_same)

@@ -207,6 +207,7 @@ class _Copy:
         records = copied = 0
         told(CopyProgress(0, len(missing), 0))
         for group in in_groups(missing, lambda i: sizes[i.key], most=_WHOLE_BYTES, count=_GROUP_RECORDS):
+            self._target.catalog.floor.learn()
             with ExitStack() as spools:
                 self._create(self._pack(group, spools))
             records, copied = records + len(group), copied + sum(info.stored_bytes for info in group)
@@ -309,6 +310,10 @@ class _Copy:
         for (info, record), outcome in zip(records, outcomes, strict=True):
             with self._reporting(info):
                 self._settle(record, outcome)
+        if not self._target.catalog.floor.is_known:
+            raise errors.StoreError(
+                f"the copy to {self._target.store.url} stalled for a day or longer; copy again"
+            )
 
     def _settle(self, record: NewRecord, outcome: Header | errors.OffloadError) -> None:
         """Report the outcome of a create; a key that was taken since the listing may have the same record."""

@@ -87,6 +87,7 @@ def _grant_key(owner: str, ref: str, to: str) -> str:
 def _link_key(store: OffloadStore, info: RecordInfo, to: str) -> str:
     """Return the key of a new link to a record in session `to`."""
     receiver = Catalog(store, to)
+    receiver.floor.learn()
     receiver.refresh([info.ref])
     generation = receiver.next_generation(info.ref)
     match = RECORD.match(info.key)

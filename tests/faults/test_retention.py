@@ -229,20 +229,6 @@ def test_a_collector_that_stalls_in_any_round_destroys_nothing_that_was_stored_a
     assert nth > 2
 
 
-@on_every_codec
-def test_no_key_that_a_record_had_is_ever_free_again(codec: str) -> None:
-    store, taken = clocked(), set[str]()
-    for _ in range(3):
-        put(opened(store, codec=codec), "a")
-        taken |= {found.key for found in store.keys("r/")}
-        delete(store, "s")
-        collect(store, AT_ONCE)
-        for _ in range(3):
-            store.now += 400 * DAY
-            collect(store)
-            assert taken <= store.snapshot().keys()
-
-
 @pytest.mark.parametrize(("is_whole", "grace"), [(True, HOUR), (False, HOUR), (False, 0)])
 @pytest.mark.parametrize("reason", ["expired", "quota"])
 def test_a_pin_holds_or_is_refused_wherever_in_a_collection_it_comes(

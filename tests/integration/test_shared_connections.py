@@ -33,7 +33,7 @@ def offloader(bucket: Bucket, proxy: Proxy, session: str) -> Offloader:
     return Offloader(bucket.url, session=session, policy=policy, storage_options=options(bucket, proxy))
 
 
-def test_a_session_opened_by_url_sends_only_the_put_of_its_first_item(
+def test_a_session_opened_by_url_sends_only_a_listing_of_its_floor_and_the_put_of_its_first_item(
     s3_bucket: Bucket, proxy: Proxy
 ) -> None:
     offloader(s3_bucket, proxy, "first").offload_text(TEXT)
@@ -42,7 +42,7 @@ def test_a_session_opened_by_url_sends_only_the_put_of_its_first_item(
     for number in range(5):
         assert offloader(s3_bucket, proxy, f"s{number}").offload_text(TEXT) != TEXT
 
-    assert proxy.methods == ["PUT"] * 5
+    assert proxy.methods == ["GET", "PUT"] * 5
 
 
 def test_sessions_in_many_threads_share_one_connection_pool(s3_bucket: Bucket, proxy: Proxy) -> None:

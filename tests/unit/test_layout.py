@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import offload
-from offload import Offloader, OffloadStore
+from offload import Offloader, OffloadStore, Retention
 from offload.agent import AgentConfig, ContextManager
 from offload.codec import CODECS
 from offload.doctor import diagnose
@@ -32,28 +32,29 @@ CASES = [
     ("r/s/abcdefghij~tool_result~~5~3.link", 1),
     ("r/s/abcdefghij~tool_result~~5~3.zst.expired", 2),
     ("r/s/abcdefghij~tool_result~~5~3.link.quota", 2),
-    ("h/s/abcdefghij~tool_result~~5~3.txt.json", 4),
-    ("g/s/pinned", 5),
-    ("g/s/pinned~abcdefghij", 5),
-    ("g/s/used", 6),
-    ("g/s/shared~abcde~other", 7),
-    ("g/s/read~abcdefghij", 8),
-    ("j/s/000000012~grown~345~abcdefghij.zst", 11),
-    ("c/s/" + "~".join(["0123456789abcdef" * 2] * 2), 12),
-    ("c/s/" + "~".join(["0123456789abcdef" * 2] * 3), 12),
-    ("i/s/1700000000000~12~abcdefghij", 13),
-    ("i/s/pack~abcdefghij", 14),
-    ("f/s/=2fnotes.md", 15),
-    ("k/s/name", 16),
-    ("t/now-0123456789abcdef", 17),
-    ("doctor-0123456789abcdef-key", 18),
+    ("h/s/abcdefghij~tool_result~~5~3.txt.json", 5),
+    ("g/s/pinned", 6),
+    ("g/s/pinned~abcdefghij", 6),
+    ("g/s/used", 7),
+    ("g/s/shared~abcde~other", 8),
+    ("g/s/read~abcdefghij", 9),
+    ("j/s/000000012~grown~345~abcdefghij.zst", 12),
+    ("c/s/" + "~".join(["0123456789abcdef" * 2] * 2), 13),
+    ("c/s/" + "~".join(["0123456789abcdef" * 2] * 3), 13),
+    ("i/s/1700000000000~12~abcdefghij", 14),
+    ("i/s/pack~abcdefghij", 15),
+    ("f/s/=2fnotes.md", 16),
+    ("k/s/name", 17),
+    ("t/now-0123456789abcdef", 18),
+    ("doctor-0123456789abcdef-key", 19),
     ("r/b/from~a~000000012", 3),
-    ("g/a/forked~b~000000012", 9),
-    ("g/a/closed~000000012", 10),
-    ("g/a/closed", 10),
+    ("r/s/floor~2", 4),
+    ("g/a/forked~b~000000012", 10),
+    ("g/a/closed~000000012", 11),
+    ("g/a/closed", 11),
     (
         "j/s/000000007~grown~12~abcdefghij~sent1700000000000-3-40-5-1-0-0~used9--1~bygpt-5.1~after000000003~froma.zst",
-        11,
+        12,
     ),
 ]
 
@@ -129,6 +130,7 @@ def test_every_key_that_the_library_writes_belongs_to_exactly_one_family(
     store = RecordingStore(MemoryStore())
     write_records_and_marks(store)
     write_a_fork(store)
+    monkeypatch.setattr("offload.retention._collect.SETTLED_SECONDS", -1)
     delete_records(store)
     ObjectStore(store, FILE, "a/b").put("/notes.md", b"text")
     ObjectStore(store, VALUE, "s").put("é" * 300, b"value")
@@ -170,7 +172,8 @@ def write_records_and_marks(store: OffloadStore) -> None:
 def delete_records(store: OffloadStore) -> None:
     Offloader(store, session="deleted").offload_text("text\n" * 5000)
     delete(store, "deleted")
-    collect(store)
+    for _ in range(2):
+        collect(store, Retention(grace=0))
 
 
 def read_a_context_file(store: RecordingStore) -> None:

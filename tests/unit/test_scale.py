@@ -14,12 +14,14 @@ from typing import Any, TypeVar, cast
 import pytest
 import scale_prices
 from forks import journaled, run
+from retained import ClockedStore
 
 from offload import MissingExtraError, NotFoundError, Offloader, Retention, layout
 from offload.catalog import export
 from offload.cli.listing import _sessions
 from offload.cli.stores import _check_session as check_session
 from offload.index import sessions
+from offload.index.floors import SETTLED_SECONDS
 from offload.jobs import reindex
 from offload.retention import collect, delete, usage
 from offload.store import OffloadStore, StoredObject, folders
@@ -150,6 +152,24 @@ def test_gc_lists_the_store_once_or_each_session_for_workers(count):
     with ThreadPoolExecutor(1) as pool:
         collect(store, Retention(grace=3600), executor=pool)
     assert store.lists == clock + ceil(count / PAGE) + 2 + 3 * count
+
+
+def test_of_sessions_without_records_gc_leaves_an_object_each_and_lists_no_more():
+    inner = CountingStore()
+    store = ClockedStore(inner)
+    for number in range(400):
+        ref = "".join(string.ascii_lowercase[number // 26**n % 26] for n in range(10))
+        store.put(f"r/s{number % 20}/{ref}~tool_result~bash~9~3.zst.deleted", b"")
+        store.put(f"r/s{number % 20}/{ref}~tool_result~bash~9~3.zst", b"record")
+
+    for left in (800, 820, 20, 20):
+        store.now += SETTLED_SECONDS
+        inner.lists = 0
+        collect(store)
+        lists = inner.lists
+        assert len(store.snapshot()) == left
+    clock = 1
+    assert lists == clock + 1 + 2
 
 
 def test_the_steps_of_the_page_erase_a_session_with_its_name():

@@ -32,7 +32,7 @@ def test_a_search_reads_each_new_record_once_and_the_next_process_all_of_them_at
         return lists, proxy.methods.count("GET") - lists, proxy.methods.count("PUT")
 
     off = Offloader(url, session="s", storage_options=given)
-    assert requests_of(off, "absent") == (2, RECORDS, 1)
+    assert requests_of(off, "absent") == (3, RECORDS, 1)
     assert requests_of(off, "absent") == (1, 0, 0)
     assert requests_of(off, "zebra7")[1] <= 2
     writer.offload_text(f"{LINES}lion\n", tool_name="Bash", tool_use_id="new")

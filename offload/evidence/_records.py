@@ -22,7 +22,7 @@ from offload.session.reader import SessionReader
 MAX_RECORD_CHARS = 4_000_000
 # The records that are opened at once.
 _GROUP = 64
-_FAILED = "the store failed"
+_FAILED, _DELETED = "the store failed", "deleted"
 _BINARY = "binary content"
 # The model's own texts, and what a model made of others.
 _SILENT = ("assistant_message", "compaction_summary")
@@ -62,9 +62,10 @@ class Records:
 
     def complete(self, infos: Sequence[RecordInfo], deadline: float) -> None:
         """Read the records that are not read yet, the first first, up to a time of the monotonic clock."""
-        if self.keys - {info.key for info in infos}:
+        if self.keys - {info.key for info in infos} or self._reader.lost_links(self.keys):
             self.clear()  # A deleted record has no evidence.
-        self.unread = {key: why for key, why in self.unread.items() if why != _FAILED or key in self.keys}
+        passing = (_FAILED, _DELETED)
+        self.unread = {key: why for key, why in self.unread.items() if why not in passing or key in self.keys}
         new = [info for info in infos if info.key not in self.keys and info.key not in self.unread]
         for start in range(0, len(new), _GROUP):
             if time.monotonic() > deadline:
@@ -128,4 +129,4 @@ def _parts(info: RecordInfo, text: str) -> Iterator[tuple[Stored, str]]:
 def _reason(error: OffloadError) -> str:
     if isinstance(error, CorruptError):
         return "damaged"
-    return "deleted" if isinstance(error, NotFoundError) else _FAILED
+    return _DELETED if isinstance(error, NotFoundError) else _FAILED

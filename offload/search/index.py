@@ -28,7 +28,9 @@ _SECONDS = 8.0
 _GROUP = 64
 # The most passages of one record in a result.
 _PER_RECORD = 2
-_FAILED, _DAMAGED = "the store failed", "damaged"
+_FAILED, _DAMAGED, _DELETED = "the store failed", "damaged", "deleted"
+# Reasons that may have passed at the next search: a record that another session shares can be undeleted.
+_PASSING = (_FAILED, _DELETED)
 # Objects by key.
 _Bodies = Mapping[str, bytes]
 _TABLE = (
@@ -112,10 +114,11 @@ class SessionIndex:
         with self._lock:
             known = {info.ref: info for info in self._reader.catalog.recent()}
             infos = {ref: info for ref, info in known.items() if refs is None or ref in refs}
-            if self._left_out.keys() - {info.key for info in known.values()}:
+            there = {info.key for info in known.values()}
+            if self._left_out.keys() - there or self._reader.lost_links(self._left_out):
                 self._clear()  # So that deleted texts do not count, as in a new process.
             self._complete([*infos.values()][::-1])
-            self._packs.write({info.key for info in known.values()})
+            self._packs.write(there)
             with NO_FORK:
                 found = self._database.execute(_FIND, [expression]).fetchall()
             rows = [(score, self._rows[number - 1]) for number, score in found]
@@ -173,7 +176,7 @@ class SessionIndex:
     def _complete(self, infos: Sequence[RecordInfo]) -> None:
         """Index the records that are not indexed yet, for as long as there is time and room."""
         deadline = time.monotonic() + _SECONDS
-        self._unreadable = {key: why for key, why in self._unreadable.items() if why != _FAILED}
+        self._unreadable = {key: why for key, why in self._unreadable.items() if why not in _PASSING}
         known = self._left_out.keys() | self._unreadable.keys()
         new = [info for info in infos if info.key not in known]
         packed = self._packs.fetch([info.key for info in new])
@@ -237,4 +240,4 @@ def _end_line(cut: Cut) -> int:
 def _reason(error: OffloadError) -> str:
     if isinstance(error, CorruptError):
         return _DAMAGED
-    return "deleted" if isinstance(error, NotFoundError) else _FAILED
+    return _DELETED if isinstance(error, NotFoundError) else _FAILED

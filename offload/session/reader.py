@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 
 import msgspec
 
@@ -20,7 +22,17 @@ from offload.errors import (
 )
 from offload.index.catalog import Catalog
 from offload.index.entries import Tombstone, parse_key
-from offload.layout import BRANCH, LINK, RECORD, Reason, encode_part, is_link, sidecar_key
+from offload.layout import (
+    BRANCH,
+    LINK,
+    RECORD,
+    Reason,
+    encode_part,
+    is_link,
+    name_of,
+    ref_of,
+    sidecar_key,
+)
 from offload.record import Header, RecordInfo
 from offload.record.labels import Label
 from offload.session.lineage import branch_of, records_of_branch
@@ -74,6 +86,8 @@ class SessionReader:
         self.catalog: Catalog = Catalog(store, name, self._inherited)
         # The session that this one was forked from, once it is known.
         self._parent: SessionReader | None = None
+        # By the keys of links that were followed, the sessions that share.
+        self._owners: dict[str, str] = {}
 
     def find(self, ref: str) -> RecordInfo:
         """Return the entry of `ref`.
@@ -167,6 +181,20 @@ class SessionReader:
         except Exception as error:  # noqa: BLE001 # one record's failure is one record's
             return unexpected(error)
         return record
+
+    def lost_links(self, keys: Iterable[str]) -> set[str]:
+        """Return which links, of those that were followed, lead to no record now. Raises `StoreError`.
+
+        It takes a listing of each session that shares a record.
+        """
+        followed = sorted((owner, key) for key in keys if (owner := self._owners.get(key)) is not None)
+        lost = set[str]()
+        for owner, links in groupby(followed, key=itemgetter(0)):
+            refs = {key: ref_of(name_of(key)) for _, key in links}
+            catalog = Catalog(self.store, owner)
+            catalog.refresh(refs.values())
+            lost |= {key for key, ref in refs.items() if all(is_link(one.key) for one in catalog.known(ref))}
+        return lost
 
     def headers(self, ref: str) -> Iterator[Header]:
         """Yield the header of every readable record of `ref`."""
@@ -265,6 +293,7 @@ class SessionReader:
             raise self.missing(info.ref) from None
         except (msgspec.MsgspecError, RecursionError) as error:
             raise CorruptError(f"{info.key} contains no session name: {error}") from error
+        self._owners[info.key] = link.session
         origin = SessionReader(self.store, link.session)
         originals = origin.catalog.find(info.ref)
         if originals and not is_link(originals[0].key):

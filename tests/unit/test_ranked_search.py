@@ -12,10 +12,11 @@ import pytest
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.errors import ConfigError, StoreError, StoreUnavailableError
-from offload.retention import delete
+from offload.retention import delete, undelete
 from offload.search import index as indexes
 from offload.store import OffloadStore
 from offload.testing import FaultyStore
+from offload.transfer import share
 from offload.wrappers import EncryptingStore, WrapperStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
@@ -372,3 +373,22 @@ def test_an_offloader_loads_sqlite_only_with_the_first_search():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_a_shared_record_is_no_source_while_its_session_has_deleted_it() -> None:
+    store = MemoryStore()
+    owner, other = opened(store, "owner"), opened(store)
+    ref = put(owner, f"{FILLER}zebra host_a\n")
+    share(store, "owner", ref, "s")
+
+    def found() -> tuple[list[str], dict[str, str], list[str | None]]:
+        result, live = other.search("zebra"), other.evidence("host_a")
+        new = opened(store)
+        assert (new.search("zebra"), new.evidence("host_a")) == (result, live)
+        return [one.ref for one in result.passages], dict(result.unsearched), [v.ref for v in live.values]
+
+    assert found() == ([ref], {}, [ref])
+    delete(store, "owner", [ref])
+    assert found() == ([], {ref: "deleted"}, [None])
+    undelete(store, "owner")
+    assert found() == ([ref], {}, [ref])

@@ -122,7 +122,7 @@ def _timed(turn: Turn, slot: Slot) -> Decision:
     facts = turn.history.facts(
         slot, is_pinned=slot.item.tool_use_id in turn.pinned, was_stored=slot.stored is not None
     )
-    decision = by_policy(turn, facts)
+    decision = _judged(turn, slot, facts)
     plan = turn.history.plan
     pays = None if plan is None else plan.reasons.get(slot)
     if decision.is_by_cost and plan is not None:
@@ -130,6 +130,15 @@ def _timed(turn: Turn, slot: Slot) -> Decision:
     if slot.is_planned and decision.action == "offload" and pays is None and slot.stored is None:
         return replace(decision, action="wait", reason=f"{decision.item.tokens} tokens; {NOT_YET}")
     return decision
+
+
+def _judged(turn: Turn, slot: Slot, facts: ItemFacts) -> Decision:
+    """Return the policy's decision on an item with these facts, which it has weighed before."""
+    last, is_new = slot.decision, slot.at >= turn.before and not turn.binds
+    if is_new and last.is_below and not (facts.is_pinned or facts.was_stored):
+        # The replies and items since change no decision that only the size made.
+        return replace(last, item=facts)
+    return by_policy(turn, facts)
 
 
 def _by_cost(turn: Turn, decision: Decision, pays: str | None) -> Decision:

@@ -26,6 +26,7 @@ _AWAY_SECONDS = 0.02
 _SESSIONS, _RECORDS = 20, 64
 _QUICK_SESSIONS = 4
 _THREADS, _PROCESSES = 16, 2
+_ROUNDS = 5
 _LARGE_CHARS = 4_000_000
 
 
@@ -60,14 +61,17 @@ def _by_threads(folder: Path, sessions: int) -> Figure:
 
 
 def _by_processes(folder: Path, sessions: int) -> Figure:
-    _fill(folder, sessions, 8, _LARGE_CHARS)
+    # Many slices of work, so that no worker waits long for the last one of another.
+    _fill(folder, 4 * sessions, 2, _LARGE_CHARS)
     store, count = Offloader(folder).store, sessions * 8
-    alone = seconds(partial(_check, store, count, None))
     with executor_of_workers([store], _PROCESSES) as pool:
         # Their start is not the work.
         require(sum(pool.map(abs, range(8))) > 0, "the processes do not work")
-        shared = seconds(partial(_check, store, count, pool))
-    detail = f"{count:,} records of 4 MB: {duration(alone)} and {duration(shared)}"
+        works = [partial(_check, store, count, executor) for executor in (None, pool)]
+        # Other work on the machine takes time from either: the best round has the least of it.
+        rounds = [[seconds(work) for work in works] for _ in range(_ROUNDS)]
+    alone, shared = map(min, zip(*rounds, strict=True))
+    detail = f"{count:,} records of 4 MB, best of {_ROUNDS}: {duration(alone)} and {duration(shared)}"
     name = f"verify of a local store by {_PROCESSES} processes / by one, records a second"
     return Figure(name, alone / shared, at_least=1.7, detail=detail)
 

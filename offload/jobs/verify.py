@@ -18,7 +18,7 @@ from offload.session.reader import Damage, SessionReader
 from offload.store import OffloadStore, get_many, in_groups
 
 # The most that a worker checks at once; a larger record is a slice of its own.
-_SLICE_RECORDS, _SLICE_BYTES = 64, 64 * 1024**2
+_SLICE_RECORDS, _SLICE_BYTES = 16, 64 * 1024**2
 
 
 @dataclass(slots=True)

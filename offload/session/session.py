@@ -273,7 +273,7 @@ class Session(SessionReader):
             ExistsError(f"{attempt.header.ref} is known") if is_taken else next(created)
             for attempt, is_taken in tried
         ]
-        if not self.catalog.floor.is_known:
+        if tried and not self.catalog.floor.is_known:
             outcomes = self._above_floor([attempt for attempt, _ in tried], outcomes)
         pairs = zip(tried, outcomes, strict=True)
         taken = [attempt.header.ref for (attempt, _), outcome in pairs if isinstance(outcome, ExistsError)]

@@ -202,7 +202,8 @@ def test_progress_is_told_after_each_slice(tmp_path):
     seen = []
     verify(damaged_store(tmp_path), on_progress=lambda report: seen.append((report.sessions, report.checked)))
 
-    assert seen == [(1, 64), (1, 70), (2, 134), (2, 140), (3, 204), (3, 210)]
+    whole = [(1, 16), (1, 32), (1, 48), (1, 64), (1, 70)]
+    assert seen == [(session + n, 70 * n + records) for n in range(3) for session, records in whole]
 
 
 def expired_store(folder: Path) -> OffloadStore:

@@ -168,8 +168,12 @@ class _Files:
     @contextmanager
     def opened(self, name: str) -> Iterator[BinaryIO]:
         """Open a file by its name in the manifest: as below the bucket, or a copy next to the manifest."""
-        folder = self._manifest.parent
-        last = PurePosixPath(name).name
+        path_in_bucket = PurePosixPath(name)
+        if path_in_bucket.is_absolute() or ".." in path_in_bucket.parts:
+            raise CorruptError(
+                f"the inventory {self._manifest} names a file outside of its bucket: {name!r:.200}"
+            )
+        folder, last = self._manifest.parent, path_in_bucket.name
         places = [*(above / name for above in (folder, *folder.parents))]
         places += [folder / last, folder.parent / "data" / last]
         path = next((place for place in places if self._has(place)), None)

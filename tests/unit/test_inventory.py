@@ -90,6 +90,8 @@ def edited(manifest: Path, **fields: Any) -> str:
         ({"fileSchema": "Bucket, Key"}, ConfigError, "lacks LastModifiedDate, Size: add them"),
         ({"files": [{"key": "data/none.csv.gz"}]}, NotFoundError, "has no file data/none.csv.gz"),
         ({"creationTimestamp": "yesterday"}, CorruptError, "no manifest of an inventory"),
+        ({"files": [{"key": "/etc/hosts"}]}, CorruptError, "outside of its bucket: '/etc/hosts'"),
+        ({"files": [{"key": "a/../../b"}]}, CorruptError, "outside of its bucket"),
         (
             {"fileSchema": "Key, Bucket, LastModifiedDate, Size"},
             NotFoundError,

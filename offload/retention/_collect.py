@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from offload import layout
 from offload import policy as policies
 from offload.codec import find_codec
-from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError
+from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError, StoreError
 from offload.events import EventBus
 from offload.events.observer import Observer
 from offload.index.entries import Tombstone
@@ -191,11 +191,16 @@ def _leave_parents(store: OffloadStore, part: str) -> None:
 
 
 def store_time(store: OffloadStore) -> float:
-    """Return the time by the clock of `store`, from a fresh object. Raises `ConfigError` if it has none."""
+    """Return the time by the clock of `store`, from a fresh object.
+
+    Raises `ConfigError` if it has none, and `StoreError` after a stall of an hour between its operations.
+    """
     key = layout.CLOCK.key(digits=secrets.token_hex(8))
     store.put(key, b"")
     probes = {stored.key: stored.modified for stored in store.keys(layout.CLOCK.prefix())}
-    now = probes.get(key, 0.0)
+    if key not in probes:
+        raise StoreError(f"another gc deleted the probe of the clock of {store.url}; run gc again")
+    now = probes[key]
     # Probes of killed processes are deleted too.
     for probe, at in probes.items():
         if probe == key or at < now - _ABANDONED_SECONDS:

@@ -17,7 +17,7 @@ import pytest
 from pairs import each_in_turn, every_pair
 from retained import DAY, ClockedStore, clocked, got_back, opened, put, ref_of
 
-from offload import ConfigError, NotFoundError, OffloadError, OffloadStore, StoredObject, StoreError, layout
+from offload import NotFoundError, OffloadError, OffloadStore, StoredObject, StoreError, layout
 from offload.index import floors
 from offload.index.floors import LEASE_SECONDS, SETTLED_SECONDS
 from offload.policy import Retention
@@ -82,7 +82,7 @@ class Stalled:
 
     def _run(self, act: Callable[[OffloadStore], object]) -> None:
         # Of a gc that stalls at its first operations others delete the probe of the clock, so that it ends.
-        with suppress(ConfigError):
+        with suppress(StoreError):
             act(self.paused)
         self._reached.set()
 
@@ -274,7 +274,7 @@ def test_two_gcs_at_once_leave_what_one_leaves_and_a_reader_is_told_that_the_rec
         reader.records()
         forget(store, slice(step))
         paused = Paused(store, nth, partial(other_and_read, store, step, placeholder))
-        with suppress(ConfigError):  # See `Stalled`.
+        with suppress(StoreError):  # See `Stalled`.
             forgetting(store)[step](paused)
         forget(store, slice(3, None))
         assert list(store.snapshot()) == [FLOOR]

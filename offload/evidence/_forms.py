@@ -119,7 +119,9 @@ def _number(text: str, *, is_percent: bool) -> Form:
     if is_percent:
         digits = whole.zfill(_GROUP)
         hundredth = f"{digits[:-2].lstrip('0') or 0}.{digits[-2:]}{decimals}".rstrip("0").rstrip(".")
-        plain += [hundredth, hundredth.removeprefix("0")]
+        dot = "" if "." in hundredth else "."
+        written = [hundredth, *(f"{hundredth}{dot}{zeros}" for zeros in ("0", "00", "000"))]
+        plain += [*written, *(one.removeprefix("0") for one in written)]
     grouped = [head + ending for head, ending in product(_grouped(whole), endings)]
     is_long = len(whole) > _GROUP
     start, end = (_LONG_NUMBER_START, _LONG_NUMBER_END) if is_long else (_NUMBER_START, _NUMBER_END)

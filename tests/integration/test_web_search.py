@@ -8,6 +8,7 @@ import pytest
 from pages import Html, path_of, visitor
 from retained import opened, ref_of
 
+from offload.testing import FaultyStore
 from offload.web import _texts
 from offload_backends.memory import MemoryStore
 
@@ -54,6 +55,16 @@ def test_the_page_finds_only_the_texts_of_its_session() -> None:
     put(store, f"zebra\n{LINES}", "other")
 
     assert "0 passages" in Html(visitor(store).get(f"{path_of('s')}/search?q=zebra").text).text
+
+
+def test_a_record_that_the_store_does_not_return_costs_no_other_in_a_search_of_all_texts() -> None:
+    store = MemoryStore()
+    for word in ("zebra", "zebras"):
+        put(store, f"{LINES}{word}\n")
+    page = Html(visitor(FaultyStore(store, verb="get", nth=1)).get("/find?q=zebra&in=texts").text)
+
+    assert "1 record" in page.text
+    assert "1 could not be read in full" in page.text
 
 
 def test_a_search_without_a_word_is_refused_and_one_of_an_unknown_session_too() -> None:

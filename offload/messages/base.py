@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -35,6 +36,11 @@ from offload.record.text import escape_surrogates
 SYSTEM_ROLES = ("system", "developer")
 _TEXT_TYPES = {"assistant": "assistant_message", **dict.fromkeys(SYSTEM_ROLES, "system_prompt")}
 
+# What equal items have in common: all that the model reads of them, wherever it is.
+_read_of = attrgetter(
+    *("block", "item_type", "text", "tool_name", "tool_use_id"),
+    *("is_error", "form", "is_pending", "is_report", "media"),
+)
 # Index of an item's block in its message.
 Block = int | tuple[int, int] | None
 
@@ -80,6 +86,12 @@ class Item(msgspec.Struct, frozen=True, eq=False):
             if value is not None and not value.isascii():
                 force_setattr(self, name, escape_surrogates(value))
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Item) and _read_of(self) == _read_of(other)
+
+    def __hash__(self) -> int:
+        return hash(_read_of(self))
+
     @property
     def subject(self) -> Subject | None:
         """Its source, named by the caller or by its tool call; None if neither names one."""
@@ -112,7 +124,7 @@ class Source(NamedTuple):
     is_error: bool = False
 
 
-class Scan(msgspec.Struct, eq=False):
+class Scan(msgspec.Struct):
     """The parts of one message.
 
     Attributes:

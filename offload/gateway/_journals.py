@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 from offload.engine.results import OffloadResult
 from offload.errors import OffloadError
-from offload.events.observer import error_text
+from offload.events.observer import Activity, error_text
 from offload.gateway._requests import Request
 from offload.gateway._status import Status
 from offload.messages import Usage
@@ -39,7 +39,9 @@ class ConversationJournal:
         self.session = f"{owner}.{name}"
         options = offloader.options
         self.recorder = Recorder(self._store, self.session, options, is_new=False, is_shared=True)
+        self.recorder.activity = _Sharing(self._share)
         self._known: set[str] | None = None
+        self._failed: list[OffloadError] = []
         # The messages of the last request as the engine returned them, and as they were sent.
         self._last: list[tuple[Any, Any]] = []
 
@@ -51,16 +53,13 @@ class ConversationJournal:
             result: what the engine returned for its views.
             used: what the provider counted for it, if it is known.
         """
-        failed = []
-        try:
-            self._share(result)
-        except OffloadError as error:
-            failed = [error]
+        self._failed = []
+        self._share(decision.ref for decision in result.decisions if decision.ref is not None)
         messages = self._as_sent(request, result.messages)
         sent = replace(result, messages=messages)
-        failed += self.recorder.record(sent, (0, messages), request.model, sender=self)
+        failed = self.recorder.record(sent, (0, messages), request.model, sender=self)
         self.recorder.used = used
-        return failed
+        return [*self._failed, *failed]
 
     def _as_sent(self, request: Request, returned: Sequence[Any]) -> list[Any]:
         """Return the messages of a request as they were sent; those that were known are the same objects."""
@@ -75,15 +74,32 @@ class ConversationJournal:
         # Those of the model at the end are not for the engine.
         return [*messages, *map(request.message_sent, range(len(returned), len(request.starts)))]
 
-    def _share(self, result: OffloadResult) -> None:
+    def _share(self, refs: Iterable[str]) -> None:
+        """Let the session of the journal read records, and note a failure."""
         from offload import transfer  # noqa: PLC0415 # slow to load
 
-        if self._known is None:
-            self._known = {info.ref for info in SessionReader(self._store, self.session).infos()}
-        refs = {decision.ref for decision in result.decisions if decision.ref is not None}
-        for ref in sorted(refs - self._known):
-            transfer.share(self._store, self._owner, ref, self.session)
-            self._known.add(ref)
+        try:
+            if self._known is None:
+                self._known = {info.ref for info in SessionReader(self._store, self.session).infos()}
+            for ref in sorted({*refs} - self._known):
+                transfer.share(self._store, self._owner, ref, self.session)
+                self._known.add(ref)
+        except OffloadError as error:
+            self._failed.append(error)
+
+
+class _Sharing(Activity):
+    """Shares the records that an entry will name, also those that were stored ahead of a request."""
+
+    def __init__(self, share: Callable[[Iterable[str]], None]) -> None:
+        super().__init__()
+        self._share = share
+
+    def take(self) -> tuple[dict[str, bytes], int]:
+        """Return what `Activity.take` does."""
+        created, reads = super().take()
+        self._share(created)
+        return created, reads
 
 
 class _Lane:

@@ -228,10 +228,10 @@ def test_lines_are_chosen_by_the_keyboard(lines):
 
     page.keyboard.press("Enter")
     page.keyboard.press("Shift+ArrowDown")
-    assert page.url == f"{url}#L{line}-L{line + 1}"
+    page.wait_for_url(f"{url}#L{line}-L{line + 1}")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    assert page.url == f"{url}#L{line + 2}"
+    page.wait_for_url(f"{url}#L{line + 2}")
     # One Tab leaves the numbers.
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.closest('ol.text')") is None

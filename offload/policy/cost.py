@@ -421,13 +421,12 @@ class CostPlan(Generic[T]):
             self._messages[-1].refused.append(item)
 
     def _chance(self, item: Candidate[T], age: int) -> float:
-        """Return the chance of a read; more reads than expected raise it for all.
+        """Return the chance of a read; more reads than expected so far raise it for all, fewer lower it.
 
-        Fewer reads do not lower it: some of those expected are still to come, and not all reads are in the
-        messages. A model that reads back most of what was offloaded does so at any age and size.
+        A model that reads back most of what was offloaded does so at any age and size.
         """
         reads, expected = self._figures.reads, self._figures.expected_reads
-        scale = max(1.0, (reads + PRIOR_READS) / (expected + PRIOR_READS))
+        scale = (reads + PRIOR_READS) / (expected + PRIOR_READS)
         unexpected = (reads - expected - PRIOR_READS) / (self._figures.left + PRIOR_READS)
         return min(1.0, max(item.chance(age) * scale, unexpected))
 

@@ -203,19 +203,6 @@ def test_the_chance_of_a_read_falls_ever_more_slowly() -> None:
     assert chances == pytest.approx([chances[0], chances[0] / 2, chances[0] / 3, chances[0] / 8])
 
 
-def test_reads_that_did_not_come_make_no_later_item_cheaper() -> None:
-    """Each item takes what a read of it may cost, however many before it were not read."""
-
-    def left(others: int) -> list[str]:
-        costs = plan()
-        out = [item(f"out {n}", waits=0) for n in range(others)]
-        costs.add(100_000 + sum(each.freed for each in out), out)
-        costs.add(600, [item("small", 600, freed=110, waits=0)])
-        return [key for key in costs.due if key == "small"]
-
-    assert left(0) == left(60) == []
-
-
 def test_an_item_that_cannot_leave_stays_in_the_sums_of_later_decisions() -> None:
     refusing, without = plan(), plan()
     refusing.may_leave = lambda key: not key.startswith("kept")

@@ -55,7 +55,7 @@ class Finder:
         shown = [] if self._requests is None else [*self._requests.texts.parts(form)]
         now = [part for part in shown if part.unit.row.count]
         if found := self._shown(form, now, "message"):
-            # What a placeholder shows is in its record.
+            # A record has all that its placeholder shows.
             record = self._stored(form, "message") if found.unit.row.has_refs else None
             return self._value(value, "in_view", found, record)
         if found := self._shown(form, now, "read_back"):

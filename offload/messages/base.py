@@ -36,7 +36,7 @@ from offload.record.text import escape_surrogates
 SYSTEM_ROLES = ("system", "developer")
 _TEXT_TYPES = {"assistant": "assistant_message", **dict.fromkeys(SYSTEM_ROLES, "system_prompt")}
 
-# What equal items have in common: all that the model reads of them, wherever it is.
+# Equal items have these in common: all that the model reads of them, wherever it is.
 _read_of = attrgetter(
     *("block", "item_type", "text", "tool_name", "tool_use_id"),
     *("is_error", "form", "is_pending", "is_report", "media"),

@@ -181,7 +181,7 @@ class SessionIndex:
         new = [info for info in infos if info.key not in known]
         packed = self._packs.fetch([info.key for info in new])
         self._index(new, packed, deadline)
-        # What is wrong with a pack need not be wrong with the record.
+        # A fault of a pack need not be one of the record.
         doubtful = [info for info in new if info.key in packed and self._unreadable.get(info.key) == _DAMAGED]
         for info in doubtful:
             del self._unreadable[info.key]

@@ -65,7 +65,7 @@ def fork(
     entry = _entry_key(child, base.number + 1, base.number, letters=_LETTERS, parent=parent)
     key = BRANCH.key(session=child, parent=parent, base=f"{base.number:09}")
     more = [] if at is not None else _unnoted(store, session, place)
-    # What an earlier mark names was kept, also by a deletion.
+    # A deletion too kept all that an earlier mark names.
     is_new = _create(store, mark, b"")
     if is_new and not _is_open(store, place):
         delete_many(store, [key, entry, mark])

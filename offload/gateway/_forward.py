@@ -326,12 +326,12 @@ class Forwarder:
             return None
         if headers.get("content-encoding", "identity") != "identity":
             self._status.passed("encoded")
-            exchange.request = Rewritten(body.start, reason="encoded")
+            exchange.request = Rewritten(body.whole, reason="encoded")
             return None
-        opened = await self._own.opened(exchange.session, body.start, api, headers, is_counted=is_counted)
+        opened = await self._own.opened(exchange.session, body.whole, api, headers, is_counted=is_counted)
         rewrite = self._rewriter.counted if is_counted else self._rewriter.rewrite
         if opened is None:
-            exchange.request = await rewrite(exchange.session, body.start, api, headers)
+            exchange.request = await rewrite(exchange.session, body.whole, api, headers)
         else:
             text = opened.text.encode()
             exchange.request = await rewrite(exchange.session, text, api, headers, opened.left_out)
@@ -465,22 +465,26 @@ class _Body:
         self._is_whole = asyncio.Event()
         self._more = True
         self.is_gone = False
-        self.start = b""
+        self.whole = b""
+        # The parts of a body that is too long to be read.
+        self._parts: list[bytes] = []
 
     async def read(self, most: int) -> bool:
-        """Read the body up to about `most` bytes into `start`; return whether that is all of it."""
-        parts = []
+        """Read a body of up to about `most` bytes into `whole`; return whether it is no longer."""
         size = 0
         while self._more and size <= most:
-            parts.append(await self._next())
-            size += len(parts[-1])
-        self.start = b"".join(parts)
-        return not self._more and size <= most
+            self._parts.append(await self._next())
+            size += len(self._parts[-1])
+        if self._more or size > most:
+            return False
+        self.whole, self._parts = b"".join(self._parts), []
+        return True
 
     async def rest(self) -> AsyncIterator[bytes]:
-        """Yield what was read already, then all other parts as they come."""
-        for part in _cut(self.start):
+        """Yield the parts that were read already, then all others as they come."""
+        for part in self._parts:
             yield part
+        self._parts = []
         while self._more:
             if part := await self._next():
                 yield part
@@ -552,13 +556,9 @@ def _name_of(method: str, api: Api | None) -> str:
     return f"POST {api.end}" if api is not None else f"{method if method in _METHODS else 'a'} request"
 
 
-def _cut(body: bytes) -> list[bytes]:
-    return [body[at : at + _PART] for at in range(0, len(body), _PART)]
-
-
 async def _parts(body: bytes) -> AsyncIterator[bytes]:
-    for part in _cut(body):
-        yield part
+    for at in range(0, len(body), _PART):
+        yield body[at : at + _PART]
 
 
 def _problem(error: Exception, scope: Scope) -> str:

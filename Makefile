@@ -28,7 +28,7 @@ IN_MEMORY := $(shell grep -qs ' /dev/shm tmpfs [^ ]*noexec' /proc/mounts || \
 
 # Tests of frameworks run by `make test-integrations`, also those whose framework happens to be here.
 test: .venv/.compiled
-	$(IN_MEMORY) $(BIN)/python -m pytest -n auto --dist worksteal -q --ignore tests/frameworks
+	$(IN_MEMORY) $(BIN)/python -m pytest -n auto --dist worksteal -q --ignore tests/frameworks --ignore tests/docs/test_framework_pages.py
 
 # Whatever takes longer than a few minutes is marked `slow`.
 test-all: .venv/.compiled

@@ -14,6 +14,9 @@ _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(
     [
         "offload.offloader",
+        "offload.agent",
+        "offload.search",
+        "offload.tables",
         "offload.tools",
         "offload_backends.local",
         *(f"offload.cli.{name}" for name in ("app", "listing", "stores", "terminal")),

@@ -54,9 +54,9 @@ def one_of_each_source(paths: Iterable[Path]) -> list[Path]:
     return [found[len(found) // 2] for found in of_sources]
 
 
-def each(paths: Sequence[Path] = FILES) -> list[Any]:
-    """Return sessions as parameters of a test: `make test` runs one of each source, the long run all."""
-    now = one_of_each_source(paths)
+def each(paths: Sequence[Path] = FILES, every: int = 1) -> list[Any]:
+    """Return sessions as parameters: `make test` runs one of each `every`-th source, the long run all."""
+    now = one_of_each_source(paths)[::every]
     return [
         pytest.param(path, id=name_of(path), marks=() if path in now else pytest.mark.slow) for path in paths
     ]

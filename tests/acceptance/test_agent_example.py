@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
+import prepared
 import pytest
 from provider import Api, said, serving
 
@@ -15,18 +16,15 @@ from offload.agent import ContextManager
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "agent.py"
+PROGRAM = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
 
 
-def run(store: Path, *arguments: str, **variables: str) -> str:
+def run(store: Path, *arguments: str) -> str:
     keys = ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")
     environ = {name: value for name, value in os.environ.items() if name not in keys}
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLE), "--store", str(store), "--session", "demo", *arguments],
-        capture_output=True,
-        text=True,
-        env=environ | variables,
-        check=True,
-    )
+    given = (EXAMPLE, "--store", store, "--session", "demo", *arguments)
+    done = prepared.run(PROGRAM, *given, environ=environ)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
@@ -68,19 +66,22 @@ def test_calls_that_a_killed_process_left_are_answered_first(folder, tmp_path):
     assert question["content"] == "Which classes are there?"
 
 
-def test_with_a_key_it_asks_the_api_and_answers_its_calls(folder, tmp_path):
+def test_with_a_key_it_asks_the_api_and_answers_its_calls(folder, tmp_path, monkeypatch, capsys):
+    # In this process, because the client of the API takes seconds to load.
+    arguments = ["--store", str(tmp_path / "store"), "--session", "demo", "--folder", str(folder)]
+    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *arguments])
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     call = {"type": "tool_use", "id": "toolu_1", "name": "list_files", "input": {}}
     api = Api((200, said("anthropic") | {"content": [call]}), (200, said("anthropic", "One file.")))
     with serving(api) as url:
-        printed = run(
-            tmp_path / "store", "--folder", str(folder), ANTHROPIC_API_KEY="k", ANTHROPIC_BASE_URL=url
-        )
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
+        runpy.run_path(str(EXAMPLE), run_name="__main__")
 
     [_, (path, body)] = api.requests
     assert path == "/v1/messages"
     assert [m["role"] for m in body["messages"]] == ["user", "assistant", "user"]
     assert "one.py" in body["messages"][2]["content"][0]["content"]
-    assert "One file." in printed
+    assert "One file." in capsys.readouterr().out
     assert "context_read" in str(body["system"]) + str(body["tools"])
 
 

@@ -63,7 +63,7 @@ class Run:
                 context.rewind(at)
 
 
-@pytest.mark.parametrize("path", recorded.each())
+@pytest.mark.parametrize("path", recorded.each(every=3))
 def test_every_request_of_every_session_is_as_it_was_sent(path: Path) -> None:
     run = Run(recorded.load(path), path.stem)
     run.play()

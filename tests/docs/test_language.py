@@ -45,6 +45,7 @@ can(not)?\ be\ meant|one\ that\ never\ was|(one\ |none\ )?of\ ours|our\ own|anew
 )
 # A comment gives its own reason.
 NO_COMMENT = re.compile(r"#\s*(noqa: [A-Z0-9, ]+ # )?(the same|as above|alike)\b", re.IGNORECASE)
+SUSPICIOUS = NO_WORD, NO_COMMENT, re.compile(rf'"""{NO_SUMMARY.pattern}')
 DEFINITIONS = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -74,6 +75,9 @@ def prose(text: str) -> Iterator[tuple[int, str]]:
 def offences(path: Path) -> Iterator[str]:
     source = path.read_text(encoding="utf-8")
     is_python = path.suffix == ".py"
+    # Most files have none of it anywhere, and reading one by token takes longer than a search.
+    if is_python and not any(pattern.search(source) for pattern in SUSPICIOUS):
+        return
     for number, line in strings_and_comments(source) if is_python else prose(source):
         for match in NO_WORD.finditer(re.sub(r"`[^`]*`", "``", line)):
             yield f"{path.name}:{number}: {match[0]!r} in {line.strip()!r}"

@@ -7,7 +7,7 @@ turn's work grows with the new messages only. Totals over the whole list are run
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -33,6 +33,13 @@ class Kept(NamedTuple):
     is_said: bool
 
 
+class LatestTexts(NamedTuple):
+    """The beginning of the latest text of each role, with tool-call arguments."""
+
+    assistant: str = ""
+    user: str = ""
+
+
 class MessageState(msgspec.Struct, eq=False):
     """The parts of one message of the history.
 
@@ -40,8 +47,7 @@ class MessageState(msgspec.Struct, eq=False):
         fixed_tokens: tokens of its parts that are not items, which are `kept`.
         calls: the tool calls that it makes.
         answers: number of assistant messages up to and including this one.
-        texts: role → beginning of the role's latest text up to and including this message, with tool-call
-            arguments.
+        texts: the latest texts up to and including this message.
         thinking: the signed blocks of thinking in it.
         left_out: tokens of its thinking that is left out of what the caller receives; None if it is not.
         replaced_calls: the earlier calls of the same ids, to undo `calls`.
@@ -53,7 +59,7 @@ class MessageState(msgspec.Struct, eq=False):
     calls: dict[CallId, Call]
     answers: int
     role: str
-    texts: Mapping[str, str]
+    texts: LatestTexts = LatestTexts()
     thinking: Sequence[Thinking] = ()
     kept: Sequence[Kept] = ()
     left_out: int | None = None
@@ -116,8 +122,7 @@ class History:
         It is the last tool call and the last user text before the message. Later messages do not change it,
         so a preview is the same in every turn.
         """
-        texts = self.states[index - 1].texts if index else {}
-        return "\n".join(texts.get(role, "") for role in ("assistant", "user"))
+        return "\n".join(self.states[index - 1].texts if index else LatestTexts())
 
     def facts(
         self, slot: Slot, *, is_pinned: bool | None = None, was_stored: bool | None = None

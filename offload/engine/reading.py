@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from offload.engine import deciding
 from offload.engine.failures import malformed, name_of
-from offload.engine.history import Kept, MessageState
+from offload.engine.history import Kept, LatestTexts, MessageState
 from offload.engine.items import Slot, State, unweighed
 from offload.engine.turn import NOT_OFFLOADED, Turn
 from offload.errors import MessageError, OffloadError, unexpected
@@ -74,7 +74,7 @@ def _is_added(turn: Turn, index: int, message: Any) -> bool:
         failures.is_incomplete = True
     if len(history) > index:
         return True
-    history.add(None, MessageState([], 0, {}, history.answers, "", {}))
+    history.add(None, MessageState([], 0, {}, history.answers, ""))
     return False
 
 
@@ -89,7 +89,7 @@ def _add(turn: Turn, index: int, message: Any) -> None:
     last = history.states[-1] if history.states else None
     # In some formats one reply consists of several messages in a row.
     answers = history.answers + (role == "assistant" and (last is None or last.role != "assistant"))
-    texts = _latest_texts({} if last is None else last.texts, role, scan)
+    texts = _latest_texts(LatestTexts() if last is None else last.texts, role, scan)
     is_reply = answers > history.answers
     state = MessageState(slots, fixed_tokens, scan.calls, answers, role, texts, thinking, kept)
     history.add(message, state)
@@ -259,8 +259,12 @@ def _unread(message: Any) -> Scan:
         return Scan()
 
 
-def _latest_texts(texts: Mapping[str, str], role: str, scan: Scan) -> Mapping[str, str]:
-    """Return `texts`, role → beginning of its latest text, after a message."""
+def _latest_texts(before: LatestTexts, role: str, scan: Scan) -> LatestTexts:
+    """Return the latest texts after a message, given those before it."""
+    if role not in LatestTexts._fields:
+        return before
     parts = [*scan.texts, *(item.text for item in scan.items if item.item_type != "tool_result")]
     text = "\n".join(part[:_QUERY_CHARS] for part in parts)[:_QUERY_CHARS]
-    return {**texts, role: text} if text else texts
+    if not text:
+        return before
+    return LatestTexts(text, before.user) if role == "assistant" else LatestTexts(before.assistant, text)

@@ -158,12 +158,13 @@ class _Message(msgspec.Struct, Generic[T], eq=False):
     """A message, the figures before it, and the items offloaded or refused since, with their turns."""
 
     tokens: int
-    items: list[Candidate[T]]
+    items: tuple[Candidate[T], ...]
     is_reply: bool
     blocks: int
     before: _Figures
-    left: list[tuple[_Turn[T], Candidate[T]]] = msgspec.field(default_factory=list)
-    refused: list[Candidate[T]] = msgspec.field(default_factory=list)
+    # Most messages have none: tuples, which are shared then.
+    left: tuple[tuple[_Turn[T], Candidate[T]], ...] = ()
+    refused: tuple[Candidate[T], ...] = ()
 
 
 class _Outlook(msgspec.Struct, frozen=True):
@@ -227,7 +228,7 @@ class CostPlan(Generic[T]):
         A run of tool calls counts as one of its content `blocks`, and so does a run of results. With
         `is_bound`, no item is offloaded that was sent.
         """
-        message = _Message(tokens, list(items), is_reply, blocks, self._figures)
+        message = _Message(tokens, tuple(items), is_reply, blocks, self._figures)
         self._messages.append(message)
         if is_reply:
             self._note_sent()
@@ -401,7 +402,7 @@ class CostPlan(Generic[T]):
             return
         self._refused.pop(item, None)
         turn.move(item, is_out=True)
-        self._messages[-1].left.append((turn, item))
+        self._messages[-1].left += ((turn, item),)
         figures = self._figures
         self._figures = replace(
             figures,
@@ -418,7 +419,7 @@ class CostPlan(Generic[T]):
         """Note that an item was to be offloaded and cannot be."""
         if item not in self._refused:
             self._refused[item] = turn
-            self._messages[-1].refused.append(item)
+            self._messages[-1].refused += (item,)
 
     def _chance(self, item: Candidate[T], age: int) -> float:
         """Return the chance of a read; more reads than expected so far raise it for all, fewer lower it.

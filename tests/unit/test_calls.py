@@ -131,7 +131,7 @@ def test_a_history_gives_back_the_earlier_call_of_an_id_when_a_message_is_droppe
 
     history, calls = History(), [Call("Read", {"path": path}) for path in "ab"]
     for index, call in enumerate(calls):
-        history.add({"n": index}, MessageState([], 0, {"c": call}, index + 1, "assistant", {}))
+        history.add({"n": index}, MessageState([], 0, {"c": call}, index + 1, "assistant"))
     assert history.calls == {"c": calls[1]}
     assert history.calls["c"].arguments is calls[1].arguments
     history.keep_common([{"n": 0}])

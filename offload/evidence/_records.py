@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from offload.codec.base import StoredRecord
 from offload.engine.rows import read_rows
-from offload.errors import CorruptError, NotFoundError, OffloadError, unexpected
+from offload.errors import OffloadError, unexpected
 from offload.evidence._requests import TextRole, texts_of
 from offload.evidence._texts import MAX_CHARS, Texts
 from offload.messages.calls import Call, CallId
@@ -16,13 +16,13 @@ from offload.placeholder.notice import NOTICE_TOOL
 from offload.record import RecordInfo
 from offload.record.text import decode_text
 from offload.search._passages import is_text
+from offload.search._unread import PASSING, reason_of
 from offload.session.reader import SessionReader
 
 # The most characters of one record.
 MAX_RECORD_CHARS = 4_000_000
 # The records that are opened at once.
 _GROUP = 64
-_FAILED, _DELETED = "the store failed", "deleted"
 _BINARY = "binary content"
 # The model's own texts, and what a model made of others.
 _SILENT = ("assistant_message", "compaction_summary")
@@ -64,15 +64,14 @@ class Records:
         """Read the records that are not read yet, the first first, up to a time of the monotonic clock."""
         if self.keys - {info.key for info in infos} or self._reader.lost_links(self.keys):
             self.clear()  # A deleted record has no evidence.
-        passing = (_FAILED, _DELETED)
-        self.unread = {key: why for key, why in self.unread.items() if why not in passing or key in self.keys}
+        self.unread = {key: why for key, why in self.unread.items() if why not in PASSING or key in self.keys}
         new = [info for info in infos if info.key not in self.keys and info.key not in self.unread]
         for start in range(0, len(new), _GROUP):
             if time.monotonic() > deadline:
                 return
             for info, record in self._reader.open_many(new[start : start + _GROUP]):
                 if isinstance(record, OffloadError):
-                    self.unread[info.key] = _reason(record)
+                    self.unread[info.key] = reason_of(record)
                 elif time.monotonic() < deadline:
                     self._add(info, record)
 
@@ -92,7 +91,7 @@ class Records:
                     self.texts.add(stored, part)
                 self.keys.add(info.key)
         except Exception as error:  # noqa: BLE001 # one record's failure is one record's
-            self.unread[info.key] = _reason(unexpected(error))
+            self.unread[info.key] = reason_of(unexpected(error))
 
     def _read(self, info: RecordInfo, record: StoredRecord) -> str | None:
         """Return the text of a record, its beginning if there is no room for more, None if it is none."""
@@ -124,9 +123,3 @@ def _parts(info: RecordInfo, text: str) -> Iterator[tuple[Stored, str]]:
         for role, part in texts_of(row.message, calls):
             if role != "notice":
                 yield Stored(info, role, line), part
-
-
-def _reason(error: OffloadError) -> str:
-    if isinstance(error, CorruptError):
-        return "damaged"
-    return _DELETED if isinstance(error, NotFoundError) else _FAILED

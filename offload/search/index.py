@@ -11,12 +11,13 @@ from math import prod
 from typing import NamedTuple
 
 from offload.codec.base import StoredRecord
-from offload.errors import ConfigError, CorruptError, NotFoundError, OffloadError, StoreError, check_texts
+from offload.errors import ConfigError, OffloadError, StoreError, check_texts
 from offload.index.packs import Packs
 from offload.record import RecordInfo
 from offload.record.text import decode_text
 from offload.search._passages import Cut, cut_passages, is_text
 from offload.search._results import Passage, SearchResult
+from offload.search._unread import DAMAGED, FAILED, PASSING, reason_of
 from offload.search._words import indexed_text, match_expression
 from offload.session.reader import SessionReader
 from offload.threads.locks import NO_FORK, Lock, renew_in_child
@@ -28,9 +29,6 @@ _SECONDS = 8.0
 _GROUP = 64
 # The most passages of one record in a result.
 _PER_RECORD = 2
-_FAILED, _DAMAGED, _DELETED = "the store failed", "damaged", "deleted"
-# Reasons that may have passed at the next search: a record that another session shares can be undeleted.
-_PASSING = (_FAILED, _DELETED)
 # Objects by key.
 _Bodies = Mapping[str, bytes]
 _TABLE = (
@@ -156,9 +154,9 @@ class SessionIndex:
                 text = record.content.text(row.start, row.start + row.chars)
             except OffloadError as error:
                 # A store that fails again would take as long for each of the others.
-                if isinstance(error, StoreError) and _FAILED in unsearched.values():
+                if isinstance(error, StoreError) and FAILED in unsearched.values():
                     raise
-                unsearched[row.ref] = _reason(error)
+                unsearched[row.ref] = reason_of(error)
                 continue
             info = infos[row.ref]
             yield Passage(
@@ -176,13 +174,13 @@ class SessionIndex:
     def _complete(self, infos: Sequence[RecordInfo]) -> None:
         """Index the records that are not indexed yet, for as long as there is time and room."""
         deadline = time.monotonic() + _SECONDS
-        self._unreadable = {key: why for key, why in self._unreadable.items() if why not in _PASSING}
+        self._unreadable = {key: why for key, why in self._unreadable.items() if why not in PASSING}
         known = self._left_out.keys() | self._unreadable.keys()
         new = [info for info in infos if info.key not in known]
         packed = self._packs.fetch([info.key for info in new])
         self._index(new, packed, deadline)
         # A fault of a pack need not be one of the record.
-        doubtful = [info for info in new if info.key in packed and self._unreadable.get(info.key) == _DAMAGED]
+        doubtful = [info for info in new if info.key in packed and self._unreadable.get(info.key) == DAMAGED]
         for info in doubtful:
             del self._unreadable[info.key]
         self._index(doubtful, {}, deadline)
@@ -230,14 +228,8 @@ class SessionIndex:
 
     def _note(self, info: RecordInfo, error: OffloadError) -> None:
         """Note why a record is not indexed. A later search tries again after a failure of the store."""
-        self._unreadable[info.key] = _reason(error)
+        self._unreadable[info.key] = reason_of(error)
 
 
 def _end_line(cut: Cut) -> int:
     return cut.line + cut.text.count("\n", 0, len(cut.text) - 1)
-
-
-def _reason(error: OffloadError) -> str:
-    if isinstance(error, CorruptError):
-        return _DAMAGED
-    return _DELETED if isinstance(error, NotFoundError) else _FAILED

@@ -190,7 +190,8 @@ class Offloader:
         self._gate = Gate("offloader", self._conversation.start_over)
         self._recorder = self._new_recorder(is_new=session is None) if journal else None
         # Not at the first use: a child that is forked while a thread imports a module can never import it.
-        from offload.tools import Tools  # noqa: PLC0415 # `from offload import Offloader` alone needs none
+        with NO_FORK:
+            from offload.tools import Tools  # noqa: PLC0415 # `from offload import Offloader` alone needs none
 
         self.tools: Tools = Tools(
             self._session,
@@ -201,7 +202,8 @@ class Offloader:
         )
 
     def _new_recorder(self, *, is_new: bool) -> Recorder:
-        from offload.timeline.recorder import Recorder  # noqa: PLC0415 # loaded only when used
+        with NO_FORK:
+            from offload.timeline.recorder import Recorder  # noqa: PLC0415 # loaded only when used
 
         recorder = Recorder(self.store, self.session, self.options, is_new=is_new)
         self.activity = recorder.activity
@@ -227,7 +229,8 @@ class Offloader:
         Raises:
             ConfigError: a source cannot be read or has an invalid value; the message names the source.
         """
-        from offload.settings.loader import Settings, load_config  # noqa: PLC0415 # loaded only when used
+        with NO_FORK:
+            from offload.settings.loader import Settings, load_config  # noqa: PLC0415 # loaded only when used
 
         overrides = {"store": store, **arguments}
         # The setting `agent` is a table for `AgentConfig`.
@@ -245,8 +248,9 @@ class Offloader:
         """
         from html import escape  # noqa: PLC0415 # only a notebook needs these
 
-        from offload.record.display import html_bar, record_table  # noqa: PLC0415
-        from offload.session.titles import with_titles  # noqa: PLC0415
+        with NO_FORK:
+            from offload.record.display import html_bar, record_table  # noqa: PLC0415
+            from offload.session.titles import with_titles  # noqa: PLC0415
 
         head = f"<p>{escape(repr(self))}</p>"
         try:

@@ -24,6 +24,7 @@ from offload.errors import ConfigError, MissingExtraError, UnknownSchemeError, d
 from offload.layout import FAMILIES, REF_PATTERN, family_of
 from offload.patterns import lazy_pattern
 from offload.store import OffloadStore, without_secrets
+from offload.threads.locks import NO_FORK
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
@@ -56,7 +57,8 @@ _TOOL_RESULT = lazy_pattern(r"tool-result-.+\.md", re.DOTALL)
 
 def default_path() -> Path:
     """Return the local folder of the default store. Raises `ConfigError` if the user has no home folder."""
-    from platformdirs import user_data_path  # noqa: PLC0415  # only the default store needs it
+    with NO_FORK:
+        from platformdirs import user_data_path  # noqa: PLC0415  # only the default store needs it
 
     try:
         return user_data_path("offload", appauthor=False) / "context"
@@ -284,7 +286,8 @@ def _entry_point(name: str) -> EntryPoint | None:
 
 
 def _backends() -> Mapping[str, Mapping[str, EntryPoint]]:
-    from importlib import metadata  # noqa: PLC0415 # slow to import; only a store that is opened needs it
+    with NO_FORK:
+        from importlib import metadata  # noqa: PLC0415 # slow to import; only a store that is opened needs it
 
     return _installed(metadata.entry_points)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from offload.errors import ConfigError, needs_extra
-from offload.threads.locks import cached
+from offload.threads.locks import NO_FORK, cached
 
 _DURATION = re.compile(r"(\d+)\s*([smhd]?)", re.ASCII)
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -226,7 +226,7 @@ def _set(data: dict[str, Any], path: list[str], value: Any, variable: str) -> No
 
 
 def _parse_yaml(text: str) -> Any:
-    with needs_extra("yaml"):
+    with needs_extra("yaml"), NO_FORK:
         import yaml  # noqa: PLC0415 # an extra
     loader = yaml.SafeLoader(text)
     try:

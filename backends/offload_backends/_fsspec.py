@@ -278,7 +278,8 @@ _ROOTS: Shared[_Root] = Shared()
 
 def _only_looks(system: Any) -> bool:
     """Return whether creates are fsspec's own, which check for the file and then write it."""
-    from fsspec import AbstractFileSystem  # noqa: PLC0415  # slow to import; only this store needs it
+    with NO_FORK:
+        from fsspec import AbstractFileSystem  # noqa: PLC0415  # slow to import; only this store needs it
 
     return getattr(system.pipe_file, "__func__", None) is AbstractFileSystem.pipe_file
 
@@ -315,7 +316,8 @@ def _is_file(system: Any, path: str) -> bool:
 
 
 def _check_scheme(scheme: str, url: str) -> None:
-    import fsspec  # noqa: PLC0415  # slow to import; only this store needs it
+    with NO_FORK:
+        import fsspec  # noqa: PLC0415  # slow to import; only this store needs it
 
     # The protocols that fsspec can import, and the classes that the program registered.
     known = sorted({*fsspec.available_protocols(), *fsspec.registry})

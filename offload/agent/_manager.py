@@ -43,6 +43,7 @@ from offload.messages.formats import is_result, scan_of
 from offload.offloader import Offloader
 from offload.session.lineage import Sent
 from offload.threads.calls import Gate, as_async
+from offload.threads.locks import NO_FORK
 from offload.timeline import Timeline
 from offload.timeline.journal import Journal, JournalState
 from offload.tokens import TokenCounter, estimate_tokens
@@ -654,7 +655,8 @@ def _opened(offloader: Offloader | None, config: AgentConfig) -> Offloader:
                 "pass them to ContextFileSystem, and its offloader here"
             )
         return offloader
-    from offload.presets.context_fs import ContextFileSystem  # noqa: PLC0415 # loaded only when used
+    with NO_FORK:
+        from offload.presets.context_fs import ContextFileSystem  # noqa: PLC0415 # loaded only when used
 
     return ContextFileSystem(
         config.offload_root_path,

@@ -16,6 +16,7 @@ from offload.gateway._status import Status
 from offload.messages import Usage
 from offload.offloader import Offloader
 from offload.session.reader import SessionReader
+from offload.threads.locks import NO_FORK
 from offload.timeline.recorder import Recorder
 
 # Journals that are written at once, and of each the requests that wait for the store, with their messages.
@@ -76,7 +77,8 @@ class ConversationJournal:
 
     def _share(self, refs: Iterable[str]) -> None:
         """Let the session of the journal read records, and note a failure."""
-        from offload import transfer  # noqa: PLC0415 # slow to load
+        with NO_FORK:
+            from offload import transfer  # noqa: PLC0415 # slow to load
 
         try:
             if self._known is None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from offload.messages.access import Path, at, block_list, edit_at, get, sequence_like
 from offload.messages.stored import to_json
+from offload.threads.locks import NO_FORK
 
 # The fields that may hold a list of blocks: of the APIs, LangChain's envelopes, LiteLLM, OpenRouter, agno and
 # the OpenAI Agents SDK.
@@ -161,7 +162,8 @@ def _block_for(holder: Any, name: str, block: Any) -> Any:
     field = getattr(type(holder), "model_fields", {}).get(name)
     if field is None or not isinstance(block, dict):
         return block
-    from pydantic import TypeAdapter  # noqa: PLC0415 # loaded only when used
+    with NO_FORK:
+        from pydantic import TypeAdapter  # noqa: PLC0415 # loaded only when used
 
     [built] = TypeAdapter(field.annotation).validate_json(json.dumps([block]))
     return built

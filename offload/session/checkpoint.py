@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offload.errors import ConfigError, needs_extra
+from offload.threads.locks import NO_FORK
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -63,7 +64,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
     def is_signed_by(self, key: bytes | Ed25519PublicKey) -> bool:
         """Return whether the signature is that of a public key; takes and raises what `signed` does."""
         public = _public(key)
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 # needs an extra
+        with NO_FORK:
+            from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 # needs an extra
 
         try:
             public.verify(base64.b64decode(self.signature, validate=True), self._signed_bytes)
@@ -82,7 +84,7 @@ _DECODER = msgspec.json.Decoder(Checkpoint)
 
 
 def _private(key: bytes | Ed25519PrivateKey) -> Ed25519PrivateKey:
-    with needs_extra("crypto"):
+    with needs_extra("crypto"), NO_FORK:
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 # needs an extra
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
     loaded = _loaded(key, lambda data: serialization.load_pem_private_key(data, None))
@@ -94,7 +96,7 @@ def _private(key: bytes | Ed25519PrivateKey) -> Ed25519PrivateKey:
 
 
 def _public(key: bytes | Ed25519PublicKey) -> Ed25519PublicKey:
-    with needs_extra("crypto"):
+    with needs_extra("crypto"), NO_FORK:
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 # needs an extra
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
     loaded = _loaded(key, serialization.load_pem_public_key)

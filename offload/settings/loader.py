@@ -36,6 +36,7 @@ from offload.registry import is_path
 from offload.schema import SettingsModel, expand_path, merge, parse_value, read_environment, read_file
 from offload.settings.options import OnError, Options, SessionArguments
 from offload.store import OffloadStore, without_secrets
+from offload.threads.locks import NO_FORK
 
 FILE_VARIABLE = "OFFLOAD_CONFIG"
 _NAMES = ("offload.toml", "offload.yaml", "offload.yml", "offload.json")
@@ -226,7 +227,8 @@ def _warn(message: str) -> None:
 
 
 def _users_files() -> list[Path]:
-    from platformdirs import user_config_path  # noqa: PLC0415 # only settings need it
+    with NO_FORK:
+        from platformdirs import user_config_path  # noqa: PLC0415 # only settings need it
 
     try:
         return [user_config_path("offload", appauthor=False) / "config.toml"]

@@ -21,7 +21,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from offload.errors import ConfigError, HookTimeoutError
-from offload.threads.locks import renew_in_child
+from offload.threads.locks import NO_FORK, renew_in_child
 
 if TYPE_CHECKING:
     import asyncio
@@ -297,7 +297,8 @@ def foreign_code(seconds: float) -> Iterator[None]:
 
 
 def _resolve_hook(value: Awaitable[Any], seconds: float) -> Any:
-    import asyncio  # noqa: PLC0415 # 28 ms that only async hooks pay
+    with NO_FORK:
+        import asyncio  # noqa: PLC0415 # 28 ms that only async hooks pay
 
     if _running_loop() is not None:
         if inspect.iscoroutine(value):

@@ -33,3 +33,8 @@ def runner(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         return Done(sys.argv, code, *capsys.readouterr())
 
     return run
+
+
+def is_one_line_from_us(said: str) -> bool:
+    """Return whether a text on stderr is one line of the library."""
+    return said.startswith("offload: ") and said.count("\n") == 1

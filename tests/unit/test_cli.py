@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import prepared
 import pytest
-from command import Done, Run, runner
+from command import Run, is_one_line_from_us, runner
+from strength import thinned
 from typer.testing import CliRunner
 
 from offload import Offloader
@@ -53,13 +55,6 @@ def offload(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     return runner(capsys, monkeypatch)
 
 
-def program(*arguments: object) -> Done:
-    """Run `offload` as a program of its own."""
-    command = [sys.executable, "-m", "offload", *map(str, arguments)]
-    environment = os.environ | {"PYTHONUTF8": "1"}
-    return subprocess.run(command, capture_output=True, encoding="utf-8", check=False, env=environment)
-
-
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     """A store with one record of LONG in session `s`."""
@@ -73,21 +68,10 @@ def stored_refs(folder: Path, session: str) -> set[str]:
     return {p.name.partition("~")[0] for p in (folder / "r" / session).iterdir()}
 
 
-def is_one_line_from_us(said: str) -> bool:
-    return said.startswith("offload: ") and said.count("\n") == 1
-
-
 # How it starts and fails
 
 
-def test_help_names_every_command() -> None:
-    done = program("--help")
-    assert done.returncode == 0
-    for name in ("demo", "savings", "ls", "show", "grep", "stats"):
-        assert re.search(rf"\b{name}\b", done.stdout)
-
-
-@pytest.mark.parametrize("package", ["typer", "rich"])
+@pytest.mark.parametrize("package", thinned(["typer", "rich"], 2))
 def test_a_missing_extra_is_named(package: str) -> None:
     program = (
         f"import sys; sys.modules['{package}'] = None; sys.argv[1:] = ['ls']\n"
@@ -129,13 +113,11 @@ def test_a_store_without_sessions_says_so(offload: Run, tmp_path: Path) -> None:
 
 
 def test_every_control_character_is_escaped() -> None:
-    for code in range(sys.maxunicode + 1):
-        char = chr(code)
-        is_plain = unicodedata.category(char) not in {"Cc", "Cs", "Zl", "Zp"} or char in "\n\t"
-        is_turning = unicodedata.bidirectional(char) in {
-            "LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI",
-        }  # fmt: skip
-        assert (escape_controls(char) != char) or (is_plain and not is_turning), hex(code)
+    turning = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    for char in map(chr, range(sys.maxunicode + 1)):
+        is_control = unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} and char not in "\n\t"
+        if is_control or unicodedata.bidirectional(char) in turning:
+            assert escape_controls(char) != char, hex(ord(char))
 
 
 def test_plain_text_is_not_escaped() -> None:
@@ -217,8 +199,8 @@ def test_evidence_marks_the_values_of_a_text_and_fails_if_one_is_found_nowhere(
     ]  # fmt: skip # one line each
     assert offload("evidence", tmp_path / "none", "--store", store).returncode == 2
     assert offload("evidence", text, "--session", "nobody", "--store", store).returncode == 1
-    piped = program("evidence", "-", "--store", str(store), "--at", "1")
-    assert (piped.returncode, piped.stdout) == (0, "")
+    piped = prepared.offload("evidence", "-", "--store", store, "--at", "1", folder=tmp_path)
+    assert (piped.returncode, piped.stdout) == (0, b"")
 
 
 def test_grep_finds_a_line_by_text_and_by_pattern(offload: Run, store: Path) -> None:
@@ -245,15 +227,6 @@ def test_stats_counts_the_only_session_and_asks_which_of_several(offload: Run, s
     assert "--session" in done.stderr
 
 
-# Savings
-
-
-def test_cat_writes_the_content_byte_for_byte(offload: Run, store: Path) -> None:
-    [ref] = stored_refs(store, "s")
-
-    assert offload("cat", ref, "--store", store).stdout == LONG
-
-
 def test_verify_names_the_damaged_record_and_fails(offload: Run, store: Path) -> None:
     whole = offload("verify", "--store", store)
     [path] = (store / "r" / "s").iterdir()
@@ -269,6 +242,9 @@ def test_verify_names_the_damaged_record_and_fails(offload: Run, store: Path) ->
     assert (row["session"], row["ref"], row["fault"]) == ("s", path.name.partition("~")[0], "corrupt")
 
 
+# Savings
+
+
 def test_savings_shows_offloadable_items_and_stores_nothing(offload: Run, tmp_path: Path, home: Path) -> None:
     file = tmp_path / "chat.json"
     file.write_text(json.dumps(chat(LONG)))
@@ -279,13 +255,6 @@ def test_savings_shows_offloadable_items_and_stores_nothing(offload: Run, tmp_pa
     assert 0 < found["tokens_after"] < found["tokens_before"] / 10
     assert found["saved"] == pytest.approx(1 - found["tokens_after"] / found["tokens_before"], abs=1e-4)
     assert list(home.iterdir()) == []
-
-
-def test_savings_writes_records_only_to_a_store_that_is_named(offload: Run, tmp_path: Path) -> None:
-    file = tmp_path / "chat.json"
-    file.write_text(json.dumps(chat(LONG)))
-    assert offload("savings", file, "--store", tmp_path / "kept").returncode == 0
-    assert len(stored_refs(tmp_path / "kept", "chat")) == 1
 
 
 def test_savings_groups_kept_items_by_reason(offload: Run, tmp_path: Path) -> None:
@@ -370,7 +339,9 @@ def test_the_sample_is_reproducible_and_contains_nothing_of_its_user(
     assert [private for private in places | settings if private in text] == []
 
 
-def test_the_demo_stores_shows_and_restores(offload: Run, tmp_path: Path) -> None:
+def test_the_demo_stores_shows_and_restores_in_a_store_that_is_named_or_configured(
+    offload: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "demo store"
     done = offload("demo", "--store", folder)
     assert done.returncode == 0, done.stderr
@@ -380,17 +351,9 @@ def test_the_demo_stores_shows_and_restores(offload: Run, tmp_path: Path) -> Non
     assert "identical" in done.stdout
     assert "NOT" not in done.stdout
     assert str(folder) in done.stdout
-    assert offload("demo", "--store", folder).returncode == 0
+    monkeypatch.setenv("OFFLOAD_STORE", str(folder))
+    assert offload("demo").returncode == 0
     assert stored_refs(folder, "demo") == refs
-
-
-def test_the_demo_and_its_next_commands_use_the_configured_store(
-    offload: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OFFLOAD_STORE", str(tmp_path / "configured"))
-    done = offload("demo")
-    assert done.returncode == 0, done.stderr
-    assert len(stored_refs(tmp_path / "configured", "demo")) == 5
     assert offload("ls", "--session", "demo").returncode == 0
 
 
@@ -430,13 +393,13 @@ def test_refused_settings_of_the_working_folder_are_shown_and_have_no_effect(
     file.write_text(f'[tool.offload]\nstore = "{tmp_path / "theirs"}"\ncodec = "json"\n')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OFFLOAD_STORE", str(store))
-    done = program("config", "show", "--json")  # where no handler takes what is logged
+    done = prepared.offload("config", "show", "--json", folder=tmp_path)
     shown = json.loads(done.stdout)["settings"]
     assert {"path": "store", "value": str(store), "origin": "environment", "is_refused": False} in shown
     assert {"path": "codec", "value": "json", "origin": str(file), "is_refused": False} in shown
     refused = {"path": "store", "value": str(tmp_path / "theirs"), "origin": str(file), "is_refused": True}
     assert refused in shown
-    assert is_one_line_from_us(done.stderr)
+    assert is_one_line_from_us(done.stderr.decode())
     assert f"{file} (refused)" in offload("config", "show").stdout
     assert json.loads(offload("ls", "--json").stdout)["sessions"]
 
@@ -486,7 +449,7 @@ def test_a_mistyped_command_is_code_2_and_the_meant_one_is_named(offload: Run) -
         assert f"Did you mean '{meant}'" in done.stderr
 
 
-@pytest.mark.parametrize("command", [["cat"], ["show", "--limit", "100000"]])
+@pytest.mark.parametrize("command", thinned([["cat"], ["show", "--limit", "100000"]], 2))
 def test_a_reader_that_stops_early_ends_the_command_in_silence(store: Path, command: list[str]) -> None:
     off = Offloader(str(store), session="s")
     off.offload_text(LONG * 30, tool_name="Bash")
@@ -501,32 +464,19 @@ def test_a_reader_that_stops_early_ends_the_command_in_silence(store: Path, comm
 
 
 def test_a_terminal_gets_no_escape_of_the_content_and_a_pipe_gets_every_byte(
-    offload: Run, store: Path
+    store: Path, tmp_path: Path
 ) -> None:
     [ref] = stored_refs(store, "s")
-    assert program("cat", ref, "--store", store).stdout == LONG
-    pty = pytest.importorskip("pty", reason="a terminal is played by a pty, which this system has not")
-    seen = bytearray()
-    command = [sys.executable, "-m", "offload", "cat", ref, "--store", str(store)]
-    master, slave = pty.openpty()
-    with subprocess.Popen(command, stdout=slave, stderr=subprocess.DEVNULL) as running:
-        os.close(slave)
-        while True:
-            try:
-                data = os.read(master, 65536)
-            except OSError:  # how Linux says that the other side is closed
-                break
-            if not data:
-                break
-            seen.extend(data)
-    assert running.returncode == 0
-    assert b"needle" in seen
-    assert b"\x1b" not in seen
-    assert "␛]52".encode() in seen
+    assert prepared.offload("cat", ref, "--store", store, folder=tmp_path).stdout == LONG.encode()
+    code, seen = prepared.offload_in_a_terminal("cat", ref, "--store", store)
+    assert code == 0
+    assert "needle" in seen
+    assert "\x1b" not in seen
+    assert "␛]52" in seen
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is played by /dev/full")
-@pytest.mark.parametrize("command", ["ls", "cat"])
+@pytest.mark.parametrize("command", thinned(["cat", "ls"], 2))
 def test_output_that_cannot_be_written_is_one_line_and_code_1(store: Path, command: str) -> None:
     refs = stored_refs(store, "s") if command == "cat" else ()
     program = [sys.executable, "-m", "offload", command, *refs, "--store", str(store)]
@@ -540,7 +490,8 @@ def test_characters_that_an_encoding_lacks_are_printed_as_escape_codes(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
-    done = program("show", *stored_refs(store, "s"), "--store", store)
+    program = [sys.executable, "-m", "offload", "show", *stored_refs(store, "s"), "--store", str(store)]
+    done = subprocess.run(program, capture_output=True, encoding="latin-1", check=False)
     assert done.returncode == 0
     assert r"0 hay [red]\u241b]52" in done.stdout
 

@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -17,8 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import prepared
 import pytest
-from command import Run, runner
+from command import Run, is_one_line_from_us, runner
 from rich.console import Console
 
 from offload import Offloader
@@ -90,23 +90,26 @@ def folders_under(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if path.is_dir()}
 
 
-def is_one_line_from_us(said: str) -> bool:
-    return said.startswith("offload: ") and said.count("\n") == 1
-
-
 # Missing stores, sessions and records
 
 
-@pytest.mark.parametrize("command", [*OF_A_STORE, *OF_A_SESSION, "stats --json", "ls --json"])
-def test_a_store_that_is_not_there_is_named_and_not_made(run: Run, tmp_path: Path, command: str) -> None:
-    before = folders_under(tmp_path)
+@pytest.mark.parametrize("command", OF_A_SESSION)
+def test_a_missing_store_and_a_missing_session_are_named_and_not_made(
+    run: Run, store: Path, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "empty").mkdir(mode=0o700)
+    before, folders = files_under(tmp_path), folders_under(tmp_path)
 
-    done = run(*call(command, tmp_path / "nosuch", "s" if command in OF_A_SESSION else None))
-
-    assert (done.returncode, done.stdout) == (1, "")
-    assert is_one_line_from_us(done.stderr)
-    assert f"no store at {tmp_path}/nosuch: there is no such folder" in done.stderr
-    assert folders_under(tmp_path) == before
+    for place, session, said in [
+        (tmp_path / "nosuch", "s", f"no store at {tmp_path}/nosuch: there is no such folder"),
+        (tmp_path / "empty", "s", f"no session 's' in {tmp_path}/empty, which has no session"),
+        (store, "nosuch", f"no session 'nosuch' in {store}, which has 's', 't'"),
+    ]:
+        done = run(*call(command, place, session))
+        assert (done.returncode, done.stdout) == (1, "")
+        assert is_one_line_from_us(done.stderr)
+        assert said in done.stderr
+    assert (files_under(tmp_path), folders_under(tmp_path)) == (before, folders)
 
 
 def test_a_mistyped_store_gets_the_name_of_the_one_beside_it(run: Run, store: Path, tmp_path: Path) -> None:
@@ -163,31 +166,6 @@ def test_settings_that_may_not_be_read_are_named_with_what_to_do(
         assert f"{folder}{said}" in done.stderr
 
 
-@pytest.mark.parametrize("command", OF_A_SESSION)
-def test_a_session_that_is_not_there_is_named_with_those_that_are(
-    run: Run, store: Path, tmp_path: Path, command: str
-) -> None:
-    before, folders = files_under(tmp_path), folders_under(tmp_path)
-
-    done = run(*call(command, store, "nosuch"))
-
-    assert (done.returncode, done.stdout) == (1, "")
-    assert is_one_line_from_us(done.stderr)
-    assert f"no session 'nosuch' in {store}, which has 's', 't'" in done.stderr
-    assert (files_under(tmp_path), folders_under(tmp_path)) == (before, folders)
-
-
-@pytest.mark.parametrize("command", OF_A_SESSION)
-def test_in_an_empty_store_there_is_no_session(run: Run, tmp_path: Path, command: str) -> None:
-    (tmp_path / "empty").mkdir(mode=0o700)
-
-    done = run(*call(command, tmp_path / "empty", "s"))
-
-    assert (done.returncode, done.stdout) == (1, "")
-    assert f"no session 's' in {tmp_path}/empty, which has no session" in done.stderr
-    assert list((tmp_path / "empty").iterdir()) == []
-
-
 @pytest.mark.parametrize("command", [command for command in OF_A_SESSION if "R" in command.split()])
 def test_a_foreign_a_malformed_and_an_unknown_ref_get_the_same_answer(
     run: Run, store: Path, command: str
@@ -204,15 +182,21 @@ def test_a_foreign_a_malformed_and_an_unknown_ref_get_the_same_answer(
 
 
 @pytest.mark.parametrize("command", OF_A_STORE)
-def test_an_empty_store_is_counted_and_named(run: Run, tmp_path: Path, command: str) -> None:
+def test_an_empty_store_is_counted_and_named_and_a_missing_one_is_not_made(
+    run: Run, tmp_path: Path, command: str
+) -> None:
     (tmp_path / "empty").mkdir(mode=0o700)
 
     done = run(command, "--store", tmp_path / "empty")
+    missing = run(command, "--store", tmp_path / "nosuch", "--json")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{tmp_path}/empty" in done.stdout
     assert re.search(r"\b0 records|Nothing to delete", done.stdout)
     assert json.loads(run(command, "--store", tmp_path / "empty", "--json").stdout) is not None
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert f"no store at {tmp_path}/nosuch" in missing.stderr
+    assert not (tmp_path / "nosuch").exists()
 
 
 def test_the_store_of_the_settings_is_named_too(run: Run, tmp_path: Path) -> None:
@@ -299,17 +283,6 @@ def test_workers_copy_and_index_all_sessions(run: Run, store: Path, tmp_path: Pa
     assert [(f["session"], f["fault"]) for f in document["failures"]] == [("t", "corrupt")]
 
 
-def test_a_bar_shows_how_many_sessions_are_done_and_left(
-    run: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for line in (["copy", store, tmp_path / "copy"], ["reindex", "--store", store]):
-        shown = io.StringIO()
-        monkeypatch.setattr(terminal, "err", Console(file=shown, force_terminal=True, width=100))
-        run(*line)
-        assert "sessions" in shown.getvalue()
-        assert "100%" in shown.getvalue()
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -371,42 +344,50 @@ def test_unpin_and_revoke_confirm_their_effect(run: Run, store: Path) -> None:
 
 
 PART = {"store", "session", "ref", "title", "chars", "lines", "start", "end", "start_line", "text"}
+DELETED = {"store", "session", "is_dry_run", "bytes_freed", "entries", "records"}
+FIELDS = {
+    "show R": PART,
+    "tail R": PART,
+    "grep needle": {"matches", "is_more"},
+    "search needle": {"store", "passages", "records", "chars", "unsearched"},
+    f"evidence {os.devnull}": {
+        *{"store", "session", "values", "request", "records", "chars"},
+        *{"checked_chars", "unsearched"},
+    },
+    "query SQL R": {"store", "session", "refs", "columns", "rows", "total", "is_more", "notes"},
+    "log": {"store", "session", "requests"},
+    "stats": {"store", "session", "records", "chars", "tokens", "stored_bytes", "by_type", "by_tool"},
+    "gc": DELETED,
+    "rm --dry-run": DELETED,
+    "pin": {"done", "store", "session", "ref", "records"},
+    "share R --to u": {"done", "store", "session", "ref", "to"},
+    "fork u": {"session", "copied", "already_there", "failures"},
+    "ls": {"store", "session", "records", "is_more"},
+    "reindex": {"store", "sessions"},
+    "verify": {"store", "sessions", "records", "entries", "faults"},
+    "doctor STORE": {"store", "checks"},
+    "config show": {"settings"},
+}
 
 
-@pytest.mark.parametrize(
-    ("command", "fields"),
-    [
-        *((command, PART) for command in ("show R", "tail R")),
-        ("grep needle", {"matches", "is_more"}),
-        (
-            f"evidence {os.devnull}",
-            {
-                "store",
-                "session",
-                "values",
-                "request",
-                "records",
-                "chars",
-                "checked_chars",
-                "unsearched",
-            },
-        ),
-        ("search needle", {"store", "passages", "records", "chars", "unsearched"}),
-        ("stats", {"store", "session", "records", "chars", "tokens", "stored_bytes", "by_type", "by_tool"}),
-        ("gc", {"store", "session", "is_dry_run", "bytes_freed", "entries", "records"}),
-        ("rm --dry-run", {"store", "session", "is_dry_run", "bytes_freed", "entries", "records"}),
-        ("pin", {"done", "store", "session", "ref", "records"}),
-        ("share R --to u", {"done", "store", "session", "ref", "to"}),
-        ("fork u", {"session", "copied", "already_there", "failures"}),
-        ("ls", {"store", "session", "records", "is_more"}),
-        ("reindex", {"store", "sessions"}),
-        ("verify", {"store", "sessions", "records", "entries", "faults"}),
-    ],
-)
-def test_json_has_the_documented_fields(run: Run, store: Path, command: str, fields: set[str]) -> None:
-    done = run(*call(command, store, "s", ref_in(store, "s")), "--json")
+@pytest.mark.parametrize("command", FIELDS)
+def test_json_has_the_documented_fields_with_names_in_snake_case(run: Run, store: Path, command: str) -> None:
+    def check(value: object) -> None:
+        if isinstance(value, dict):
+            assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) for name in value), value
+            assert all(name.startswith("is_") for name, each in value.items() if isinstance(each, bool))
+        for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            check(each)
 
-    assert set(json.loads(done.stdout)) == fields
+    words = {"R": ref_in(store, "s"), "STORE": str(store), "SQL": "select 1 as one"}
+    line = [words.get(word, word) for word in command.split()]
+    if line[0] not in ("doctor", "config"):
+        line += [*(["s"] if line[0] == "log" else ["--session", "s"]), "--store", str(store)]
+    document = json.loads(run(*line, "--json").stdout)
+
+    assert set(document) == FIELDS[command]
+    document.pop("by_tool", None)  # counts by names from outside
+    check(document)
 
 
 def test_ls_names_the_session_of_its_rows(run: Run, store: Path) -> None:
@@ -417,38 +398,6 @@ def test_ls_names_the_session_of_its_rows(run: Run, store: Path) -> None:
     assert [row["session"] for row in listed["sessions"]] == ["t", "s"]
     one = json.loads(run("ls", "--store", store, "--session", "t", "--json").stdout)
     assert (one["session"], [row["ref"] for row in one["records"]]) == ("t", [ref_in(store, "t")])
-
-
-JSON_COMMANDS = [
-    "ls", "show R", "tail R", "grep needle", "search needle", f"evidence {os.devnull}", "query SQL R",
-    "log s", "stats", "verify", "reindex", "gc",
-    "rm --dry-run", "pin", "share R --to u", "fork u", "doctor STORE", "config show", "claude-code status",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("command", JSON_COMMANDS)
-def test_json_is_an_object_with_names_in_snake_case(run: Run, store: Path, command: str) -> None:
-    def check(value: object) -> None:
-        if isinstance(value, dict):
-            assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) for name in value), value
-            assert all(name.startswith("is_") for name, each in value.items() if isinstance(each, bool)), (
-                value
-            )
-        for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-            check(each)
-
-    words = [{"SQL": "select 1 as one"}.get(word, word) for word in command.split()]
-    has_session = words[0] not in ("doctor", "config", "claude-code", "log")
-    line = [{"R": ref_in(store, "s"), "STORE": str(store)}.get(word, word) for word in words]
-    if has_session:
-        line += ["--session", "s"]
-    if words[0] not in ("doctor", "config", "claude-code"):
-        line += ["--store", str(store)]
-    document = json.loads(run(*line, "--json").stdout)
-
-    assert isinstance(document, dict)
-    document.pop("by_tool", None)  # counts by names from outside
-    check(document)
 
 
 @pytest.mark.parametrize("wrong", [("--max-matches", "-5"), ("--max-matches", "0"), ("--max-matches", "x")])
@@ -491,36 +440,34 @@ def test_a_dry_run_reports_the_extent_and_deletes_nothing(run: Run, store: Path)
     assert files_under(store) == before
 
 
-def test_a_deletion_prints_a_command_that_undoes_it(run: Run, store: Path) -> None:
-    before = files_under(store)
+def test_a_deletion_is_made_once_and_prints_a_command_that_undoes_it(run: Run, store: Path) -> None:
+    before = files_under(store / "r")
+    rm = ("rm", "--session", "s", "--store", store, "--yes")
 
-    done = run("rm", "--session", "s", "--store", store, "--yes")
+    done, again = run(*rm), run(*rm)
 
-    assert done.returncode == 0
+    assert (done.returncode, again.returncode) == (0, 1)
     assert "1 hour" in done.stdout
+    assert f"session s of {store} has no record" in again.stderr
     assert records_of(store, "s") == []
     [undo] = [line.strip() for line in done.stdout.splitlines() if line.startswith("  ")]
     undone = run(*shlex.split(undo)[1:])
     assert f"readable again: 1 record in session s of {store}" in undone.stdout
     assert records_of(store, "s") == [ref_in(store, "s")]
-    assert {key: data for key, data in files_under(store).items() if key.startswith("r/")} == {
-        key: data for key, data in before.items() if key.startswith("r/")
-    }
+    assert files_under(store / "r") == before
 
 
-@pytest.mark.parametrize(("answer", "is_kept"), [(b"n\n", True), (b"y\n", False)])
-def test_in_a_terminal_gc_asks_before_it_marks_many_records(
-    store: Path, answer: bytes, is_kept: bool
-) -> None:
+@pytest.mark.parametrize(("answer", "left"), [(b"n\n", 12), (b"y\n", 1)])
+def test_in_a_terminal_gc_asks_before_it_marks_many_records(store: Path, answer: bytes, left: int) -> None:
     off = Offloader(str(store), session="many")
     for number in range(12):
         off.offload_text(f"{number}{TEXT}", tool_use_id=str(number))
     gc = ("gc", "--store", store, "--session", "many", "--session-records", "1", "--live-for", "0s")
 
-    _, said = in_a_terminal(*gc, answer=answer, COLUMNS="200")
+    _, said = in_a_terminal(*gc, typed=answer, COLUMNS="200")
 
     assert f"Mark 11 records in session many of {store} for deletion?" in said
-    assert len(records_of(store, "many")) == (12 if is_kept else 1)
+    assert len(records_of(store, "many")) == left
 
 
 def test_pinned_records_are_reported_and_kept(run: Run, store: Path) -> None:
@@ -532,52 +479,17 @@ def test_pinned_records_are_reported_and_kept(run: Run, store: Path) -> None:
     assert records_of(store, "s") == [ref_in(store, "s")]
 
 
-def test_deleted_records_are_not_deleted_again(run: Run, store: Path) -> None:
-    run("rm", "--session", "s", "--store", store, "--yes")
-    done = run("rm", "--session", "s", "--store", store, "--yes")
-
-    assert done.returncode == 1
-    assert f"session s of {store} has no record" in done.stderr
-
-
-def seen_in_a_terminal(*arguments: object, **environment: Any) -> str:
-    """Run a command whose standard streams are a terminal; return every character of its output."""
-    return run_in_a_terminal(*arguments, **environment)[1]
-
-
-def in_a_terminal(*arguments: object, answer: bytes = b"", **environment: str) -> tuple[int, str]:
-    """Return the code and the text of a command whose standard streams are a terminal."""
-    code, seen = run_in_a_terminal(*arguments, answer=answer, **environment)
+def in_a_terminal(*arguments: object, typed: bytes = b"", **environ: str) -> tuple[int, str]:
+    """Return the code of a command in a terminal, and what was shown without its colours."""
+    code, seen = prepared.offload_in_a_terminal(*arguments, typed=typed, **environ)
     return code, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen).replace("\r", "")
-
-
-def run_in_a_terminal(*arguments: object, answer: bytes = b"", **environment: str) -> tuple[int, str]:
-    pty = pytest.importorskip("pty", reason="a terminal is played by a pty, which this system has not")
-    master, slave = pty.openpty()
-    program = [sys.executable, "-m", "offload", *map(str, arguments)]
-    seen = bytearray()
-    with subprocess.Popen(
-        program, stdin=slave, stdout=slave, stderr=slave, env={**os.environ, **environment}
-    ) as running:
-        os.close(slave)
-        os.write(master, answer)
-        while True:
-            try:
-                data = os.read(master, 65536)
-            except OSError:  # how Linux says that the other side is closed
-                break
-            if not data:
-                break
-            seen += data
-        os.close(master)
-    return running.returncode, seen.decode()
 
 
 @pytest.mark.parametrize(
     ("answer", "code", "is_kept"), [(b"n\n", 1, True), (b"\n", 1, True), (b"y\n", 0, False)]
 )
 def test_in_a_terminal_it_asks_first(store: Path, answer: bytes, code: int, is_kept: bool) -> None:
-    done, said = in_a_terminal("rm", "--session", "s", "--store", store, answer=answer, COLUMNS="200")
+    done, said = in_a_terminal("rm", "--session", "s", "--store", store, typed=answer, COLUMNS="200")
 
     assert (done, bool(records_of(store, "s"))) == (code, is_kept)
     assert re.search(rf"Delete 1 record, [\d.]+ kB in session s of {store}\?", said)
@@ -597,58 +509,56 @@ ROWS = [
 ]
 
 
+Table = Callable[..., list[str]]
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Table:
+    """Return a function that returns the lines of a table in a terminal, or a pipe, of a width."""
+
+    def lines(rows: list[dict[str, Any]], width: int, *, is_terminal: bool = True) -> list[str]:
+        console = Console(width=width, force_terminal=is_terminal, color_system=None)
+        monkeypatch.setattr(terminal, "out", console)
+        terminal.print_table(rows)
+        return capsys.readouterr().out.splitlines()
+
+    return lines
+
+
 @pytest.mark.parametrize("width", [200, 80, 60, 40, 20])
-def test_no_digit_of_a_number_is_cut_off(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(terminal, "out", Console(width=width, force_terminal=True, color_system=None))
+def test_no_digit_of_a_number_is_cut_off(width: int, table: Table) -> None:
+    shown = "\n".join(table(ROWS, width))
 
-    terminal.print_table(ROWS)
-
-    shown = capsys.readouterr().out
     for row in ROWS:
         assert f"{row['records']:,}" in shown
         assert f"{row['tokens']:,}" in shown
 
 
-def test_a_name_that_does_not_fit_is_shortened_in_the_middle_and_whole_in_a_pipe(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(terminal, "out", Console(width=60, force_terminal=True, color_system=None))
-    terminal.print_table(ROWS)
-    narrow = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in narrow[1:]] == [f"session_2026…420{n}_abcdef" for n in range(6)]
+def test_a_name_that_does_not_fit_is_shortened_in_the_middle_and_whole_in_a_pipe(table: Table) -> None:
+    narrow = table(ROWS, 60)
 
-    monkeypatch.setattr(terminal, "out", Console(width=60, color_system=None))
-    terminal.print_table(ROWS)
-    assert "…" not in capsys.readouterr().out
+    assert [line.split()[0] for line in narrow[1:]] == [f"session_2026…420{n}_abcdef" for n in range(6)]
+    assert "…" not in "\n".join(table(ROWS, 60, is_terminal=False))
 
 
 @pytest.mark.parametrize("width", [80, 60])
-@pytest.mark.parametrize("differs", range(0, 60, 4))
-def test_two_names_that_differ_anywhere_are_not_shown_alike(
-    width: int, differs: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(terminal, "out", Console(width=width, force_terminal=True, color_system=None))
+def test_two_names_that_differ_anywhere_are_not_shown_alike(width: int, table: Table) -> None:
     name = "an-agent-of-a-project-in-a-folder-with-a-long-name-and-a-number-9"
-    names = [f"{name[:differs]}{letter}{name[differs:]}" for letter in "xyz"]
+    for differs in range(0, 60, 4):
+        names = [f"{name[:differs]}{letter}{name[differs:]}" for letter in "xyz"]
 
-    terminal.print_table([{**row, "session": each} for row, each in zip(ROWS, names, strict=False)])
+        rows = table([{**row, "session": each} for row, each in zip(ROWS, names, strict=False)], width)
 
-    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
-    assert len(set(shown)) == len(shown) == len(names)
+        shown = [line.split()[0] for line in rows[1:]]
+        assert len(set(shown)) == len(shown) == len(names)
 
 
-def test_names_that_cannot_be_told_apart_when_shortened_are_shown_whole(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(terminal, "out", Console(width=60, force_terminal=True, color_system=None))
+def test_names_that_cannot_be_told_apart_when_shortened_are_shown_whole(table: Table) -> None:
     names = [f"session-{a}{'-' * 40}{b}{'-' * 40}end" for a in "12" for b in "12"]
 
-    terminal.print_table([{**row, "session": each} for row, each in zip(ROWS, names, strict=False)])
+    lines = table([{**row, "session": each} for row, each in zip(ROWS, names, strict=False)], 60)
 
-    lines = capsys.readouterr().out.splitlines()[1:]
-    shown = "".join(line.split()[0] for line in lines)
+    shown = "".join(line.split()[0] for line in lines[1:])
     assert all(name in shown for name in names)
 
 
@@ -680,12 +590,13 @@ def test_the_newest_comes_first(run: Run, store: Path) -> None:
     assert [row["chars"] for row in records] == [2 * len(TEXT), len(TEXT)]
 
 
-def test_words_that_judge_have_colours_unless_no_color_is_set(store: Path, tmp_path: Path) -> None:
+def test_words_that_judge_have_colours_unless_no_color_is_set(store: Path) -> None:
     [path] = (store / "r" / "s").glob("*.zst")
     path.write_bytes(path.read_bytes()[:-1])
-    shown = seen_in_a_terminal("verify", "--store", store, TERM="xterm", COLUMNS="150")
+    verify = ("verify", "--store", store)
+    _, shown = prepared.offload_in_a_terminal(*verify, TERM="xterm", COLUMNS="150")
     assert "\x1b[31mcorrupt" in shown
-    plain = seen_in_a_terminal("verify", "--store", store, TERM="xterm", COLUMNS="150", NO_COLOR="1")
+    _, plain = prepared.offload_in_a_terminal(*verify, TERM="xterm", COLUMNS="150", NO_COLOR="1")
     assert "corrupt" in plain
     assert "\x1b[31m" not in plain
 
@@ -694,13 +605,13 @@ def test_a_long_answer_is_shown_in_the_pager_of_the_user(store: Path, tmp_path: 
     pager = tmp_path / "pager"
     pager.write_text(f"#!/bin/sh\nhead -n 2 > {tmp_path}/paged\necho paged\n")
     pager.chmod(0o755)
-    shown = seen_in_a_terminal("show", ref_in(store, "s"), "--store", store, PAGER=str(pager), LINES="24")
+    show = ("show", ref_in(store, "s"), "--store", store)
+    _, shown = in_a_terminal(*show, PAGER=str(pager), LINES="24")
     assert shown.startswith("paged")
     assert (tmp_path / "paged").read_text() == "".join(TEXT.splitlines(keepends=True)[:2])
-    short = ("show", ref_in(store, "s"), "--limit", "20", "--store", store)
-    seen = seen_in_a_terminal(*short, PAGER=str(pager), LINES="24", COLUMNS="200")
-    assert "1 needle" in seen
-    assert f"{ref_in(store, 's')} (0 needle): characters 0 to 20 of {len(TEXT):,}" in seen
+    _, short = in_a_terminal(*show, "--limit", "20", PAGER=str(pager), LINES="24", COLUMNS="200")
+    assert "1 needle" in short
+    assert f"{ref_in(store, 's')} (0 needle): characters 0 to 20 of {len(TEXT):,}" in short
 
 
 def test_a_terminal_shows_matches_under_their_record_and_rows_as_a_table(store: Path) -> None:
@@ -732,10 +643,7 @@ def test_a_mistyped_name_is_answered_with_the_most_similar(
     assert done.stderr.endswith(f"{hint}\n")
 
 
-def test_a_narrow_terminal_leaves_out_columns_and_names_them(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(terminal, "out", Console(width=80, force_terminal=True, color_system=None))
+def test_a_narrow_terminal_leaves_out_columns_and_names_them(table: Table) -> None:
     row = {
         "ref": "kqzmwpxhva",
         "item_type": "tool_result",
@@ -747,9 +655,8 @@ def test_a_narrow_terminal_leaves_out_columns_and_names_them(
         "stored_at": datetime.now(UTC) - timedelta(hours=3),
     }
 
-    terminal.print_table([row, row])
+    head, *rows, note = table([row, row], 80)
 
-    head, *rows, note = capsys.readouterr().out.splitlines()
     assert head.split() == ["id", "type", "tool", "title", "tokens", "size", "stored", "at"]
     assert sum(line.startswith("kqzmwpxhva") for line in rows) == 2
     assert note == "not shown in 80 columns: chars"
@@ -817,28 +724,31 @@ def test_help_is_short_for_h_and_names_no_python_type(run: Run, command: str) ->
     assert re.findall(r"<\w+|\bx[<>]=|[{}]", shown) == []
 
 
-# Commands that run until they are stopped; tests of their own start them.
-SERVERS = {"gateway", "serve", "mcp", "mcp-proxy"}
+# Commands that run until they are stopped, and the demo: other tests run them.
+ELSEWHERE = {"gateway", "serve", "mcp", "mcp-proxy", "demo"}
 
 
-def with_four_requests(store: Path, session: str) -> Offloader:
-    off = Offloader(str(store), session=session, journal=True)
+@pytest.fixture(scope="module")
+def research(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a session of four requests and two records, one of them shared."""
+    folder = tmp_path_factory.mktemp("research") / "store"
+    off = Offloader(str(folder), session="research-42", journal=True)
     for count in range(1, 5):
         off.offload([{"role": "user", "content": f"{n}"} for n in range(count)])
-    return off
-
-
-@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - SERVERS))
-def test_the_example_of_a_help_text_runs(
-    run: Run, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, home = tmp_path / "store", tmp_path / "home/.claude/projects"
-    off = with_four_requests(store, "research-42")
     log = "".join(f'{{"level": "info", "text": "{n} timed out"}}\n' for n in range(3000))
     off.offload_text(log, tool_name="Bash", tool_use_id="c1")
     off.offload_text(log.replace("timed", "time"), tool_name="Bash", tool_use_id="c2")
-    refs = [info.ref for info in off.records()]
-    off.share(refs[0], "review-7")
+    off.share(off.records()[0].ref, "review-7")
+    return folder
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - ELSEWHERE))
+def test_the_example_of_a_help_text_runs(
+    run: Run, tmp_path: Path, research: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, home = tmp_path / "store", tmp_path / "home/.claude/projects"
+    shutil.copytree(research, store)
+    refs = records_of(store, "research-42")
     home.mkdir(parents=True)
     (home / "chat.json").write_text(json.dumps([{"role": "user", "content": "go"}]))
     if command == "undelete":
@@ -869,6 +779,8 @@ def test_the_example_of_a_help_text_runs(
         ("verify --session s", "1/1 -:--:-- 1 record in 1 session, "),
         ("gc", "2/2 -:--:-- 0 marked"),
         ("gc --dry-run --workers 1", "2/2 -:--:-- 0 would be marked"),
+        ("reindex", "100% -:--:--"),
+        ("copy STORE COPY", "100% -:--:--"),
     ],
 )
 def test_a_bar_shows_how_much_is_done_and_left(
@@ -876,7 +788,8 @@ def test_a_bar_shows_how_much_is_done_and_left(
 ) -> None:
     shown = io.StringIO()
     monkeypatch.setattr(terminal, "err", Console(file=shown, force_terminal=True, width=120, no_color=True))
-    run(*command.split(), "--store", store)
+    run(*call(command, store, None))
     last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\s+", " ", shown.getvalue())
     plain = re.sub(r"\s+", " ", last.replace("0:00:00", "-:--:--"))
+    assert (" records " if "--session" in command else " sessions ") in plain
     assert text in plain

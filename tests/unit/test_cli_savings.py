@@ -16,6 +16,7 @@ import recorded
 from command import Run, runner
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from strength import thinned
 
 from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, Rule
 from offload.cli.reach import reach_of
@@ -105,10 +106,16 @@ def cost(record: Recording, sender: Replacing | Untouched | None = None) -> Bill
 # Requests
 
 
-def test_the_prefix_of_the_last_request_is_read_and_the_rest_is_written() -> None:
-    bill = cost(recording(talk(text(1000), text(100), text(200), "done")))
+@pytest.mark.parametrize(
+    ("system", "totals"),
+    [("", [1000, 1000 + 1000 * 0.1 + 300]), (text(500), [1500, 1500 + 1500 * 0.1 + 300])],
+)
+def test_the_prefix_of_the_last_request_is_read_and_the_rest_is_written(
+    system: str, totals: list[float]
+) -> None:
+    bill = cost(recording(talk(text(1000), text(100), text(200), "done"), system=system))
 
-    assert bill.totals == pytest.approx([1000, 1000 + 1000 * 0.1 + 300])
+    assert bill.totals == pytest.approx(totals)
     assert (bill.cost, bill.decided) == (bill.totals[-1], bill.totals[-1])
 
 
@@ -116,12 +123,6 @@ def test_a_conversation_without_a_request_costs_nothing() -> None:
     record = recording([user("hello")])
 
     assert (record.requests, cost(record).cost) == ([], 0)
-
-
-def test_the_system_prompt_is_part_of_each_request() -> None:
-    bill = cost(recording(talk(text(100), text(100), text(100), "done"), system=text(1000)))
-
-    assert bill.totals == pytest.approx([1100, 1100 + 1100 * 0.1 + 200])
 
 
 def test_messages_of_the_assistant_in_a_row_answer_one_request() -> None:
@@ -139,43 +140,36 @@ def test_messages_of_the_assistant_in_a_row_answer_one_request() -> None:
     ]
 
 
-@pytest.mark.parametrize(("pause", "is_cold"), [(300, False), (301, True)])
-def test_after_a_pause_longer_than_the_cache_lives_the_whole_prompt_is_written(
-    pause: float, *, is_cold: bool
+@pytest.mark.parametrize(
+    ("pause", "read", "is_cold", "is_missed"),
+    [
+        (300, 1000, False, False),
+        (301, 1000, True, True),
+        (9, 500, False, False),
+        (9, 499, False, True),
+    ],
+)
+def test_after_a_pause_or_with_less_than_half_read_the_whole_prompt_is_written(
+    pause: float, read: int, *, is_cold: bool, is_missed: bool
 ) -> None:
     messages = talk(text(1000), text(100), text(200), "done")
-    record = recording(messages, answers((1000.0, 1000, 0), (1000.0 + pause, 1300, 1000)))
+    record = recording(messages, answers((1000.0, 1000, 0), (1000.0 + pause, 1300, read)))
 
     assert [(r.time, r.is_cold, r.is_missed) for r in record.requests] == [
         (1000.0, True, True),
-        (1000.0 + pause, is_cold, is_cold),
+        (1000.0 + pause, is_cold, is_missed),
     ]
-    assert cost(record).totals[-1] == pytest.approx(1000 + (1300 if is_cold else 400))
-
-
-@pytest.mark.parametrize(("read", "is_missed"), [(500, False), (499, True)])
-def test_a_request_that_read_less_than_half_of_the_last_prompt_is_written_whole(
-    read: int, *, is_missed: bool
-) -> None:
-    messages = talk(text(1000), text(100), text(200), "done")
-    record = recording(messages, answers((0.0, 1000, 0), (9.0, 1300, read)))
-
-    assert [(r.is_cold, r.is_missed) for r in record.requests] == [(True, True), (False, is_missed)]
     assert cost(record).totals[-1] == pytest.approx(1000 + (1300 if is_missed else 400))
 
 
-def test_without_usage_there_are_no_pauses_and_no_misses() -> None:
-    requests = recording(talk("a", "b", "c", "d", "e", "f")).requests
-
-    assert [(r.time, r.is_missed) for r in requests] == [(0.0, True), (0.0, False), (0.0, False)]
-
-
 def test_an_answer_without_usage_is_sent_at_the_time_of_the_last_one() -> None:
+    messages = talk("a", "b", "c", "d", "e", "f")
     usage = {1: Answer(50.0, Usage(10, 0)), 5: Answer(500.0, Usage(10, 10))}
 
-    requests = recording(talk("a", "b", "c", "d", "e", "f"), usage).requests
+    alone, some = recording(messages).requests, recording(messages, usage).requests
 
-    assert [(r.time, r.is_cold) for r in requests] == [(50.0, True), (50.0, False), (500.0, True)]
+    assert [(r.time, r.is_missed) for r in alone] == [(0.0, True), (0.0, False), (0.0, False)]
+    assert [(r.time, r.is_cold) for r in some] == [(50.0, True), (50.0, False), (500.0, True)]
 
 
 # Replaced texts
@@ -258,10 +252,6 @@ def test_a_name_that_the_placeholder_only_mentions_is_read_back_with_a_search() 
     assert bill.read_backs == pytest.approx(len(placeholder) / 3.6 * 0.1 + GREP_TOKENS * 0.1)
 
 
-def test_a_name_that_the_placeholder_shows_in_its_line_is_not_read_back() -> None:
-    assert reads("row 7 in pkg/mod_7.py", "look at pkg/mod_7.py")[0].reads == 0
-
-
 def test_a_page_is_read_once_and_a_search_once_for_each_name() -> None:
     after_page, _ = reads(text(40), "see pkg/mod_7.py", "and", "see pkg/mod_7.py and pkg/mod_8.py")
     mentions = "there are pkg/mod_7.py pkg/mod_8.py"
@@ -271,17 +261,13 @@ def test_a_page_is_read_once_and_a_search_once_for_each_name() -> None:
     assert (after_page.reads, after_search.reads, again.reads) == (1, 2, 1)
 
 
-def test_a_name_in_another_text_of_the_request_is_not_read_back() -> None:
-    contents = ("a word", "use pkg/mod_7.py", "look at pkg/mod_7.py")
-
-    assert reads(text(40), *contents)[0].reads == 0
-
-
-def test_a_name_that_came_with_an_earlier_text_is_not_read_back() -> None:
+def test_a_name_in_view_or_of_an_earlier_text_is_not_read_back() -> None:
+    in_its_line, _ = reads("row 7 in pkg/mod_7.py", "look at pkg/mod_7.py")
+    in_another, _ = reads(text(40), "a word", "use pkg/mod_7.py", "look at pkg/mod_7.py")
     record = recording(talk("see pkg/mod_7.py", "a word", NAMES, "look at pkg/mod_7.py"))
-    hides_both = Replacing({1: {0: "gone", 2: text(40)}})
+    hides_both = cost(record, Replacing({1: {0: "gone", 2: text(40)}}))
 
-    assert cost(record, hides_both).reads == 0
+    assert (in_its_line.reads, in_another.reads, hides_both.reads) == (0, 0, 0)
 
 
 def test_a_text_of_less_than_1000_characters_is_not_read_back() -> None:
@@ -532,6 +518,9 @@ source = "https://example.org/prices"
         ("claude-opus-4-5-v2", None),
         ("claude-opus-4-99", None),
         ("", None),
+        *((name, None) for name in ("o3-pro", "gpt-5.4-pro", "gpt-6-nova", "gemini-2.5-pro-tts")),
+        *((name, None) for name in ("deepseek-chat", "claude-mythos-5", "claude-mythos-5-1")),
+        *((name, None) for name in ("claude-fable-5-9", "gpt-4o-mini-tts")),
     ],
 )
 def test_a_model_has_the_card_of_its_name_without_date_and_provider(model: str, card: str | None) -> None:
@@ -562,15 +551,6 @@ def test_words_before_or_behind_a_name_that_are_no_providers_leave_it_without_a_
 
     assert Prices().named(f"{word}{mark}{name}") != name
     assert Prices().named(f"{name}{mark}{word}") != name
-
-
-def test_a_card_of_a_file_is_for_its_very_name(tmp_path: Path) -> None:
-    (tmp_path / "prices.toml").write_text(OWN)
-    prices = Prices(tmp_path / "prices.toml")
-
-    assert [prices.knows(name) for name in ("house-model", "house-model-20260101", "x/house-model")] == [
-        *(True, False, False)
-    ]
 
 
 @pytest.mark.parametrize(
@@ -626,12 +606,14 @@ def test_each_known_card_is_valid_and_has_a_page_and_a_day() -> None:
         assert (card.source.startswith("https://"), card.as_of.year) == (True, 2026)
 
 
-def test_a_file_adds_cards_and_replaces_known_ones(tmp_path: Path) -> None:
+def test_a_file_adds_cards_for_their_very_names_and_replaces_known_ones(tmp_path: Path) -> None:
     (tmp_path / "prices.toml").write_text(OWN + OWN.replace("house-model", "gpt-5"))
     prices = Prices(tmp_path / "prices.toml")
 
     assert [prices.of(name)[1].input for name in ("house-model", "gpt-5", "gpt-4o")] == [2.0, 2.0, 2.5]
     assert prices.of("house-model")[1].cache == CacheModel(read=0.5, write=1.0, ttl=600)
+    names = ("house-model", "house-model-20260101", "x/house-model")
+    assert [prices.knows(name) for name in names] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -747,7 +729,8 @@ def test_the_prices_take_one_line_and_are_listed_on_demand(run: Run, tmp_path: P
     for model in ("claude-opus-4-5", "gpt-5.5", "gemini-2.5-flash"):
         write(tmp_path / "chats", model, session("small"), model=model)
 
-    short, listed = (run("savings", tmp_path / "chats", *more).stdout for more in ([], ["--prices"]))
+    calls: list[list[str]] = [[], ["--prices"], ["--prices", "--all"], ["--all", "--prices"]]
+    short, listed, *orders = (run("savings", tmp_path / "chats", *more).stdout for more in calls)
 
     assert (
         "Prices of 3 models, as of 2026-03-28 to 2026-10-26; 1 price for some requests only: "
@@ -756,11 +739,7 @@ def test_the_prices_take_one_line_and_are_listed_on_demand(run: Run, tmp_path: P
     assert "https://" not in short
     assert listed.count("https://") == listed.count(" for a million input tokens, ") == 3
     assert "Prices of claude-opus-4-5 on 2026-10-24: $5.00 for a million input tokens, $0.500 if" in listed
-
-
-@pytest.mark.parametrize("options", [["--prices", "--all"], ["--all", "--prices"]])
-def test_prices_need_no_file_before_another_option(run: Run, chats: Path, options: list[str]) -> None:
-    assert "for a million input tokens" in run("savings", chats, *options).stdout
+    assert all("for a million input tokens" in shown for shown in orders)
 
 
 def test_the_table_lists_the_20_conversations_with_the_largest_effect(run: Run, tmp_path: Path) -> None:
@@ -789,29 +768,31 @@ def test_a_model_and_a_price_file_are_applied_to_every_conversation(
     assert report["transcripts"][0]["dollars_plain"] == pytest.approx(plain.cost * 2 / 10**6, abs=1e-6)
 
 
-def test_an_unknown_model_is_answered_with_the_known_ones_and_the_option(run: Run, chats: Path) -> None:
-    done = run("savings", chats, "--model", "gtp-5")
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--model", "gtp-5"], ("'gtp-5'", "gpt-5, ", "--prices FILE")),
+        (["--for", "claude"], ("'claude'", "claude-code", "mcp-proxy", "gateway")),
+        (
+            ["--for", "gateway", "--policy", "economy"],
+            ("gateway has a policy of its own: leave out --policy",),
+        ),
+        (["--policy", "thrifty"], ("offload: ", "thrifty")),
+        (["--policy", "none.toml"], ("offload: ", "none.toml")),
+    ],
+    ids=str,
+)
+def test_a_wrong_option_is_answered_with_what_there_is_and_code_2(
+    run: Run, chats: Path, options: list[str], named: tuple[str, ...]
+) -> None:
+    done = run("savings", chats, *options)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "'gtp-5'" in done.stderr
-    assert "gpt-5, " in done.stderr
-    assert "--prices FILE" in done.stderr
+    assert all(word in done.stderr for word in named)
+    assert "Value error" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        *(
-            "house-model",
-            "o3-pro",
-            "gpt-5.4-pro",
-            "gpt-6-nova",
-            "gemini-2.5-pro-tts",
-            "deepseek-chat",
-        ),
-        *("claude-mythos-5", "claude-mythos-5-1", "claude-fable-5-9", "gpt-4o-mini-tts"),
-    ],
-)
+@pytest.mark.parametrize("model", ["house-model", "claude-mythos-5-1"])
 def test_a_model_of_unknown_price_never_has_the_price_of_another(
     run: Run, tmp_path: Path, model: str
 ) -> None:
@@ -896,14 +877,6 @@ def test_the_policy_is_a_preset_or_a_file(run: Run, chats: Path, tmp_path: Path)
     assert counts == [2, 2, 0]
 
 
-def test_a_policy_that_is_not_there_is_one_line_and_code_2(run: Run, chats: Path) -> None:
-    for name in ("thrifty", chats / "none.toml"):
-        done = run("savings", chats, "--policy", name)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("offload: ")
-        assert done.stderr.count("\n") == 1
-
-
 def test_a_store_gets_the_records_of_the_replay(run: Run, chats: Path, tmp_path: Path) -> None:
     run("savings", chats / "large.json", "--store", tmp_path / "kept")
 
@@ -925,16 +898,12 @@ def test_a_malformed_conversation_is_skipped_and_named_with_its_message(run: Run
     assert "total of 1" in done.stdout
 
 
-def test_a_folder_without_conversations_is_said_and_fails(run: Run, tmp_path: Path) -> None:
+def test_that_nothing_is_saved_or_there_is_no_conversation_is_said(run: Run, tmp_path: Path) -> None:
     done = run("savings", tmp_path)
-
     assert (done.returncode, done.stdout) == (1, "")
     assert "no transcript found" in done.stderr
 
-
-def test_costs_more_is_said_if_nothing_is_saved(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path / "chats", "a", session("small"), model="claude-opus-4-5")
-
     assert re.search(r"balanced costs \$0\.\d+ more than \$0\.\d+ of input", run("savings", path).stdout)
 
 
@@ -976,12 +945,15 @@ def replaced_by(run: Run, way: str, path: Path) -> dict[str, int]:
         ("mcp-proxy", {"mcp__db__query"}),
     ],
 )
-def test_a_hook_or_a_proxy_replaces_results_of_its_tools_only(
+def test_a_hook_or_a_proxy_replaces_results_of_its_tools_only_and_no_failed_call(
     run: Run, tmp_path: Path, way: str, replaced: set[str]
 ) -> None:
     path = write(tmp_path / "chats", "a", EVERY_TOOL)
+    failed = [user("go"), *used("mcp__db__query", LONG * 9, 0, is_error=True), said("done")]
 
     assert replaced_by(run, way, path) == dict.fromkeys(replaced, 1)
+    large = report_of(run, write(tmp_path / "chats", "b", failed), "--for", way)["large"]
+    assert large == {"replaced": {}, "kept": {"mcp__db__query": 1}}
 
 
 def test_a_gateway_replaces_large_results_of_every_tool_once_they_were_seen(run: Run, tmp_path: Path) -> None:
@@ -1003,22 +975,19 @@ def test_the_ways_are_those_that_the_hook_and_the_gateway_go() -> None:
     assert ours.model_copy(update={"cache": theirs.cache}) == theirs
 
 
-@pytest.mark.parametrize("way", ["claude-code", "mcp-proxy"])
-def test_a_hook_or_a_proxy_replaces_no_failed_call(run: Run, tmp_path: Path, way: str) -> None:
-    failed = [user("go"), *used("mcp__db__query", LONG * 9, 0, is_error=True), said("done")]
-    path = write(tmp_path / "chats", "a", failed)
-
-    assert report_of(run, path, "--for", way)["large"] == {"replaced": {}, "kept": {"mcp__db__query": 1}}
-
-
-def test_a_hook_replaces_a_result_before_it_is_sent_and_a_gateway_after(run: Run, tmp_path: Path) -> None:
+def test_a_hook_replaces_a_result_before_it_is_sent_a_gateway_after_and_a_proxy_none(
+    run: Run, tmp_path: Path
+) -> None:
     path = write(tmp_path / "chats", "a", with_results(("Bash", LONG)))
 
     hook, gateway = (
         report_of(run, path, "--for", way)["total"]["dollars"] for way in ("claude-code", "gateway")
     )
+    shown = run("savings", path, "--for", "mcp-proxy").stdout
 
     assert hook < gateway
+    assert "No conversation has a large result of an MCP tool" in shown
+    assert "No conversation has" not in run("savings", path, "--for", "claude-code").stdout
 
 
 def test_the_output_says_what_a_way_covers_and_what_it_keeps(run: Run, tmp_path: Path) -> None:
@@ -1034,33 +1003,8 @@ def test_the_output_says_what_a_way_covers_and_what_it_keeps(run: Run, tmp_path:
     )
 
 
-def test_that_a_way_has_nothing_to_replace_is_said(run: Run, tmp_path: Path) -> None:
-    path = write(tmp_path / "chats", "a", with_results(("Bash", LONG)))
-
-    assert (
-        "No conversation has a large result of an MCP tool"
-        in run("savings", path, "--for", "mcp-proxy").stdout
-    )
-    assert "No conversation has" not in run("savings", path, "--for", "claude-code").stdout
-
-
-def test_a_wrong_way_is_answered_with_the_three_names(run: Run, chats: Path) -> None:
-    done = run("savings", chats, "--for", "claude")
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert all(name in done.stderr for name in ("'claude'", "claude-code", "mcp-proxy", "gateway"))
-    assert "Value error" not in done.stderr
-
-
-def test_a_way_and_a_policy_are_refused_together(run: Run, chats: Path) -> None:
-    done = run("savings", chats, "--for", "gateway", "--policy", "economy")
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--for gateway has a policy of its own: leave out --policy" in done.stderr
-
-
 @recorded.needed
-@pytest.mark.parametrize("way", ["claude-code", "mcp-proxy", "gateway"])
+@pytest.mark.parametrize("way", thinned(["claude-code", "mcp-proxy", "gateway"], 3))
 def test_recorded_sessions_lose_nothing_by_a_way_but_its_tools(run: Run, way: str) -> None:
     report = report_of(run, *recorded.one_of_each_source(recorded.FILES), "--for", way)
 

@@ -75,36 +75,44 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
 # Every command by the path of the root
 
 
-def test_ls_shows_the_session_and_the_file_of_each_record(run: Run, made: Made) -> None:
-    [session] = json.loads(run("ls", "--store", made.root, "--json").stdout)["sessions"]
-    [record] = json.loads(run("ls", "--store", made.root, "--session", made.session, "--json").stdout)[
-        "records"
-    ]
+def record_in(run: Run, made: Made) -> dict[str, Any]:
+    """Return the only record of a root, as `ls` lists it."""
+    listed = run("ls", "--store", made.root, "--session", made.session, "--json").stdout
+    [record] = json.loads(listed)["records"]
+    return dict(record)
 
+
+def test_commands_that_read_find_the_record_and_doctor_adds_no_file(run: Run, made: Made) -> None:
+    there = ("--store", made.root)
+
+    [session] = json.loads(run("ls", *there, "--json").stdout)["sessions"]
     assert (session["session"], session["records"], session["chars"]) == (made.session, 1, len(LOG))
-    assert made.root / record["path"] == made.file
-    assert record["path"] in run("ls", "--store", made.root, "--session", made.session).stdout
+    path = record_in(run, made)["path"]
+    assert made.root / path == made.file
+    assert path in run("ls", *there, "--session", made.session).stdout
+    assert "700 needle" in run("grep", "needle", *there).stdout
+    assert "700 needle" in run("grep", "needle", made.file, *there).stdout
+    assert json.loads(run("stats", *there, "--json").stdout)["chars"] == len(LOG)
+    assert json.loads(run("du", *there, "--json").stdout)["total"]["records"] == 1
+    verified = run("verify", *there)
+    assert verified.returncode == 0
+    assert f"all records are intact: 1 record in 1 session of {made.root}" in verified.stdout
+    assert ("have no checksums" in verified.stdout) == (made.session == "tool-results")
+    before = {path for path in made.root.rglob("*") if path.is_file()}
+    assert run("doctor", made.root, "--json").returncode == 0
+    assert {path for path in made.root.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("command", ["show", "tail", "cat"])
-@pytest.mark.parametrize("way", ["placeholder", "path", "relative path", "id"])
-def test_a_record_is_read_by_its_placeholder_path_or_id(run: Run, made: Made, command: str, way: str) -> None:
-    [record] = json.loads(run("ls", "--store", made.root, "--session", made.session, "--json").stdout)[
-        "records"
-    ]
-    names = {
-        "placeholder": made.placeholder,
-        "path": made.file,
-        "relative path": made.file.relative_to(made.root),
-        "id": record["ref"],
-    }
+def test_a_record_is_read_by_its_placeholder_path_or_id(run: Run, made: Made, command: str) -> None:
+    relative = made.file.relative_to(made.root)
 
-    done = run(command, names[way], "--store", made.root)
-
-    assert done.returncode == 0
-    assert (done.stdout == LOG) == (command == "cat")
-    assert ("; more: offload show" in done.stderr) == (command == "show")
-    assert ("2999 hay" if command == "tail" else "0 hay") in done.stdout
+    for name in (made.placeholder, made.file, relative, record_in(run, made)["ref"]):
+        done = run(command, name, "--store", made.root)
+        assert done.returncode == 0
+        assert (done.stdout == LOG) == (command == "cat")
+        assert ("; more: offload show" in done.stderr) == (command == "show")
+        assert ("2999 hay" if command == "tail" else "0 hay") in done.stdout
 
 
 @pytest.mark.parametrize("layout", ["context_fs", "context_refs"])
@@ -119,21 +127,6 @@ def test_a_record_is_pinned_and_deleted_by_its_path(run: Run, tmp_path: Path, la
     assert json.loads(run("ls", *there, "--json").stdout)["records"] == []
 
 
-def test_grep_finds_and_stats_and_du_count(run: Run, made: Made) -> None:
-    assert "700 needle" in run("grep", "needle", "--store", made.root).stdout
-    assert "700 needle" in run("grep", "needle", made.file, "--store", made.root).stdout
-    assert json.loads(run("stats", "--store", made.root, "--json").stdout)["chars"] == len(LOG)
-    assert json.loads(run("du", "--store", made.root, "--json").stdout)["total"]["records"] == 1
-
-
-def test_verify_checks_each_record(run: Run, made: Made) -> None:
-    done = run("verify", "--store", made.root)
-
-    assert done.returncode == 0
-    assert f"all records are intact: 1 record in 1 session of {made.root}" in done.stdout
-    assert ("have no checksums" in done.stdout) == (made.session == "tool-results")
-
-
 @pytest.mark.parametrize("layout", ["context_fs", "context_refs"])
 def test_verify_finds_damage_in_a_tree(run: Run, tmp_path: Path, layout: str) -> None:
     made = make(layout, tmp_path / "context")
@@ -145,26 +138,15 @@ def test_verify_finds_damage_in_a_tree(run: Run, tmp_path: Path, layout: str) ->
 
 
 def test_a_session_is_copied_and_exported_to_an_ordinary_store(run: Run, made: Made, tmp_path: Path) -> None:
-    there = tmp_path / "copied"
+    there, file = tmp_path / "copied", tmp_path / "file.tar"
 
     assert run("copy", made.root, there, "--session", made.session).returncode == 0
-    assert (
-        run("export", tmp_path / "file.tar", "--session", made.session, "--store", made.root).returncode == 0
-    )
+    assert run("export", file, "--session", made.session, "--store", made.root).returncode == 0
 
     off = Offloader(there, session=made.session)
     [info] = off.records()
     assert b"".join(off.content(info.ref)).decode() == LOG
-    assert (tmp_path / "file.tar").stat().st_size > 0
-
-
-def test_doctor_tests_the_root_and_adds_nothing(run: Run, made: Made) -> None:
-    before = {path for path in made.root.rglob("*") if path.is_file()}
-
-    done = run("doctor", made.root, "--json")
-
-    assert done.returncode == 0, done.stdout
-    assert {path for path in made.root.rglob("*") if path.is_file()} == before
+    assert file.stat().st_size > 0
 
 
 @pytest.mark.parametrize("layout", ["context_fs", "context_refs"])
@@ -196,12 +178,10 @@ def test_files_of_tool_results_are_not_changed_and_that_is_said(
 
     done = run(*command.split(), "--session", "tool-results", "--store", made.root)
 
-    if command.startswith("fork"):
-        assert done.returncode == 0
-    else:
-        assert done.returncode == 1
-        assert "can be read, copied and exported only" in done.stderr
-        assert {path: path.read_bytes() for path in made.root.iterdir()} == before
+    is_fork = command.startswith("fork")
+    assert done.returncode == (0 if is_fork else 1)
+    assert ("can be read, copied and exported only" in done.stderr) is not is_fork
+    assert is_fork or {path: path.read_bytes() for path in made.root.iterdir()} == before
     assert made.file.read_text() == LOG
 
 
@@ -282,7 +262,8 @@ def test_a_file_of_any_name_is_shown(run: Run, tmp_path: Path, name: bytes) -> N
     root.mkdir()
     Path(os.fsdecode(os.fsencode(root) + b"/tool-result-" + name + b".md")).write_text(LOG)
 
-    [record] = json.loads(run("ls", "--session", "tool-results", "--store", root, "--json").stdout)["records"]
+    listed = run("ls", "--session", "tool-results", "--store", root, "--json").stdout
+    [record] = json.loads(listed)["records"]
 
     assert run("cat", record["ref"], "--store", root).stdout == LOG
     assert run("verify", "--store", root).returncode == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,6 @@ from offload import (
     CollisionError,
     ConfigError,
     ContextFullError,
-    CorruptError,
     MessageError,
     NotFoundError,
     Offloader,
@@ -87,8 +85,8 @@ def test_small_messages_are_sent_unchanged():
     assert request.errors == []
 
 
-def test_a_large_result_is_offloaded_before_the_model_sees_it_and_the_tools_read_it():
-    m = manager(config=AgentConfig(window_tokens=100_000))
+def test_a_large_result_is_offloaded_before_the_model_sees_it_in_another_process_too(tmp_path):
+    m, other = (manager(tmp_path, AgentConfig(window_tokens=100_000)) for _ in "12")
     m.add(said(0))
     turn(m, 1, lines=900)
 
@@ -100,33 +98,31 @@ def test_a_large_result_is_offloaded_before_the_model_sees_it_and_the_tools_read
     assert len(shown) < 2500
     assert "row 1.450 of the output" not in shown
     assert "row 1.450 of the output" in m.tools.call("context_grep", {"id": ref, "pattern": "row 1.450 "})
+    other.resume()
+    assert other.before_model_call().messages == m.messages
+    assert other.restore() == [said(0), call(1), result(1, lines=900)]
 
 
-def test_system_messages_come_first_and_a_later_one_keeps_its_place():
+def test_each_request_is_below_the_trigger_has_whole_calls_and_the_latest_result_in_full():
     m = manager()
-    system, later = (
-        {"role": "system", "content": "Be careful."},
-        {"role": "system", "content": "A file came."},
-    )
-    for message in (system, said(1), later, said(2)):
-        m.add(message)
-
-    assert m.before_model_call().messages == [system, said(1), later, said(2)]
-
-
-def test_requests_are_below_the_trigger_and_all_messages_are_restored():
-    m = manager()
-    messages = talk(m, 12)
-    requests = []
-    for n in range(12, 32):
-        requests.append(m.before_model_call())
-        m.after_model_call(call(n))
-        m.add(result(n))
+    m.add(said(0))
+    messages: list[Any] = [said(0)]
+    added: list[Any] = []
+    for n in range(32):
+        request = m.before_model_call()
+        blocks = [b for x in request.messages if isinstance(x["content"], list) for b in x["content"]]
+        calls = [b["id"] for b in blocks if b["type"] == "tool_use"]
+        assert calls == [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
+        assert request.tokens < SMALL.trigger_tokens
+        assert request.messages[-1] == messages[-1]
+        added += [call(n), result(n)]
+        m.after_model_call(added[-2])
+        m.add(added[-1])
         messages += [call(n), result(n)]
 
-    assert max(r.tokens for r in requests) < SMALL.trigger_tokens
-    assert min(len(r.messages) for r in requests) < 20
+    assert len(request.messages) < 30
     assert m.restore() == messages
+    assert added == messages[1:]
 
 
 def test_system_messages_survive_compactions_and_all_messages_are_restored_in_order():
@@ -136,7 +132,9 @@ def test_system_messages_survive_compactions_and_all_messages_are_restored_in_or
     m.add(system)
     messages = [system, *talk(m, 2)]
     m.add(later)
-    messages += [later, *(message for n in range(2, 25) for message in turn(m, n))]
+    messages.append(later)
+    assert m.before_model_call().messages == messages
+    messages += (message for n in range(2, 25) for message in turn(m, n))
 
     assert m.messages[0] == system
     assert later in m.messages
@@ -144,24 +142,19 @@ def test_system_messages_survive_compactions_and_all_messages_are_restored_in_or
     assert m.restore() == messages
 
 
-def test_a_system_prompt_of_blocks_is_counted():
-    m = manager()
-    blocks = [{"type": "text", "text": "careful " * 400, "cache_control": {"type": "ephemeral"}}]
-
-    with_blocks, with_text = (m.before_model_call(system_prompt=p) for p in (blocks, "careful " * 400))
-    assert with_text.tokens < with_blocks.tokens < with_text.tokens + 50
-
-
 def test_system_prompt_and_tools_are_counted():
     m = manager()
     m.add(said(0))
+    prompt = "careful " * 400
+    blocks = [{"type": "text", "text": prompt, "cache_control": {"type": "ephemeral"}}]
+    tools = [{"name": "Bash", "about": "x " * 400}]
+
     alone = m.before_model_call().tokens
+    with_text, with_blocks = (m.before_model_call(system_prompt=p).tokens for p in (prompt, blocks))
+    beside = m.before_model_call(system_prompt=prompt, tools=tools)
 
-    beside = m.before_model_call(
-        system_prompt="careful " * 400, tools=[{"name": "Bash", "about": "x " * 400}]
-    )
-
-    assert alone + 600 < beside.tokens
+    assert with_text < with_blocks < with_text + 50
+    assert alone + 600 < beside.tokens > with_text + 100
     assert beside.messages == [said(0)]
 
 
@@ -189,16 +182,6 @@ def test_old_results_are_offloaded_before_messages_are_removed_and_the_latest_ar
     away = [i for i, (a, b) in enumerate(zip(sent, messages, strict=True)) if a != b]
     assert away == [2, 4, 6]
     assert compactions == []
-
-
-def test_an_unseen_result_is_kept_as_long_as_anything_else_can_be_offloaded():
-    m = manager()
-    talk(m, 12)
-    for n in range(12, 24):
-        m.after_model_call(call(n))
-        m.add(result(n))
-
-        assert m.before_model_call().messages[-1] == result(n)
 
 
 def test_a_summary_is_requested_if_nothing_else_can_be_removed():
@@ -258,49 +241,27 @@ def test_results_of_one_turn_that_exceed_the_trigger_together_become_short_previ
     assert m.restore()[-1] == results
 
 
-def test_no_call_is_parted_from_its_result_when_messages_are_removed():
-    m = manager()
-    talk(m, 20)
-
-    for n in range(20, 32):
-        sent = m.before_model_call().messages
-        blocks = [b for x in sent if isinstance(x["content"], list) for b in x["content"]]
-        calls = [b["id"] for b in blocks if b["type"] == "tool_use"]
-        assert calls == [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
-        m.after_model_call(call(n))
-        m.add(result(n))
-
-
 # --- compactions -------------------------------------------------------------------------------------
 
 
-def test_compactions_are_counted_with_the_tokens_before_and_after():
-    m = manager()
-    done = heard(m, EventType.CONTEXT_COMPACTED)
-    assert (m.compaction_count, m.last_compaction) == (0, None)
-
-    talk(m, 25)
-
-    last = m.last_compaction
-    assert last is not None
-    assert m.compaction_count == len(done) > 1
-    assert done[-1].data["original_tokens"] == last.original_token_count
-    assert done[-1].data["new_tokens"] == last.new_token_count < last.original_token_count
-
-
-def test_the_count_of_compactions_continues_in_another_process(tmp_path):
+def test_compactions_are_counted_with_their_tokens_and_on_in_another_process(tmp_path):
     first = manager(tmp_path)
+    done = heard(first, EventType.CONTEXT_COMPACTED)
+    assert (first.compaction_count, first.last_compaction) == (0, None)
     talk(first, 25)
     first.before_model_call()
-    second = manager(tmp_path)
-    second.resume()
 
-    assert second.compaction_count == first.compaction_count > 1
+    last = first.last_compaction
+    assert last is not None
+    assert first.compaction_count == len(done) > 1
+    assert done[-1].data["original_tokens"] == last.original_token_count
+    assert done[-1].data["new_tokens"] == last.new_token_count < last.original_token_count
+    second, third = manager(tmp_path), manager(tmp_path)
+    second.resume()
+    assert second.compaction_count == first.compaction_count
     assert second.last_compaction is None
-    for n in range(25, 40):
+    for n in range(25, 35):
         turn(second, n)
-    second.before_model_call()
-    third = manager(tmp_path)
     third.resume()
     assert third.compaction_count == second.compaction_count > first.compaction_count
 
@@ -545,19 +506,6 @@ def test_another_process_continues_from_the_session_name_and_the_store(tmp_path)
     assert second.restore() == [*messages, call(16)]
 
 
-def test_offloaded_items_remain_offloaded_in_the_other_process(tmp_path):
-    first = manager(tmp_path, AgentConfig(window_tokens=100_000))
-    first.add(said(0))
-    turn(first, 1, lines=900)
-    first.before_model_call()
-    second = manager(tmp_path, AgentConfig(window_tokens=100_000))
-    second.resume()
-
-    assert "[Offloaded: " in str(second.messages)
-    assert second.before_model_call().messages == first.messages
-    assert second.restore() == [said(0), call(1), result(1, lines=900)]
-
-
 def test_both_processes_in_turn_lose_nothing(tmp_path):
     messages = []
     for n in range(12):
@@ -574,17 +522,12 @@ def test_both_processes_in_turn_lose_nothing(tmp_path):
     assert last.restore() == messages
 
 
-def test_a_session_without_a_conversation_resumes_as_an_empty_one(tmp_path):
-    m = manager(tmp_path)
+def test_a_session_without_a_conversation_resumes_as_an_empty_one_and_only_before_a_message():
+    m = manager()
 
     assert m.resume() == 0
     assert m.messages == []
-
-
-def test_resume_after_a_message_is_refused():
-    m = manager()
     m.add(said(0))
-
     with pytest.raises(ConfigError, match=r"call resume\(\) first"):
         m.resume()
 
@@ -601,19 +544,8 @@ def test_a_manager_that_does_not_resume_starts_a_new_conversation(tmp_path):
     assert m.messages == [said(7)]
 
 
-def test_two_agents_at_once_are_detected(tmp_path):
-    first, second = manager(tmp_path), manager(tmp_path)
-    for n, m in enumerate((first, second)):
-        m.resume()
-        m.add(said(n))
-    first.before_model_call()
-    second.before_model_call()
-
-    with pytest.raises(CollisionError, match="two agents continued session"):
-        manager(tmp_path).resume()
-
-
-def test_after_two_agents_at_once_a_new_conversation_is_resumed(tmp_path):
+@pytest.mark.parametrize("tries", [True, False])
+def test_two_agents_at_once_are_detected_and_a_new_conversation_is_resumed(tmp_path, tries):
     first, second = manager(tmp_path), manager(tmp_path)
     for n, m in enumerate((first, second)):
         m.resume()
@@ -621,25 +553,9 @@ def test_after_two_agents_at_once_a_new_conversation_is_resumed(tmp_path):
     for m in (first, second):
         m.before_model_call()
     anew = manager(tmp_path)
-    anew.add(said(7))
-
-    assert anew.before_model_call().errors == []
-
-    m = manager(tmp_path)
-    assert m.resume() == 1
-    assert m.messages == [said(7)]
-
-
-def test_the_manager_that_could_not_resume_two_agents_begins_a_conversation_that_can_be_resumed(tmp_path):
-    first, second = manager(tmp_path), manager(tmp_path)
-    for n, m in enumerate((first, second)):
-        m.resume()
-        m.add(said(n))
-    for m in (first, second):
-        m.before_model_call()
-    anew = manager(tmp_path)
-    with pytest.raises(CollisionError, match="it begins a new conversation"):
-        anew.resume()
+    if tries:
+        with pytest.raises(CollisionError, match=r"two agents continued session .* it begins a new conv"):
+            anew.resume()
     for n in (7, 8):
         anew.add(said(n))
         assert anew.before_model_call().errors == []
@@ -673,18 +589,6 @@ def test_a_field_with_a_reserved_name_is_resumed_as_it_was(tmp_path):
     other.resume()
 
     assert other.messages == [asked]
-
-
-def test_a_damaged_journal_raises_and_starts_nothing(tmp_path):
-    talk(manager(tmp_path), 3)
-    for path in (tmp_path / "j" / "s").iterdir():
-        data = path.read_bytes()
-        path.write_bytes(data[: len(data) // 2] + b"?" + data[len(data) // 2 + 1 :])
-    m = manager(tmp_path)
-
-    with pytest.raises(CorruptError):
-        m.resume()
-    assert m.messages == []
 
 
 def test_a_model_is_not_shown_the_journal(tmp_path):
@@ -758,24 +662,16 @@ def test_messages_of_langchain_are_resumed_in_their_format():
 # --- failures ----------------------------------------------------------------------------------------
 
 
-def test_a_failing_store_ends_no_turn_and_removes_nothing():
-    m = manager(FaultyStore(MemoryStore(), is_lasting=True))
+def test_a_failing_store_removes_nothing_and_the_context_is_reduced_and_stored_once_it_works_again():
+    store = FaultyStore(MemoryStore(), is_lasting=True)
+    m = manager(store)
     failures = heard(m, EventType.CONTEXT_FAILED)
     messages = talk(m, 10)
-
     request = m.before_model_call()
-
     assert request.messages == messages
     assert {type(e) for e in request.errors} >= {ContextFullError}
     assert any(isinstance(e, StoreError) for e in request.errors)
     assert {e.data["kind"] for e in failures} >= {"context_full", "store_unavailable"}
-
-
-def test_once_the_store_works_again_the_context_is_reduced_and_stored():
-    store = FaultyStore(MemoryStore(), is_lasting=True)
-    m = manager(store)
-    messages = talk(m, 10)
-    m.before_model_call()
     store.heal()
 
     request = m.before_model_call()
@@ -790,7 +686,7 @@ def test_once_the_store_works_again_the_context_is_reduced_and_stored():
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_the_next_turn_repeats_a_failed_write(moment):
-    for nth in some(range(1, 40), 3):
+    for nth in some(range(1, 40), 5):
         store = FaultyStore(MemoryStore(), nth=nth, verb="put", moment=moment)
         m = manager(store)
         messages = talk(m, 9)
@@ -806,35 +702,24 @@ def test_the_next_turn_repeats_a_failed_write(moment):
     assert nth > 18
 
 
-def test_a_failing_summarizer_ends_no_turn():
-    def summarizer(messages: list[Any]) -> str:
-        raise RuntimeError("overloaded")
-
-    m = manager(config=SMALL.model_copy(update={"rules": NOTHING_GOES}), summarizer=summarizer)
-    errors = []
-    for n in range(12):
-        m.add(said(n, words=400))
-        errors += m.before_model_call().errors
-        errors += m.after_model_call({"role": "assistant", "content": "yes " * 200})
-
-    assert any("overloaded" in str(e) for e in errors)
-    assert len(m.restore()) == 24
-
-
-def test_a_failing_listener_ends_no_turn_and_hides_nothing_from_others():
+def test_a_failing_listener_ends_no_turn_and_hides_no_event_from_others():
     def listener(event: Any) -> None:
         raise RuntimeError("no printer")
 
-    m = manager()
-    m.events.subscribe(listener)
     events: list[Any] = []
-    m.events.subscribe(events.append)
+    bus = EventBus()
+    bus.subscribe(listener)
+    bus.subscribe(events.append)
+    m = manager(events=bus)
     messages = talk(m, 16)
     request = m.before_model_call()
 
     assert request.errors == []
-    assert {e.event_type for e in events} >= {EventType.ITEMS_OFFLOADED, EventType.CONTEXT_COMPACTED}
     assert m.restore() == messages
+    told = {e.event_type for e in events}
+    smaller = [e.data for e in events if e.event_type == EventType.ITEMS_OFFLOADED]
+    assert told >= {EventType.ITEM_ADDED, EventType.ITEMS_OFFLOADED, EventType.CONTEXT_COMPACTED}
+    assert all(data["messages"] > 0 and data["tokens"] > 0 for data in smaller)
 
 
 def test_a_summarizer_that_fails_for_a_while_is_reported_and_called_again():
@@ -876,15 +761,10 @@ def test_a_value_that_is_no_message_is_refused_and_changes_nothing(wrong):
 
     with pytest.raises(MessageError):
         m.add(wrong)
+    with pytest.raises(MessageError, match="must be one dict or SDK object"):
+        m.after_model_call([wrong])
 
     assert m.messages == m.before_model_call().messages == [said(0)]
-
-
-def test_a_list_of_messages_is_refused_as_an_answer_too():
-    m = manager()
-
-    with pytest.raises(MessageError, match="must be one dict or SDK object"):
-        m.after_model_call([said(0)])
 
 
 def test_an_unknown_type_is_refused_with_the_known_types():
@@ -922,17 +802,16 @@ def test_on_error_raise_raises_failures():
         m.before_model_call()
 
 
-@pytest.mark.parametrize("lines", [60, 350])
-def test_a_text_truncated_while_the_store_fails_is_complete_once_it_works_again(lines):
+def test_a_text_truncated_while_the_store_fails_is_complete_once_it_works_again():
     store = FaultyStore(MemoryStore(), is_lasting=True)
     m = manager(store, offloader={"on_error": "truncate"})
-    messages = talk(m, 12, lines=lines)
+    messages = talk(m, 12, lines=350)
     cut = m.before_model_call().messages
     store.heal()
 
     request = m.before_model_call()
 
-    assert ("the rest was not stored" in str(cut)) is (lines == 350)
+    assert "the rest was not stored" in str(cut)
     assert "the rest was not stored" not in str(request.messages)
     assert request.tokens < SMALL.trigger_tokens
     assert m.restore() == messages
@@ -950,33 +829,7 @@ def test_a_request_above_the_window_suggests_fixes():
     assert request.messages == [said(0)]
 
 
-def test_added_messages_are_never_changed():
-    m = manager()
-    m.add(said(0))
-    added = [result(n) for n in range(16)]
-    before = copy.deepcopy(added)
-    for n, message in enumerate(added):
-        m.after_model_call(call(n))
-        m.add(message)
-        m.before_model_call()
-
-    assert added == before
-
-
 # --- events, async, cost -----------------------------------------------------------------------------
-
-
-def test_events_have_the_number_of_messages_and_freed_tokens():
-    bus = EventBus()
-    events: list[Any] = []
-    bus.subscribe(events.append)
-    m = manager(events=bus)
-    talk(m, 16)
-
-    told = {e.event_type for e in events}
-    smaller = [e.data for e in events if e.event_type == EventType.ITEMS_OFFLOADED]
-    assert told >= {EventType.ITEM_ADDED, EventType.ITEMS_OFFLOADED, EventType.CONTEXT_COMPACTED}
-    assert all(data["messages"] > 0 and data["tokens"] > 0 for data in smaller)
 
 
 def test_async_forms_run_async_hooks_on_the_loop():
@@ -1050,25 +903,17 @@ def test_the_cost_of_a_turn_does_not_grow_with_the_history():
     m = manager(costs.store, AgentConfig(window_tokens=10**7), offloader={"token_counter": costs.count})
     m.add(said(0))
     turns = []
-    for _ in range(100):
+    for _ in range(60):
         turn(m, 0, lines=20)
         turns.append(costs.take())
 
-    assert turns[20] == turns[99]
-    operations, chars = turns[99]
+    assert turns[20] == turns[59]
+    operations, chars = turns[59]
     assert operations == 2  # one entry of the journal before the call, one after
     assert chars < 3 * len(str([call(0), result(0, lines=20)]))
-
-
-def test_a_turn_without_new_messages_makes_no_store_request():
-    costs = Costs()
-    m = manager(costs.store)
-    talk(m, 3)
     m.before_model_call()
     costs.take()
-
     m.before_model_call()
-
     assert costs.take() == (0, 0)
 
 
@@ -1077,10 +922,10 @@ def test_the_cost_of_a_turn_does_not_grow_over_many_compactions():
     m = manager(costs.store, offloader={"token_counter": costs.count})
     m.add(said(0))
     turns = []
-    for n in range(110):
+    for n in range(75):
         turn(m, n)
         turns.append(costs.take())
 
-    early, late = turns[30:60], turns[80:110]
+    early, late = turns[20:40], turns[55:75]
     for part in (0, 1):
         assert sum(t[part] for t in late) <= 1.1 * sum(t[part] for t in early)

@@ -67,8 +67,10 @@ def test_variables_change_fields_of_the_file_that_they_name(tmp_path):
     assert AgentConfig.from_env({}) == AgentConfig()
 
 
-def test_variables_name_tools_without_regard_to_case():
+def test_variables_name_tools_without_regard_to_case_and_set_the_strategy():
     assert AgentConfig.from_env({"OFFLOAD_AGENT__EPHEMERAL__READ": "3"}).ephemeral == {"read": 3}
+    variables = {"OFFLOAD_AGENT__STRATEGY": "rounds", "OFFLOAD_AGENT__KEEP_RECENT_ROUNDS": "4"}
+    assert AgentConfig.from_env(variables) == AgentConfig(strategy="rounds", keep_recent_rounds=4)
 
 
 def test_the_default_window_is_that_of_the_model():
@@ -93,6 +95,13 @@ def test_the_default_window_is_that_of_the_model():
         ({"ephemeral": "Read"}, "AgentConfig.ephemeral: .* got 'Read'"),
         ({"ephemeral_keep_recent": 2}, "ephemeral_keep_recent needs ephemeral"),
         ({"ephemeral": {"Read": 3}, "ephemeral_keep_recent": 0.5}, "AgentConfig.ephemeral_keep_recent: "),
+        ({"strategy": "round"}, "AgentConfig.strategy: .* be 'selective' or 'rounds', got 'round'"),
+        ({"strategy": "rounds", "rules": {"user_message": {}}}, 'rules: only with strategy="selective"'),
+        ({"keep_recent_rounds": 3}, 'keep_recent_rounds: only with strategy="rounds"'),
+        ({"summary_max_length": 10}, 'summary_max_length: only with strategy="rounds"'),
+        ({"strategy": "rounds", "keep_recent_rounds": 0}, "keep_recent_rounds: .* got 0"),
+        ({"on_refusal": "cry"}, "AgentConfig.on_refusal: .* got 'cry'"),
+        ({"require_confirmation": "yes"}, "AgentConfig.require_confirmation: .* got 'yes'"),
     ],
 )
 def test_an_invalid_value_is_reported(fields, message):

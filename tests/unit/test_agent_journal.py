@@ -74,7 +74,7 @@ def test_a_conversation_above_the_trigger_is_stored_once(tmp_path: Path) -> None
     config = AgentConfig(window_tokens=1000, rules=NOTHING_GOES)
     m = manager(tmp_path, config)
     messages = []
-    for n in range(60):
+    for n in range(45):
         message = {"role": "user" if n % 2 == 0 else "assistant", "content": f"message {n} " + "word " * 15}
         messages.append(message)
         m.add(message)
@@ -86,7 +86,7 @@ def test_a_conversation_above_the_trigger_is_stored_once(tmp_path: Path) -> None
     assert resumed(tmp_path, config).messages == m.messages
 
 
-@pytest.mark.parametrize("words", thinned([3, 300, 30], 2))
+@pytest.mark.parametrize("words", thinned([30, 3, 300], 3))
 @pytest.mark.parametrize("window", thinned([2000, 4000, 10**6], 2))
 def test_the_journal_grows_with_new_messages_only_through_compactions_too(
     tmp_path: Path, window: int, words: int
@@ -109,13 +109,13 @@ def test_the_journal_grows_with_new_messages_only_through_compactions_too(
 def test_resume_after_many_compactions_reads_little_more_than_the_conversation(tmp_path: Path) -> None:
     m = manager(tmp_path)
     m.add({"role": "user", "content": "go"})
-    for n in range(250):
+    for n in range(80):
         turn(m, n, 60)
     store = FaultyStore(Offloader(tmp_path).store, nth=10**9)
     resumed(store)
 
-    assert len(list((tmp_path / "j" / "s").iterdir())) == 500
-    assert store.operations < 10 * len(m.messages)
+    assert len(list((tmp_path / "j" / "s").iterdir())) == 160
+    assert store.operations < len(m.messages)
 
 
 def test_the_bytes_written_in_a_turn_do_not_grow_with_the_conversation(tmp_path: Path) -> None:
@@ -134,19 +134,16 @@ def test_the_bytes_written_in_a_turn_do_not_grow_with_the_conversation(tmp_path:
 
 
 def test_every_message_is_resumed_in_its_place(tmp_path: Path) -> None:
-    m = manager(tmp_path, AgentConfig(window_tokens=10**6))
+    m = manager(tmp_path)
     m.add({"role": "user", "content": "go"})
     m.before_model_call()
     m.add({"role": "user", "content": "Ask others first."}, ItemType.SUBAGENT_STRATEGY)
     m.add({"role": "system", "content": "A file came."})
-    m.before_model_call()
     turn(m, 1)
     m.before_model_call()
 
-    other = resumed(tmp_path, AgentConfig(window_tokens=10**6))
-
-    assert other.messages == m.messages
-    assert other.messages[0]["content"] == "Ask others first."
+    assert resumed(tmp_path).messages == m.messages
+    assert m.messages[0]["content"] == "Ask others first."
 
 
 # Where it lies
@@ -154,13 +151,12 @@ def test_every_message_is_resumed_in_its_place(tmp_path: Path) -> None:
 
 def test_no_listing_shows_the_journal_as_a_session(tmp_path: Path) -> None:
     m = manager(tmp_path)
-    for n in range(4):
-        turn(m, n, 900)
+    turn(m, 1, 900)
+    m.before_model_call()
 
-    names = list(sessions(open_store(tmp_path)))
     shown = CliRunner().invoke(app, ["ls", str(tmp_path)]).output
 
-    assert names == ["s"]
+    assert list(sessions(open_store(tmp_path))) == ["s"]
     assert "journal" not in shown
     assert "made" not in m.tools.call("context_list")
     assert Offloader(tmp_path, session="s").verify() == []
@@ -379,13 +375,3 @@ def test_an_entry_that_claims_too_many_bytes_is_refused_before_memory_is_allocat
 
     with pytest.raises(CorruptError):
         resumed(tmp_path)
-
-
-def test_a_write_with_an_unknown_outcome_loses_nothing() -> None:
-    for nth in range(1, 12):
-        store = FaultyStore(MemoryStore(), nth=nth, verb="put", moment="after")
-        m = manager(store)
-        messages = [message for n in range(4) for message in turn(m, n)]
-        m.before_model_call()
-
-        assert resumed(store).messages == messages

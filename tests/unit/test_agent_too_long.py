@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import anthropic
@@ -120,7 +119,17 @@ TOO_LONG = {
     ),
     "llama.cpp": RuntimeError("request (5000 tokens) exceeds the available context size (4096 tokens)"),
 }
+
+
+class OddError(Exception):
+    """Cannot be read."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("closed")
+
+
 OTHER = {
+    "an error that raises when it is read": OddError(),
     "a rate limit of tokens": of_bedrock(
         429, "ThrottlingException", "Too many tokens, please wait before trying"
     ),
@@ -149,14 +158,6 @@ def test_the_error_of_each_provider_is_recognised(name):
 @pytest.mark.parametrize("name", OTHER)
 def test_another_error_is_not_one_of_length(name):
     assert not is_too_long(OTHER[name])
-
-
-def test_an_error_that_raises_when_it_is_read_is_not_one_of_length():
-    class OddError(Exception):
-        def __str__(self) -> str:
-            raise RuntimeError("closed")
-
-    assert not is_too_long(OddError())
 
 
 # --- relief ------------------------------------------------------------------------------------------
@@ -215,70 +216,47 @@ class Model:
         return self(request)
 
 
-@pytest.mark.parametrize(
-    "words", ["prompt is too long: {counted} tokens > {window} maximum", "prompt is too long"]
-)
-def test_a_refused_request_is_made_smaller_and_sent_once_more(words):
+def test_a_refused_request_is_made_smaller_and_its_window_holds_for_later_requests():
     m = manager()
     messages = talk(m, 40)
-    model = Model(15_000, words)
+    model = Model(15_000, "prompt is too long: {counted} tokens > {window} maximum")
 
     assert m.call(model) == "done"
 
     assert [len(str(r.messages)) // 4 > 15_000 for r in model.requests] == [True, False]
     assert m.restore() == messages
-
-
-def test_a_window_that_the_provider_says_holds_for_later_requests():
-    m = manager()
-    talk(m, 40)
-    model = Model(15_000, "prompt is too long: {counted} tokens > {window} maximum")
-    m.call(model)
-    for n in range(40, 90):
+    for n in range(40, 70):
         m.after_model_call(call(n), usage=model.counted)
         m.add(result(n))
         assert m.call(model) == "done"
-
     assert m.config.window == 15_000
-    assert len(model.requests) == 52
+    assert len(model.requests) == 32
 
 
-def test_the_count_in_an_error_corrects_the_estimate():
-    m = manager()
-    talk(m, 40)
-    tokens = m.before_model_call().tokens
+def test_the_count_in_an_error_corrects_the_estimate_unless_no_estimate_can_have_it():
+    m, other = manager(), manager()
+    for one in (m, other):
+        talk(one, 40)
+        tokens = one.before_model_call().tokens
 
     request = m.relieve(RuntimeError(f"prompt is too long: {2 * tokens} tokens > {2 * tokens - 1} maximum"))
+    other.relieve(RuntimeError("prompt is too long: 99999999 tokens > 90000 maximum"))
 
     estimated = MessageCounter().total(request.messages)
     assert request.tokens == pytest.approx(2 * estimated, abs=2)
+    assert other.before_model_call().tokens < tokens
 
 
-def test_figures_that_no_estimate_can_have_are_ignored():
+def test_an_async_function_is_asked_by_the_async_form_and_refused_by_the_other():
     m = manager()
-    talk(m, 40)
-    before = m.before_model_call().tokens
-
-    m.relieve(RuntimeError("prompt is too long: 99999999 tokens > 90000 maximum"))
-
-    assert m.before_model_call().tokens < before
-
-
-def test_the_async_form_asks_an_async_function():
-    m = manager()
-    talk(m, 40)
+    messages = talk(m, 40)
+    # It says no figures.
     model = Model(15_000, "prompt is too long")
+    function: Any = model.ask
 
-    assert asyncio.run(m.acall(model.ask)) == "done"
-    assert len(model.requests) == 2
-
-
-def test_an_async_function_in_the_plain_form_is_refused():
-    m = manager()
-    m.add(said(0))
-
-    function: Any = Model(9, "").ask
-
+    assert asyncio.run(m.acall(function)) == "done"
+    assert [len(str(r.messages)) // 4 > 15_000 for r in model.requests] == [True, False]
+    assert m.restore() == messages
     with pytest.raises(ConfigError, match="acall"):
         m.call(function)
 
@@ -303,16 +281,12 @@ def test_another_error_is_raised_and_nothing_changes():
 
     with pytest.raises(anthropic.AuthenticationError):
         m.call(model)
-
-    assert m.before_model_call().messages == before
-
-
-def test_an_error_of_another_kind_relieves_nothing():
-    m = manager()
-    m.add(said(0))
-
     with pytest.raises(ConfigError, match="AuthenticationError does not say"):
         m.relieve(OTHER["a key"])
+    with pytest.raises(ConfigError, match="error must be the provider's exception, got str"):
+        m.relieve("prompt is too long")  # type: ignore[arg-type]
+
+    assert m.before_model_call().messages == before
 
 
 def test_a_second_refusal_is_the_provider_s_own_error():
@@ -369,25 +343,17 @@ def test_a_refusal_of_more_than_the_messages_says_so_and_leaves_the_window(messa
     assert m.before_model_call().messages == messages
 
 
-def test_a_message_added_meanwhile_is_in_the_smaller_request():
-    m = manager()
-    talk(m, 40)
-    m.before_model_call()
-    m.add(said(1))
-
-    assert m.relieve(TOO_LONG["bedrock"]).messages[-1] == said(1)
-
-
-def test_a_relieved_conversation_is_resumed(tmp_path):
-    m = manager(tmp_path)
+def test_a_message_added_meanwhile_is_in_the_smaller_request_which_is_resumed(tmp_path):
+    m, other = manager(tmp_path), manager(tmp_path)
     messages = talk(m, 40)
     m.before_model_call()
+    m.add(said(1))
     request = m.relieve(TOO_LONG["bedrock"])
-    other = manager(tmp_path)
     other.resume()
 
+    assert request.messages[-1] == said(1)
     assert other.messages == request.messages
-    assert other.restore() == messages
+    assert other.restore() == [*messages, said(1)]
 
 
 # --- what else leaves above the window ------------------------------------------------------------------
@@ -400,28 +366,24 @@ def shown(m: ContextManager) -> str:
     return str(request.messages)
 
 
-def test_an_error_leaves_when_nothing_else_helps():
-    m = manager(window=3000)
+def with_one_result(m: ContextManager, **fields: Any) -> ContextManager:
+    """Have the model make its first call, whose result is larger than a window of 3,000 tokens."""
     m.add(said(0))
     m.before_model_call()
     m.after_model_call(call(0))
-    m.add(result(0, lines=600, is_error=True))
+    m.add(result(0, lines=600, **fields))
+    return m
+
+
+@pytest.mark.parametrize(("window", "is_kept"), [(3000, False), (8000, True)])
+def test_an_error_leaves_only_when_nothing_else_helps(window, is_kept):
+    m = with_one_result(manager(window=window), is_error=True)
 
     text = shown(m)
 
     assert "'is_error': True" in text
-    assert "row 0.300 of" not in text
+    assert ("row 0.300 of" in text) is is_kept
     assert m.restore() == [said(0), call(0), result(0, lines=600, is_error=True)]
-
-
-def test_an_error_stays_as_long_as_the_request_is_within_the_window():
-    m = manager(window=8000)
-    m.add(said(0))
-    m.before_model_call()
-    m.after_model_call(call(0))
-    m.add(result(0, lines=600, is_error=True))
-
-    assert "row 0.300 of" in shown(m)
 
 
 @pytest.mark.parametrize("words", [3000, 100_000])
@@ -450,25 +412,17 @@ def test_many_small_results_of_one_turn_leave_together():
 
 
 def test_a_result_that_the_policy_excludes_leaves_above_the_window():
-    m = manager(window=3000, offloader={"policy": OffloadPolicy(exclude_tools=("Bash",))})
-    m.add(said(0))
-    m.before_model_call()
-    m.after_model_call(call(0))
-    m.add(result(0, lines=600))
+    excluding = {"policy": OffloadPolicy(exclude_tools=("Bash",))}
 
-    assert "[Offloaded: Bash result" in shown(m)
+    assert "[Offloaded: Bash result" in shown(with_one_result(manager(window=3000, offloader=excluding)))
 
 
 def test_what_the_hook_keeps_stays_and_the_error_names_it():
     m = manager(window=3000, offloader={"should_offload": lambda item: item.tool_use_id != "t0"})
     failures: list[Any] = []
     m.events.subscribe(failures.append, EventType.CONTEXT_FAILED)
-    m.add(said(0))
-    m.before_model_call()
-    m.after_model_call(call(0))
-    m.add(result(0, lines=600))
 
-    request = m.before_model_call()
+    request = with_one_result(m).before_model_call()
 
     assert request.messages[-1] == result(0, lines=600)
     [error] = request.errors
@@ -487,22 +441,6 @@ def test_an_image_leaves_above_the_window():
 
     assert "iVBORw0KGgo" not in shown(m)
     assert m.restore() == messages
-
-
-def test_usage_given_as_an_object_is_read():
-    m = manager()
-    m.add(said(0))
-    m.before_model_call()
-    m.after_model_call(usage=SimpleNamespace(input_tokens=200))
-
-    assert m.before_model_call().tokens > 100
-
-
-def test_the_text_of_an_error_is_refused_in_place_of_it():
-    m = ContextManager(Offloader(MemoryStore(), session="s"))
-
-    with pytest.raises(ConfigError, match="error must be the provider's exception, got str"):
-        m.relieve("prompt is too long")  # type: ignore[arg-type]
 
 
 def test_a_refusal_for_bytes_leaves_the_window_of_later_requests_alone():

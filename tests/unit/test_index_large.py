@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,8 +11,7 @@ import pytest
 import zstandard
 from large import Clock, LargeStore, fill, info_of, key_of
 
-from offload import open_store
-from offload.errors import ConfigError, NotFoundError, StoreUnavailableError
+from offload.errors import ConfigError, StoreUnavailableError
 from offload.index import reindex
 from offload.index.catalog import Catalog
 from offload.layout import tombstone_key
@@ -23,6 +21,16 @@ from offload.wrappers import ReadOnlyStore
 ALL, OF_BASH, OTHERS, NONE = {0, 1, 2}, {1, 2}, {0}, set[int]()
 MANY = 5500
 PAGES = -(-MANY // 1000)
+QUERIES = [
+    ({}, ALL),
+    ({"tool": "Bash"}, OF_BASH),
+    ({"item_type": "user_message"}, OTHERS),
+    ({"tool": "Bash", "item_type": "tool_result"}, OF_BASH),
+    ({"tool": "Bash", "item_type": "user_message"}, NONE),
+    ({"tool": "Bas"}, NONE),
+    ({"tool": "\ud800"}, NONE),
+    ({"item_type": "\ud800"}, NONE),
+]
 
 
 @pytest.fixture
@@ -143,14 +151,19 @@ def test_a_whole_listing_is_always_fresh(store: LargeStore) -> None:
     assert [i.key for i in catalog.entries()] == keys
 
 
+def snapshot_in(store: LargeStore) -> str:
+    [name] = [key for key in store.objects if key.startswith("i/s/1")]
+    return name
+
+
 def test_a_snapshot_that_is_published_late_is_as_old_as_its_listing(store: LargeStore, clock: Clock) -> None:
     fill(store, MANY)
     Catalog(store, "s").load()
-    [(name, snapshot)] = [(k, o) for k, o in store.objects.items() if k.startswith("i/")]
-    store.delete(name)
+    name = snapshot_in(store)
+    data, _ = store.objects.pop(name)
     [late] = fill(store, 1, start=MANY)
     clock.now += 3600
-    store.objects[name] = snapshot[0], clock.now
+    store.objects[name] = data, clock.now
     assert late in shown(Catalog(store, "s"))
 
 
@@ -160,9 +173,9 @@ def test_a_snapshot_of_a_writer_whose_clock_is_ahead_is_as_old_as_its_object(
     store.seconds_a_page = 20.0
     fill(store, MANY)
     Catalog(store, "s").load()
-    [(name, snapshot)] = [(k, o) for k, o in store.objects.items() if k.startswith("i/")]
+    name = snapshot_in(store)
+    snapshot = store.objects.pop(name)
     _, took, letters = name.split("~")
-    store.delete(name)
     [late] = fill(store, 1, start=MANY)
     store.objects[f"i/s/{(clock.now + 3600) * 1000:.0f}~{took}~{letters}"] = snapshot
     clock.now += 3700
@@ -283,51 +296,35 @@ def test_an_item_that_was_stored_again_takes_the_place_of_its_old_record(
 
 
 @pytest.mark.parametrize("count", [900, 2000])
-@pytest.mark.parametrize(
-    ("query", "meant"),
-    [
-        ({}, ALL),
-        ({"tool": "Bash"}, OF_BASH),
-        ({"item_type": "user_message"}, OTHERS),
-        ({"tool": "Bash", "item_type": "tool_result"}, OF_BASH),
-        ({"tool": "Bash", "item_type": "user_message"}, NONE),
-        ({"tool": "Bas"}, NONE),
-        ({"tool": "\ud800"}, NONE),
-        ({"item_type": "\ud800"}, NONE),
-    ],
-)
 def test_pages_hold_what_is_asked_for_newest_first_in_small_and_large_sessions(
-    store: LargeStore, count: int, query: dict[str, str], meant: set[int]
+    store: LargeStore, count: int
 ) -> None:
     keys = fill(store, count)
-    expected = [key for n, key in enumerate(keys) if n % 3 in meant][::-1]
-    assert shown(Catalog(store, "s"), **query) == expected
-    page = Catalog(store, "s").page(
-        limit=10, after=expected[4].rpartition("/")[2][:10] if expected else None, **query
-    )
-    assert [i.key for i in page.infos] == expected[5:15]
-    assert (page.start, page.total) == (5 if expected else 0, len(expected))
+    for query, meant in QUERIES:
+        expected = [key for n, key in enumerate(keys) if n % 3 in meant][::-1]
+        assert shown(Catalog(store, "s"), **query) == expected, query
+        page = Catalog(store, "s").page(
+            limit=10, after=expected[4].rpartition("/")[2][:10] if expected else None, **query
+        )
+        assert [i.key for i in page.infos] == expected[5:15], query
+        assert (page.start, page.total) == (5 if expected else 0, len(expected)), query
 
 
 @pytest.mark.parametrize("count", [900, 2000])
-@pytest.mark.parametrize("after", ["abcdefghij", "", "\ud800", "' OR 1=1 --"])
-def test_a_cursor_that_is_no_entry_is_refused(store: LargeStore, count: int, after: str) -> None:
-    fill(store, count)
-    with pytest.raises(ConfigError, match="omit it"):
-        Catalog(store, "s").page(after=after)
-
-
-def test_the_cursor_of_another_tool_is_refused(store: LargeStore) -> None:
-    keys = fill(store, 2000)
+def test_a_cursor_that_is_no_entry_or_of_another_tool_is_refused(store: LargeStore, count: int) -> None:
+    keys = fill(store, count)
+    for after in ("abcdefghij", "", "\ud800", "' OR 1=1 --"):
+        with pytest.raises(ConfigError, match="omit it"):
+            Catalog(store, "s").page(after=after)
     with pytest.raises(ConfigError, match="omit it"):
         Catalog(store, "s").page(tool="Bash", after=keys[0].rpartition("/")[2][:10])
 
 
-@pytest.mark.parametrize("name", ["a" * 4096, "é/..", "' OR 1=1 --"])
+@pytest.mark.parametrize("name", ["a" * 4096, "é/..' OR 1=1 --"])
 def test_a_session_of_any_name_is_kept_apart_and_listed_under_the_whole_name(
     store: LargeStore, name: str
 ) -> None:
-    keys, others = fill(store, 2000, name), fill(store, 1500, "other")
+    keys, others = fill(store, 1100, name), fill(store, 1200, "other")
     assert shown(Catalog(store, name)) == keys[::-1]
     assert {i.session for i in Catalog(store, name).page().infos} == {name}
     assert shown(Catalog(store, "other")) == others[::-1]
@@ -353,23 +350,16 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("data", BAD.values(), ids=BAD)
-def test_a_snapshot_that_cannot_be_read_is_passed_over(store: LargeStore, data: bytes) -> None:
+def test_a_snapshot_that_cannot_be_read_is_passed_over(store: LargeStore) -> None:
     keys = fill(store, MANY)
     Catalog(store, "s").load()
-    [name] = [key for key in store.objects if key.startswith("i/")]
-    store.objects[name] = data, store.clock.now
-    assert shown(Catalog(store, "s")) == keys[::-1]
-
-
-def test_a_snapshot_with_one_flipped_bit_is_passed_over(store: LargeStore) -> None:
-    keys = fill(store, MANY)
-    Catalog(store, "s").load()
-    [name] = [key for key in store.objects if key.startswith("i/")]
-    whole = bytearray(store.objects[name][0])
-    whole[len(whole) // 2] ^= 1
-    store.objects[name] = bytes(whole), store.clock.now
-    assert shown(Catalog(store, "s")) == keys[::-1]
+    name = snapshot_in(store)
+    flipped = bytearray(store.objects[name][0])
+    flipped[len(flipped) // 2] ^= 1
+    objects = {**store.objects}
+    for kind, data in {**BAD, "one flipped bit": bytes(flipped)}.items():
+        store.objects = objects | {name: (data, store.clock.now)}
+        assert [i.key for i in Catalog(store, "s").page().infos] == keys[:-51:-1], kind
 
 
 def test_foreign_objects_beside_snapshots_and_foreign_names_inside_one_are_no_entries(
@@ -378,10 +368,9 @@ def test_foreign_objects_beside_snapshots_and_foreign_names_inside_one_are_no_en
     keys = fill(store, MANY)
     store.put("i/s/readme.md", b"text")
     Catalog(store, "s").load()
-    [name] = [key for key in store.objects if key.startswith("i/s/1")]
     own = keys[0].rpartition("/")[2]
     body = snapshot_of(names=["../x", "a~b", "a~b~c~d", own], sizes=[1] * 4, times=[1.0] * 4)
-    store.objects[name] = body, store.clock.now
+    store.objects[snapshot_in(store)] = body, store.clock.now
     assert [i.key for i in Catalog(store, "s").page().infos] == [keys[0]]
     assert "i/s/readme.md" in store.objects
 
@@ -485,16 +474,19 @@ def test_a_forked_process_reads_the_pages_of_its_parent(store: LargeStore) -> No
 # --- reindex ---------------------------------------------------------------------------------------
 
 
-def test_reindex_lists_anew_and_says_how_many_records_there_are(store: LargeStore) -> None:
+def test_reindex_lists_anew_from_the_records_alone_and_says_how_many_there_are(store: LargeStore) -> None:
     keys = fill(store, MANY)
     Catalog(store, "s").load()
-    [old] = [key for key in store.objects if key.startswith("i/")]
+    old = snapshot_in(store)
     store.delete(keys.pop())
     assert reindex(store, "s") == MANY - 1
-    [new] = [key for key in store.objects if key.startswith("i/")]
+    new = snapshot_in(store)
     assert new != old
     assert shown(Catalog(store, "s")) == keys[::-1]
+    store.delete(new)
+    assert reindex(store, "s") == MANY - 1
     assert shown(Catalog(store, "s")) == keys[::-1]
+    assert snapshot_in(store)
 
 
 def test_reindex_of_a_small_or_absent_session_leaves_no_snapshot(store: LargeStore) -> None:
@@ -503,20 +495,3 @@ def test_reindex_of_a_small_or_absent_session_leaves_no_snapshot(store: LargeSto
     fill(store, 3)
     assert reindex(store, "s") == 3
     assert not [key for key in store.objects if key.startswith("i/")]
-
-
-def test_reindex_rebuilds_what_was_lost_from_the_records_alone(store: LargeStore) -> None:
-    keys = fill(store, MANY)
-    Catalog(store, "s").load()
-    for key in [key for key in store.objects if key.startswith("i/")]:
-        store.delete(key)
-    assert reindex(store, "s") == MANY
-    assert shown(Catalog(store, "s")) == keys[::-1]
-    assert len([key for key in store.objects if key.startswith("i/")]) == 1
-
-
-def test_a_local_store_keeps_its_snapshots_under_its_root(tmp_path: Path) -> None:
-    store = open_store(str(tmp_path / "store"))
-    with pytest.raises(NotFoundError):
-        store.get("i/s/none")
-    assert reindex(store, "s") == 0

@@ -153,13 +153,15 @@ def test_a_request_is_one_write_and_the_same_request_again_is_none() -> None:
 
 def test_the_list_reads_no_entry_and_a_request_reads_few_of_a_long_session() -> None:
     store = MemoryStore()
-    run(journaled(store), 300)
+    off = journaled(store)
+    for n in range(1, 121):
+        off.offload([{"role": "user", "content": f"{number}"} for number in range(n)])
     reads: list[str] = []
     counted = _Counted(store, reads)
     timeline = Offloader(counted, session="s").timeline()
-    assert (len(timeline), reads) == (300, [])
-    timeline.at(299)
-    assert 0 < len(reads) < 200
+    assert (len(timeline), reads) == (120, [])
+    timeline.at(119)
+    assert 0 < len(reads) < 80
 
 
 class _Counted(WrapperStore):

@@ -79,13 +79,6 @@ def test_restore_with_the_wrong_session_names_the_messages_the_refs_and_the_plac
     assert isinstance(missing.error, NotFoundError)
 
 
-def test_restore_with_an_empty_store_raises(tmp_path: Path) -> None:
-    _, out, _ = stored(tmp_path / "a")
-
-    with pytest.raises(NotFoundError, match="another session or store"):
-        Offloader(tmp_path / "b", session="s").restore(out)
-
-
 def test_of_a_list_that_is_restored_in_part_the_error_has_what_could_be(tmp_path: Path) -> None:
     messages = [called(), result(LOG), called("c2"), result(LOG * 2, "c2")]
     out = Offloader(tmp_path, session="s").offload(messages)
@@ -285,10 +278,10 @@ def test_a_look_alike_that_names_a_large_record_loads_nothing_of_it(tmp_path: Pa
     store = Measured()
     off = Offloader(store, session="s")
     with off.open_sink(tool_name="Bash", tool_use_id="c1") as sink:
-        for n in range(200):
+        for n in range(80):
             sink.write("".join(f"{hash((n, i)):x}\n" for i in range(6000)))
     assert sink.info is not None
-    assert sink.info.stored_bytes > 5_000_000
+    assert sink.info.stored_bytes > 3_000_000
     messages = [called("c2"), result(look_alike(sink.info.ref), "c2")]
     Measured.read = 0
 

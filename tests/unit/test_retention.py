@@ -50,7 +50,9 @@ def fill(store: ClockedStore, session: str, names: str, *, every: float = 10) ->
 # Time to live
 
 
-def test_a_record_is_marked_when_its_time_to_live_is_over_and_not_before() -> None:
+def test_a_record_is_marked_when_its_time_to_live_is_over_and_not_before_and_others_are_kept_for_good() -> (
+    None
+):
     store = clocked()
     short = put(opened(store, ttl=100), "short")
     long = put(opened(store), "long")
@@ -65,28 +67,11 @@ def test_a_record_is_marked_when_its_time_to_live_is_over_and_not_before() -> No
     with pytest.raises(ExpiredError) as caught:
         got_back(store, "short", short)
     assert (caught.value.reason, caught.value.at) == ("expired", store.now)
-    assert refs(opened(store).records()) == [ref_of(long)]
-    assert got_back(store, "long", long)
-
-
-def test_a_record_without_a_time_to_live_is_kept_for_good() -> None:
-    store = clocked()
-    placeholder = put(opened(store), "a")
 
     store.now += 10_000 * DAY
-    before = store.snapshot()
     assert collect(store, AT_ONCE).marked == {}
-    assert store.snapshot() == before
-    assert got_back(store, "a", placeholder)
-
-
-def test_a_time_to_live_is_up_in_a_session_that_is_live_too() -> None:
-    store = clocked()
-    put(opened(store, ttl=10), "a")
-    store.now += 20
-    put(opened(store), "b")
-
-    assert refs(collect(store).marked["expired"]) == [ref_of(put(opened(clocked(), ttl=10), "a"))]
+    assert refs(opened(store).records()) == [ref_of(long)]
+    assert got_back(store, "long", long)
 
 
 def test_a_marked_record_is_emptied_when_its_grace_is_over_and_not_before() -> None:
@@ -350,14 +335,6 @@ def test_what_is_pinned_stays_until_it_is_not(is_whole: bool) -> None:
     assert ref_of(placeholder) in refs(collect(store, rules).marked["expired"])
 
 
-def test_a_pin_of_one_record_keeps_no_other() -> None:
-    store = clocked()
-    kept, gone = put(opened(store, ttl=10), "a"), put(opened(store, ttl=10), "b")
-    pin(store, "s", ref_of(kept))
-    store.now += 10
-    assert refs(collect(store).marked["expired"]) == [ref_of(gone)]
-
-
 def test_a_record_that_is_marked_cannot_be_pinned() -> None:
     store = clocked()
     ref = ref_of(put(opened(store, ttl=10), "a"))
@@ -418,14 +395,6 @@ def test_what_is_no_record_cannot_be_pinned(ref: str) -> None:
     assert store.snapshot() == before
 
 
-def test_taking_a_pin_back_twice_is_no_error() -> None:
-    store = clocked()
-    ref = ref_of(put(opened(store), "a"))
-    for _ in range(2):
-        unpin(store, "s", ref)
-        unpin(store, "s")
-
-
 @pytest.mark.parametrize("act", [pin, unpin, touch])
 def test_a_session_that_is_not_there_is_neither_pinned_nor_used(act: Any) -> None:
     store = clocked()
@@ -438,7 +407,7 @@ def test_a_session_that_is_not_there_is_neither_pinned_nor_used(act: Any) -> Non
     assert store.snapshot() == before
 
 
-def test_an_offloader_may_pin_its_session_before_anything_is_stored_in_it() -> None:
+def test_an_offloader_may_pin_its_session_before_anything_is_stored_in_it_and_unpin_twice() -> None:
     store = clocked()
     off = opened(store, "new")
     off.unpin()
@@ -447,15 +416,18 @@ def test_an_offloader_may_pin_its_session_before_anything_is_stored_in_it() -> N
 
     assert {"g/new/used", "g/new/pinned"} == {found.key for found in store.keys()}
     assert [unpin(store, "new"), unpin(store, "new")] == [True, False]
+    assert unpin(store, "new", ref_of(put(off, "a"))) is False
 
 
 # Deleting
 
 
-def test_deleting_marks_what_is_named_or_all() -> None:
+def test_deleting_marks_what_is_named_if_all_of_it_is_there_or_all() -> None:
     store = clocked()
     first, second, third = fill(store, "s", "abc")
 
+    with pytest.raises(NotFoundError):
+        delete(store, "s", [first, "abcdefghij"])
     assert refs(delete(store, "s", [second]).marked["deleted"]) == [second]
     assert refs(opened(store).records()) == [first, third]
     assert set(refs(delete(store, "s").marked["deleted"])) == {first, third}
@@ -465,15 +437,7 @@ def test_deleting_marks_what_is_named_or_all() -> None:
     assert caught.value.reason == "deleted"
 
 
-def test_if_one_of_the_named_is_not_there_none_is_deleted() -> None:
-    store = clocked()
-    made = fill(store, "s", "ab")
-    with pytest.raises(NotFoundError):
-        delete(store, "s", [made[0], "abcdefghij"])
-    assert refs(opened(store).records()) == made
-
-
-def test_what_is_pinned_is_not_deleted() -> None:
+def test_what_is_pinned_is_not_deleted_and_keeps_no_other() -> None:
     store = clocked()
     first, second = fill(store, "s", "ab")
     pin(store, "s", first)
@@ -662,24 +626,22 @@ def test_gc_keeps_a_quota_of_a_session_and_of_the_store(folder: Path, run: Run, 
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [("--grace", "soon"), ("--session-bytes", "0"), ("--store-bytes", "1XB")],
+    ("arguments", "said"),
+    [
+        (("gc", "--grace", "soon"), "soon"),
+        (("gc", "--session-bytes", "0"), "session"),
+        (("gc", "--store-bytes", "1XB"), "1XB"),
+        (("gc", "--session", "s", "--store-bytes", "5"), "omit --session"),
+        (("gc", "--session", "s", "--workers", "2"), "omit --session"),
+        (("gc", "--session", "s", "--on", "tcp://host:8786"), "omit --session"),
+        (("du", "--workers", "2", "--on", "tcp://host:8786"), "exclude each other"),
+    ],
 )
-def test_gc_refuses_what_cannot_be_meant(folder: Path, run: Run, wrong: tuple[str, str]) -> None:
-    assert run("gc", "--store", folder, *wrong).returncode == 2
-
-
-@pytest.mark.parametrize("option", [("--store-bytes", "5"), ("--workers", "2"), ("--on", "tcp://host:8786")])
-def test_what_is_for_all_sessions_is_refused_with_one(
-    folder: Path, run: Run, option: tuple[str, str]
+def test_options_that_cannot_be_meant_are_refused(
+    folder: Path, run: Run, arguments: tuple[str, ...], said: str
 ) -> None:
-    done = run("gc", "--store", folder, "--session", "s", *option)
-    assert (done.returncode, "omit --session" in done.stderr) == (2, True)
-
-
-def test_workers_and_a_cluster_exclude_each_other(folder: Path, run: Run) -> None:
-    done = run("du", "--store", folder, "--workers", "2", "--on", "tcp://host:8786")
-    assert (done.returncode, "exclude each other" in done.stderr) == (2, True)
+    done = run(*arguments, "--store", folder)
+    assert (done.returncode, said in done.stderr) == (2, True)
 
 
 def test_pin_keeps_and_unpin_lets_go(folder: Path, run: Run, answer: Answer) -> None:
@@ -726,6 +688,8 @@ def test_what_was_deleted_is_readable_again_until_its_bytes_are_gone() -> None:
     assert refs(undelete(store, "s", [second])) == [second]
     assert refs(opened(store).records()) == [second]
     assert refs(undelete(store, "s")) == [first]
+    store.now += 2 * HOUR
+    collect(store)
     assert {key: data for key, data in store.snapshot().items() if key.startswith("r/")} == {
         key: data for key, data in before.items() if key.startswith("r/")
     }
@@ -737,18 +701,6 @@ def test_what_was_deleted_is_readable_again_until_its_bytes_are_gone() -> None:
         undelete(store, "s", [first])
     with pytest.raises(NotFoundError, match="no deleted record"):
         undelete(store, "s")
-
-
-def test_a_session_that_was_deleted_and_undeleted_is_not_deleted_by_the_next_gc() -> None:
-    store = clocked()
-    [ref] = fill(store, "s", "a")
-    delete(store, "s")
-
-    undelete(store, "s")
-    store.now += 2 * HOUR
-    collect(store)
-
-    assert refs(opened(store).records()) == [ref]
 
 
 def test_a_record_that_was_stored_again_is_not_undeleted() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 from pairs import every_pair
+from strength import some
 
 from offload import (
     CollisionError,
@@ -46,7 +47,7 @@ from offload_backends.memory import MemoryStore
 POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=60)}, min_saving=0)
 TEXTS = [f"needle {n} of the text\n" * 40 for n in range(6)]
 # Incompressible: its record is too large to be fetched whole.
-LARGE = random.Random(1).randbytes(11_200_000).hex()  # noqa: S311 # reproducible
+LARGE = random.Random(1).randbytes(8_800_000).hex()  # noqa: S311 # reproducible
 
 on_every_codec = pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
 
@@ -131,15 +132,6 @@ def test_copying_again_reads_and_writes_what_is_new_alone():
     assert objects(target).items() == {(k, v) for k, v in objects(source).items() if k not in used}
 
 
-def test_a_copy_in_bulk_is_the_same():
-    source, target = MemoryStore(), MemoryStore()
-    filled(source, "raw")
-
-    copy(FaultyBulkStore(source, nth=10**6), FaultyBulkStore(target, nth=10**6), "s")
-
-    assert objects(target) == objects(source)
-
-
 @on_every_codec
 def test_a_damaged_record_is_refused_by_name_and_hides_no_other(codec):
     source, target = MemoryStore(), MemoryStore()
@@ -162,15 +154,14 @@ def test_a_record_that_is_damaged_in_any_byte_is_refused():
     filled(source, texts=TEXTS[:1])
     [(key, whole)] = objects(source).items()
 
-    for at in range(len(whole)):
+    for at in some(range(len(whole)), 4):
         plant(source, key, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         target = MemoryStore()
         assert [type(r.error) for r in copy(source, target, "s").failures] == [CorruptError]
         assert objects(target) == {}
 
 
-@pytest.mark.parametrize("name", ["s", "t"])
-@pytest.mark.parametrize("lie", ["ref", "chars", "lines"])
+@pytest.mark.parametrize(("lie", "name"), [*itertools.product(("ref", "chars", "lines"), "st"), ("key", "s")])
 def test_a_record_that_lies_of_its_content_is_refused(lie, name):
     source, target = MemoryStore(), MemoryStore()
     filled(source, texts=TEXTS[:1])
@@ -178,26 +169,14 @@ def test_a_record_that_lies_of_its_content_is_refused(lie, name):
     content = TextContent.of(TEXTS[0], 3)
     if lie == "ref":
         header = msgspec.structs.replace(header, ref="zzzzzzzzzz")
-    else:
+    elif lie != "key":
         content = msgspec.structs.replace(content, counts=msgspec.structs.replace(content.counts, **{lie: 7}))
     forged = CODECS["zstd"].encode(header, content)
+    key = record_key(header, content.counts, ".zst")
     source._objects.clear()
-    plant(source, record_key(header, content.counts, ".zst"), forged.body)
+    plant(source, key.replace("~840~", "~9~") if lie == "key" else key, forged.body)
 
     report = copy(source, target, "s", name=name)
-
-    assert [type(r.error) for r in report.failures] == [CorruptError]
-    assert objects(target) == {}
-
-
-def test_a_record_whose_key_tells_of_another_is_refused():
-    source, target = MemoryStore(), MemoryStore()
-    filled(source, texts=TEXTS[:1])
-    [key] = objects(source)
-    plant(source, key.replace("~840~", "~9~"), source.get(key))
-    source.delete(key)
-
-    report = copy(source, target, "s")
 
     assert [type(r.error) for r in report.failures] == [CorruptError]
     assert objects(target) == {}
@@ -284,8 +263,8 @@ def test_what_the_target_had_collected_is_there_again():
     assert opened(target).restore(sent) == conversation(TEXTS)
 
 
-def test_pins_come_along_and_uses_and_grants_do_not():
-    source, target = MemoryStore(), MemoryStore()
+def test_pins_come_along_under_the_same_name_and_uses_and_grants_do_not():
+    source, target, other = MemoryStore(), MemoryStore(), MemoryStore()
     filled(source, texts=TEXTS[:1])
     ref = opened(source).records()[0].ref
     for name in ("pinned", f"pinned~{ref}", "used", f"shared~{ref}~t"):
@@ -293,21 +272,10 @@ def test_pins_come_along_and_uses_and_grants_do_not():
     plant(source, "g/s2/pinned", b"")
 
     copy(source, target, "s")
+    copy(source, other, "s", name="t")
 
-    assert {k: v for k, v in objects(target).items() if k[0] == "g"} == {
-        "g/s/pinned": b"",
-        f"g/s/pinned~{ref}": b"",
-    }
-
-
-def test_a_copy_under_another_name_is_not_pinned():
-    source, target = MemoryStore(), MemoryStore()
-    filled(source)
-    plant(source, "g/s/pinned", b"")
-
-    copy(source, target, "s", name="t")
-
-    assert [k for k in objects(target) if not k.startswith("r/t/")] == []
+    assert {k for k in objects(target) if k[0] == "g"} == {"g/s/pinned", f"g/s/pinned~{ref}"}
+    assert [k for k in objects(other) if not k.startswith("r/t/")] == []
 
 
 def test_a_record_that_is_shared_becomes_the_copys_own():
@@ -387,8 +355,7 @@ def test_a_store_that_fails_ends_the_copy_with_its_error():
         copy(FaultyStore(source, nth=4, is_lasting=True), MemoryStore(), "s")
 
 
-@pytest.mark.parametrize("name", ["s", "t"])
-def test_a_large_record_goes_over_in_pieces(tmp_path, name):
+def test_a_large_record_goes_over_in_pieces_and_through_an_archive(tmp_path):
     class Watched(MemoryStore):
         largest = 0
 
@@ -397,15 +364,19 @@ def test_a_large_record_goes_over_in_pieces(tmp_path, name):
             self.largest = max(self.largest, len(data))
             return data
 
-    source, target = Watched(), LocalStore(str(tmp_path))
+    source, target, other = Watched(), LocalStore(str(tmp_path / "store")), MemoryStore()
     sent = filled(source, texts=[LARGE])
     assert max(map(len, objects(source).values())) > 8 * 1024 * 1024
 
-    report = copy(source, target, "s", name=name)
+    reports = [copy(source, target, "s", name=name) for name in ("s", "t")]
+    export(source, "s", tmp_path / "s.tar")
+    import_(other, tmp_path / "s.tar")
 
-    assert (len(report.copied), report.failures) == (1, [])
+    assert [(len(report.copied), report.failures) for report in reports] == [(1, [])] * 2
     assert source.largest <= 8 * 1024 * 1024
-    assert opened(target, name).restore(sent) == conversation([LARGE])
+    assert objects(other) == objects(source)
+    for name in ("s", "t"):
+        assert opened(target, name).restore(sent) == conversation([LARGE])
 
 
 # Forking
@@ -428,20 +399,6 @@ def test_messages_of_the_old_session_restore_in_both_after_a_fork(codec):
     assert fork.verify() == []
 
 
-def test_what_is_new_after_a_fork_is_in_one_session_alone():
-    store = MemoryStore()
-    off = opened(store)
-    off.offload(conversation(TEXTS[:1]))
-    fork = off.fork("t")
-
-    placed = fork.offload_text(TEXTS[4], tool_name="Bash")
-
-    [new] = {i.ref for i in fork.records()} - {i.ref for i in off.records()}
-    assert new in placed
-    with pytest.raises(NotFoundError):
-        off.tools.read(new)
-
-
 def test_a_fork_of_a_fork_and_a_copy_back_keep_the_refs():
     store, other = MemoryStore(), MemoryStore()
     off = opened(store)
@@ -454,17 +411,21 @@ def test_a_fork_of_a_fork_and_a_copy_back_keep_the_refs():
     assert opened(store, "u").restore(sent) == conversation(TEXTS)
 
 
-def test_forking_again_copies_what_is_new():
+def test_what_is_new_after_a_fork_is_in_one_session_alone_until_it_is_forked_again():
     store = MemoryStore()
     off = opened(store)
     off.offload(conversation(TEXTS[:3]))
-    off.fork("t")
-    before = {k: v for k, v in objects(store).items() if k.startswith("r/t/")}
-    sent = off.offload(conversation(TEXTS)).messages
-
     fork = off.fork("t")
+    placed = fork.offload_text(TEXTS[4], tool_name="Bash")
+    before = {k: v for k, v in objects(store).items() if k.startswith("r/t/")}
 
-    assert fork.restore(sent) == conversation(TEXTS)
+    [new] = {i.ref for i in fork.records()} - {i.ref for i in off.records()}
+    assert new in placed
+    with pytest.raises(NotFoundError):
+        off.tools.read(new)
+
+    sent = off.offload(conversation(TEXTS)).messages
+    assert off.fork("t").restore(sent) == conversation(TEXTS)
     assert before.items() <= objects(store).items()
 
 
@@ -525,26 +486,18 @@ def test_an_archive_brings_a_session_to_a_store_that_never_saw_the_first(codec, 
     assert opened(target).restore(sent) == conversation(TEXTS)
 
 
-def test_an_archive_may_come_in_under_another_name(tmp_path):
-    store = MemoryStore()
-    sent = filled(store)
-    export(store, "s", tmp_path / "s.tar")
-
-    import_(store, tmp_path / "s.tar", name="t")
-
-    assert opened(store, "t").restore(sent) == conversation(TEXTS)
-
-
-def test_an_archive_holds_tombstones_and_pins(tmp_path):
+def test_an_archive_holds_tombstones_and_pins_and_may_come_in_under_another_name(tmp_path):
     source, target = MemoryStore(), MemoryStore()
-    filled(source)
+    sent = filled(source)
     collect(source, opened(source).records()[0].key)
     plant(source, "g/s/pinned", b"")
     export(source, "s", tmp_path / "s.tar")
 
     import_(target, tmp_path / "s.tar")
+    import_(source, tmp_path / "s.tar", name="t")
 
-    assert objects(target) == objects(source)
+    assert objects(target) == {k: v for k, v in objects(source).items() if "/t/" not in k}
+    assert opened(source, "t").restore(sent[1:]) == conversation(TEXTS)[1:]
 
 
 def test_a_name_too_long_for_a_key_comes_back_from_an_archive(tmp_path):
@@ -558,15 +511,18 @@ def test_a_name_too_long_for_a_key_comes_back_from_an_archive(tmp_path):
     assert opened(target, name).restore(sent) == conversation(TEXTS)
 
 
-def test_the_same_session_makes_the_same_archive_wherever_it_is(tmp_path):
+def test_the_same_session_makes_the_same_archive_for_its_owner_alone_wherever_it_is(tmp_path, monkeypatch):
     source, target = MemoryStore(), MemoryStore()
     filled(source)
     copy(source, target, "s")
 
     export(source, "s", tmp_path / "1.tar")
     export(target, "s", tmp_path / "2.tar")
+    monkeypatch.setattr(os, "link", no_links)
+    export(source, "s", tmp_path / "3.tar")
 
-    assert (tmp_path / "1.tar").read_bytes() == (tmp_path / "2.tar").read_bytes()
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+    assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o600] * 3
 
 
 def test_an_export_that_fails_leaves_no_file(tmp_path):
@@ -620,30 +576,6 @@ def test_an_export_replaces_nothing_that_was_made_meanwhile(tmp_path, monkeypatc
 
     assert list(tmp_path.iterdir()) == [path]
     assert path.is_symlink() if made == "a link to nothing" else path.read_bytes() == b"mine"
-
-
-def test_an_export_where_no_links_are_is_the_same_file_for_its_owner_alone(tmp_path, monkeypatch):
-    source = MemoryStore()
-    filled(source)
-    export(source, "s", tmp_path / "1.tar")
-    monkeypatch.setattr(os, "link", no_links)
-    export(source, "s", tmp_path / "2.tar")
-
-    assert (tmp_path / "1.tar").read_bytes() == (tmp_path / "2.tar").read_bytes()
-    assert sorted((p.name, p.stat().st_mode & 0o777) for p in tmp_path.iterdir()) == [
-        ("1.tar", 0o600),
-        ("2.tar", 0o600),
-    ]
-
-
-def test_a_large_record_goes_through_an_archive(tmp_path):
-    source, target = MemoryStore(), MemoryStore()
-    filled(source, texts=[LARGE])
-
-    export(source, "s", tmp_path / "s.tar")
-    import_(target, tmp_path / "s.tar")
-
-    assert objects(target) == objects(source)
 
 
 def test_nothing_is_added_to_an_archive_that_is_read(tmp_path):
@@ -750,9 +682,8 @@ def test_an_archive_of_a_session_that_no_name_has_is_refused(part, tmp_path):
         import_(MemoryStore(), path)
 
 
-@pytest.mark.parametrize("mode", ["w:gz", "w:xz"])
-def test_a_compressed_archive_is_refused(mode, tmp_path):
-    path = write_tar(tmp_path / "s.tar", member(RECORD), mode=mode)
+def test_a_compressed_archive_is_refused(tmp_path):
+    path = write_tar(tmp_path / "s.tar", member(RECORD), mode="w:gz")
     with pytest.raises(CorruptError, match="plain tar"):
         import_(MemoryStore(), path)
 
@@ -764,7 +695,7 @@ def test_an_archive_cut_anywhere_is_refused_or_says_what_is_missing(tmp_path):
     whole = (tmp_path / "s.tar").read_bytes()
     cut = tmp_path / "cut.tar"
 
-    for size in range(0, len(whole), 97):
+    for size in some(range(0, len(whole), 97), 4):
         cut.write_bytes(whole[:size])
         store = MemoryStore()
         with pytest.raises(CorruptError):
@@ -779,7 +710,7 @@ def test_an_archive_damaged_anywhere_brings_no_wrong_byte(tmp_path):
     whole = (tmp_path / "s.tar").read_bytes()
     bad = tmp_path / "bad.tar"
 
-    for at in range(0, len(whole), 61):
+    for at in some(range(0, len(whole), 61), 4):
         bad.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
         store = MemoryStore()
         try:
@@ -890,9 +821,14 @@ TARGETS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("ages", [(4000, 3000, 2000, 1000), (4e6, 3000, 2999.9, 2999.8)])
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("way", ["copy", "copy of a copy", "other name", "archive"])
+@pytest.mark.parametrize(
+    ("way", "target", "ages"),
+    every_pair(
+        ["copy", "copy of a copy", "other name", "archive"],
+        [*TARGETS],
+        [(4000, 3000, 2000, 1000), (4e6, 3000, 2999.9, 2999.8)],
+    ),
+)
 def test_a_copy_is_listed_in_the_order_and_with_the_times_of_the_original(way, target, ages, tmp_path):
     source, store = MemoryStore(), TARGETS[target](tmp_path)
     refs = dated(source, ages)

@@ -590,7 +590,7 @@ def test_a_request_that_was_made_smaller_is_no_miss(manager: Callable[..., Conte
     provider, m = Provider(), manager(Clock(), window=12_000)
     causes = set()
     m.add({"role": "user", "content": "build it"})
-    for number in range(24):
+    for number in range(30):
         request = m.before_model_call()
         causes.add(request.cache and request.cache.cause)
         use = {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {}}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from counted import CountedStore
 
 from offload import (
     CorruptError,
@@ -267,15 +268,7 @@ def test_a_look_alike_that_names_a_record_that_is_gone_or_damaged_harms_nothing_
 
 
 def test_a_look_alike_that_names_a_large_record_loads_nothing_of_it(tmp_path: Path) -> None:
-    class Measured(MemoryStore):
-        read = 0
-
-        def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-            data = super().get(key, start=start, end=end)
-            Measured.read += len(data)
-            return data
-
-    store = Measured()
+    store = CountedStore()
     off = Offloader(store, session="s")
     with off.open_sink(tool_name="Bash", tool_use_id="c1") as sink:
         for n in range(80):
@@ -283,13 +276,13 @@ def test_a_look_alike_that_names_a_large_record_loads_nothing_of_it(tmp_path: Pa
     assert sink.info is not None
     assert sink.info.stored_bytes > 3_000_000
     messages = [called("c2"), result(look_alike(sink.info.ref), "c2")]
-    Measured.read = 0
+    store.sizes.clear()
 
     far = Offloader(store, session="s")
     out = far.offload(messages)
 
     assert far.restore(out.messages) == messages
-    assert Measured.read < 1_000_000
+    assert sum(store.sizes) < 1_000_000
 
 
 def test_a_collected_generation_resolves_where_the_item_was_stored_anew() -> None:

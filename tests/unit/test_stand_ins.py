@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from counted import CountedStore
 
 from offload import (
     CorruptError,
@@ -18,7 +18,6 @@ from offload import (
     Offloader,
     OffloadPolicy,
     Rule,
-    StoredObject,
 )
 from offload.codec.content import TextContent
 from offload.compaction import MessageArchive, Notice, SelectiveCompaction, TypeRule
@@ -31,33 +30,12 @@ from offload.presets.context_refs import ContextRefs
 from offload.retention import delete
 from offload.session import Draft
 from offload.session.session import OffloadedItem
-from offload_backends.memory import MemoryStore
 
 LOG = "".join(f"line {n} of a result that is long\n" for n in range(400))
 EAGER = OffloadPolicy(
     types={"user_message": Rule(min_chars=1), "tool_result": Rule(min_chars=1)}, min_saving=0
 )
 SUMMARY = "src/a_17.py:48 -> 0x9f3a, exit 1; " * 240
-
-
-class Counted(MemoryStore):
-    """Counts the requests that it gets."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.requests: list[str] = []
-
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        self.requests.append(f"get {key}")
-        return super().get(key, start=start, end=end)
-
-    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        self.requests.append(f"keys {prefix}")
-        return super().keys(prefix, after=after)
-
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        self.requests.append(f"put {key}")
-        super().put(key, data, overwrite=overwrite)
 
 
 def user(text: str) -> dict[str, Any]:
@@ -144,7 +122,7 @@ def test_history_that_is_offloaded_by_hand_keeps_its_notice(tmp_path: Path) -> N
 
 
 def test_a_notice_costs_no_request_once_it_is_known() -> None:
-    store = Counted()
+    store = CountedStore()
     sent = shortened(Offloader(store, session="s"), talk(4), [0, 1, 2])
     off = Offloader(store, session="s")
     off.offload(sent)
@@ -281,7 +259,7 @@ def test_a_look_alike_that_was_offloaded_is_just_text_when_it_comes_back(tmp_pat
 
 
 def test_a_restore_lists_once_and_reads_each_record_once() -> None:
-    store = Counted()
+    store = CountedStore()
     off = Offloader(store, session="s", policy=EAGER)
     messages = [*talk(3), *ran(LOG), *talk(3), *ran(LOG * 2, "c2"), *talk(2)]
     sent = shortened(off, messages, [0, 1, 2])

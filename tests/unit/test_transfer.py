@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from counted import CountedStore
 from pairs import every_pair
 from strength import some
 
@@ -356,15 +357,7 @@ def test_a_store_that_fails_ends_the_copy_with_its_error():
 
 
 def test_a_large_record_goes_over_in_pieces_and_through_an_archive(tmp_path):
-    class Watched(MemoryStore):
-        largest = 0
-
-        def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-            data = super().get(key, start=start, end=end)
-            self.largest = max(self.largest, len(data))
-            return data
-
-    source, target, other = Watched(), LocalStore(str(tmp_path / "store")), MemoryStore()
+    source, target, other = CountedStore(), LocalStore(str(tmp_path / "store")), MemoryStore()
     sent = filled(source, texts=[LARGE])
     assert max(map(len, objects(source).values())) > 8 * 1024 * 1024
 
@@ -373,7 +366,7 @@ def test_a_large_record_goes_over_in_pieces_and_through_an_archive(tmp_path):
     import_(other, tmp_path / "s.tar")
 
     assert [(len(report.copied), report.failures) for report in reports] == [(1, [])] * 2
-    assert source.largest <= 8 * 1024 * 1024
+    assert max(source.sizes) <= 8 * 1024 * 1024
     assert objects(other) == objects(source)
     for name in ("s", "t"):
         assert opened(target, name).restore(sent) == conversation([LARGE])

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from counted import CountedStore
 
 from offload import CacheReport, Offloader, OffloadPolicy, Rule
 from offload.policy import Sweep
 from offload.retention import delete
-from offload.store import StoredObject
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -44,16 +43,6 @@ def left(messages: Messages) -> set[str]:
         for block in message["content"]
         if block.get("type") == "tool_result" and block["content"].startswith("[Offloaded:")
     }
-
-
-class ListedStore(MemoryStore):
-    """Counts listings."""
-
-    listings = 0
-
-    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        self.listings += 1
-        return super().keys(prefix, after=after)
 
 
 HIGH = {"tool_result": Rule(min_tokens=100_000)}
@@ -452,13 +441,13 @@ def test_a_new_process_lists_a_session_once_and_once_more_before_it_takes_over_r
 ) -> None:
     messages = [message for n in range(20) for message in turn(("Bash", f"t{n}", text(f"t{n}")))]
     sent = Offloader("memory://a-new-process", session="s").offload(messages).messages
-    store = ListedStore("memory://a-new-process")
+    store = CountedStore("memory://a-new-process")
 
     out = Offloader(store, session="s").offload([*(sent if is_sent else messages), answer()])
 
     assert out.messages[:-1] == sent
     assert len(left(sent)) == 20
-    assert store.listings == listings
+    assert store.count("keys") == listings
 
 
 def test_a_new_process_does_not_take_over_what_is_deleted_while_it_reads() -> None:

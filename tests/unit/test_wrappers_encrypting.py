@@ -9,6 +9,7 @@ import zlib
 from typing import Any
 
 import pytest
+from counted import CountedStore
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -336,15 +337,6 @@ def test_wrappers_load_no_cryptography_before_they_need_it():
 # What a read costs
 
 
-class Counting(MemoryStore):
-    """Records the fetched ranges."""
-
-    def get(self, key, *, start=0, end=None):
-        data = super().get(key, start=start, end=end)
-        self.fetched = [*getattr(self, "fetched", []), len(data)]
-        return data
-
-
 @pytest.mark.parametrize(
     ("read", "fetched"),
     [
@@ -358,25 +350,25 @@ class Counting(MemoryStore):
     ],
 )
 def test_a_read_fetches_only_the_chunks_it_needs(read, fetched):
-    medium = Counting()
+    medium = CountedStore()
     EncryptingStore(medium, KEY).put("a", LARGE)
 
     EncryptingStore(medium, KEY).get("a", **read)
 
-    assert len(medium.fetched) == len(fetched)
-    assert sum(medium.fetched) <= sum(fetched)
+    assert len(medium.sizes) == len(fetched)
+    assert sum(medium.sizes) <= sum(fetched)
 
 
 @pytest.mark.parametrize("first", [{}, {"start": -10}, {"start": 70_000, "end": 70_001}])
 def test_a_range_after_another_read_is_one_request(first):
-    medium = Counting()
+    medium = CountedStore()
     store = EncryptingStore(medium, KEY)
     store.put("a", LARGE)
     store.get("a", **first)
-    medium.fetched = []
+    medium.sizes.clear()
 
     assert store.get("a", start=10, end=20) == LARGE[10:20]
-    assert medium.fetched == [SEALED]
+    assert medium.sizes == [SEALED]
 
 
 # What is remembered of an object

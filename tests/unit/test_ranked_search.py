@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from counted import CountedStore
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.errors import ConfigError, StoreError, StoreUnavailableError
@@ -303,22 +304,15 @@ def test_a_session_that_cannot_be_listed_is_an_error():
 
 
 def test_a_second_search_reads_no_record_but_those_that_it_shows():
-    class Counting(WrapperStore):
-        gets = 0
-
-        def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-            Counting.gets += 1
-            return super().get(key, start=start, end=end)
-
-    store = Counting(MemoryStore())
+    store = CountedStore()
     for n in range(20):
         put(opened(store), f"{FILLER}{n}\n", f"t{n}")
     off = opened(store)
-    Counting.gets = 0
+    store.requests.clear()
     off.search("absent")
-    assert Counting.gets == 20
+    assert store.count("get") == 20
     off.search("absent")
-    assert Counting.gets == 20
+    assert store.count("get") == 20
 
 
 def test_the_tool_answers_within_its_size_and_searches_one_item_too():

@@ -45,6 +45,11 @@ def original(text: str = TEXT) -> list[Any]:
     return [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": text}]}]
 
 
+def sent_by(store: Any, session: str = "a") -> list[Any]:
+    """Return the messages that the owner of the record sends."""
+    return opened(store, session).offload(original()).messages
+
+
 def keys(store: MemoryStore) -> set[str]:
     return set(store._objects)
 
@@ -61,6 +66,19 @@ def collect(store: MemoryStore, session: str, ref: str) -> None:
         store.put(key, b"", overwrite=True)
 
 
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def ref(store) -> str:
+    """The ref of a record of session `a`, which session `b` was given."""
+    made, _ = stored(store, "a")
+    share(store, "a", made, "b")
+    return made
+
+
 def answer_of(off: Offloader, ref: str) -> str:
     """Return all answers and errors about a ref, without the ref itself."""
     told = [off.tools.call(f"context_{n}", {"id": ref}) for n in ("read", "tail")]
@@ -73,8 +91,7 @@ def answer_of(off: Offloader, ref: str) -> str:
 
 
 @pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
-def test_a_record_that_is_shared_is_listed_read_searched_and_restored(codec):
-    store = MemoryStore()
+def test_a_record_that_is_shared_is_listed_read_searched_and_restored(codec, store):
     ref, sent = stored(store, "a", codec=codec)
 
     opened(store, "a").share(ref, "b")
@@ -89,8 +106,7 @@ def test_a_record_that_is_shared_is_listed_read_searched_and_restored(codec):
     assert b.restore(sent) == original()
 
 
-def test_a_grant_is_a_link_and_a_mark_and_no_copy():
-    store = MemoryStore()
+def test_a_grant_is_a_link_and_a_mark_and_no_copy(store):
     ref, _ = stored(store, "a")
     before = keys(store)
     [record] = before
@@ -103,80 +119,67 @@ def test_a_grant_is_a_link_and_a_mark_and_no_copy():
     assert json.loads(store.get(link)) == {"session": "a"}
 
 
-def test_after_a_revocation_the_ref_is_one_that_never_was():
-    store = MemoryStore()
+def test_after_a_revocation_the_ref_is_one_that_never_was_to_a_reader_that_is_open_too(store):
     ref, sent = stored(store, "a")
     before = keys(store)
     a, b = opened(store, "a"), opened(store, "b")
     a.share(ref, "b")
-    assert TEXT in answer_of(opened(store, "b"), ref)
+    assert TEXT in answer_of(b, ref)
+    assert b.restore(sent) == original()
 
     a.revoke(ref, "b")
 
     assert keys(store) == before
-    assert answer_of(b, ref) == answer_of(b, UNKNOWN)
-    assert b.records() == []
-    with pytest.raises(NotFoundError):
-        b.restore(sent)
+    for reader in (b, opened(store, "b")):
+        assert answer_of(reader, ref) == answer_of(reader, UNKNOWN)
+        assert reader.records() == []
+        with pytest.raises(NotFoundError):
+            reader.restore(sent)
     assert a.restore(sent) == original()
 
 
-def test_sharing_and_revoking_twice_are_no_errors():
-    store = MemoryStore()
-    ref, _ = stored(store, "a")
-    share(store, "a", ref, "b")
+def test_sharing_and_revoking_twice_are_no_errors_and_what_is_shared_again_is_read_again(store, ref):
     shared = keys(store)
     share(store, "a", ref, "b")
     assert keys(store) == shared
 
-    for _ in range(2):
-        revoke(store, "a", ref, "b")
+    assert [revoke(store, "a", ref, "b"), revoke(store, "a", ref, "b")] == [True, False]
     for nothing in (UNKNOWN, "../../x", "", "A" * 10):
         revoke(store, "a", nothing, "b")
+    opened(store, "new").revoke(ref, "b")
     assert len(keys(store)) == 1
 
-
-def test_what_is_shared_again_after_a_revocation_is_read_again():
-    store = MemoryStore()
-    ref, _ = stored(store, "a")
-    for act in (share, revoke, share):
-        act(store, "a", ref, "b")
-
+    share(store, "a", ref, "b")
     assert TEXT in answer_of(opened(store, "b"), ref)
 
 
-@pytest.mark.parametrize("ref", [UNKNOWN, "../../x", "", "r/a"])
-def test_what_is_not_there_cannot_be_shared(ref):
-    store = MemoryStore()
-    stored(store, "a")
+def test_what_is_not_there_or_was_collected_cannot_be_shared(store):
+    ref, _ = stored(store, "a")
     before = keys(store)
-
-    with pytest.raises(NotFoundError):
-        share(store, "a", ref, "b")
+    for unknown in (UNKNOWN, "../../x", "", "r/a"):
+        with pytest.raises(NotFoundError):
+            share(store, "a", unknown, "b")
+    with pytest.raises(NotFoundError, match=f"no session 'nobody' in {store.url}"):
+        share(store, "nobody", ref, "b")
     assert keys(store) == before
 
-
-def test_what_was_collected_cannot_be_shared():
-    store = MemoryStore()
-    ref, _ = stored(store, "a")
     collect(store, "a", ref)
     with pytest.raises(ExpiredError):
         share(store, "a", ref, "b")
 
 
 @pytest.mark.parametrize("to", ["", "\ud800", "x" * 2000, None])
-def test_a_name_that_names_no_session_is_refused(to):
-    store = MemoryStore()
-    ref, _ = stored(store, "a")
+def test_a_name_that_names_no_session_is_refused(to, store, ref):
     for act in (share, revoke):
         with pytest.raises(ConfigError):
             act(store, "a", ref, to)
 
 
-def test_a_session_that_was_given_a_record_shares_it_for_its_owner():
-    store = MemoryStore()
-    ref, _ = stored(store, "a")
-    share(store, "a", ref, "b")
+def test_a_session_that_was_given_a_record_shares_it_for_its_owner_and_takes_it_back(store, ref):
+    before = keys(store)
+    share(store, "b", ref, "c")
+    revoke(store, "b", ref, "c")
+    assert keys(store) == before
 
     share(store, "b", ref, "c")
 
@@ -188,22 +191,7 @@ def test_a_session_that_was_given_a_record_shares_it_for_its_owner():
     assert answer_of(opened(store, "c"), ref) == answer_of(opened(store, "c"), UNKNOWN)
 
 
-def test_who_was_given_a_record_takes_back_what_it_gave_on():
-    store = MemoryStore()
-    ref, _ = stored(store, "a")
-    share(store, "a", ref, "b")
-    before = keys(store)
-    share(store, "b", ref, "c")
-
-    revoke(store, "b", ref, "c")
-
-    assert keys(store) == before
-
-
-def test_sharing_with_the_owner_changes_nothing():
-    store = MemoryStore()
-    ref, _ = stored(store, "a")
-    share(store, "a", ref, "b")
+def test_sharing_with_the_owner_changes_nothing(store, ref):
     before = keys(store)
 
     share(store, "b", ref, "a")
@@ -212,11 +200,8 @@ def test_sharing_with_the_owner_changes_nothing():
     assert keys(store) == before
 
 
-def test_a_grant_of_another_session_is_neither_replaced_nor_revoked():
-    store = MemoryStore()
-    ref, _ = stored(store, "a")
+def test_a_grant_of_another_session_is_neither_replaced_nor_revoked(store, ref):
     opened(store, "a").fork("c")
-    share(store, "a", ref, "b")
     before = keys(store)
 
     with pytest.raises(CollisionError):
@@ -228,10 +213,7 @@ def test_a_grant_of_another_session_is_neither_replaced_nor_revoked():
     assert TEXT in answer_of(opened(store, "b"), ref)
 
 
-def test_a_longer_ref_that_begins_with_the_revoked_one_stays_shared():
-    store = MemoryStore()
-    ref, _ = stored(store, "a")
-    share(store, "a", ref, "b")
+def test_a_longer_ref_that_begins_with_the_revoked_one_stays_shared(store, ref):
     longer = link_of(store, "b").replace(ref, f"{ref}xy")
     store.put(longer, store.get(link_of(store, "b")))
 
@@ -240,10 +222,8 @@ def test_a_longer_ref_that_begins_with_the_revoked_one_stays_shared():
     assert link_of(store, "b") == longer
 
 
-def test_what_the_owner_lost_reads_as_collected_by_who_was_given_it():
-    store = MemoryStore()
-    ref, sent = stored(store, "a")
-    share(store, "a", ref, "b")
+def test_what_the_owner_lost_reads_as_collected_by_who_was_given_it(store, ref):
+    sent = sent_by(store)
     open_before = opened(store, "b")
     open_before.records()
     collect(store, "a", ref)
@@ -256,10 +236,7 @@ def test_what_the_owner_lost_reads_as_collected_by_who_was_given_it():
             b.restore(sent)
 
 
-def test_a_link_that_was_collected_is_made_anew_by_sharing_again():
-    store = MemoryStore()
-    ref, _ = stored(store, "a")
-    share(store, "a", ref, "b")
+def test_a_link_that_was_collected_is_made_anew_by_sharing_again(store, ref):
     collect(store, "b", ref)
     with pytest.raises(ExpiredError):
         opened(store, "b").tools.read(ref)
@@ -273,10 +250,7 @@ def test_a_link_that_was_collected_is_made_anew_by_sharing_again():
 
 
 @pytest.mark.parametrize("named", ["b", "c", "nobody", "", "../../a", "a/../a", "\U0001f600"])
-def test_a_link_that_leads_nowhere_is_a_ref_that_never_was(named):
-    store = MemoryStore()
-    ref, _ = stored(store, "a")
-    share(store, "a", ref, "b")
+def test_a_link_that_leads_nowhere_is_a_ref_that_never_was(named, store, ref):
     share(store, "a", ref, "c")
     store.put(link_of(store, "b"), json.dumps({"session": named}).encode(), overwrite=True)
 
@@ -286,22 +260,10 @@ def test_a_link_that_leads_nowhere_is_a_ref_that_never_was(named):
 
 @pytest.mark.parametrize(
     "body",
-    [
-        b"",
-        b"null",
-        b"[]",
-        b'{"session": 7}',
-        b'{"session": "a"',
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b"x" * 10_000_000,
-    ],
+    [b"", b"null", b"[]", b'{"session": 7}', b'{"session": "a"', b"\xff\xfe", b"[" * 100_000, b"x" * 10**7],
     ids=lambda b: repr(b[:16]),
 )
-def test_a_forged_link_is_damage_and_never_content(body):
-    store = MemoryStore()
-    ref, _ = stored(store, "a")
-    share(store, "a", ref, "b")
+def test_a_forged_link_is_damage_and_never_content(body, store, ref):
     store.put(link_of(store, "b"), body, overwrite=True)
 
     b = opened(store, "b")
@@ -311,8 +273,7 @@ def test_a_forged_link_is_damage_and_never_content(body):
     assert opened(store, "a").verify() == []
 
 
-def test_a_record_of_the_sessions_own_goes_before_one_that_is_shared():
-    store = MemoryStore()
+def test_a_record_of_the_sessions_own_goes_before_one_that_is_shared(store):
     ref, sent = stored(store, "a")
     opened(store, "a").fork("b")
     share(store, "a", ref, "b")
@@ -322,21 +283,6 @@ def test_a_record_of_the_sessions_own_goes_before_one_that_is_shared():
     assert TEXT in answer_of(b, ref)
     assert b.restore(sent) == original()
     assert [i.key.rpartition(".")[2] for i in b.records()] == ["zst"]
-
-
-def test_a_reader_that_is_open_loses_the_record_with_the_grant():
-    store = MemoryStore()
-    ref, sent = stored(store, "a")
-    share(store, "a", ref, "b")
-    b = opened(store, "b")
-    assert TEXT in answer_of(b, ref)
-    assert b.restore(sent) == original()
-
-    revoke(store, "a", ref, "b")
-
-    assert answer_of(b, ref) == answer_of(b, UNKNOWN)
-    with pytest.raises(NotFoundError):
-        b.restore(sent)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -359,26 +305,3 @@ def test_a_grant_that_fails_anywhere_is_whole_when_it_is_done_again(act, moment)
         if not faulty.failures:
             assert nth > 3
             return
-
-
-# A session that is not there
-
-
-def test_sharing_from_a_session_that_is_not_there_says_so_and_writes_nothing():
-    store = MemoryStore()
-    ref, _ = stored(store, "a")
-    before = keys(store)
-
-    with pytest.raises(NotFoundError, match=f"no session 'nobody' in {store.url}"):
-        share(store, "nobody", ref, "b")
-
-    assert keys(store) == before
-
-
-def test_revoking_tells_whether_there_was_a_grant():
-    store = MemoryStore()
-    ref, _ = stored(store, "a")
-    share(store, "a", ref, "b")
-
-    assert [revoke(store, "a", ref, "b"), revoke(store, "a", ref, "b")] == [True, False]
-    opened(store, "new").revoke(ref, "b")

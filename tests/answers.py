@@ -31,6 +31,14 @@ def put(
     return placed.info.ref
 
 
+def damage(store: OffloadStore, ref: str = "") -> None:
+    """Flip a bit in the middle of the record of `ref`; without one, of the only record."""
+    [key] = [stored.key for stored in store.keys("r/") if f"/{ref}" in stored.key]
+    data = bytearray(store.get(key))
+    data[len(data) // 2] ^= 1
+    store.put(key, bytes(data), overwrite=True)
+
+
 def tools_for(text: str) -> tuple[Tools, str]:
     into = session()
     ref = put(into, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,21 +20,8 @@ from offload.record.header import Counts
 from offload.store import Durability, OffloadStore, StoredObject
 
 HOSTILE = [
-    "",
-    "..",
-    "a/b",
-    "A",
-    "a",
-    "a.b",
-    "a-b",
-    "a0",
-    "con",
-    "é",
-    "\U0001f600",
-    "a~b",
-    "=2e",
-    "x\ny",
-    "s3://b/k",
+    *("", "..", "a/b", "A", "a", "a.b", "a-b", "a0", "con"),
+    *("é", "\U0001f600", "a~b", "=2e", "x\ny", "s3://b/k"),
 ]
 REF = "abcdefghij"
 
@@ -97,8 +85,9 @@ def test_the_store_of_these_tests_is_one() -> None:
 
 @pytest.mark.parametrize("session", [n for n in HOSTILE if n], ids=ascii)
 def test_a_listed_key_gives_back_every_fact_that_it_was_made_of(session: str) -> None:
+    suffixes = itertools.cycle(codec.suffix for codec in CODECS.values())
     for tool in (None, "Bash", *HOSTILE, "mcp__github__search"):
-        key = check_key(record_key(header(session, tool=tool), COUNTS, ".zst"))
+        key = check_key(record_key(header(session, tool=tool), COUNTS, next(suffixes)))
         info = parse_key(StoredObject(key, 99, 12.5))
         assert isinstance(info, RecordInfo)
         assert (info.ref, info.session, info.item_type, info.tool_name) == (REF, session, "tool_result", tool)
@@ -122,12 +111,6 @@ def test_the_key_of_a_record_is_this_and_never_another() -> None:
     assert sidecar_key("r/r/abcdefghij~tool_result~~5~3.txt") == "h/r/abcdefghij~tool_result~~5~3.txt.json"
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_a_record_of_every_codec_is_recognised(codec: str) -> None:
-    key = record_key(header(), COUNTS, CODECS[codec].suffix)
-    assert parse_key(StoredObject(key, 1, 1.0)) is not None
-
-
 FOREIGN = [
     "r/readme",
     "r/s/readme.md",
@@ -149,17 +132,12 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize("key", FOREIGN)
-def test_a_foreign_object_is_no_record(key: str) -> None:
-    assert parse_key(StoredObject(check_key(key), 1, 1.0)) is None
-
-
-@pytest.mark.parametrize("key", FOREIGN)
-def test_a_foreign_object_beside_records_changes_no_catalog(key: str) -> None:
+def test_a_foreign_object_is_no_record_and_changes_no_catalog() -> None:
     own = record_key(header(), COUNTS, ".zst")
-    catalog = Catalog(store_with(own, key), "s")
+    catalog = Catalog(store_with(own, *FOREIGN), "s")
     catalog.load()
     assert [i.key for i in catalog.entries()] == [own]
+    assert [key for key in FOREIGN if parse_key(StoredObject(check_key(key), 1, 1.0))] == []
 
 
 @pytest.mark.parametrize(
@@ -177,6 +155,7 @@ def test_the_sessions_of_a_store_are_listed_by_their_names() -> None:
         *(record_key(header(n, ref), COUNTS, ".zst") for n in names for ref in (REF, "b" * 10))
     )
     assert sorted(sessions(store)) == sorted(names)
+    assert list(sessions(store_with("h/s/x", "x/s/y", "s/r/z"))) == []
 
 
 def test_a_session_costs_one_short_listing_however_many_records_it_has() -> None:
@@ -184,10 +163,6 @@ def test_a_session_costs_one_short_listing_however_many_records_it_has() -> None
     store = store_with(*(record_key(header(s, r), COUNTS, ".zst") for s in ("one", "two") for r in refs))
     assert list(sessions(store)) == ["one", "two"]
     assert len(store.listed) == 3
-
-
-def test_a_store_without_records_has_no_sessions() -> None:
-    assert list(sessions(store_with("h/s/x", "x/s/y", "s/r/z"))) == []
 
 
 @pytest.mark.parametrize(
@@ -204,13 +179,6 @@ def test_sessions_of_which_one_name_begins_the_other_do_not_mix(short: str, long
     assert sorted(sessions(store)) == sorted([short, long])
     prefixes = [RECORD.prefix(encode_part(name)) for name in (long, short)]
     assert not prefixes[0].startswith(prefixes[1])
-
-
-def test_a_session_of_a_long_name_lists_its_records_under_the_whole_name() -> None:
-    name = "a" * 4096
-    catalog = Catalog(store_with(record_key(header(name), COUNTS, ".zst")), name)
-    catalog.load()
-    assert [i.session for i in catalog.entries()] == [name]
 
 
 def test_a_ref_does_not_find_one_that_it_is_the_beginning_of() -> None:
@@ -233,23 +201,17 @@ def test_two_keys_of_one_ref_are_kept_in_key_order() -> None:
     assert [i.key for i in catalog.find(REF)] == sorted(keys)
 
 
-def test_loading_forgets_what_is_gone() -> None:
-    kept, gone = record_key(header(), COUNTS, ".zst"), record_key(header(ref="b" * 10), COUNTS, ".zst")
-    store = store_with(kept, gone)
+def test_entries_are_listed_oldest_first_by_the_clock_of_the_store_and_loading_forgets_what_is_gone() -> None:
+    # This store says that the last key was written first.
+    gone, *kept = [record_key(header(ref=f"abcdefghi{c}"), COUNTS, ".zst") for c in "abc"]
+    store = store_with(gone, *kept)
     catalog = Catalog(store, "s")
     catalog.load()
+    assert [i.key for i in catalog.entries()] == [*kept[::-1], gone]
     store.delete(gone)
     catalog.load()
-    assert [i.key for i in catalog.entries()] == [kept]
-    assert catalog.known("b" * 10) == []
-
-
-def test_entries_are_listed_oldest_first_by_the_clock_of_the_store() -> None:
-    # This store says that the last key was written first.
-    keys = [record_key(header(ref=f"abcdefghi{c}"), COUNTS, ".zst") for c in "abc"]
-    catalog = Catalog(store_with(*keys), "s")
-    catalog.load()
-    assert [i.key for i in catalog.entries()] == keys[::-1]
+    assert [i.key for i in catalog.entries()] == kept[::-1]
+    assert catalog.known("abcdefghia") == []
 
 
 def test_a_dropped_key_is_forgotten_and_may_be_dropped_again() -> None:

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import pytest
+from answers import damage
 
 from offload import ConfigError, Offloader, ReferenceRefusedError
 from offload.errors import CorruptError, ExpiredError, NotFoundError
@@ -178,10 +179,7 @@ def test_a_foreign_an_unknown_and_a_malformed_id_get_the_same_answer() -> None:
 
 def test_deleted_damaged_and_redacted_records_are_refused_and_the_error_has_its_cause() -> None:
     off, ref = opened()
-    [stored] = [s for s in off.store.keys("r/") if ref in s.key]
-    data = bytearray(off.store.get(stored.key))
-    data[len(data) // 2] ^= 1
-    off.store.put(stored.key, bytes(data), overwrite=True)
+    damage(off.store, ref)
     with pytest.raises(ReferenceRefusedError, match="is damaged") as caught:
         off.with_options().resolve({"content": {"$ref": ref}}, "write_file")
     assert isinstance(caught.value.__cause__, CorruptError)

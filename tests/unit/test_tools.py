@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from answers import MAX_ANSWER, body, put, session, tools_for
+from answers import MAX_ANSWER, body, damage, put, session, tools_for
 from hypothesis import given
 from hypothesis import strategies as st
 from pairs import each_in_turn
@@ -236,10 +236,7 @@ def test_a_damaged_record_is_an_error_and_never_other_text() -> None:
     store = MemoryStore()
     into = session(store)
     ref = put(into, LOG)
-    [stored] = store.keys()
-    data = bytearray(store.get(stored.key))
-    data[len(data) // 2] ^= 1
-    store.put(stored.key, bytes(data), overwrite=True)
+    damage(store)
     tools = Tools(session(store))
     with pytest.raises(CorruptError):
         tools.read(ref)

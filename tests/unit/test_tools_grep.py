@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from answers import MAX_ANSWER, body, put, session, tools_for
+from answers import MAX_ANSWER, body, damage, put, session, tools_for
 
 from offload.tools import Tools, budget
 from offload_backends.memory import MemoryStore
@@ -143,13 +143,6 @@ def test_every_match_is_shown_with_the_lines_around_it() -> None:
     assert body(answer) == f"{ref} line 50, character {LINE_50}:\nline 48\nline 49\nline 50\nline 51\nline 52"
 
 
-def damage(store: MemoryStore, ref: str) -> None:
-    [key] = [stored.key for stored in store.keys() if f"/{ref}~" in stored.key]
-    data = bytearray(store.get(key))
-    data[len(data) // 2] ^= 1
-    store.put(key, bytes(data), overwrite=True)
-
-
 def test_records_that_cannot_be_searched_are_named_and_hide_no_other() -> None:
     store = MemoryStore()
     into = session(store)
@@ -174,7 +167,7 @@ def test_what_was_found_before_a_damaged_place_is_shown_beside_the_damage() -> N
     rng = random.Random(3)  # noqa: S311 # reproducible
     into = session(store)
     put(into, "of another record", call="t2")
-    ref = put(into, "needle\n" + "".join(f"{rng.random()}\n" for _ in range(200_000)) + "needle\n")
+    ref = put(into, "needle\n" + "".join(f"{rng.random()}\n" for _ in range(130_000)) + "needle\n")
     damage(store, ref)
     answer = Tools(session(store)).call("context_grep", {"pattern": "needle"})
     assert answer.startswith("[1 match shown, in 2 items]")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answers import MAX_ANSWER, put, session, tools_for
+from answers import MAX_ANSWER, damage, put, session, tools_for
 
 from offload import CorruptError, NotFoundError, Offloader, OffloadPolicy, Rule, open_store
 from offload.tables import _query
@@ -209,10 +209,7 @@ def test_a_foreign_and_an_unknown_id_get_the_same_answer() -> None:
 def test_a_damaged_record_is_an_error_and_never_other_rows() -> None:
     store = MemoryStore()
     ref = put(session(store), USERS * 50)
-    [stored] = store.keys()
-    data = bytearray(store.get(stored.key))
-    data[len(data) // 2] ^= 1
-    store.put(stored.key, bytes(data), overwrite=True)
+    damage(store)
 
     with pytest.raises(CorruptError):
         Tools(session(store)).query(ref, "select count(*) from t")

@@ -3,6 +3,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from counted import CountedStore
 
 from offload.errors import (
     ConfigError,
@@ -277,19 +278,6 @@ PIECES = [b"", b"mine", bytes(3 * 1024**2), b"x" * 2 * 1024**2, b""]
 WHOLE = b"".join(PIECES)
 
 
-class Watching(MemoryStore):
-    """Keeps the sizes of what was read."""
-
-    def __init__(self):
-        super().__init__()
-        self.sizes = []
-
-    def get(self, key, *, start=0, end=None):
-        data = super().get(key, start=start, end=end)
-        self.sizes.append(len(data))
-        return data
-
-
 def test_every_try_of_a_stream_asks_for_the_pieces_anew(medium, retrying, time):
     inner = FaultyStore(medium, nth=1)
 
@@ -300,7 +288,7 @@ def test_every_try_of_a_stream_asks_for_the_pieces_anew(medium, retrying, time):
 
 
 def test_a_stream_that_was_stored_though_its_answer_was_lost_is_compared_block_by_block(retrying):
-    medium = Watching()
+    medium = CountedStore()
     inner = FaultyStore(medium, verb="put", moment="after")
 
     retrying(inner).put_stream("a", PIECES, len(WHOLE))
@@ -335,7 +323,7 @@ def test_an_empty_stream_whose_answer_was_lost_is_a_success_and_anothers_byte_is
 
 
 def test_a_stream_that_met_an_object_at_once_is_refused_though_the_bytes_are_the_same(retrying):
-    medium = Watching()
+    medium = CountedStore()
     medium.put("a", WHOLE)
 
     with pytest.raises(ExistsError):

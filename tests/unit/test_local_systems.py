@@ -274,32 +274,25 @@ def test_a_trial_that_is_killed_leaves_temporary_files_only(tmp_path: Path) -> N
     assert all(name.startswith(".tmp-") for name in left)
 
 
-def test_a_medium_without_hard_links_uses_the_rename_of_the_c_library(
+def test_a_medium_without_hard_links_uses_the_rename_of_the_c_library_if_it_has_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("not needed")
 
-    monkeypatch.setattr(_system, "SYSTEM", replace(systems.NO_LINKS, rename=fail))
+    without = replace(systems.NO_LINKS, exclusive_renames=(("no_such_call", 1),))
     store = LocalStore(str(tmp_path))
-    store.put("k", b"x")
-    with pytest.raises(ExistsError):
-        store.put("k", b"y")
+    for key, system in (
+        ("k", replace(systems.NO_LINKS, rename=fail)),
+        ("l", replace(without, rename=systems.refusing_rename)),
+    ):
+        monkeypatch.setattr(_system, "SYSTEM", system)
+        store.put(key, b"x")
+        with pytest.raises(ExistsError):
+            store.put(key, b"y")
+        assert (tmp_path / key).read_bytes() == b"x"
 
-    assert (tmp_path / "k").read_bytes() == b"x"
-
-
-def test_a_c_library_without_that_rename_is_one_way_less(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without = replace(
-        systems.NO_LINKS, exclusive_renames=(("no_such_call", 1),), rename=systems.refusing_rename
-    )
-    monkeypatch.setattr(_system, "SYSTEM", without)
-
-    LocalStore(str(tmp_path)).put("k", b"x")
-
-    assert everything_below(tmp_path) == ["k"]
+    assert everything_below(tmp_path) == ["k", "l"]
 
 
 # Syncing where fsync does not reach the disk
@@ -321,8 +314,8 @@ def test_the_full_sync_of_a_system_replaces_fsync(tmp_path: Path, monkeypatch: p
     assert synced == [(False, 51), (True, 51)]
 
 
-@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EINVAL, errno.ENOTTY])
-def test_a_medium_without_a_full_sync_gets_fsync(
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.EINVAL, errno.ENOTTY, errno.EIO])
+def test_a_medium_without_a_full_sync_gets_fsync_and_one_that_fails_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     fcntl = pytest.importorskip("fcntl")
@@ -334,26 +327,14 @@ def test_a_medium_without_a_full_sync_gets_fsync(
     monkeypatch.setattr(_system, "SYSTEM", replace(systems.NAMED, full_sync=51))
     monkeypatch.setattr(fcntl, "fcntl", refuse)
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(stat.S_ISDIR(os.fstat(handle).st_mode)))
+    if number == errno.EIO:
+        with pytest.raises(StoreError):
+            LocalStore(str(tmp_path)).put("k", b"x")
+        assert (synced, everything_below(tmp_path)) == ([], [])
+        return
     LocalStore(str(tmp_path)).put("k", b"x")
 
     assert synced == [False, True]
-
-
-def test_a_full_sync_that_fails_is_not_tried_again_by_fsync(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fcntl = pytest.importorskip("fcntl")
-
-    def fail(*_: int) -> int:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(_system, "SYSTEM", replace(systems.NAMED, full_sync=51))
-    monkeypatch.setattr(fcntl, "fcntl", fail)
-    monkeypatch.setattr(os, "fsync", lambda _: pytest.fail("it would wrongly succeed"))
-    with pytest.raises(StoreError):
-        LocalStore(str(tmp_path)).put("k", b"x")
-
-    assert everything_below(tmp_path) == []
 
 
 # Files that another program has open
@@ -518,14 +499,12 @@ def test_a_drive_in_a_url_is_one_only_where_paths_have_drives(
     assert PureWindowsPath(local._path_in(url)) == PureWindowsPath("C:\\data")
 
 
-def test_a_host_in_a_url_is_refused_where_paths_have_no_hosts() -> None:
+def test_a_host_where_paths_have_none_and_the_form_without_limits_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(ConfigError, match="file:///absolute/path"):
         LocalStore("file://server/share/context")
-
-
-def test_the_form_without_limits_is_refused_from_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os.path, "splitdrive", ntpath.splitdrive)
-
     with pytest.raises(ConfigError, match="without"):
         LocalStore("\\\\?\\C:\\data")
 

@@ -232,36 +232,34 @@ def test_a_failed_patch_and_a_failed_mcp_call_are_errors() -> None:
     assert not scan({**call, "error": None}).items[-1].is_error
 
 
-def test_reasoning_and_calls_of_built_in_tools_are_counted_and_never_offloaded() -> None:
-    reasoning = {
-        "type": "reasoning",
-        "id": "r",
-        "summary": [{"type": "summary_text", "text": "hm"}],
-        "content": [{"type": "reasoning_text", "text": "so"}],
-        "encrypted_content": "gAAA",
-    }
-    assert (scan(reasoning).items, scan(reasoning).texts) == ([], ["hm", "so"])
-    call = {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}}
-    found = scan(call)
-    assert (found.items, found.texts, found.calls) == (
-        [],
-        ['{"commands": ["ls"]}'],
-        {"c": Call("shell", {"commands": ["ls"]})},
-    )
-
-
 @pytest.mark.parametrize(
-    "message",
+    ("message", "texts"),
     [
-        {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot"}},
-        {"type": "item_reference", "id": "i"},
-        {"type": "file_search_call", "id": "f", "queries": ["q"], "results": [{"text": LONG}]},
-        {"type": "tool_of_tomorrow_call_output", "call_id": "c", "output": LONG},
-        {"type": "compaction", "encrypted_content": "gAAA"},
+        (
+            {
+                "type": "reasoning",
+                "id": "r",
+                "summary": [{"type": "summary_text", "text": "hm"}],
+                "content": [{"type": "reasoning_text", "text": "so"}],
+                "encrypted_content": "gAAA",
+            },
+            ["hm", "so"],
+        ),
+        ({"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}}, ['{"commands": ["ls"]}']),
+        ({"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot"}}, []),
+        ({"type": "item_reference", "id": "i"}, []),
+        ({"type": "file_search_call", "id": "f", "queries": ["q"], "results": [{"text": LONG}]}, []),
+        ({"type": "tool_of_tomorrow_call_output", "call_id": "c", "output": LONG}, []),
+        ({"type": "compaction", "encrypted_content": "gAAA"}, []),
     ],
 )
-def test_an_unknown_item_is_kept(message: dict[str, Any]) -> None:
-    assert (scan(message).items, scan(message).texts) == ([], [])
+def test_reasoning_built_in_and_unknown_items_are_counted_at_most_and_never_offloaded(
+    message: dict[str, Any], texts: list[str]
+) -> None:
+    found = scan(message)
+    assert (found.items, found.texts) == ([], texts)
+    if message["type"] == "shell_call":
+        assert found.calls == {"c": Call("shell", {"commands": ["ls"]})}
 
 
 # --- LangChain ------------------------------------------------------------------------------------
@@ -357,9 +355,23 @@ def test_json_that_cannot_be_restored_exactly_is_kept_with_the_placeholder() -> 
     assert_restored(message)
 
 
-def test_the_status_of_a_converse_result_marks_an_error() -> None:
-    assert only(converse([{"text": "a"}], status="error")).is_error
-    assert not only(converse([{"text": "a"}], status="success")).is_error
+@pytest.mark.parametrize(
+    ("message", "is_error"),
+    [
+        (converse([{"text": "a"}], status="error"), True),
+        (converse([{"text": "a"}], status="success"), False),
+        *(
+            ({"role": "user", "parts": [{"functionResponse": {"name": "f", "response": response}}]}, is_error)
+            for response, is_error in (
+                ({"error": "no"}, True),
+                ({"error": None, "a": 1}, False),
+                ({"a": 1}, False),
+            )
+        ),
+    ],
+)
+def test_a_result_that_says_so_is_an_error(message: dict[str, Any], is_error: bool) -> None:
+    assert only(message).is_error is is_error
 
 
 def test_reasoning_and_cited_answers_of_converse_are_counted_and_never_offloaded() -> None:
@@ -389,12 +401,6 @@ def test_a_function_that_returned_one_string_has_that_string_as_its_text() -> No
     assert only(message).text == LONG
     assert replaced(message)["parts"][0]["functionResponse"]["response"] == {"output": "P"}
     assert_restored(message)
-
-
-def test_a_response_with_an_error_is_one() -> None:
-    for response, is_error in (({"error": "no"}, True), ({"error": None, "a": 1}, False), ({"a": 1}, False)):
-        part = {"functionResponse": {"name": "f", "response": response}}
-        assert only({"role": "user", "parts": [part]}).is_error is is_error
 
 
 def test_thoughts_and_executed_code_are_counted_and_never_offloaded() -> None:

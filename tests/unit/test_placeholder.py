@@ -58,41 +58,23 @@ def test_an_item_that_no_tool_made_is_named_by_its_type(item_type: str, words: s
 
 
 HOSTILE_TOOLS = [
-    "",
-    " ",
-    "a\nb",
-    "a]\nb",
+    *("", " ", "a\nb", "a]\nb", "] id aaaaaaaaaa]", "\x1b[2J", "\ud800", "\r", "\u2028", "'\"\\"),
     "x, 1 line, 2 characters, id aaaaaaaaaa]\n",
     "[Offloaded: Bash result, id aaaaaaaaaa]",
-    "] id aaaaaaaaaa]",
-    "\x1b[2J",
-    "\ud800",
-    "\r",
-    "\u2028",
-    "é" * 9,
+    *(char * 40 for char in ("é", "\u65e5", "\U0001f600", "\0")),
     "x" * 5000,
-    "'\"\\",
 ]
 
 
 @pytest.mark.parametrize("tool", HOSTILE_TOOLS, ids=lambda t: ascii(t)[:30])
-def test_the_ref_is_found_whatever_the_tool_is_called(tool: str) -> None:
-    text = renderer.render(facts(tool))
-    assert renderer.find_ref(text) == REF
-    first = text.split("\n")[0]
-    assert first.isascii()
-    assert first.isprintable()
-    assert first.count("[") == first.count("]") == 1
-
-
-@pytest.mark.parametrize("char", ["é", "\u65e5", "\U0001f600", "\0"], ids=ascii)
-def test_the_ref_is_found_also_when_the_tool_has_a_long_name_of_such_characters(char: str) -> None:
-    assert renderer.find_ref(renderer.render(facts(char * 40))) == REF
-
-
-@pytest.mark.parametrize("ref", ["a" * 10, "z" * 20])
-def test_refs_of_every_length_are_found(ref: str) -> None:
-    assert renderer.find_ref(renderer.render(facts(ref=ref))) == ref
+def test_the_ref_is_found_whatever_its_length_and_whatever_the_tool_is_called(tool: str) -> None:
+    for ref in (REF, "a" * 10, "z" * 20):
+        text = renderer.render(facts(tool, ref=ref))
+        assert renderer.find_ref(text) == ref
+        first = text.split("\n")[0]
+        assert first.isascii()
+        assert first.isprintable()
+        assert first.count("[") == first.count("]") == 1
 
 
 @pytest.mark.parametrize("tool", ["Bash", "read_file", "web_search", "mcp__github__search_issues"])

@@ -8,11 +8,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from pairs import every_pair
 from strength import some
+from watched import WatchedText
 
 from offload import Offloader
 from offload.preview import _choose, names, preview_of
@@ -357,43 +358,11 @@ def test_a_text_with_nothing_to_see_is_no_error(text: str) -> None:
     assert len(preview_of(text, 500).text) <= 500
 
 
-class WatchedText(str):  # noqa: SLOT000 # it counts
-    """A text that notes how much of it is looked at, once for each place."""
-
-    def __new__(cls, content: str) -> Self:
-        text = super().__new__(cls, content)
-        text.seen = bytearray(len(content) // 1024 + 1)
-        return text
-
-    seen: bytearray
-
-    def _see(self, start: int, end: int) -> None:
-        for block in range(max(0, start) // 1024, min(end, len(self)) // 1024 + 1):
-            self.seen[block] = 1
-
-    def __getitem__(self, key: Any) -> str:
-        span = range(len(self))[key]
-        self._see(*((span.start, span.stop) if isinstance(span, range) else (span, span)))
-        return super().__getitem__(key)
-
-    def find(self, sub: Any, start: Any = 0, end: Any = None) -> int:
-        self._see(start, len(self) if end is None else end)
-        return super().find(sub, start, end)
-
-    def rfind(self, sub: Any, start: Any = 0, end: Any = None) -> int:
-        self._see(start, len(self) if end is None else end)
-        return super().rfind(sub, start, end)
-
-    def count(self, sub: Any, start: Any = 0, end: Any = None) -> int:
-        self._see(start, len(self) if end is None else end)
-        return super().count(sub, start, end)
-
-
 @pytest.mark.parametrize("piece", ["x", "line of words, in_it\n", "\n", '{"a": "ERROR: b"}, '])
 def test_at_most_the_two_ends_of_a_long_text_are_looked_at(piece: str) -> None:
     text = WatchedText(piece * (20_000_000 // len(piece)))
     preview_of(text, 1000, query="where is in_it and user_name?")
-    assert 16 <= sum(text.seen) <= 2 * (END_CHARS // 1024 + 2)
+    assert 16 <= text.blocks_seen <= 2 * (END_CHARS // 1024 + 2)
 
 
 def steps_of(text: str, asked: str = "") -> int:

@@ -46,19 +46,20 @@ class Drawn(NamedTuple):
     is_doubtful: bool = False
 
 
+def read_as(value: Callable[[str], Any], text: str) -> Cell:
+    return text, value(text)
+
+
+def in_units(chance: random.Random, units: Sequence[tuple[str, float]], tenths: int = 1) -> Cell:
+    unit, factor = chance.choice(units)
+    number = chance.randrange(1, 999) / tenths
+    return f"{number:g}{unit}", number * factor
+
+
 def integers(chance: random.Random) -> Cell:
-    number = chance.randrange(-(10 ** chance.randrange(1, 12)), 10 ** chance.randrange(1, 12))
-    return str(number), number
-
-
-def prices(chance: random.Random) -> Cell:
-    text = f"{chance.randrange(900)}.{chance.choice(('5', '25', '00', '10', '99'))}"
-    return text, float(text)
-
-
-def exponents(chance: random.Random) -> Cell:
-    text = f"{chance.randrange(1, 99)}e{chance.randrange(-3, 7)}"
-    return text, float(text)
+    return read_as(
+        int, str(chance.randrange(-(10 ** chance.randrange(1, 12)), 10 ** chance.randrange(1, 12)))
+    )
 
 
 def thousands(chance: random.Random) -> Cell:
@@ -76,85 +77,32 @@ def percents(chance: random.Random) -> Cell:
     return f"{number:g}%", number
 
 
-def sizes(chance: random.Random) -> Cell:
-    unit, factor = chance.choice((("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30)))
-    number = chance.randrange(1, 999) / 10
-    return f"{number:g}{unit}", number * factor
-
-
-def durations(chance: random.Random) -> Cell:
-    unit, factor = chance.choice((("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("us", 1e-6)))
-    number = chance.randrange(1, 999)
-    return f"{number}{unit}", number * factor
-
-
-def words(chance: random.Random) -> Cell:
-    return (chance.choice(WORDS),) * 2
-
-
-def plain(chance: random.Random) -> Cell:
-    return (chance.choice(PLAIN),) * 2
-
-
-def phrases(chance: random.Random) -> Cell:
-    return (f"{chance.choice(PLAIN)} {chance.choice(('up', 'down for', 'is'))} {chance.randrange(99)} h",) * 2
-
-
-def optional(chance: random.Random) -> Cell:
-    return plain(chance) if chance.random() < 0.7 else ("", None)
-
-
-def absent(chance: random.Random) -> Cell:
-    return integers(chance) if chance.random() < 0.8 else ("N/A", None)
-
-
-def dates(chance: random.Random) -> Cell:
-    return (f"2026-{chance.randrange(1, 13):02}-{chance.randrange(1, 29):02}",) * 2
-
-
-def times(chance: random.Random) -> Cell:
-    return (f"{chance.randrange(24):02}:{chance.randrange(60):02}:{chance.randrange(60):02}",) * 2
-
-
-def addresses(chance: random.Random) -> Cell:
-    return (f"10.{chance.randrange(256)}.0.{chance.randrange(256)}:{chance.randrange(1, 65536)}",) * 2
-
-
-def versions(chance: random.Random) -> Cell:
-    return (f"3.{chance.randrange(1, 30)}",) * 2
-
-
-def codes(chance: random.Random) -> Cell:
-    number = chance.randrange(100_000)
-    return f"{number:05}", number
-
-
-def notes(chance: random.Random) -> Cell:
-    return (
-        chance.choice(('say "hi"', "a, b", "one\ntwo", "x;y", "plain", 'it is 5" wide, or so', "1|2")),
-    ) * 2
-
-
+BYTES = (("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30))
+SECONDS = (("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("us", 1e-6))
+NOTES = ('say "hi"', "a, b", "one\ntwo", "x;y", "plain", 'it is 5" wide, or so', "1|2")
+# The texts of a column, each with its value; most are their own.
 SOURCES: dict[str, Callable[[random.Random], Cell]] = {
     "id": integers,
-    "price": prices,
-    "rate": exponents,
+    "price": lambda c: read_as(float, f"{c.randrange(900)}.{c.choice(('5', '25', '00', '10', '99'))}"),
+    "rate": lambda c: read_as(float, f"{c.randrange(1, 99)}e{c.randrange(-3, 7)}"),
     "count": thousands,
     "cost": dollars,
     "share": percents,
-    "memory": sizes,
-    "took": durations,
-    "city": words,
-    "host": plain,
-    "status": phrases,
-    "label": optional,
-    "left": absent,
-    "day": dates,
-    "at": times,
-    "address": addresses,
-    "version": versions,
-    "zip": codes,
-    "note": notes,
+    "memory": lambda c: in_units(c, BYTES, 10),
+    "took": lambda c: in_units(c, SECONDS),
+    "city": lambda c: read_as(str, c.choice(WORDS)),
+    "host": lambda c: read_as(str, c.choice(PLAIN)),
+    "status": lambda c: read_as(
+        str, f"{c.choice(PLAIN)} {c.choice(('up', 'down for', 'is'))} {c.randrange(99)} h"
+    ),
+    "label": lambda c: read_as(str, c.choice(PLAIN)) if c.random() < 0.7 else ("", None),
+    "left": lambda c: integers(c) if c.random() < 0.8 else ("N/A", None),
+    "day": lambda c: read_as(str, f"2026-{c.randrange(1, 13):02}-{c.randrange(1, 29):02}"),
+    "at": lambda c: read_as(str, f"{c.randrange(24):02}:{c.randrange(60):02}:{c.randrange(60):02}"),
+    "address": lambda c: read_as(str, f"10.{c.randrange(256)}.0.{c.randrange(256)}:{c.randrange(1, 65536)}"),
+    "version": lambda c: read_as(str, f"3.{c.randrange(1, 30)}"),
+    "zip": lambda c: read_as(int, f"{c.randrange(100_000):05}"),
+    "note": lambda c: read_as(str, c.choice(NOTES)),
 }
 SIMPLE = ("id", "price", "host", "day", "at", "address")
 FORMS = ("count", "cost", "share", "memory", "took", "rate", "price", "left")
@@ -212,7 +160,7 @@ def all_texts(chance: random.Random) -> Drawn:
 def quoted_tsv(chance: random.Random) -> Drawn:
     count = chance.randrange(5, 20)
     found = [Column("hash", [(f"{chance.randrange(16**7):07x}x",) * 2 for _ in range(count)])]
-    found.append(Column("day", [dates(chance) for _ in range(count)]))
+    found.append(Column("day", [SOURCES["day"](chance) for _ in range(count)]))
     subjects = ('"Fix" it', 'Say "no', '"Begin', "Add it", 'Make 5" of it')
     found.append(Column("subject", [(chance.choice(subjects),) * 2 for _ in range(count)]))
     return Drawn(

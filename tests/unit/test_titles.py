@@ -495,7 +495,7 @@ def test_a_search_reads_at_most_1000_headers_that_no_snapshot_has_and_then_gives
     assert (cursor, found.total) == (None, 2_300)
 
 
-def test_a_snapshot_has_the_titles_so_that_another_process_reads_none(clock: Clock) -> None:
+def test_a_snapshot_has_the_titles_for_another_process_and_a_later_one_keeps_them(clock: Clock) -> None:
     store = LargeStore(clock)
     titled(store, 5_500).load()
     store.spent()
@@ -505,13 +505,8 @@ def test_a_snapshot_has_the_titles_so_that_another_process_reads_none(clock: Clo
     assert found.last is None
     assert "GET r/" not in store.spent()
 
-
-def test_a_later_snapshot_of_a_process_that_knows_no_title_keeps_those_of_the_earlier_one(
-    clock: Clock,
-) -> None:
-    store = LargeStore(clock)
-    titled(store, 5_500).load()
     clock.now += 3_600
+    # This process knows no title.
     Catalog(store, "s").load()
     names = sorted(key for key in store.objects if key.startswith("i/"))
     assert len(names) == 2

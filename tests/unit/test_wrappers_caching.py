@@ -263,12 +263,13 @@ def test_a_folder_serves_a_later_store(tmp_path, inner, medium):
     assert inner.operations == 1
 
 
-def test_two_stores_of_one_url_do_not_meet_in_a_folder(tmp_path):
-    stores = [CachingStore(MemoryStore(), folder=tmp_path / "cache") for _ in range(2)]
+@pytest.mark.parametrize("urls", [["memory://"] * 2, ["memory://meet/1", "memory://meet/2"]])
+def test_two_stores_do_not_meet_in_a_folder_whatever_their_urls(tmp_path, urls):
+    stores = [CachingStore(MemoryStore(url), folder=tmp_path / "cache") for url in urls]
     for number, store in enumerate(stores):
         store.put("a", b"%d" % number)
 
-    assert [store.get("a") for store in stores for _ in range(2)] == [b"0", b"0", b"1", b"1"]
+    assert [store.get("a") for store in stores * 2] == [b"0", b"1"] * 2
 
 
 @pytest.mark.parametrize("options", [{"host": "one"}, {"username": "alice"}, {"client": {"region": "x"}}])
@@ -289,14 +290,6 @@ def test_a_secret_is_no_part_of_what_a_store_is_told_by(secret):
     assert len(identities) == 1
     assert FsspecStore("sftp://u:a@host/f").identity() == FsspecStore("sftp://u:b@host/f").identity()
     assert FsspecStore("sftp://u@host/f").identity() != FsspecStore("sftp://v@host/f").identity()
-
-
-def test_stores_of_two_urls_do_not_meet_in_a_folder(tmp_path):
-    stores = [CachingStore(MemoryStore(f"memory://meet/{n}"), folder=tmp_path / "cache") for n in "12"]
-    for store in stores:
-        store.put("a", store.url.encode())
-
-    assert [store.get("a") for store in stores * 2] == [b"memory://meet/1", b"memory://meet/2"] * 2
 
 
 def test_a_damaged_file_is_never_served_and_never_an_error(tmp_path, inner, medium):
@@ -344,20 +337,24 @@ def test_files_and_folders_are_the_users_alone(tmp_path, medium):
     assert modes == {0o700, 0o600}
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
-def test_a_folder_that_others_can_write_to_is_refused(tmp_path, medium, mode):
+@pytest.mark.parametrize(
+    ("mode", "error", "said"),
+    [
+        *((mode, ConfigError, "others can write") for mode in (0o770, 0o707, 0o1777)),
+        (None, StorePermissionError, "use a folder that can be created"),
+    ],
+)
+def test_a_folder_that_others_can_write_to_or_that_cannot_be_made_is_refused(
+    tmp_path, medium, mode, error, said
+):
     medium.put("a", b"x")
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache").chmod(mode)
+    if mode is None:
+        (tmp_path / "cache").write_bytes(b"a file")
+    else:
+        (tmp_path / "cache").mkdir()
+        (tmp_path / "cache").chmod(mode)
 
-    with pytest.raises(ConfigError, match="others can write"):
-        CachingStore(medium, folder=tmp_path / "cache").get("a")
-
-
-def test_a_folder_that_cannot_be_made_is_told(tmp_path, medium):
-    (tmp_path / "cache").write_bytes(b"a file")
-
-    with pytest.raises(StorePermissionError, match="use a folder that can be created"):
+    with pytest.raises(error, match=said):
         CachingStore(medium, folder=tmp_path / "cache").get("a")
 
 
@@ -490,22 +487,14 @@ def test_a_range_without_meaning_is_refused_kept_or_not(cached, medium):
         store.get("a")
 
 
-def test_a_stream_passes_by_the_cache_and_is_not_kept(cached, inner, medium):
-    store = cached(inner)
-
-    store.put_stream("a", [b"0123", b"456789"], 10)
-
-    assert medium.get("a") == b"0123456789"
-    assert [store.get("a"), store.get("a")] == [b"0123456789"] * 2
-    assert inner.operations == 1
-
-
-def test_a_stream_drops_what_was_kept_under_its_key(cached, inner, medium):
+def test_a_stream_passes_by_the_cache_and_drops_what_was_kept_under_its_key(cached, inner, medium):
     medium.put("a", b"old")
     store = cached(inner)
     store.get("a")
     medium.delete("a")
 
-    store.put_stream("a", [b"new"], 3)
+    store.put_stream("a", [b"0123", b"456789"], 10)
 
-    assert store.get("a") == b"new"
+    assert medium.get("a") == b"0123456789"
+    assert [store.get("a"), store.get("a")] == [b"0123456789"] * 2
+    assert inner.operations == 2

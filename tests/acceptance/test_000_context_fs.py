@@ -11,8 +11,8 @@
 | 2 `ephemeral=3` keeps the last three outputs of each such tool | test_06 |
 | 3 `tool_result/{tool}/call_{id}.json`, `user_message/msg_{id}.json`, `index.json` | test_07 |
 | 3 The index lists the documents | test_08 |
-| 4 A document of schema 1.0 with `item_id`, `item_type`, `offloaded_at`, `metadata`, `content` | test_09 |
-| 5 The placeholder, byte for byte | test_10 |
+| 4 A document of schema 1.0 with `item_id`, `item_type`, `offloaded_at`, `metadata`, `content` | test_09_10 |
+| 5 The placeholder, byte for byte | test_09_10 |
 | 6 Before each call, older outputs of ephemeral tools are offloaded at any size | test_11 |
 | 6 `destroyed`, `offloaded` and `offload_path` agree with the messages | test_12 |
 | 6 Destroyed items are stored first; an item that cannot be stored is kept | test_13 |
@@ -21,7 +21,7 @@
 | 8 The table of types; `type_enabled` is a setting | test_15 |
 | 9.1 Age, not size, decides which ephemeral outputs are destroyed | test_11 |
 | 9.2 Summaries are kept | test_15 |
-| 9.3 The path is absolute, and a Read tool opens the document | test_16, test_37, test_38 |
+| 9.3 The path is absolute, and a Read tool opens the document | test_09_10, test_37, test_38 |
 | 9.3 The messages keep their structure | test_17 |
 | 9.4 `session_{YYYYMMDD_HHMMSS}_{6 random}` | test_18 |
 | 10 The workflow of the example: the third read destroys the first, the fourth the second | test_19 |
@@ -32,7 +32,7 @@
 | 11 The history of offloaded items | test_24 |
 | 11 Restoring them | test_25 |
 
-Tests 26 to 36, 42 and 43 go beyond the description: several processes and kills, hostile names, folders of
+Tests 26 to 36 and 42 go beyond the description: several processes and kills, hostile names, folders of
 other users, hooks and failures. The description does not say when a large item is offloaded. Here it is
 after the model's next reply; otherwise a Read tool could never show a large document.
 """
@@ -148,7 +148,7 @@ def test_02_nothing_is_offloaded_if_offloading_is_off(make, root):
     assert not root.exists()
 
 
-@pytest.mark.parametrize("threshold", [0, 40, 999])
+@pytest.mark.parametrize("threshold", [0, 999])
 def test_03_only_items_above_the_threshold_are_offloaded(make, threshold):
     long = "a" * 300
     messages = [*turn("a", words(threshold, long)), *turn("b", words(threshold + 20, long)), ANSWER]
@@ -159,12 +159,6 @@ def test_03_only_items_above_the_threshold_are_offloaded(make, threshold):
     assert path_in(results(done.messages)[1]).is_file()
 
 
-@pytest.mark.parametrize("threshold", [-1, "2000", 1.5, True, None])
-def test_03_an_invalid_threshold_is_refused(make, threshold):
-    with pytest.raises(ConfigError, match="offload_token_threshold: Input should be"):
-        make(offload_token_threshold=threshold)
-
-
 def test_04_the_tree_is_at_the_root_argument_or_under_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -173,12 +167,6 @@ def test_04_the_tree_is_at_the_root_argument_or_under_the_home_folder(tmp_path, 
 
     assert roots == [tmp_path / name for name in (".agent/context/S1", "a", "c", "d/S1")]
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("given", ["s3://bucket/prefix", "", "a\nb", "a\0b", "\ud800"])
-def test_04_a_root_that_is_not_a_local_folder_is_refused(given):
-    with pytest.raises(ConfigError, match="local folder"):
-        ContextFileSystem(given)
 
 
 def test_05_one_number_replaces_every_tools_own(make):
@@ -267,30 +255,29 @@ def test_08_the_index_lists_the_documents(make, root):
     }
 
 
-def test_09_a_document_has_the_fields_of_schema_1_0(make):
+def test_09_10_the_placeholder_names_a_document_of_schema_1_0_byte_for_byte(make, root, monkeypatch):
     text = words(3000) + ' \u00e9 \U0001f600 "quoted" \\ \t\x00'
+    messages = [*turn("a", text), ANSWER]
     before = int(time.time()) - 1
 
-    done = make().offload([*turn("a", text), ANSWER])
+    done = make().offload(messages)
 
+    ref = done.records[0].ref
+    path = root / "tool_result" / "Read" / f"call_{ref}.json"
+    assert results(done.messages) == [PLACEHOLDER.format(path)]
+    assert [set(m) for m in done.messages] == [set(m) for m in messages]
+    monkeypatch.chdir("/")
     document = json.loads(path_in(results(done.messages)[0]).read_bytes())
     assert "".join(document.pop("content_lines")) == text
-    assert list(document) == [
-        *("schema_version", "item_id", "item_type", "offloaded_at", "metadata", "content"),
-    ]
     assert before <= document["offloaded_at"] <= time.time()
-    assert document["schema_version"] == "1.0"
-    assert document["item_id"] == done.records[0].ref
-    assert document["item_type"] == "tool_result"
-    assert document["metadata"] == {"tool_name": "Read"}
-    assert document["content"] == text
-
-
-def test_10_the_placeholder_is_that_of_the_document_byte_for_byte(make, root):
-    done = make().offload([*turn("a", words(3000)), ANSWER])
-
-    path = root / "tool_result" / "Read" / f"call_{done.records[0].ref}.json"
-    assert results(done.messages) == [PLACEHOLDER.format(path)]
+    assert list(document.items()) == [
+        ("schema_version", "1.0"),
+        ("item_id", ref),
+        ("item_type", "tool_result"),
+        ("offloaded_at", document["offloaded_at"]),
+        ("metadata", {"tool_name": "Read"}),
+        ("content", text),
+    ]
 
 
 def test_11_before_each_call_older_outputs_of_any_size_are_offloaded(make):
@@ -324,9 +311,8 @@ def test_11_outputs_of_one_turn_are_seen_before_they_are_offloaded(make):
     messages = [asked, *(result for _, result in calls)]
 
     assert results(fs.offload(messages).messages) == [words(100)] * 3
-    assert [r[:8] for r in results(fs.offload([*messages, ANSWER]).messages)] == ["[Content"] * 2 + [
-        "word wor"
-    ]
+    later = results(fs.offload([*messages, ANSWER]).messages)
+    assert [text[:8] for text in later] == ["[Content", "[Content", "word wor"]
 
 
 def test_12_the_fields_of_items_agree_with_the_messages(make):
@@ -346,14 +332,6 @@ def test_12_the_fields_of_items_agree_with_the_messages(make):
         assert item.offloaded == (shown == PLACEHOLDER.format(item.offload_path))
         assert (item.offload_path is None) == (not item.offloaded)
         assert item.tokens == count_words(messages[item.message]["content"])
-
-
-def test_12_no_extra_field_is_in_a_sent_message(make):
-    messages = [*turn("a", words(5000)), ANSWER]
-
-    sent = make().offload(messages).messages
-
-    assert [set(m) for m in sent] == [set(m) for m in messages]
 
 
 def test_12_a_received_placeholder_is_listed_and_a_forged_one_is_stored(make, root):
@@ -385,20 +363,13 @@ def test_13_an_item_that_cannot_be_stored_is_not_destroyed(make, root):
     assert done.errors
     assert not any(item.destroyed or item.offloaded for item in fs.items())
     (root / "tool_result").unlink()
-    assert [item.destroyed for item in _again(fs, messages) if item.item_type == "tool_result"] == [
-        True,
-        False,
-    ]
-
-
-def _again(fs: ContextFileSystem, messages: list[Any]) -> Any:
     fs.offload(messages)
-    return fs.items()
+    assert [item.destroyed for item in fs.items() if item.item_type == "tool_result"] == [True, False]
 
 
 def test_14_offloaded_items_are_not_stored_again(make, root):
     fs = make(ephemeral={"Read": 1})
-    messages = [*turn("a", words(3000)), *turn("b", words(3000)), ANSWER]
+    messages = [*turn("a", words(100)), *turn("b", words(3000)), ANSWER]
     first = fs.offload(messages).messages
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
 
@@ -406,45 +377,46 @@ def test_14_offloaded_items_are_not_stored_again(make, root):
     assert fs.offload(first).messages == first
     assert make(ephemeral={"Read": 1}).offload(first).messages == first
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+    # A short document has no second copy of its content in lines.
+    short = path_in(results(first)[0])
+    assert "content_lines" not in json.loads(short.read_bytes())
+    assert shown_by_limited_reads(short) == words(100)
 
 
-MESSAGES: dict[str, list[dict[str, Any]]] = {
-    "tool_result": [
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "Read", "input": {}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "{}"}]},
-    ],
-    "user_message": [{"role": "user", "content": "{}"}],
-    "assistant_message": [{"role": "assistant", "content": "{}"}, {"role": "user", "content": "go on"}],
-    "system_prompt": [{"role": "system", "content": "{}"}],
-    "tool_call": [
-        {
-            "role": "assistant",
-            "content": [{"type": "tool_use", "id": "a", "name": "Write", "input": {"text": "{}"}}],
-        },
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "done"}]},
-    ],
-}
-LEAVING = ("tool_result", "user_message", "skill_prompt")
+def messages_of(item_type: str, text: str) -> list[dict[str, Any]]:
+    """Return messages with one item of a type, and the model's reply."""
+    call = {"type": "tool_use", "id": "a", "name": "Read", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": "done"}
+    messages: dict[str, list[dict[str, Any]]] = {
+        "tool_result": [
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [{**result, "content": text}]},
+        ],
+        "tool_call": [
+            {"role": "assistant", "content": [{**call, "input": {"text": text}}]},
+            {"role": "user", "content": [result]},
+        ],
+        "user_message": [{"role": "user", "content": text}],
+        "assistant_message": [{"role": "assistant", "content": text}, {"role": "user", "content": "go on"}],
+        "system_prompt": [{"role": "system", "content": text}],
+    }
+    return [*messages[item_type], ANSWER]
 
 
-def conversation_of(item_type: str, tokens: int) -> list[dict[str, Any]]:
-    """Return messages with one item of a type, of so many tokens, and the model's reply."""
-    text: list[dict[str, Any]] = json.loads(
-        json.dumps(MESSAGES[item_type]).replace('"{}"', json.dumps(words(tokens)))
-    )
-    return [*text, {"role": "assistant", "content": "seen"}]
+LEAVING = ("tool_result", "user_message")
+TYPES = pytest.mark.parametrize("item_type", [*LEAVING, "tool_call", "assistant_message", "system_prompt"])
 
 
-@pytest.mark.parametrize("item_type", MESSAGES)
+@TYPES
 def test_15_messages_of_the_types_in_the_table_are_offloaded(make, root, item_type):
-    messages = conversation_of(item_type, 2050)
+    messages = messages_of(item_type, words(2050))
 
     done = make().offload(messages)
 
     folders = [path.split("/")[0] for path in files_in(root) if path != "index.json"]
     assert folders == ([item_type] if item_type in LEAVING else [])
     assert (done.messages == messages) == (item_type not in LEAVING)
-    kept = conversation_of(item_type, 1900)
+    kept = messages_of(item_type, words(1900))
     assert make(session="t").offload(kept).messages == kept
 
 
@@ -459,50 +431,51 @@ def test_15_a_skill_prompt_in_the_messages_is_a_user_message(make):
     assert path_in(shown["content"]).parent.name == "user_message"
 
 
-@pytest.mark.parametrize("item_type", MESSAGES)
+@TYPES
 def test_15_type_enabled_switches_a_type_on_or_off(make, root, item_type):
     is_on = item_type not in LEAVING
     fs = make(type_enabled={item_type: is_on})
-    messages = conversation_of(item_type, 2050)
+    messages = messages_of(item_type, words(2050))
 
     done = fs.offload(messages)
 
     written = [path for path in files_in(root) if path != "index.json"]
     assert [path.split("/")[0] for path in written] == ([item_type] if is_on else [])
+    if item_type == "assistant_message":
+        assert written == [f"assistant_message/msg_{done.records[0].ref}.json"]
     assert fs.restore(done.messages) == messages
-
-
-def test_15_an_assistant_message_that_is_switched_on_is_a_msg_document(make, root):
-    fs = make(type_enabled={"assistant_message": True})
-    done = fs.offload(
-        [{"role": "assistant", "content": words(3000)}, {"role": "user", "content": "go"}, ANSWER]
-    )
-
-    [record] = done.records
-    assert files_in(root) == [f"assistant_message/msg_{record.ref}.json", "index.json"]
-
-
-@pytest.mark.parametrize(
-    "given", [{"assistant": True}, {"tool_result": 1}, {"compaction_summary": True}, {1: True}]
-)
-def test_15_a_type_that_cannot_be_switched_is_refused(make, given):
-    with pytest.raises(ConfigError, match="type_enabled"):
-        make(type_enabled=given)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        *(
+            ({"offload_token_threshold": n}, "offload_token_threshold: Input")
+            for n in (-1, "2000", 1.5, True, None)
+        ),
+        ({"root": "s3://bucket/prefix"}, "root must be a local folder, .* a Read tool opens local paths"),
+        *(({"root": root}, "root must be a local folder") for root in ("", "a\nb", "a\0b", "\ud800", 3)),
+        *(
+            ({"type_enabled": {name: True}}, "type_enabled")
+            for name in ("assistant", "compaction_summary", 1)
+        ),
+        ({"type_enabled": {"tool_result": 1}}, "type_enabled"),
+        ({"type_enabled": ["tool_result"]}, "type_enabled: Input should be a valid dictionary"),
         ({"offload_enabled": "no"}, "offload_enabled: Input should be a valid boolean, got 'no'"),
         ({"compress": "no"}, "compress must be a bool, got 'no'"),
-        ({"type_enabled": ["tool_result"]}, "type_enabled: Input should be a valid dictionary"),
         ({"ephemeral": ["Read"]}, "ephemeral: Input should be a valid dictionary"),
         ({"ephemeral": {"Read": -1}}, "ephemeral.Read: Input should be"),
         ({"ephemeral_keep_recent": 1}, "ephemeral_keep_recent needs ephemeral"),
         ({"ttl": "soon"}, "a duration must be"),
-        ({"policy": {}}, "policy must be an OffloadPolicy"),
-        ({"root": 3}, "root must be a local folder"),
         ({"session": ""}, "session name must be"),
+        ({"policy": {}}, "policy must be an OffloadPolicy"),
+        *(
+            ({"policy": OffloadPolicy(), **rule}, "policy= replaces the rules")
+            for rule in (
+                *({"offload_enabled": False}, {"offload_token_threshold": 5}, {"ttl": "7d"}),
+                *({"type_enabled": {"tool_call": True}}, {"ephemeral": {"Read": 1}}),
+            )
+        ),
     ],
 )
 def test_15_an_invalid_argument_is_refused(make, given, message):
@@ -516,21 +489,6 @@ def test_15_a_policy_replaces_the_rules_and_not_the_layout(make, root):
     [placeholder] = results(fs.offload(turn("a", words(200))).messages)
 
     assert json.loads(path_in(placeholder).read_text())["content"] == words(200)
-
-
-@pytest.mark.parametrize(
-    "rules",
-    [
-        {"offload_enabled": False},
-        {"offload_token_threshold": 5},
-        {"type_enabled": {"tool_call": True}},
-        {"ephemeral": {"Read": 1}},
-        {"ttl": "7d"},
-    ],
-)
-def test_15_a_policy_with_rules_that_it_replaces_is_refused(make, rules):
-    with pytest.raises(ConfigError, match="policy= replaces the rules"):
-        make(policy=OffloadPolicy(), **rules)
 
 
 def test_15_the_summary_of_a_compaction_is_never_offloaded(make):
@@ -557,16 +515,6 @@ def test_15_an_error_is_kept_in_view_up_to_the_ceiling_of_one_request(make, toke
     done = make().offload(messages)
 
     assert len(done.records) == (tokens > MAX_VIEW_TOKENS)
-
-
-def test_16_a_read_tool_opens_the_absolute_path(make, monkeypatch, tmp_path):
-    sent = make().offload([*turn("a", words(3000, "needle")), ANSWER]).messages
-    monkeypatch.chdir("/")
-
-    path = path_in(results(sent)[0])
-
-    assert path.is_absolute()
-    assert json.loads(path.read_text())["content"] == words(3000, "needle")
 
 
 def test_16_a_document_that_was_read_is_seen_before_it_is_offloaded(make):
@@ -707,7 +655,7 @@ def test_21_an_item_that_is_stored_again_has_its_old_path(make, root):
     assert path_in(results(again)[0]).is_file()
 
 
-def test_22_a_compressed_file_is_small_and_any_zstd_tool_reads_it(make, root):
+def test_22_a_compressed_file_is_small_and_read_by_any_zstd_tool_and_the_tool_that_is_named(make, root):
     fs = make(compress=True)
     messages = [*turn("a", words(30_000)), ANSWER]
 
@@ -718,16 +666,10 @@ def test_22_a_compressed_file_is_small_and_any_zstd_tool_reads_it(make, root):
     assert path.stat().st_size < len(words(30_000)) / 20
     with zstandard.open(path, "rb") as stream:
         assert stream.read().decode() == words(30_000)
-    assert f"Path: {path}\n" in results(sent)[0]
     assert [item["path"] for item in index_of(root)] == [f"tool_result/Read/{path.name}"]
     assert fs.restore(sent) == messages
-
-
-def test_22_the_placeholder_of_a_compressed_file_names_a_tool_that_reads_it(make):
-    fs = make(compress=True)
-
-    shown = results(fs.offload([*turn("a", words(9000)), ANSWER]).messages)[0]
-
+    [shown] = results(sent)
+    assert f"Path: {path}\n" in shown
     match = re.search(r'\nUse (context_read) with id "([a-z]+)" to view details\.$', shown)
     assert match is not None
     assert fs.offloader.tools.call(match[1], {"id": match[2]}).split("\n")[1].startswith("word word")
@@ -881,33 +823,35 @@ def test_28_reindex_rebuilds_the_tree_from_the_records(make, root):
 
 
 HOSTILE = [
-    "../../x",
-    "/etc/passwd",
-    "a/b",
-    "a\\b",
-    "..",
-    ".",
-    "",
-    "con",
-    "CON",
-    "a\0b",
-    "x" * 5000,
-    "\ud800",
-    "a\nb",
-]
-HOSTILE += [
-    "ä",
-    "a b",
-    "a:b",
-    "read",
-    "Read",
-    "READ",
-    "=",
-    "=2e",
-    "trailing.",
-    ".hidden",
-    "index.json",
-    "X" * 5000,
+    *(
+        "../../x",
+        "/etc/passwd",
+        "a/b",
+        "a\\b",
+        "..",
+        ".",
+        "",
+        "con",
+        "CON",
+        "a\0b",
+        "x" * 5000,
+        "\ud800",
+        "a\nb",
+    ),
+    *(
+        "ä",
+        "a b",
+        "a:b",
+        "read",
+        "Read",
+        "READ",
+        "=",
+        "=2e",
+        "trailing.",
+        ".hidden",
+        "index.json",
+        "X" * 5000,
+    ),
 ]
 
 
@@ -923,9 +867,8 @@ def test_29_hostile_names_stay_in_the_tree_and_never_share_a_file(make, root, tm
     assert len({file.lower() for file in files}) == len(HOSTILE) + 1
     assert all(file.isascii() and file.isprintable() for file in files)
     assert all(len(part) <= 255 and part not in (".", "..") for file in files for part in file.split("/"))
-    assert {str(path_in(text).relative_to(root)) for text in results(done.messages)} == set(files) - {
-        "index.json"
-    }
+    named = {str(path_in(text).relative_to(root)) for text in results(done.messages)}
+    assert named == set(files) - {"index.json"}
     assert fs.restore(done.messages) == [*messages, ANSWER]
 
 
@@ -1085,15 +1028,6 @@ def test_37_a_read_tool_that_cuts_lines_at_2000_characters_shows_a_whole_documen
     document = json.loads(path.read_bytes())
     assert max(map(len, document["content_lines"])) <= 1_900
     assert document["content"] == text
-
-
-def test_37_a_short_document_has_no_second_copy_of_its_content(make):
-    fs = make(ephemeral={"Read": 0})
-
-    [placeholder] = results(fs.offload([*turn("a", words(100)), ANSWER]).messages)
-
-    assert "content_lines" not in json.loads(path_in(placeholder).read_bytes())
-    assert shown_by_limited_reads(path_in(placeholder)) == words(100)
 
 
 class Agent:
@@ -1354,8 +1288,3 @@ def test_42_what_a_sink_and_offload_text_store_is_listed_at_once(make, root):
 
     assert len(index_of(root)) == 2
     assert path_in(sink.placeholder).is_file()
-
-
-def test_43_a_url_is_refused_with_the_reason():
-    with pytest.raises(ConfigError, match=r"root must be a local folder, .* a Read tool opens local paths"):
-        ContextFileSystem("s3://bucket/context")

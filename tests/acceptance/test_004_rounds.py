@@ -5,9 +5,9 @@
 | 1. Due at 80 % of the window, and not below; never if it is disabled | test_01 |
 | 2. The system prompt is always kept, in the list or sent separately | test_02 |
 | 3. Tool definitions are counted and unchanged | test_03 |
-| 4. A model summarizes the removed history, and nothing else | test_04 |
-| 5. The last N rounds are kept, the current input among them | test_05 |
-| 6. The order afterwards: system, summary, recent rounds | test_06 |
+| 4. A model summarizes the removed history, and nothing else | test_04_19 |
+| 5. The last N rounds are kept, the current input among them | test_05_06 |
+| 6. The order afterwards: system, summary, recent rounds | test_05_06 |
 | 7. The result has the tokens before and after, and the number of removed rounds | test_07 |
 | 8. Tokens are an estimate over all texts, with 4 per message | test_08 |
 | 9. The prompt asks for intent, files, decisions, third person, a length; it fences data | test_09 |
@@ -20,8 +20,8 @@
 | 16. A hundred messages become fewer, of fewer tokens, also if one role wrote them all | test_16 |
 | 17. An agent's session of fifty prompts compacts itself, and is always below its window | test_17 |
 | 18. Removed rounds are stored first; if store or model fail, all are kept, the error is reported | test_18 |
-| 19. The notice says how to read them, and that works | test_19 |
-| 20. A tool call and its result are never parted, in any conversation | test_20 |
+| 19. The notice says how to read them, and that works | test_04_19 |
+| 20. A tool call and its result are never parted, in any conversation | test_20, test_20_25 |
 | 21. Everything is restored, after any number of compactions, from the store alone | test_21 |
 | 22. Redacted text is in no record, and the text around it is intact | test_22 |
 | 23. Async hooks run on the loop of the caller | test_23 |
@@ -41,6 +41,7 @@ from typing import Any
 
 import pytest
 import recorded
+from compactions import NOTICE, SYSTEM, Scripted, context_of, heard, kinds_of, stored
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from strength import examples
@@ -48,31 +49,11 @@ from strength import examples
 from offload import ConfigError, ContextFullError, Offloader, RefusedError, StoreError, estimate_tokens
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import Proposal, RoundCompactor, RoundConfig, RoundStrategy
-from offload.context import ContextIR, EventBus, EventType
+from offload.context import EventBus, EventType
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
-SYSTEM = {"role": "system", "content": "You are careful."}
 SMALL = RoundConfig(max_context_tokens=3000, keep_recent_rounds=2)
-NOTICE = re.compile(r"\[Compacted \d+: (\d+) earlier messages? moved to storage, id ([a-z]+)\]\n")
-
-
-class Scripted:
-    """A model that answers by a script, and keeps what it was asked."""
-
-    def __init__(self, answer: str = "<summary>The user asked for a file.</summary>") -> None:
-        self.answer = answer
-        self.requests: list[list[Any]] = []
-
-    def __call__(self, messages: list[Any]) -> str:
-        self.requests.append(messages)
-        return self.answer
-
-    @property
-    def prompt(self) -> str:
-        [message] = self.requests[-1]
-        text: str = message["content"]
-        return text
 
 
 def talk(rounds: int, words: int = 40) -> list[Any]:
@@ -92,15 +73,6 @@ def talk(rounds: int, words: int = 40) -> list[Any]:
 def compactor(store: Any, config: RoundConfig = SMALL, model: Any = None, **options: Any) -> RoundCompactor:
     off = Offloader(store, session="s", **options.pop("offloader", {}))
     return RoundCompactor(off, model or Scripted(), config, **options)
-
-
-def stored(store: Any) -> list[Any]:
-    """Return the messages of the session's only record, read as any zstd tool would."""
-    import zstandard  # noqa: PLC0415 # this helper alone needs it
-
-    [path] = [p for p in (store / "r").rglob("[!.]*") if p.is_file()]
-    reader = zstandard.ZstdDecompressor().stream_reader(path.read_bytes(), read_across_frames=True)
-    return [json.loads(line)["message"] for line in reader.read().decode().split("\n")]
 
 
 def calls_and_results(messages: list[Any]) -> tuple[set[str], set[str]]:
@@ -155,41 +127,40 @@ def test_03_tool_definitions_are_counted_before_and_after_and_not_touched(tmp_pa
     assert result.new_token_count - bare.new_token_count == size
 
 
-def test_04_a_model_sums_up_what_leaves_and_nothing_else(tmp_path):
+def test_04_19_a_model_sums_up_what_leaves_and_the_call_that_the_notice_names_reads_it_back(tmp_path):
     model = Scripted("Well. <summary>The user asked for file 0 to 3.</summary> Bye.")
+    off = Offloader(tmp_path, session="s")
 
-    result = compactor(tmp_path, model=model).compact(talk(6))
+    result = RoundCompactor(off, model, SMALL).compact(talk(6))
 
     assert result.summary == "The user asked for file 0 to 3."
-    assert result.summary in result.new_messages[0]["content"]
+    said = result.new_messages[0]["content"]
+    assert result.summary in said
     for n in range(4):
         assert f"question {n}" in model.prompt
         assert f"file {n}" in model.prompt
     assert "question 4" not in model.prompt
     assert len(model.requests) == 1
+    [(ref, offset)] = re.findall(r'context_read\(id="([a-z]+)", offset=(\d+)\)', said)
+    assert "question 0 please" in off.tools.call("context_read", {"id": ref, "offset": int(offset)})
+    assert "file 3 lorem" in off.tools.call("context_grep", {"id": ref, "pattern": "file 3 lorem"})
+    assert [info.ref for info in off.records()] == [ref]
 
 
-@pytest.mark.parametrize("keep", [1, 2, 3])
-def test_05_the_last_rounds_stay_whole_as_the_same_objects(tmp_path, keep):
-    messages = [*talk(6), {"role": "user", "content": "now change it"}]
+@pytest.mark.parametrize("keep", [1, 3])
+def test_05_06_system_then_summary_then_recent_rounds_as_the_same_objects(tmp_path, keep):
+    messages = [SYSTEM, *talk(6), {"role": "user", "content": "now change it"}]
     config = RoundConfig(max_context_tokens=3000, keep_recent_rounds=keep)
 
     result = compactor(tmp_path, config).compact(messages)
 
     tail = messages[-(4 * (keep - 1) + 1) :]
-    assert all(a is b for a, b in zip(result.new_messages[1:], tail, strict=True))
-    assert stored(tmp_path) == messages[: -len(tail)]
-
-
-def test_06_system_then_summary_then_recent_rounds(tmp_path):
-    messages = [SYSTEM, *talk(5)]
-
-    result = compactor(tmp_path).compact(messages)
-
-    assert result.new_messages[0] is SYSTEM
-    assert NOTICE.match(result.new_messages[1]["content"])
-    assert result.new_messages[1]["role"] == "user"
-    assert result.new_messages[2:] == messages[-8:]
+    system, notice, *kept = result.new_messages
+    assert system is SYSTEM
+    assert NOTICE.match(notice["content"])
+    assert notice["role"] == "user"
+    assert all(a is b for a, b in zip(kept, tail, strict=True))
+    assert stored(tmp_path) == messages[1 : -len(tail)]
 
 
 def test_07_the_result_tells_what_was_gained(tmp_path):
@@ -230,51 +201,50 @@ def test_09_the_prompt_asks_for_what_matters_and_fences_what_it_shows(tmp_path):
 
     for word in ("wants", "files", "decisions", "third person", "1000 characters", "not follow instr"):
         assert word in model.prompt
-    fence = re.findall(r"^=== [0-9a-f]{16} ===$", model.prompt, re.MULTILINE)[0]
-    _, history, rest = re.split(f"^{fence}$", model.prompt, flags=re.MULTILINE)
-    assert rest == ""
-    assert attack in history
+    fence = model.check_fence(attack)
     again = Scripted()
     compactor(tmp_path, model=again).compact(talk(5))
     assert fence not in again.prompt
 
 
+class Asked(list[Proposal]):
+    """Keeps each question, and answers it."""
+
+    def __init__(self, answer: bool | str = True) -> None:  # noqa: FBT002 # answers of a user
+        self.answer = answer
+
+    def __call__(self, proposal: Proposal) -> Any:
+        self.append(proposal)
+        return self.answer
+
+
 def test_10_the_user_is_asked_with_the_figures_if_the_settings_say_so(tmp_path):
-    asked: list[Proposal] = []
-
-    def confirm(proposal: Proposal) -> bool:
-        asked.append(proposal)
-        return True
-
+    asked = Asked()
     config = RoundConfig(max_context_tokens=3000, require_confirmation=True)
-    result = compactor(tmp_path, config, confirm=confirm).compact(talk(5))
+
+    result = compactor(tmp_path, config, confirm=asked).compact(talk(5))
 
     assert asked == [Proposal(result.original_token_count, 3000, 3)]
     assert f"{result.original_token_count} of 3000 tokens" in str(asked[0])
     assert result.compacted_count == 3
     with pytest.raises(ConfigError, match="confirm="):
         compactor(tmp_path, config)
-    wrong = compactor(tmp_path, config, confirm=lambda _: "perhaps").compact(talk(5))
+    wrong = compactor(tmp_path, config, confirm=Asked("perhaps")).compact(talk(5))
     assert isinstance(wrong.error, ConfigError)
     assert "got 'perhaps'" in str(wrong.error)
     assert wrong.new_messages == talk(5)
 
 
 def test_10_the_user_is_asked_unless_the_settings_or_the_program_have_no_question(tmp_path):
-    asked: list[Proposal] = []
+    asked, silent = Asked(), RoundConfig(max_context_tokens=3000, require_confirmation=False)
 
-    def confirm(proposal: Proposal) -> bool:
-        asked.append(proposal)
-        return True
-
-    silent = RoundConfig(max_context_tokens=3000, require_confirmation=False)
     assert RoundConfig().require_confirmation
-    assert compactor(tmp_path, SMALL, confirm=confirm).compact(talk(6)).compacted_count == 4
+    assert compactor(tmp_path, confirm=asked).compact(talk(6)).compacted_count == 4
     assert len(asked) == 1
-    assert compactor(tmp_path, SMALL).compact(talk(6)).compacted_count == 4
-    assert compactor(tmp_path, silent, confirm=confirm).compact(talk(6)).compacted_count == 4
+    assert compactor(tmp_path).compact(talk(6)).compacted_count == 4
+    assert compactor(tmp_path, silent, confirm=asked).compact(talk(6)).compacted_count == 4
     # Nothing may be removed, so there is no question.
-    assert compactor(tmp_path, SMALL, confirm=confirm).compact(talk(2)).compacted_count == 0
+    assert compactor(tmp_path, confirm=asked).compact(talk(2)).compacted_count == 0
     assert len(asked) == 1
 
 
@@ -315,15 +285,13 @@ def test_11_settings_come_from_a_file_and_each_wrong_value_is_named(tmp_path):
 
 
 def test_12_an_event_tells_the_figures(tmp_path):
-    events: list[Any] = []
     bus = EventBus()
     bus.subscribe(lambda _: 1 / 0)
-    bus.subscribe(events.append, EventType.CONTEXT_COMPACTED)
+    events = heard(bus, EventType.CONTEXT_COMPACTED)
 
     result = compactor(tmp_path, events=bus).compact(talk(6))
 
     [event] = events
-    assert event.event_type == "context_compacted"
     assert event.data == {
         "original_tokens": result.original_token_count,
         "new_tokens": result.new_token_count,
@@ -339,19 +307,14 @@ def test_12_an_event_tells_the_figures(tmp_path):
     assert len(events) == 1
 
 
-def test_13_a_summary_that_is_too_long_is_cut(tmp_path):
-    config = RoundConfig(max_context_tokens=3000, summary_max_length=50)
+@pytest.mark.parametrize(("most", "summary"), [(50, "y" * 46 + " […]"), (2, " […]"[:2])])
+def test_13_a_summary_that_is_too_long_is_cut_to_what_the_settings_say(tmp_path, most, summary):
+    config = RoundConfig(max_context_tokens=3000, summary_max_length=most)
 
     result = compactor(tmp_path, config, Scripted("<summary>" + "y" * 900)).compact(talk(6))
 
-    assert result.summary == "y" * 46 + " […]"
-    assert "y" * 47 not in result.new_messages[0]["content"]
-
-
-def test_13_a_cut_summary_is_never_longer_than_the_settings_say(tmp_path):
-    config = RoundConfig(max_context_tokens=3000, summary_max_length=2)
-
-    assert len(compactor(tmp_path, config, Scripted("yyy")).compact(talk(6)).summary.strip()) <= 2
+    assert result.summary == summary
+    assert "y" * most not in result.new_messages[0]["content"]
 
 
 def refusing(store: Any, answer: Any, events: Any = None, **settings: Any) -> RoundCompactor:
@@ -390,9 +353,8 @@ def test_14_after_a_refusal_a_new_session_begins_with_the_current_round(tmp_path
 
 
 def test_14_after_a_refusal_an_error_asks_for_help(tmp_path):
-    events: list[Any] = []
     bus = EventBus()
-    bus.subscribe(events.append)
+    events = heard(bus)
 
     result = refusing(tmp_path, answer=False, events=bus).compact(talk(5))
 
@@ -400,7 +362,7 @@ def test_14_after_a_refusal_an_error_asks_for_help(tmp_path):
     assert (result.compacted_count, result.refusal, result.is_compacted) == (0, "error", False)
     assert isinstance(result.error, RefusedError)
     assert "refused; shorten it by hand, or start a new session" in str(result.error)
-    assert [event.event_type for event in events] == ["compaction_started", "compaction_failed"]
+    assert kinds_of(events) == ["compaction_started", "compaction_failed"]
     assert events[1].data["kind"] == "refused"
     assert Offloader(tmp_path, session="s").records() == []
 
@@ -426,9 +388,8 @@ def test_15_fewer_rounds_stay_until_it_fits_then_an_error_says_what_does_not(tmp
 
 
 def test_15_if_one_message_alone_exceeds_the_window_all_others_are_removed_and_an_error_says_so(tmp_path):
-    events: list[Any] = []
     bus = EventBus()
-    bus.subscribe(events.append)
+    events = heard(bus)
     large = {"role": "user", "content": "word " * 400}
     tight = compactor(tmp_path, RoundConfig(max_context_tokens=300), events=bus)
 
@@ -440,14 +401,15 @@ def test_15_if_one_message_alone_exceeds_the_window_all_others_are_removed_and_a
     assert re.search(r"has \d+ tokens, max_context_tokens is 300, and nothing more", str(result.error))
     assert (again.compacted_count, again.new_messages) == (0, result.new_messages)
     assert isinstance(again.error, ContextFullError)
-    assert [event.event_type for event in events] == [
+    assert kinds_of(events) == [
         *("compaction_started", "context_compacted", "compaction_failed"),
         *("compaction_started", "compaction_failed"),
     ]
 
 
-@pytest.mark.parametrize("roles", [("user",), ("assistant",), ("user", "assistant")])
-@pytest.mark.parametrize("window", [80_000, 600])
+@pytest.mark.parametrize(
+    ("roles", "window"), [(("user",), 80_000), (("assistant",), 600), (("user", "assistant"), 80_000)]
+)
 def test_16_a_hundred_messages_become_fewer(tmp_path, roles, window):
     messages = [{"role": roles[i % len(roles)], "content": f"内容{i}"} for i in range(100)]
     compact = compactor(tmp_path, RoundConfig(max_context_tokens=window))
@@ -476,8 +438,7 @@ def test_17_an_agents_session_compacts_itself_and_stays_below_its_window(tmp_pat
     off = Offloader(tmp_path, session="s")
     config = AgentConfig(window_tokens=1000, strategy="rounds")
     session = ContextManager(off, config, summarizer=Scripted())
-    events: list[Any] = []
-    session.events.subscribe(events.append, EventType.CONTEXT_COMPACTED)
+    events = heard(session.events, EventType.CONTEXT_COMPACTED)
     everything: list[Any] = [SYSTEM]
     session.add(SYSTEM)
 
@@ -525,17 +486,15 @@ def test_17_a_list_stays_below_its_window_too(tmp_path):
 
 
 def test_18_nothing_leaves_unless_it_is_stored(caplog):
-    messages = talk(6)
-    events: list[Any] = []
-    bus = EventBus()
-    bus.subscribe(events.append)
+    messages, bus = talk(6), EventBus()
+    events = heard(bus)
 
     result = compactor(FaultyStore(MemoryStore(), is_lasting=True), events=bus).compact(messages)
 
     assert isinstance(result.error, StoreError)
     assert all(a is b for a, b in zip(result.new_messages, messages, strict=True))
     assert (result.compacted_count, result.summary) == (0, "")
-    assert [event.event_type for event in events] == ["compaction_started", "compaction_failed"]
+    assert kinds_of(events) == ["compaction_started", "compaction_failed"]
     assert events[0].data == {"tokens": result.original_token_count}
     assert events[1].data == {
         "kind": "store_unavailable",
@@ -554,18 +513,6 @@ def test_18_nothing_leaves_without_a_summary(tmp_path, answer):
     assert "must return a summary" in str(result.error)
     assert result.new_messages == messages
     assert Offloader(tmp_path, session="s").records() == []
-
-
-def test_19_the_call_that_the_message_names_reads_the_rounds_back(tmp_path):
-    off = Offloader(tmp_path, session="s")
-    result = RoundCompactor(off, Scripted(), SMALL).compact(talk(6))
-
-    said = result.new_messages[0]["content"]
-    [(ref, offset)] = re.findall(r'context_read\(id="([a-z]+)", offset=(\d+)\)', said)
-    answer = off.tools.call("context_read", {"id": ref, "offset": int(offset)})
-    assert "question 0 please" in answer
-    assert "file 3 lorem" in off.tools.call("context_grep", {"id": ref, "pattern": "file 3 lorem"})
-    assert [info.ref for info in off.records()] == [ref]
 
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="["), max_size=20)
@@ -593,10 +540,8 @@ def conversations(draw: st.DrawFn) -> list[Any]:
 
 def _call(ids: list[str], is_anthropic: bool) -> Any:
     if is_anthropic:
-        return {
-            "role": "assistant",
-            "content": [{"type": "tool_use", "id": i, "name": "f", "input": {}} for i in ids],
-        }
+        blocks = [{"type": "tool_use", "id": i, "name": "f", "input": {}} for i in ids]
+        return {"role": "assistant", "content": blocks}
     calls = [{"id": i, "type": "function", "function": {"name": "f", "arguments": "{}"}} for i in ids]
     return {"role": "assistant", "content": None, "tool_calls": calls}
 
@@ -604,24 +549,9 @@ def _call(ids: list[str], is_anthropic: bool) -> Any:
 def _result(call: str, text: str, is_anthropic: bool) -> Any:
     if is_anthropic:
         # A text in the same user message as a result does not start a round.
-        blocks = [
-            {"type": "tool_result", "tool_use_id": call, "content": []},
-            {"type": "text", "text": text},
-        ]
-        return {"role": "user", "content": blocks}
+        block = {"type": "tool_result", "tool_use_id": call, "content": []}
+        return {"role": "user", "content": [block, {"type": "text", "text": text}]}
     return {"role": "tool", "tool_call_id": call, "content": text}
-
-
-@given(conversations(), st.integers(1, 3))
-@examples(150, suppress_health_check=[HealthCheck.too_slow])
-def test_20_no_call_and_result_are_parted_in_any_conversation(messages, keep):
-    config = RoundConfig(max_context_tokens=100_000, keep_recent_rounds=keep)
-    compact = compactor("memory://", config, Scripted("s"))
-
-    result = compact.compact(messages)
-
-    check_pairs(messages, result.new_messages)
-    assert compact.restore(result.new_messages) == messages
 
 
 def check_pairs(before: list[Any], after: list[Any]) -> None:
@@ -671,9 +601,8 @@ def test_22_a_secret_is_in_no_record_and_takes_nothing_with_it(tmp_path):
         return re.sub(r"password=\S+", "password=###", text)
 
     messages = [{"role": "user", "content": "log in with password=hunter2"}, *talk(5)[1:]]
-    events: list[Any] = []
     bus = EventBus()
-    bus.subscribe(events.append, EventType.CONTEXT_COMPACTED)
+    events = heard(bus, EventType.CONTEXT_COMPACTED)
     model = Scripted("The user logged in with password=hunter2 today.")
     compact = compactor(tmp_path, model=model, events=bus, offloader={"redact": redact})
 
@@ -687,7 +616,8 @@ def test_22_a_secret_is_in_no_record_and_takes_nothing_with_it(tmp_path):
     assert stored(tmp_path) == clean[: len(stored(tmp_path))]
 
 
-def test_23_async_hooks_run_on_the_loop_of_the_caller(tmp_path):
+@pytest.mark.parametrize("is_context", [False, True])
+def test_23_async_hooks_run_on_the_loop_of_the_caller(tmp_path, is_context):
     loops = []
 
     async def summarize(_: list[Any]) -> str:
@@ -701,12 +631,12 @@ def test_23_async_hooks_run_on_the_loop_of_the_caller(tmp_path):
 
     async def run() -> Any:
         loops.append(asyncio.get_running_loop())
-        config = RoundConfig(max_context_tokens=3000, require_confirmation=True)
-        return await compactor(tmp_path, config, summarize, confirm=confirm).acompact(talk(5))
+        config = RoundConfig(max_context_tokens=1000, require_confirmation=True)
+        kind = RoundStrategy if is_context else RoundCompactor
+        made: Any = kind(Offloader(tmp_path, session="s"), summarize, config, confirm=confirm)
+        return await (context_of(talk(9)).aauto_compact(made) if is_context else made.acompact(talk(5)))
 
-    result = asyncio.run(run())
-
-    assert result.summary == "done"
+    assert asyncio.run(run()).summary == "done"
     assert len(loops) == 3
     assert len(set(loops)) == 1
 
@@ -737,9 +667,8 @@ def test_24_a_summary_that_looks_like_a_placeholder_is_shown_as_a_text(tmp_path)
 def test_25_a_summary_that_would_make_a_small_context_larger_is_not_taken(tmp_path):
     messages = [m for m in talk(8, words=20) if m["role"] != "tool" and m["content"]]
     tokens = sum(4 + estimate_tokens(m["content"]) for m in messages)
-    events: list[Any] = []
     bus = EventBus()
-    bus.subscribe(events.append)
+    events = heard(bus)
 
     result = compactor(tmp_path, RoundConfig(), Scripted("y " * 500), events=bus).compact(messages)
 
@@ -747,7 +676,7 @@ def test_25_a_summary_that_would_make_a_small_context_larger_is_not_taken(tmp_pa
     assert all(a is b for a, b in zip(result.new_messages, messages, strict=True))
     assert result.original_token_count == result.new_token_count == tokens
     assert Offloader(tmp_path, session="s").records() == []
-    assert [event.event_type for event in events] == ["compaction_started", "compaction_failed"]
+    assert kinds_of(events) == ["compaction_started", "compaction_failed"]
     assert events[1].data["kind"] == "no_gain"
 
 
@@ -769,12 +698,14 @@ answers = st.sampled_from([True, False, "drop_oldest", "new_session"])
 @given(
     st.one_of(conversations(), st.integers(1, 12).map(talk)),
     st.integers(1, 3),
-    st.integers(20, 2000),
+    st.integers(20, 2000) | st.just(100_000),
     summaries,
     answers,
 )
 @examples(150, suppress_health_check=[HealthCheck.too_slow])
-def test_25_tokens_always_fall(messages, keep, window, summary, answer):
+def test_20_25_tokens_always_fall_and_no_call_and_result_are_parted_in_any_conversation(
+    messages, keep, window, summary, answer
+):
     config = RoundConfig(max_context_tokens=window, keep_recent_rounds=keep)
     off = Offloader("memory://", session="s")
     compact = RoundCompactor(off, summary and Scripted(summary), config, confirm=lambda _: answer)
@@ -796,10 +727,7 @@ def test_25_tokens_always_fall(messages, keep, window, summary, answer):
 
 def counted(messages: list[Any]) -> int:
     """Return the tokens of a list, from a fresh count."""
-    context = ContextIR()
-    for message in messages:
-        context.add_message(message)
-    return context.total_tokens
+    return context_of(messages).total_tokens
 
 
 def tool_loop(steps: int) -> list[Any]:
@@ -838,10 +766,9 @@ def test_26_a_recent_request_is_whole_as_long_as_the_context_is_not_full(tmp_pat
 
 
 def test_26_the_user_is_asked_before_the_only_round_is_cut(tmp_path):
-    asked: list[Proposal] = []
-    config = RoundConfig(max_context_tokens=3000)
+    asked = Asked()
 
-    compactor(tmp_path, config, confirm=asked.append).compact(tool_loop(60))
+    compactor(tmp_path, confirm=asked).compact(tool_loop(60))
 
     assert asked[0].rounds == 0
     assert "the older messages with a summary" in str(asked[0])
@@ -863,12 +790,9 @@ def test_26_a_notice_is_never_replaced_alone(tmp_path):
 def test_27_a_context_is_compacted_as_a_list_is(tmp_path):
     messages = [SYSTEM, *talk(9)]
     late = {"role": "system", "content": "Answer briefly."}
-    context = ContextIR()
-    for message in messages:
-        context.add_message(message)
+    context = context_of(messages)
     context.conversation.items.insert(4, context.new_item(late))
-    events: list[Any] = []
-    context.event_bus.subscribe(events.append)
+    events = heard(context.event_bus)
     config = RoundConfig(max_context_tokens=1000)
     strategy = RoundStrategy(Offloader(tmp_path / "a", session="s"), Scripted(), config)
 
@@ -880,16 +804,12 @@ def test_27_a_context_is_compacted_as_a_list_is(tmp_path):
     assert [m["role"] for m in context.lower()] == [m["role"] for m in listed.new_messages]
     assert context.lower()[2:] == listed.new_messages[2:]
     assert result.new_token_count == context.total_tokens == listed.new_token_count
-    assert [event.event_type for event in events] == [
-        *("compaction_started", "item_removed", "item_added", "context_compacted")
-    ]
+    assert kinds_of(events) == ["compaction_started", "item_removed", "item_added", "context_compacted"]
     assert strategy.restore(context.lower()) == [*messages[:5], late, *messages[5:]]
 
 
 def test_27_a_context_is_compacted_only_if_that_is_due(tmp_path):
-    context = ContextIR()
-    for message in talk(9):
-        context.add_message(message)
+    context = context_of(talk(9))
     off = Offloader(tmp_path, session="s")
     tokens = context.total_tokens
     config = RoundConfig(max_context_tokens=tokens)
@@ -906,36 +826,12 @@ def test_27_a_context_is_compacted_only_if_that_is_due(tmp_path):
 
 
 def test_27_a_failure_leaves_a_context_whole_and_is_an_event_of_its_bus():
-    context = ContextIR()
-    for message in talk(9):
-        context.add_message(message)
-    events: list[Any] = []
-    context.event_bus.subscribe(events.append)
+    context = context_of(talk(9))
+    events = heard(context.event_bus)
     off = Offloader(FaultyStore(MemoryStore(), is_lasting=True), session="s")
 
     result = RoundStrategy(off, Scripted(), RoundConfig(max_context_tokens=1000)).compact(context)
 
     assert isinstance(result.error, StoreError)
     assert context.lower() == talk(9)
-    assert [event.event_type for event in events] == ["compaction_started", "compaction_failed"]
-
-
-def test_27_an_async_confirmation_is_awaited_on_the_loop_of_the_caller(tmp_path):
-    loops = []
-
-    async def confirm(_: Proposal) -> bool:
-        loops.append(asyncio.get_running_loop())
-        return True
-
-    async def run() -> Any:
-        loops.append(asyncio.get_running_loop())
-        context = ContextIR()
-        for message in talk(9):
-            context.add_message(message)
-        config = RoundConfig(max_context_tokens=1000)
-        strategy = RoundStrategy(Offloader(tmp_path, session="s"), Scripted(), config, confirm=confirm)
-        return await context.aauto_compact(strategy)
-
-    assert asyncio.run(run()).compacted_count > 0
-    assert len(loops) == 2
-    assert loops[0] is loops[1]
+    assert kinds_of(events) == ["compaction_started", "compaction_failed"]

@@ -10,8 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +21,8 @@ pytest.importorskip("mcp", reason="its tests run in an environment of their own:
 
 import httpx2
 import uvicorn
+from frameworks import scenario
+from frameworks.mcp_talk import GREETING, offload, status_of, text_of
 from mcp import Client, MCPError, types
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -38,16 +38,6 @@ from offload_backends.memory import MemoryStore
 
 BIG = "\n".join(f"line {n} of the log" for n in range(10_000))
 MODES = pytest.mark.parametrize("mode", ["legacy", "auto"])
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "t", "version": "1"},
-    },
-}
 
 
 def stored(store: Any, session: str = "s", text: str = BIG) -> str:
@@ -58,16 +48,12 @@ def stored(store: Any, session: str = "s", text: str = BIG) -> str:
     return info.ref
 
 
-def asked(offloader: Offloader, talk: Any, **client: Any) -> Any:
+def asked(offloader: Offloader, talk: Any, hook: Any = None, seconds: float = 5, **client: Any) -> Any:
     async def run() -> Any:
-        async with Client(context_server(offloader), **client) as connected:
+        async with Client(context_server(offloader, hook, seconds=seconds), **client) as connected:
             return await talk(connected)
 
     return asyncio.run(run())
-
-
-def text_of(result: Any) -> str:
-    return str(result.content[0].text)
 
 
 @MODES
@@ -144,12 +130,12 @@ def test_a_wrong_call_is_a_tool_error_with_the_fix(name: str, arguments: dict[st
     "uri", ["ctx://aaaaaaaaaa", "ctx://a%2F..%2Fbcdefghij", "ctx://../x", "ctx:///etc/passwd", "file:///x"]
 )
 def test_a_resource_of_another_name_is_refused(uri: str) -> None:
-    async def talk(client: Client) -> int:
+    async def talk(client: Client) -> None:
         with pytest.raises(MCPError) as caught:
             await client.read_resource(uri)
-        return int(caught.value.code)
+        assert caught.value.code == types.INVALID_PARAMS
 
-    assert asked(Offloader(MemoryStore(), session="s"), talk) == types.INVALID_PARAMS
+    asked(Offloader(MemoryStore(), session="s"), talk)
 
 
 def test_a_record_of_another_session_is_not_there() -> None:
@@ -187,23 +173,18 @@ def test_a_resource_that_is_too_large_says_how_to_read_it() -> None:
     store = MemoryStore()
     ref = stored(store, text="many words\n" * 900_000)
 
-    async def talk(client: Client) -> str:
-        with pytest.raises(MCPError) as caught:
+    async def talk(client: Client) -> None:
+        with pytest.raises(MCPError, match=rf'context_read\(id="{ref}", offset=0\)'):
             await client.read_resource(f"ctx://{ref}")
-        return str(caught.value)
 
-    assert f'context_read(id="{ref}", offset=0)' in asked(Offloader(store, session="s"), talk)
+    asked(Offloader(store, session="s"), talk)
 
 
 def test_text_that_only_starts_like_a_data_url_is_returned_as_text() -> None:
-    store = MemoryStore()
-    text = "data:image/png;base64,!!! " + BIG
-    ref = stored(store, text=text)
-
-    async def talk(client: Client) -> Any:
-        return (await client.read_resource(f"ctx://{ref}")).contents[0]
-
-    assert asked(Offloader(store, session="s"), talk).text == text
+    store, text = MemoryStore(), "data:image/png;base64,!!! " + BIG
+    uri = f"ctx://{stored(store, text=text)}"
+    answer = asked(Offloader(store, session="s"), lambda client: client.read_resource(uri))
+    assert answer.contents[0].text == text
 
 
 def test_a_store_that_does_not_answer_is_an_error_of_the_call() -> None:
@@ -242,8 +223,7 @@ def test_a_store_or_a_session_that_is_not_there_is_not_served(tmp_path: Path, ht
         ("nosuch", "s", f"no store at {tmp_path}/nosuch"),
         ("store", "nosuch", f"no session 'nosuch' in {tmp_path}/store, which has 's'"),
     ):
-        command = [sys.executable, "-m", "offload", "mcp", str(tmp_path / store), "--session", session, *http]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        done = offload("mcp", tmp_path / store, "--session", session, *http)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith(f"offload: {said}")
         assert done.stderr.count("\n") == 1
@@ -252,10 +232,7 @@ def test_a_store_or_a_session_that_is_not_there_is_not_served(tmp_path: Path, ht
 
 def test_on_stdout_is_nothing_but_the_protocol(tmp_path: Path) -> None:
     stored(str(tmp_path))
-    command = [sys.executable, "-m", "offload", "mcp", str(tmp_path), "--session", "s"]
-    done = subprocess.run(
-        command, input=json.dumps(INITIALIZE) + "\nno json\n", capture_output=True, text=True, check=True
-    )
+    done = offload("mcp", tmp_path, "--session", "s", given=json.dumps(GREETING) + "\nno json\n")
     [answer] = done.stdout.splitlines()
     assert json.loads(answer)["id"] == 1
 
@@ -270,24 +247,6 @@ def http_server(store: Path, **environment: str) -> Iterator[str]:
             yield process.stderr.readline().split()[-1]
         finally:
             process.terminate()
-
-
-def status_of(url: str, **headers: str) -> int:
-    request = urllib.request.Request(  # noqa: S310 # of the loopback
-        url,
-        json.dumps(INITIALIZE).encode(),
-        {
-            "content-type": "application/json",
-            "accept": "application/json, text/event-stream",
-            **headers,
-        },
-    )
-    try:
-        with urllib.request.urlopen(request) as response:  # noqa: S310 # a URL of this test's server
-            return int(response.status)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code
 
 
 def test_over_http_a_record_is_read_and_searched(tmp_path: Path) -> None:
@@ -309,10 +268,10 @@ def test_over_http_another_host_or_origin_gets_nothing(tmp_path: Path) -> None:
     stored(str(tmp_path))
     with http_server(tmp_path) as url:
         assert status_of(url) == 200
-        assert status_of(url, Host="evil.example") == 421
-        assert status_of(url, Origin="http://evil.example") == 403
-        assert status_of(url, Origin=url.removesuffix("/mcp")) == 200
-        assert status_of(url, **{"Sec-Fetch-Site": "cross-site"}) == 403
+        assert status_of(url, {"Host": "evil.example"}) == 421
+        assert status_of(url, {"Origin": "http://evil.example"}) == 403
+        assert status_of(url, {"Origin": url.removesuffix("/mcp")}) == 200
+        assert status_of(url, {"Sec-Fetch-Site": "cross-site"}) == 403
 
 
 def test_a_token_is_asked_of_every_request(tmp_path: Path) -> None:
@@ -328,7 +287,7 @@ def test_a_token_is_asked_of_every_request(tmp_path: Path) -> None:
 
     with http_server(tmp_path, **{TOKEN_VARIABLE: "s3cret"}) as url:
         assert status_of(url) == 401
-        assert status_of(url, Authorization="Bearer wrong") == 401
+        assert status_of(url, {"Authorization": "Bearer wrong"}) == 401
         assert ref in asyncio.run(talk(url))
 
 
@@ -375,8 +334,8 @@ def test_each_request_reads_the_session_of_its_user_alone_on_any_of_two_servers(
         return http_app(off, "127.0.0.1", 1, names=["ctx.example.com"], session_of=session_of)
 
     with served(app()) as one, served(app()) as two:
-        assert (status_of(one), status_of(one, Host="ctx.example.com")) == (421, 403)
-        assert status_of(one, Host="ctx.example.com", Authorization="Bearer a") == 200
+        assert (status_of(one), status_of(one, {"Host": "ctx.example.com"})) == (421, 403)
+        assert status_of(one, {"Host": "ctx.example.com", "Authorization": "Bearer a"}) == 200
         for header, name in USERS.items():
             for mode in ("legacy", "auto"):
                 seen = [asyncio.run(talk(url, header, mode)) for url in (one, two)]
@@ -422,43 +381,20 @@ def test_an_address_that_others_reach_is_not_served_carelessly(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         serve_http(Offloader(MemoryStore(), session="s"), host, 0, token)
-
-
-def test_the_app_itself_is_not_made_for_others_without_a_token() -> None:
-    with pytest.raises(ConfigError, match="set a token"):
-        http_app(Offloader(MemoryStore(), session="s"), "192.0.2.1", 80)
+    if token is None:
+        with pytest.raises(ConfigError, match=said):
+            http_app(Offloader(MemoryStore(), session="s"), host, 80)
 
 
 @pytest.mark.parametrize("address", ["8765", "localhost:", "localhost:http"])
 def test_an_address_is_a_host_and_a_port(tmp_path: Path, address: str) -> None:
-    command = [sys.executable, "-m", "offload", "mcp", str(tmp_path), "--session", "s", "--http", address]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = offload("mcp", tmp_path, "--session", "s", "--http", address)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--http must be HOST:PORT" in done.stderr
 
 
-def test_a_command_that_cannot_be_started_is_said_in_one_line(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "offload",
-        "mcp-proxy",
-        "--store",
-        str(tmp_path),
-        "--",
-        "/no/such/server",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1
-    assert "cannot start '/no/such/server'" in done.stderr
-
-
 def test_without_the_sdk_the_extra_is_named() -> None:
-    program = "import sys; sys.modules['mcp'] = None; from offload.integrations import mcp"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "MissingExtraError" in done.stderr.splitlines()[-1]
-    assert "pip install 'offload[mcp]'" in done.stderr
+    assert "pip install 'offload[mcp]'" in scenario.import_error("mcp", without="mcp")
 
 
 def test_the_command_line_is_no_slower_for_it() -> None:
@@ -481,43 +417,31 @@ def test_only_a_server_with_a_hook_answers_its_events_and_no_list_names_the_tool
     listed, refused = asked(offloader, talk)
     assert listed == [*TOOL_NAMES]
     assert refused.is_error
-    server = context_server(offloader, hook)
-
-    async def run() -> Any:
-        async with Client(server) as client:
-            return await talk(client)
-
-    listed, answered = asyncio.run(run())
+    listed, answered = asked(offloader, talk, hook=hook)
     assert listed == [*TOOL_NAMES]
     assert (answered.is_error, text_of(answered)) == (False, '{"answered": true}')
     assert events == [{"hook_event_name": "PostToolUse"}]
 
 
-def test_a_server_with_a_hook_lists_no_resources_so_that_a_client_does_not_wait_for_the_store() -> None:
-    async def capabilities(hook: Any) -> Any:
-        async with Client(context_server(Offloader(MemoryStore(), session="s"), hook)) as client:
-            return client.server_capabilities
+@pytest.mark.parametrize("hook", [None, lambda _event: "{}"])
+def test_a_server_with_a_hook_lists_no_resources_so_that_a_client_does_not_wait_for_the_store(
+    hook: Any,
+) -> None:
+    async def talk(client: Client) -> Any:
+        return client.server_capabilities.resources
 
-    assert asyncio.run(capabilities(None)).resources is not None
-    assert asyncio.run(capabilities(lambda _event: "{}")).resources is None
+    assert (asked(Offloader(MemoryStore(), session="s"), talk, hook) is None) == (hook is not None)
 
 
 def test_a_hook_that_is_late_is_answered_by_an_empty_object_and_blocks_no_other_call() -> None:
     late = threading.Event()
-    server = context_server(
-        Offloader(MemoryStore(), session="s"), lambda _event: str(late.wait(30)), seconds=0.2
-    )
 
-    async def run() -> tuple[str, str]:
-        async with Client(server) as client:
-            answer = text_of(await client.session.call_tool("hook", {}))
-            listed = text_of(await client.call_tool("context_list"))
-            late.set()
-            return answer, listed
+    async def talk(client: Client) -> None:
+        assert text_of(await client.session.call_tool("hook", {})) == "{}"
+        assert text_of(await client.call_tool("context_list")).startswith("[0 stored")
+        late.set()
 
-    answer, listed = asyncio.run(run())
-    assert answer == "{}"
-    assert listed.startswith("[0 stored")
+    asked(Offloader(MemoryStore(), session="s"), talk, lambda _event: str(late.wait(30)), seconds=0.2)
 
 
 def test_a_server_of_a_project_starts_without_a_store_and_names_its_session_by_the_project(
@@ -553,14 +477,6 @@ def test_a_server_of_a_project_starts_without_a_store_and_names_its_session_by_t
 
 
 def test_a_server_of_a_project_refuses_a_store_in_memory() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "offload", "mcp", "--hook", "claude-code"],
-        env={**os.environ, "OFFLOAD_STORE": "memory://x"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
+    done = offload("mcp", "--hook", "claude-code", env={**os.environ, "OFFLOAD_STORE": "memory://x"})
     assert done.returncode == 2
     assert "memory://x is lost when its process ends" in done.stderr

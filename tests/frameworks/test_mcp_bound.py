@@ -9,8 +9,9 @@ from binding import Binding
 
 pytest.importorskip("mcp", reason="its tests run in an environment of their own: make test-integration-mcp")
 
+from frameworks.mcp_talk import records_of
 from frameworks.mcp_wrapped import big_text
-from frameworks.test_mcp_proxy import listed, opened, records_of, through_proxy
+from frameworks.test_mcp_proxy import listed, opened, through_proxy
 from mcp import Client
 
 from offload_backends.memory import MemoryStore

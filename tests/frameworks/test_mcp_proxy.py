@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -21,6 +20,7 @@ pytest.importorskip("mcp", reason="its tests run in an environment of their own:
 
 import anyio
 from frameworks import mcp_wrapped
+from frameworks.mcp_talk import GREETING, offload, records_of, ref_in, text_of
 from frameworks.mcp_wrapped import ROWS, ROWS_SCHEMA, SCHEMAS, big_text, picture, wrapped_server
 from jsonschema import Draft202012Validator
 from mcp import Client, MCPError, types
@@ -61,12 +61,6 @@ def opened(store: Any = None, session: str = "s", **options: Any) -> ResultOfflo
     return ResultOffloader(MemoryStore() if store is None else store, session, **options)
 
 
-def records_of(store: Any, session: str = "s") -> dict[str, str]:
-    """Return what the store holds by ref, read by nothing of the integration."""
-    offloader = Offloader(store, session=session)
-    return {i.ref: b"".join(offloader.content(i.ref)).decode() for i in offloader.records()}
-
-
 def through_proxy(talk: Any, results: ResultOffloader | None = None, **client: Any) -> Any:
     """Run `talk` with a client of the proxy and return what it returns."""
     server = client.pop("server", None)
@@ -98,14 +92,8 @@ def called(name: str, results: ResultOffloader, *, lists: bool = True, **client:
     return through_proxy(talk, results, **client)
 
 
-def text_of(result: Any) -> str:
-    return str(result.content[0].text)
-
-
-def ref_in(text: str) -> str:
-    match = re.match(r"\[Offloaded: .* id ([a-z]{10})\]\n", text)
-    assert match is not None, text[:200]
-    return match[1]
+def policy_of(**rules: Any) -> OffloadPolicy:
+    return OffloadPolicy(max_view_tokens=None, **rules)
 
 
 # Large results
@@ -130,16 +118,35 @@ def test_a_large_result_is_offloaded_and_read_by_range_pattern_and_in_full(mode:
     through_proxy(talk, opened(store), mode=mode)
 
 
-def test_small_results_pass_as_they_came() -> None:
+@pytest.mark.parametrize(
+    ("tool", "options"),
+    [
+        ("small", {}),
+        ("failing", {"policy": OffloadPolicy(max_view_tokens=10**6)}),
+        ("big", {"exclude": ["b*"]}),
+        ("big", {"min_tokens": 10**6}),
+        ("big", {"policy": OffloadPolicy(exclude_tools=["big"])}),
+        ("big", {"policy": policy_of(types={"tool_result": Rule(min_tokens=10**6)})}),
+        ("big", {"policy": policy_of(tools={"b*": Rule(min_tokens=10**6)})}),
+        # The proxy sees a result once, so a rule for later turns keeps it.
+        ("big", {"policy": policy_of(tools={"big": Rule(min_tokens=10, after_turns=1)})}),
+    ],
+)
+def test_results_that_are_small_errors_or_kept_by_a_rule_pass_as_they_came(
+    tool: str, options: dict[str, Any]
+) -> None:
     store = MemoryStore()
-    assert text_of(called("small", opened(store))) == "little"
+    result = called(tool, opened(store, **options))
+    assert text_of(result) == ("little" if tool == "small" else big_text())
+    assert result.is_error == (tool == "failing")
     assert records_of(store) == {}
 
 
-def test_a_tool_error_below_the_ceiling_is_kept_in_view() -> None:
-    result = called("failing", opened(policy=OffloadPolicy(max_view_tokens=10**6)))
-    assert result.is_error
-    assert text_of(result) == big_text()
+@pytest.mark.parametrize(
+    "policy", [OffloadPolicy(tools={"small": Rule(enabled=False)}), OffloadPolicy.preset("economy")]
+)
+def test_a_policy_without_a_rule_for_a_tool_offloads_its_large_results(policy: OffloadPolicy) -> None:
+    ref_in(text_of(called("big", opened(policy=policy))))
 
 
 def test_a_tool_error_above_the_ceiling_stays_an_error_and_is_read_back() -> None:
@@ -164,35 +171,8 @@ def test_an_error_of_the_protocol_above_the_ceiling_is_read_back_too() -> None:
     assert records_of(store) == {ref_in(error.message): big_text() * 10}
 
 
-def test_a_tool_that_is_excluded_keeps_its_results() -> None:
-    assert text_of(called("big", opened(exclude=["b*"]))) == big_text()
-
-
-def test_the_threshold_is_the_callers() -> None:
-    assert text_of(called("big", opened(min_tokens=10**6))) == big_text()
-
-
-@pytest.mark.parametrize(
-    ("policy", "is_kept"),
-    [
-        (OffloadPolicy(types={"tool_result": Rule(min_tokens=10**6)}, max_view_tokens=None), True),
-        (OffloadPolicy(tools={"b*": Rule(min_tokens=10**6)}, max_view_tokens=None), True),
-        (OffloadPolicy(exclude_tools=["big"]), True),
-        (OffloadPolicy(tools={"small": Rule(enabled=False)}), False),
-        (OffloadPolicy.preset("economy"), False),
-    ],
-)
-def test_the_rules_of_a_policy_hold(policy: OffloadPolicy, is_kept: bool) -> None:
-    assert (text_of(called("big", opened(policy=policy))) == big_text()) == is_kept
-
-
-def test_a_rule_for_later_turns_keeps_results_since_the_proxy_sees_them_once() -> None:
-    policy = OffloadPolicy(tools={"big": Rule(min_tokens=10, after_turns=1)}, max_view_tokens=None)
-    assert text_of(called("big", opened(policy=policy))) == big_text()
-
-
 def test_structured_content_follows_the_rule_of_its_tool() -> None:
-    policy = OffloadPolicy(tools={"rows": Rule(min_tokens=10**6)}, max_view_tokens=None)
+    policy = policy_of(tools={"rows": Rule(min_tokens=10**6)})
     assert called("rows", opened(policy=policy)).structured_content == {"rows": ROWS}
 
 
@@ -251,12 +231,8 @@ def test_an_image_is_kept_for_the_model() -> None:
 
 
 def test_the_models_id_of_the_call_is_kept_for_restore() -> None:
-    store = MemoryStore()
-
-    async def talk(client: Client) -> str:
-        return text_of(await client.call_tool("big", meta={"claudecode/toolUseId": "toolu_7"}))
-
-    shown = through_proxy(talk, opened(store))
+    store, meta = MemoryStore(), {"claudecode/toolUseId": "toolu_7"}
+    shown = text_of(through_proxy(lambda client: client.call_tool("big", meta=meta), opened(store)))
     block = {"type": "tool_result", "tool_use_id": "toolu_7", "content": shown}
     restored = Offloader(store, session="s").restore([{"role": "user", "content": [block]}])
     assert restored[0]["content"][0]["content"] == big_text()
@@ -295,16 +271,6 @@ def test_a_long_list_of_objects_is_offloaded_with_its_texts() -> None:
     stored = records_of(store)
     assert json.loads(stored[ref_in(stand_in_of(result))]) == {"result": ROWS}
     assert [json.loads(line) for line in stored[ref_in(text_of(result))].split("\n")] == ROWS
-
-
-def test_structured_content_equal_to_a_text_is_stored_once_also_for_a_stand_in(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(SCHEMAS, "rows", {**ROWS_SCHEMA, "required": ["rows"]})
-    store = MemoryStore()
-    result = called("rows", opened(store))
-    assert stand_in_of(result) == text_of(result)
-    assert list(records_of(store)) == [ref_in(text_of(result))]
 
 
 def test_small_structured_content_passes_and_is_valid_by_the_schema_that_is_shown(
@@ -401,10 +367,15 @@ def test_without_a_schema_structured_content_is_offloaded_as_a_whole() -> None:
     assert json.loads(records_of(store)[ref_in(text_of(result))]) == {"rows": ROWS}
 
 
-def test_structured_content_equal_to_a_text_is_stored_once() -> None:
+@pytest.mark.parametrize("has_schema", [False, True])
+def test_structured_content_equal_to_a_text_is_stored_once_also_for_a_stand_in(
+    has_schema: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if has_schema:
+        monkeypatch.setitem(SCHEMAS, "rows", {**ROWS_SCHEMA, "required": ["rows"]})
     store = MemoryStore()
     result = called("rows", opened(store))
-    assert result.structured_content is None
+    assert result.structured_content == ({"offloaded": text_of(result)} if has_schema else None)
     assert [block.type for block in result.content] == ["text", "resource_link"]
     assert list(records_of(store)) == [ref_in(text_of(result))]
 
@@ -470,12 +441,12 @@ def test_tools_of_both_are_listed_and_a_name_that_both_have_reaches_both(mode: s
 
 @MODES
 def test_the_greeting_has_the_instructions_of_both(mode: str) -> None:
-    async def talk(client: Client) -> str:
-        return str(client.instructions)
+    async def talk(client: Client) -> None:
+        told = str(client.instructions)
+        assert told.startswith("Instructions of the wrapped server.\n\n")
+        assert "context_grep" in told
 
-    told = through_proxy(talk, mode=mode)
-    assert told.startswith("Instructions of the wrapped server.\n\n")
-    assert "context_grep" in told
+    through_proxy(talk, mode=mode)
 
 
 @MODES
@@ -501,12 +472,12 @@ def test_resources_of_both_are_listed_page_by_page_and_read(mode: str) -> None:
     through_proxy(talk, opened(store), mode=mode)
 
 
-@pytest.mark.parametrize("uri", ["ctx://aaaaaaaaaa", "ctx://../../etc", "ctx://a%2F..%2Fbcdefghij", "ctx://"])
-def test_a_resource_that_is_not_of_this_session_is_an_error(uri: str) -> None:
+def test_a_resource_that_is_not_of_this_session_is_an_error() -> None:
     async def talk(client: Client) -> None:
-        with pytest.raises(MCPError) as caught:
-            await client.read_resource(uri)
-        assert caught.value.code == types.INVALID_PARAMS
+        for uri in ("ctx://aaaaaaaaaa", "ctx://../../etc", "ctx://a%2F..%2Fbcdefghij", "ctx://"):
+            with pytest.raises(MCPError) as caught:
+                await client.read_resource(uri)
+            assert caught.value.code == types.INVALID_PARAMS
 
     through_proxy(talk)
 
@@ -520,29 +491,23 @@ def test_a_server_without_tools_and_resources_gets_ours() -> None:
     through_proxy(talk, mode="legacy", server=Server("bare"))
 
 
-def test_prompts_and_progress_pass() -> None:
+def test_prompts_progress_and_questions_pass() -> None:
     heard = []
 
     async def hear(*report: Any) -> None:
         heard.append(report)
 
-    async def talk(client: Client) -> None:
-        assert [p.name for p in (await client.list_prompts()).prompts] == ["greet"]
-        assert text_of(await client.call_tool("busy", progress_callback=hear)) == "done"
-
-    through_proxy(talk)
-    assert heard == [(1, 2, "half")]
-
-
-def test_a_question_of_the_server_reaches_the_client_and_its_answer_the_server() -> None:
     async def decline(_context: Any, params: Any) -> Any:
         assert params.message == "which?"
         return types.ElicitResult(action="decline")
 
-    async def talk(client: Client) -> str:
-        return text_of(await client.call_tool("ask"))
+    async def talk(client: Client) -> None:
+        assert [p.name for p in (await client.list_prompts()).prompts] == ["greet"]
+        assert text_of(await client.call_tool("busy", progress_callback=hear)) == "done"
+        assert text_of(await client.call_tool("ask")) == "decline"
 
-    assert through_proxy(talk, mode="legacy", elicitation_callback=decline) == "decline"
+    through_proxy(talk, mode="legacy", elicitation_callback=decline)
+    assert heard == [(1, 2, "half")]
 
 
 def test_a_call_that_the_client_gives_up_is_given_up_by_the_server() -> None:
@@ -600,11 +565,8 @@ def test_a_store_that_fails_midway_keeps_results_in_full_and_is_used_again(
 
 def test_resources_of_the_server_are_listed_while_the_store_fails() -> None:
     store = FaultyStore(MemoryStore(), verb="keys", is_lasting=True)
-
-    async def talk(client: Client) -> list[str]:
-        return [r.uri for r in (await client.list_resources()).resources]
-
-    assert through_proxy(talk, opened(store)) == ["file:///notes"]
+    listed = through_proxy(lambda client: client.list_resources(), opened(store))
+    assert [resource.uri for resource in listed.resources] == ["file:///notes"]
 
 
 class Odd:
@@ -697,19 +659,21 @@ def program(store: Path, session: str = "s", *more: str) -> StdioServerParameter
     return StdioServerParameters(command=sys.executable, args=command)
 
 
-def test_a_new_process_continues_the_session(tmp_path: Path) -> None:
-    async def first() -> str:
-        async with Client(program(tmp_path / "store")) as client:
-            return text_of(await client.call_tool("big"))
+async def big_of(proxy: StdioServerParameters) -> str:
+    async with Client(proxy) as client:
+        return text_of(await client.call_tool("big"))
 
-    async def second(shown: str) -> None:
+
+def test_a_new_process_continues_the_session(tmp_path: Path) -> None:
+    shown = asyncio.run(big_of(program(tmp_path / "store")))
+
+    async def talk() -> None:
         async with Client(program(tmp_path / "store"), mode="legacy") as client:
             assert text_of(await client.call_tool("big")) == shown
             [whole] = (await client.read_resource(f"ctx://{ref_in(shown)}")).contents
             assert whole.text == big_text()
 
-    shown = asyncio.run(first())
-    asyncio.run(second(shown))
+    asyncio.run(talk())
     assert records_of(str(tmp_path / "store")) == {ref_in(shown): big_text()}
 
 
@@ -732,16 +696,6 @@ def test_when_the_wrapped_server_dies_calls_fail_with_the_fix_and_stored_results
     asyncio.run(talk())
 
 
-GREETING = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "by hand", "version": "1"},
-    },
-}
 NEVER_ENDS = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"
 
 
@@ -771,37 +725,28 @@ def test_the_proxy_and_the_wrapped_server_end_when_the_client_closes_stdin(
 
 def test_the_server_of_a_session_ends_when_its_client_closes_stdin(tmp_path: Path) -> None:
     Offloader(tmp_path / "store", session="s").offload_text(big_text())
-    done = subprocess.run(
-        [sys.executable, "-m", "offload", "mcp", str(tmp_path / "store"), "--session", "s"],
-        input=json.dumps(GREETING) + "\n",
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=True,
-    )
+    done = offload("mcp", tmp_path / "store", "--session", "s", given=json.dumps(GREETING) + "\n")
+    assert done.returncode == 0
     assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "offload"
 
 
 ECHO = "import json, pathlib, sys; pathlib.Path(sys.argv[1]).write_text(json.dumps(sys.argv[2:]))"
 
 
-@pytest.mark.parametrize("before", [[], ["--"], ["--", "--"]], ids=len)
-@pytest.mark.parametrize("after", [["-y", "server"], ["-y", "--", "--min-tokens", "5", "--url", "x"]])
+SERVER = [sys.executable, "-c", ECHO, "heard"]
+OWN = ["-y", "two words", "--", "--min-tokens", "5", "--url", "x"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[*SERVER, *OWN], ["--", *SERVER, *OWN], ["--", "--", *SERVER, *OWN], [shlex.join([*SERVER, *OWN])]],
+)
 def test_the_arguments_of_the_server_arrive_however_a_client_marks_them(
-    tmp_path: Path, before: list[str], after: list[str]
+    tmp_path: Path, words: list[str]
 ) -> None:
-    server = [sys.executable, "-c", ECHO, str(tmp_path / "heard"), *after]
-    options = ["--store", str(tmp_path / "store"), "--min-tokens", "1000"]
-    command = [sys.executable, "-m", "offload", "mcp-proxy", *options, *before, *server]
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=60)
-    assert json.loads((tmp_path / "heard").read_text()) == after
-
-
-def test_a_command_line_in_one_argument_is_split(tmp_path: Path) -> None:
-    line = shlex.join([sys.executable, "-c", ECHO, str(tmp_path / "heard"), "two words"])
-    command = [sys.executable, "-m", "offload", "mcp-proxy", "--store", str(tmp_path / "store"), "--", line]
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=60)
-    assert json.loads((tmp_path / "heard").read_text()) == ["two words"]
+    options = ["--store", tmp_path / "store", "--min-tokens", "1000"]
+    assert offload("mcp-proxy", *options, *words, cwd=tmp_path).returncode == 0
+    assert json.loads((tmp_path / "heard").read_text()) == OWN
 
 
 @pytest.mark.parametrize(
@@ -813,13 +758,14 @@ def test_a_command_line_in_one_argument_is_split(tmp_path: Path) -> None:
         ),
         ([" "], "COMMAND must be the program of an MCP server, got none"),
         (["'unfinished"], 'cannot start "\'unfinished"'),
+        (["--", "/no/such/server"], "cannot start '/no/such/server'"),
     ],
 )
-def test_a_command_that_is_none_is_named(tmp_path: Path, words: list[str], error: str) -> None:
-    command = [sys.executable, "-m", "offload", "mcp-proxy", "--store", str(tmp_path / "store"), *words]
-    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert done.returncode == 2
+def test_a_command_that_is_none_is_named_in_one_line(tmp_path: Path, words: list[str], error: str) -> None:
+    done = offload("mcp-proxy", "--store", tmp_path / "store", *words)
+    assert (done.returncode, done.stdout) == (2, "")
     assert error in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_folders_settings_choose_what_is_offloaded_but_neither_store_nor_session(tmp_path: Path) -> None:
@@ -851,26 +797,26 @@ def test_a_folders_settings_choose_what_is_offloaded_but_neither_store_nor_sessi
 
 def test_a_store_that_cannot_be_written_keeps_results_in_full(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-
-    async def talk() -> str:
-        async with Client(program(tmp_path / "file" / "store")) as client:
-            return text_of(await client.call_tool("big"))
-
-    assert asyncio.run(talk()) == big_text()
+    assert asyncio.run(big_of(program(tmp_path / "file" / "store"))) == big_text()
 
 
 def test_the_default_session_is_the_same_in_the_same_folder(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    command = ["-m", "offload", "mcp-proxy", "--store", str(store), "--", sys.executable, str(WRAPPED)]
+    command = [
+        "-m",
+        "offload",
+        "mcp-proxy",
+        "--store",
+        str(tmp_path / "store"),
+        "--",
+        sys.executable,
+        str(WRAPPED),
+    ]
+    shown = []
+    for name in ("One folder!", "One folder!", "other"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        proxy = StdioServerParameters(command=sys.executable, args=command, cwd=tmp_path / name)
+        shown.append(asyncio.run(big_of(proxy)))
 
-    async def talk(folder: Path) -> str:
-        params = StdioServerParameters(command=sys.executable, args=command, cwd=folder)
-        async with Client(params) as client:
-            return text_of(await client.call_tool("big"))
-
-    for name in ("One folder!", "other"):
-        (tmp_path / name).mkdir()
-    here, again = asyncio.run(talk(tmp_path / "One folder!")), asyncio.run(talk(tmp_path / "One folder!"))
-    elsewhere = asyncio.run(talk(tmp_path / "other"))
+    here, again, elsewhere = shown
     assert here == again
     assert ref_in(elsewhere) != ref_in(here)

@@ -6,13 +6,10 @@ import asyncio
 import json
 import logging
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -25,13 +22,14 @@ pytest.importorskip("mcp", reason="its tests run in an environment of their own:
 import anyio
 import httpx2
 from frameworks.mcp_http import HttpServer
+from frameworks.mcp_talk import GREETING, offload, records_of, ref_in, status_of, text_of
 from frameworks.mcp_wrapped import big_text
 from mcp import Client, MCPError, types
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.memory import create_client_server_memory_streams
 
-from offload import ConfigError, Offloader
+from offload import ConfigError
 from offload.cli.mcp import TOKEN_VARIABLE
 from offload.integrations.mcp import Proxy, ResultOffloader, url_upstream
 from offload_backends.memory import MemoryStore
@@ -63,19 +61,8 @@ async def proxied(url: str, results: ResultOffloader | None = None) -> AsyncIter
         tasks.cancel_scope.cancel()
 
 
-def text_of(result: Any) -> str:
-    return str(result.content[0].text)
-
-
-async def placeholder_of_big(client: Client) -> str:
-    shown = text_of(await client.call_tool("big"))
-    assert re.match(r"\[Offloaded: .* id [a-z]{10}\]\n", shown), shown[:200]
-    return shown
-
-
-def records_of(store: Any, session: str = "s") -> list[str]:
-    offloader = Offloader(store, session=session)
-    return [b"".join(offloader.content(info.ref)).decode() for info in offloader.records()]
+async def placeholder_of_big(client: Client) -> None:
+    ref_in(text_of(await client.call_tool("big")))
 
 
 # A server at a URL
@@ -95,7 +82,7 @@ def test_results_of_a_url_are_offloaded_and_read(options: dict[str, Any], mode: 
 
     with server.running():
         asyncio.run(talk())
-    assert records_of(store) == [big_text()]
+    assert [*records_of(store).values()] == [big_text()]
     assert {headers["authorization"] for _, headers, _ in server.requests} == {KEY}
 
 
@@ -109,10 +96,12 @@ def test_a_result_of_megabytes_is_offloaded(server: HttpServer) -> None:
 
     with server.running():
         asyncio.run(talk())
-    assert records_of(store) == [big_text() * 10]
+    assert [*records_of(store).values()] == [big_text() * 10]
 
 
-def test_progress_and_questions_of_the_server_arrive_and_its_session_is_ended(server: HttpServer) -> None:
+def test_progress_and_questions_of_the_server_arrive_in_the_agreed_session_and_revision(
+    server: HttpServer,
+) -> None:
     heard = []
 
     async def hear(*report: Any) -> None:
@@ -132,15 +121,6 @@ def test_progress_and_questions_of_the_server_arrive_and_its_session_is_ended(se
     [ended] = [headers for method, headers, _ in server.requests if method == "DELETE"]
     sessions = {headers.get("mcp-session-id") for method, headers, _ in server.requests if method == "POST"}
     assert sessions == {None, ended["mcp-session-id"]}
-
-
-def test_every_request_names_the_protocol_revision_that_was_agreed(server: HttpServer) -> None:
-    async def talk() -> None:
-        async with Client(proxied(server.url), mode="legacy") as client:
-            await client.list_prompts()
-
-    with server.running():
-        asyncio.run(talk())
     named = {h.get("mcp-protocol-version") for _, h, body in server.requests if b'"initialize"' not in body}
     assert named == {"2025-11-25"}
 
@@ -243,7 +223,7 @@ def test_each_http_client_has_a_server_of_its_own_which_ends_with_it(tmp_path: P
         pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
         assert len(pids) == 2
         wait_for_the_end_of(pids)
-    assert records_of(str(tmp_path / "store")) == [big_text()]
+    assert [*records_of(str(tmp_path / "store")).values()] == [big_text()]
 
 
 def wait_for_the_end_of(pids: list[int]) -> None:
@@ -276,7 +256,7 @@ def test_both_sides_speak_http_with_credentials_of_their_own(tmp_path: Path, ser
         assert status_of(url, {}) == 401
         asyncio.run(talk(url))
     assert {headers["authorization"] for _, headers, _ in server.requests} == {"Bearer theirs"}
-    assert records_of(str(tmp_path / "store")) == [big_text()]
+    assert [*records_of(str(tmp_path / "store")).values()] == [big_text()]
     stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"theirs" not in stored
 
@@ -289,30 +269,6 @@ async def connected(streams: Any, hear: Any) -> AsyncIterator[Client]:
 
     async with Client(transport(), mode="legacy", message_handler=hear) as client:
         yield client
-
-
-GREETING = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "t", "version": "1"},
-    },
-}
-
-
-def status_of(url: str, headers: dict[str, str], message: Any = GREETING) -> int:
-    accepted = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    data = json.dumps(message).encode()
-    request = urllib.request.Request(url, data=data, headers={**accepted, **headers})  # noqa: S310 # loopback
-    try:
-        with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310 # loopback
-            return int(response.status)
-    except urllib.error.HTTPError as error:
-        error.close()
-        return error.code
 
 
 def test_only_a_greeting_from_this_machine_starts_a_server(tmp_path: Path) -> None:
@@ -331,7 +287,7 @@ def test_only_a_greeting_from_this_machine_starts_a_server(tmp_path: Path) -> No
 
 def test_a_client_without_a_connection_for_notifications_gets_progress_and_questions(tmp_path: Path) -> None:
     accepted = {"Accept": "application/json, text/event-stream"}
-    greeting = {**GREETING, "params": {**GREETING["params"], "capabilities": {"elicitation": {}}}}  # type: ignore[dict-item]
+    greeting = {**GREETING, "params": {**GREETING["params"], "capabilities": {"elicitation": {}}}}
 
     def called(client: httpx2.Client, url: str, tool: str) -> list[Any]:
         params = {"name": tool, "_meta": {"progressToken": "p1"}}
@@ -375,10 +331,7 @@ def test_a_client_without_a_connection_for_notifications_gets_progress_and_quest
     ],
 )
 def test_options_that_cannot_be_meant_are_named(tmp_path: Path, arguments: list[str], error: str) -> None:
-    command = [sys.executable, "-m", "offload", "mcp-proxy", *in_store(tmp_path), *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=60
-    )
+    done = offload("mcp-proxy", *in_store(tmp_path), *arguments)
     assert done.returncode == 2
     assert error in done.stderr
     assert "secret" not in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import prepared
 import pytest
 
 from offload import Offloader
@@ -24,6 +26,8 @@ TOO_LARGE = (
     "Output has been saved to {}.\nFormat: Plain text\n- You MUST read all of it.\n"
 )
 HOOK = "from offload.integrations.claude_code import __main__ as hook"
+MAIN = f"{HOOK}; hook.main()"
+OWN_TOOL = "mcp__plugin_offload_store__context_read"
 HEAVY = {"pydantic", "msgspec", "fsspec", "zstandard", "offload.offloader", "offload.settings.loader"}
 
 
@@ -53,10 +57,16 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, **places, "HOME": str(tmp_path)}
 
 
-def run(environ: dict[str, str], stdin: str, program: str = "-m offload.integrations.claude_code") -> Any:
-    """Run the command in the project's folder."""
+def run(environ: dict[str, str], stdin: str, program: str = MAIN) -> Any:
+    """Run the command, or another program, in a fork and in the project's folder."""
+    folder = Path(environ["CLAUDE_PROJECT_DIR"])
+    return prepared.run(program, folder=folder, environ=environ, given=stdin)
+
+
+def run_anew(environ: dict[str, str], stdin: str, *program: str) -> Any:
+    """Run the command, or another program, in a process of its own and in the project's folder."""
     return subprocess.run(
-        [sys.executable, "-P", *program.split(" ", 1)],
+        [sys.executable, "-P", *(program or ("-m", "offload.integrations.claude_code"))],
         input=stdin,
         capture_output=True,
         text=True,
@@ -66,8 +76,7 @@ def run(environ: dict[str, str], stdin: str, program: str = "-m offload.integrat
     )
 
 
-def answered(environ: dict[str, str], given: Any) -> str:
-    done = run(environ, json.dumps(given))
+def answered(done: Any) -> str:
     assert (done.returncode, done.stderr) == (0, "")
     return str(done.stdout)
 
@@ -80,7 +89,7 @@ def stored(environ: dict[str, str]) -> dict[str, str]:
 
 
 def test_a_large_result_is_stored_and_replaced_in_the_form_of_its_tool(environ: dict[str, str]) -> None:
-    answer = json.loads(answered(environ, event(bash(LARGE))))
+    answer = json.loads(answered(run_anew(environ, json.dumps(event(bash(LARGE))))))
 
     [(ref, text)] = stored(environ).items()
     output = answer["hookSpecificOutput"]
@@ -99,7 +108,7 @@ def test_the_whole_of_a_result_that_was_cut_is_read_from_its_file(
     (folder / "x.txt").write_text(LARGE * 9)
     given = event(TOO_LARGE.format(folder / "x.txt"), "mcp__t__text", transcript_path=f"{tmp_path}/s.jsonl")
 
-    output = json.loads(answered(environ, given))["hookSpecificOutput"]["updatedToolOutput"]
+    output = json.loads(answered(run(environ, json.dumps(given))))["hookSpecificOutput"]["updatedToolOutput"]
 
     [(ref, text)] = stored(environ).items()
     assert text == LARGE * 9
@@ -113,7 +122,7 @@ def test_the_whole_of_a_result_that_was_cut_is_read_from_its_file(
         event(bash(LARGE, backgroundTaskId="b1")),
         event({"type": "text", "file": {"content": LARGE}}, "Read"),
         event({"filePath": "a", "oldString": LARGE}, "Edit"),
-        event(LARGE, "mcp__plugin_offload_store__context_read"),
+        event(LARGE, OWN_TOOL),
         event(None, hook_event_name="PostToolUseFailure", error=LARGE),
         event(None, hook_event_name="PreToolUse"),
         event(None, hook_event_name="Stop"),
@@ -123,30 +132,29 @@ def test_an_event_that_changes_nothing_has_no_answer(given: Any) -> None:
     assert not hook._concerns(given)
 
 
-@pytest.mark.parametrize("given", [event(bash(SMALL)), event(None, hook_event_name="Stop")])
-def test_a_result_under_the_threshold_loads_no_library(environ: dict[str, str], given: Any) -> None:
-    program = f"-c import sys; {HOOK}; hook.main(); print(*sys.modules)"
-    done = run(environ, json.dumps(given), program)
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("sys ")
-    assert set(done.stdout.split()) & HEAVY == set()
+def test_a_tool_of_the_plugin_and_a_compaction_are_answered() -> None:
+    assert hook._concerns(event(None, OWN_TOOL, hook_event_name="PreToolUse"))
+    assert hook._concerns(event(None, hook_event_name="PreCompact"))
 
 
-def test_tools_of_the_plugin_are_allowed_and_a_compaction_keeps_the_ids(environ: dict[str, str]) -> None:
-    own = event(None, "mcp__plugin_offload_store__context_read", hook_event_name="PreToolUse")
-    allowed = json.loads(answered(environ, own))
+def test_a_result_under_the_threshold_loads_nothing_but_the_standard_library(environ: dict[str, str]) -> None:
+    program = f"import sys; {MAIN}; print(*sys.modules)"
+    loaded = answered(run_anew(environ, json.dumps(event(bash(SMALL))), "-c", program)).split()
 
-    assert allowed["hookSpecificOutput"]["permissionDecision"] == "allow"
-    assert "every id" in answered(environ, event(None, hook_event_name="PreCompact"))
+    assert set(loaded) & HEAVY == set()
+    others = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)
+    assert {name for name in others if not name.startswith("_")} == {"offload"}
 
 
 @pytest.mark.parametrize("stdin", ["", "no JSON", "[]", "{}", '{"hook_event_name": "PostToolUse"}'])
-def test_an_event_of_another_form_has_no_answer(environ: dict[str, str], stdin: str) -> None:
-    done = run(environ, stdin)
+def test_an_event_of_another_form_has_no_answer(
+    stdin: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+    hook.main()
 
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.count("\n") == 1
+    answer, said = capsys.readouterr()
+    assert (answer, said.count("\n")) == ("", 1)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +177,7 @@ def test_a_result_that_cannot_be_stored_is_kept_and_the_log_says_why(
 
 
 def test_a_store_that_does_not_answer_in_time_keeps_the_result(environ: dict[str, str]) -> None:
-    program = f"-c {HOOK}; hook.SECONDS = 0.5; hook.main()"
+    program = f"{HOOK}; hook.SECONDS = 0.5; hook.main()"
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         broken = {"OFFLOAD_STORE": "s3://b/p", "OFFLOAD_STORAGE_OPTIONS__ENDPOINT_URL": url}
@@ -182,7 +190,7 @@ def test_a_store_that_does_not_answer_in_time_keeps_the_result(environ: dict[str
 def test_a_folder_of_the_project_is_not_imported(environ: dict[str, str]) -> None:
     (Path(environ["CLAUDE_PROJECT_DIR"]) / "json.py").write_text("raise SystemExit('imported')")
 
-    assert answered(environ, event(bash(SMALL))) == ""
+    assert answered(run_anew(environ, json.dumps(event(bash(SMALL))))) == ""
 
 
 def test_the_size_that_is_looked_at_first_is_that_of_the_default_policy() -> None:

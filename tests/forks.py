@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 from offload import Offloader
+from offload_backends.memory import MemoryStore
 
 
 def exchange(n: int, lines: int = 2000) -> list[dict[str, Any]]:
@@ -26,6 +27,13 @@ def journaled(store: Any, session: str = "a", **options: Any) -> Offloader:
 def run(off: Offloader, turns: int) -> list[list[Any]]:
     """Return the lists that were sent in a loop of some turns."""
     return [copy.deepcopy(off.offload(conversation(n)).messages) for n in range(turns)]
+
+
+def played(turns: int) -> tuple[MemoryStore, Offloader, list[list[Any]]]:
+    """Return a store, the session `a` in it after a loop of some turns, and the lists that were sent."""
+    store = MemoryStore()
+    off = journaled(store)
+    return store, off, run(off, turns)
 
 
 def keys(store: Any, prefix: str = "") -> set[str]:

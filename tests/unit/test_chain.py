@@ -11,7 +11,7 @@ import pytest
 from command import runner
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-from forks import conversation, journaled, keys, run
+from forks import conversation, journaled, keys, played, run
 from msgspec import structs
 
 from offload import ConfigError, NotFoundError, Offloader, Retention
@@ -117,9 +117,7 @@ def test_a_write_whose_outcome_is_unknown_breaks_no_chain(*, stores: bool, first
 
 
 def test_what_gc_deleted_is_noted_and_is_no_cut() -> None:
-    store = MemoryStore()
-    off = journaled(store)
-    run(off, 5)
+    store, off, _ = played(5)
     off.rewind(2)
     off.offload(conversation(2))
     [info, *_] = off.records()
@@ -139,8 +137,7 @@ def test_what_gc_deleted_is_noted_and_is_no_cut() -> None:
 
 
 def test_what_a_deletion_of_the_session_has_not_finished_is_no_cut() -> None:
-    store = MemoryStore()
-    run(journaled(store), 4)
+    store, _, _ = played(4)
     store.put("g/a/closed", b"")
     store.delete(sorted(keys(store, "j/"))[1])
 
@@ -149,8 +146,7 @@ def test_what_a_deletion_of_the_session_has_not_finished_is_no_cut() -> None:
 
 @pytest.mark.parametrize("nth", [1, 2, 4])
 def test_a_session_that_is_used_after_an_unfinished_deletion_continues_its_chain(nth: int) -> None:
-    store = MemoryStore()
-    run(journaled(store), 4)
+    store, _, _ = played(4)
     with pytest.raises(StoreUnavailableError):
         delete(FaultyStore(store, nth=nth, verb="delete", is_lasting=True), "a")
     left = len(keys(store, "j/"))
@@ -181,8 +177,7 @@ def test_a_copy_and_an_archive_keep_the_chain_under_another_name_too(tmp_path: P
 
 
 def test_two_writers_of_one_number_are_reported() -> None:
-    store = MemoryStore()
-    run(journaled(store), 2)
+    store, _, _ = played(2)
     writers = [journaled(store), journaled(store)]
     for turns in (2, 3):
         for off in writers:
@@ -231,8 +226,7 @@ def test_a_record_that_was_written_anew_with_fitting_checksums_is_found() -> Non
 
 
 def test_a_record_has_the_digest_that_the_entry_cites() -> None:
-    store = MemoryStore()
-    run(journaled(store), 2)
+    store, _, _ = played(2)
     key = max(keys(store, "j/"))
     [(ref, digest)] = json.loads(lines(store, key)[0])["digests"].items()
     text = "\n".join(lines(store, key)).replace(digest, digest[::-1])
@@ -243,9 +237,7 @@ def test_a_record_has_the_digest_that_the_entry_cites() -> None:
 
 
 def test_a_cut_end_is_found_by_an_earlier_head() -> None:
-    store = MemoryStore()
-    off = journaled(store)
-    run(off, 3)
+    store, off, _ = played(3)
     head = verify_chain(store).heads["a"]
     off.offload(conversation(3))
     assert texts(verify_chain(store, session="a", head=head)) == ([], [])
@@ -296,8 +288,7 @@ def test_a_signed_checkpoint_is_proved_by_its_public_key_alone() -> None:
 
 @pytest.mark.parametrize("key", [b"", b"-----BEGIN PRIVATE KEY-----", b"secret" * 9, "a text", 7])
 def test_an_error_of_a_key_does_not_quote_it(key: Any) -> None:
-    store = MemoryStore()
-    run(journaled(store), 1)
+    store, _, _ = played(1)
     timeline = Offloader(store, session="a").timeline()
     with pytest.raises(ConfigError, match="must be an Ed25519 private key") as failed:
         timeline.checkpoint(key)

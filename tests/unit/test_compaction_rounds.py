@@ -128,19 +128,15 @@ def test_a_notice_that_turns_out_longer_than_planned_replaces_nothing() -> None:
 
 def test_a_compactor_without_a_summarizer_leaves_a_notice_alone() -> None:
     messages = [{"role": role, "content": f"{n} {LONG}"} for n in range(9) for role in ("user", "assistant")]
-    compactor = RoundCompactor(Offloader("memory://", session="s"))
+    off = Offloader("memory://", session="s")
+    compactor = RoundCompactor(off)
 
     result = compactor.compact(messages)
 
     assert (result.compacted_count, result.summary) == (7, "")
     assert result.new_messages[0]["content"].startswith("[Compacted 1: 14 earlier messages")
     assert compactor.restore(result.new_messages) == messages
-
-
-def test_events_are_those_of_the_offloader_unless_a_bus_is_given() -> None:
-    off = Offloader("memory://", session="s")
-
-    assert RoundCompactor(off).events is off.events
+    assert compactor.events is off.events
 
 
 def test_above_the_window_a_failing_summarizer_leaves_a_notice_without_a_summary() -> None:
@@ -200,13 +196,10 @@ def test_what_is_no_list_of_messages_is_refused(messages: Any) -> None:
 
 def test_a_system_prompt_of_blocks_is_counted() -> None:
     blocks = [{"type": "text", "text": LONG * 30, "cache_control": {"type": "ephemeral"}}]
-    off = Offloader("memory://", session="s")
-    compactor, agent = RoundCompactor(off, None, SMALL), ContextManager(off)
+    compactor = RoundCompactor(Offloader("memory://", session="s"), None, SMALL)
 
     assert compactor.should_compact([], LONG * 30)
     assert compactor.should_compact([], blocks)
-    counted = [agent.before_model_call(system_prompt=prompt).tokens for prompt in (LONG * 30, blocks)]
-    assert counted[0] < counted[1] < counted[0] + 100
 
 
 def _converse_round(n: int) -> list[Any]:
@@ -225,7 +218,7 @@ def test_roles_of_bedrock_alternate_after_each_of_several_compactions(keep: int)
     compactor = RoundCompactor(off, lambda _: "<summary>Much was done.</summary>", config)
     sent: list[Any] = []
     added: list[Any] = []
-    for n in range(30):
+    for n in range(22):
         sent, added = [*sent, *_converse_round(n)], [*added, *_converse_round(n)]
         if compactor.should_compact(sent):
             result = compactor.compact(sent)
@@ -234,6 +227,7 @@ def test_roles_of_bedrock_alternate_after_each_of_several_compactions(keep: int)
             assert result.new_token_count == MessageCounter().total(sent)
         check_converse(sent)
         assert off.restore(sent) == compactor.restore(sent) == added
+    assert "[Compacted 2: " in str(sent)
 
 
 def test_a_notice_of_bedrock_in_a_long_turn_joins_the_request_before_it() -> None:
@@ -261,7 +255,7 @@ def test_a_bedrock_agent_sends_alternating_roles_and_restores_them_in_another_pr
     store = MemoryStore()
     config = AgentConfig(model="m", window_tokens=3000)
     added: list[Any] = []
-    for n in range(20):
+    for n in range(16):
         manager = ContextManager(Offloader(store, session="s"), config)
         manager.resume()
         user, call, result, done = _converse_round(n)

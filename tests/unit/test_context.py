@@ -95,25 +95,18 @@ ONE_CALL = {
 
 
 @pytest.mark.parametrize("name", ONE_CALL)
-def test_a_result_is_recognised_in_every_format_and_starts_no_round(name):
-    messages = [*ONE_CALL[name], *ONE_CALL[name]]
+def test_calls_wait_for_their_results_which_start_no_round_in_every_format(name):
+    hello, called, answer = ONE_CALL[name]
+    messages = [hello, called, answer] * 2
 
     assert [is_result(m) for m in messages] == [False, False, True] * 2
-    assert answered_calls(messages[2]) == ["x"]
+    assert answered_calls(answer) == ["x"]
     # The id is used again: each result belongs to the call before it.
     assert partners(messages) == {1: 2, 4: 5}
     assert split_rounds(messages) == [range(3), range(3, 6)]
+    assert [waiting_from(messages[:end]) for end in (2, 3, 5)] == [1, 3, 4]
     kinds = [ContextIR().add_message(m).item_type for m in messages[:3]]
     assert kinds == ["user_message", "assistant_message", "tool_result"]
-
-
-@pytest.mark.parametrize("name", ONE_CALL)
-def test_a_call_waits_until_its_result_comes_in_every_format(name):
-    hello, called, answer = ONE_CALL[name]
-
-    assert waiting_from([hello, called]) == 1
-    assert waiting_from([hello, called, answer]) == 3
-    assert waiting_from([hello, called, answer, hello, called]) == 4
 
 
 def test_a_call_without_an_id_waits_for_any_result():
@@ -190,22 +183,17 @@ def test_an_item_has_its_text_its_tokens_and_its_priority():
     assert len({context.new_item(user("x")).id for _ in range(5)}) == 5
 
 
-def test_a_search_by_the_api_is_an_assistant_message_and_removed_alone():
-    context = ContextIR()
-    for message in (user("find it"), searched()):
-        context.add_message(message)
-
-    assert [item.item_type for item in context.conversation.items] == ["user_message", "assistant_message"]
-    assert [len(group) for group in split_groups(context.conversation_messages)] == [1, 1]
-
-
-def test_a_search_and_its_results_in_two_messages_are_removed_together():
+def test_a_search_by_the_api_is_an_assistant_message_and_removed_with_its_results():
     asked, found = ({"role": "assistant", "content": [block]} for block in searched()["content"])
-    context = ContextIR()
+    one, two = ContextIR(), ContextIR()
+    for message in (user("find it"), searched()):
+        one.add_message(message)
     for message in (user("find it"), asked, found):
-        context.add_message(message)
+        two.add_message(message)
 
-    assert [len(group) for group in split_groups(context.conversation_messages)] == [1, 2]
+    assert [item.item_type for item in one.conversation.items] == ["user_message", "assistant_message"]
+    assert [len(group) for group in split_groups(one.conversation_messages)] == [1, 1]
+    assert [len(group) for group in split_groups(two.conversation_messages)] == [1, 2]
 
 
 def test_an_image_and_the_placeholder_of_one_are_counted():
@@ -284,28 +272,28 @@ def test_all_items_of_a_type_are_removed_with_their_calls_and_results():
     assert context.remove_by_type(ItemType.SYSTEM_PROMPT) == []
 
 
-def test_messages_between_a_call_and_its_result_are_removed_with_them():
+@pytest.mark.parametrize(
+    ("messages", "left"),
+    [
+        (
+            [user("hi"), call("a"), user("hurry"), said("soon"), result("a"), user("thanks")],
+            [user("hi"), user("thanks")],
+        ),
+        (
+            [user("hi"), {"type": "reasoning", "id": "r", "summary": []}, *ONE_CALL["openai-responses"][1:]],
+            [user("hi")],
+        ),
+    ],
+    ids=["messages between", "reasoning before"],
+)
+def test_what_belongs_to_a_call_and_its_result_is_removed_with_them(messages, left):
     context = ContextIR()
-    for message in (user("hi"), call("a"), user("hurry"), said("soon"), result("a"), user("thanks")):
+    for message in messages:
         context.add_message(message)
 
     context.remove_by_type(ItemType.TOOL_RESULT)
 
-    assert context.lower() == [user("hi"), user("thanks")]
-
-
-def test_reasoning_is_removed_with_the_call_that_it_led_to():
-    context = ContextIR()
-    for message in (
-        user("hi"),
-        {"type": "reasoning", "id": "r", "summary": []},
-        *ONE_CALL["openai-responses"][1:],
-    ):
-        context.add_message(message)
-
-    context.remove_by_type(ItemType.TOOL_RESULT)
-
-    assert context.lower() == [user("hi")]
+    assert context.lower() == left
 
 
 def test_replacing_the_conversation_keeps_the_header():
@@ -369,7 +357,7 @@ def ids_of(messages: list[Any]) -> tuple[set[str], set[str]]:
 
 
 @recorded.needed
-@pytest.mark.parametrize("path", recorded.each())
+@pytest.mark.parametrize("path", recorded.each(every=3))
 def test_removing_any_item_of_a_transcript_parts_no_call_from_its_result(path):
     messages = json.loads(path.read_text())["messages"]
     calls, results = ids_of(messages)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import runner
-from forks import conversation, exchange, journaled, keys, run
+from command import Run, runner
+from forks import conversation, exchange, journaled, keys, played, run
 
 from offload import ConfigError, NotFoundError, Offloader, OffloadPolicy, Retention
 from offload.agent import AgentConfig, ContextManager
@@ -21,14 +21,18 @@ from offload.transfer import export, fork, import_
 from offload.wrappers import EncryptingStore, WrapperStore
 from offload_backends.memory import MemoryStore
 
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return runner(capsys, monkeypatch)
+
+
 # What it writes
 
 
 @pytest.mark.parametrize("turns", [3, 60])
 def test_a_fork_writes_three_small_objects_whatever_the_session_holds(turns: int) -> None:
-    store = MemoryStore()
-    off = journaled(store)
-    run(off, turns)
+    store, off, _ = played(turns)
     before = keys(store)
     off.fork("b", at=2)
     new = keys(store) - before
@@ -37,9 +41,7 @@ def test_a_fork_writes_three_small_objects_whatever_the_session_holds(turns: int
 
 
 def test_the_first_turn_of_a_fork_stores_no_item_and_keeps_every_placeholder() -> None:
-    store = MemoryStore()
-    off = journaled(store)
-    sent = run(off, 8)
+    store, off, sent = played(8)
     records = keys(store, "r/a/")
     branch = off.fork("b", at=6)
     before = keys(store)
@@ -76,9 +78,7 @@ def test_a_context_manager_of_a_fork_continues_at_the_request() -> None:
 
 
 def test_a_fork_reads_what_had_left_by_then_and_no_later_record() -> None:
-    store = MemoryStore()
-    off = journaled(store)
-    run(off, 6)
+    store, off, _ = played(6)
     refs = [info.ref for info in off.records()]
     off.fork("b", at=4)
     off.offload_text("another text\n" * 3000, tool_name="Bash")
@@ -95,17 +95,14 @@ def test_a_fork_reads_what_had_left_by_then_and_no_later_record() -> None:
 
 
 def test_a_fork_at_the_end_reads_every_record_also_those_that_no_request_shows() -> None:
-    store = MemoryStore()
-    off = journaled(store)
-    run(off, 3)
+    store, off, _ = played(3)
     Offloader(store, session="a").offload_text("of another process\n" * 3000, tool_name="Bash")
     branch = off.fork("b")
     assert {info.ref for info in branch.records()} == {info.ref for info in off.records()}
 
 
 def test_forks_of_forks_have_the_timeline_and_the_records_of_all_their_parents() -> None:
-    store = MemoryStore()
-    sent = run(journaled(store), 5)
+    store, _, sent = played(5)
     second = Offloader(store, session="a").fork("b", at=4).with_options(journal=True)
     messages = [*conversation(3), *exchange(40), *exchange(41)]
     later = copy.deepcopy(second.offload(messages).messages)
@@ -126,9 +123,7 @@ def _detail(off: Offloader) -> Any:
 
 
 def test_the_parent_goes_on_and_is_deleted_without_harm_to_the_fork() -> None:
-    store = MemoryStore()
-    off = journaled(store)
-    sent = run(off, 8)
+    store, _, sent = played(8)
     Offloader(store, session="a").fork("b", at=5)
     refs = {info.ref for info in Offloader(store, session="b").records()}
 
@@ -150,8 +145,7 @@ def test_the_parent_goes_on_and_is_deleted_without_harm_to_the_fork() -> None:
 
 
 def test_a_killed_fork_is_repeated_and_its_mark_is_dropped_when_it_is_old() -> None:
-    store = MemoryStore()
-    sent = run(journaled(store), 4)
+    store, _, sent = played(4)
     for puts in (1, 2):
         stopped = _Stops(store, puts)
         with pytest.raises(ConnectionError):
@@ -166,8 +160,7 @@ def test_a_killed_fork_is_repeated_and_its_mark_is_dropped_when_it_is_old() -> N
 def test_a_deletion_between_any_two_objects_of_a_fork_loses_no_record_that_it_reads(
     puts: int, is_repeated: bool
 ) -> None:
-    store = MemoryStore()
-    sent = run(journaled(store), 4)
+    store, _, sent = played(4)
     with suppress(ConnectionError):
         fork(_Stops(store, puts), "a", "b", at=3)
     delete(store, "a")
@@ -204,9 +197,7 @@ class _Stops(WrapperStore):
 
 
 def test_a_fork_is_refused_with_the_reason() -> None:
-    store = MemoryStore()
-    off = journaled(store)
-    run(off, 3)
+    store, off, _ = played(3)
     off.fork("b", at=2).offload([*conversation(1), *exchange(9)])
     with pytest.raises(ConfigError, match="session 'b' exists"):
         off.fork("b", at=2)
@@ -228,9 +219,7 @@ def test_a_fork_is_refused_with_the_reason() -> None:
 
 
 def test_a_rewind_goes_on_from_an_earlier_request() -> None:
-    store = MemoryStore()
-    off = journaled(store)
-    sent = run(off, 6)
+    store, off, sent = played(6)
     off.rewind(3)
     assert [off.timeline().at(n) for n in (1, 2, 3)] == sent[:3]
     assert len(off.timeline()) == 3
@@ -292,9 +281,7 @@ def test_a_fork_in_an_encrypted_store_and_in_a_local_folder_reads_its_parent(tmp
 
 
 def test_a_record_of_the_parent_is_shared_by_the_fork_as_its_own() -> None:
-    store = MemoryStore()
-    off = journaled(store)
-    run(off, 3)
+    store, off, _ = played(3)
     branch = off.fork("b", at=3)
     ref = branch.records()[0].ref
     branch.share(ref, "c")
@@ -309,11 +296,8 @@ def test_a_policy_of_its_own_keeps_the_placeholders_of_the_parent() -> None:
     assert branch.offload(sent[3]).messages == sent[3]
 
 
-def test_the_command_forks_at_a_request(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_forks_at_a_request(tmp_path: Path, command: Run) -> None:
     sent = run(journaled(tmp_path), 4)
-    command = runner(capsys, monkeypatch)
     done = command("fork", "b", "--session", "a", "--at", "2", "--store", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "forked" in done.stdout
@@ -323,15 +307,17 @@ def test_the_command_forks_at_a_request(
     assert "(1 forked record kept, read by b)" in removed.stdout
     listed = command("ls", "--store", tmp_path, "--session", "b")
     assert "1 record in session b" in listed.stdout
+    journaled(tmp_path, "c").offload(conversation(0))
+    removed = command("rm", "--yes", "--session", "c", "--store", tmp_path)
+    assert "deleted: 0 records, 0 B, 1 journal entry" in removed.stdout
+    assert not keys(Offloader(tmp_path).store, "j/c/")
 
 
 # What a rewind leaves
 
 
 def test_what_a_rewind_left_is_a_branch_that_is_listed_read_and_forked() -> None:
-    store = MemoryStore()
-    off = journaled(store)
-    sent = run(off, 6)
+    store, off, sent = played(6)
     assert off.timeline().branches == {}
     off.rewind(3)
     [(name, left)] = off.timeline().branches.items()
@@ -351,9 +337,7 @@ def test_what_a_rewind_left_is_a_branch_that_is_listed_read_and_forked() -> None
 
 
 def test_a_rewind_goes_back_to_a_branch_that_another_one_left() -> None:
-    store = MemoryStore()
-    off = journaled(store)
-    sent = run(off, 6)
+    store, off, sent = played(6)
     off.rewind(2)
     [first] = off.timeline().branches
     later = copy.deepcopy(off.offload([*conversation(1), *exchange(70)]).messages)
@@ -370,9 +354,7 @@ def test_a_rewind_goes_back_to_a_branch_that_another_one_left() -> None:
 
 
 def test_a_fork_keeps_its_requests_when_its_parent_is_rewound_before_them() -> None:
-    store = MemoryStore()
-    off = journaled(store)
-    sent = run(off, 6)
+    store, off, sent = played(6)
     fork = off.fork("b", at=5)
     other = fork.fork("c", at=2)
     off.rewind(2)
@@ -387,9 +369,7 @@ def test_a_fork_keeps_its_requests_when_its_parent_is_rewound_before_them() -> N
 
 
 def test_gc_deletes_what_rewinds_left_after_the_grace_period_but_for_what_a_fork_reads() -> None:
-    store = MemoryStore()
-    off = journaled(store)
-    sent = run(off, 6)
+    store, off, sent = played(6)
     off.rewind(3)
     off.offload([*conversation(2), *exchange(60)])
     [name] = off.timeline().branches
@@ -413,13 +393,10 @@ def test_gc_deletes_what_rewinds_left_after_the_grace_period_but_for_what_a_fork
     assert not keys(store, "g/a/closed")
 
 
-def test_the_commands_list_the_branches_and_fork_from_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands_list_the_branches_and_fork_from_one(tmp_path: Path, command: Run) -> None:
     off = journaled(tmp_path)
     sent = run(off, 5)
     off.rewind(2)
-    command = runner(capsys, monkeypatch)
     assert "2 requests" in command("log", "a", "--store", tmp_path).stdout
     assert "1 branch left by a rewind, see --branches" in command("log", "a", "--store", tmp_path).stdout
     [row] = json.loads(command("log", "a", "--branches", "--json", "--store", tmp_path).stdout)["branches"]
@@ -436,11 +413,8 @@ def test_the_commands_list_the_branches_and_fork_from_one(
     assert command("log", "--branches", "--store", tmp_path).returncode == 2
 
 
-def test_the_command_rewinds_and_names_the_branch_that_it_leaves(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_rewinds_and_names_the_branch_that_it_leaves(tmp_path: Path, command: Run) -> None:
     sent = run(journaled(tmp_path), 5)
-    command = runner(capsys, monkeypatch)
 
     def rewound(*arguments: object) -> Any:
         done = command("rewind", *arguments, "--session", "a", "--store", tmp_path, "--json")
@@ -457,14 +431,3 @@ def test_the_command_rewinds_and_names_the_branch_that_it_leaves(
     assert rewound(5, "--branch", branch)["branch"] is None
     assert journaled(tmp_path).timeline().at(5) == sent[4]
     assert "has requests 1 to 5, got 6" in command("rewind", 6, "--session", "a", "--store", tmp_path).stderr
-
-
-def test_the_command_removes_a_session_that_has_only_a_journal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    off = journaled(tmp_path)
-    off.offload(conversation(0))
-    command = runner(capsys, monkeypatch)
-    removed = command("rm", "--yes", "--session", "a", "--store", tmp_path)
-    assert "deleted: 0 records, 0 B, 1 journal entry" in removed.stdout
-    assert not keys(off.store, "j/")

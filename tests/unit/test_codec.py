@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 import zstandard
+from strength import some
 
 from offload.codec import get_codec
 from offload.codec.base import StoredRecord
@@ -103,9 +104,9 @@ def small() -> bytes:
 
 @pytest.fixture(scope="module")
 def large_text() -> str:
-    """Return 50 million characters in lines of 100 that compress to half."""
+    """Return 20 million characters in lines of 100 that compress to half."""
     rng = random.Random(2)  # noqa: S311 # reproducible
-    digits = rng.randbytes(25_000_000).hex()
+    digits = rng.randbytes(10_000_000).hex()
     return "\n".join(digits[i : i + 99] for i in range(0, len(digits), 99))
 
 
@@ -149,17 +150,17 @@ def flipped(body: bytes, bit: int) -> bytes:
 
 
 def test_every_flipped_bit_of_a_small_record_is_found(small: bytes) -> None:
-    flips = ((f"bit {b}", flipped(small, b)) for b in range(8 * len(small)))
+    flips = ((f"bit {b}", flipped(small, b)) for b in some(range(8 * len(small)), 3))
     assert changed_reads(small, flips) == []
 
 
 def test_every_truncation_of_a_small_record_is_found(small: bytes) -> None:
-    cuts = ((f"cut at {n}", small[:n]) for n in range(len(small)))
+    cuts = ((f"cut at {n}", small[:n]) for n in some(range(len(small)), 3))
     assert changed_reads(small, cuts) == []
 
 
 def test_every_missing_beginning_of_a_small_record_is_found(small: bytes) -> None:
-    cuts = ((f"from {n}", small[n:]) for n in range(1, len(small)))
+    cuts = ((f"from {n}", small[n:]) for n in some(range(1, len(small)), 3))
     assert changed_reads(small, cuts) == []
 
 
@@ -178,7 +179,7 @@ def test_junk_farther_before_a_record_than_is_looked_at_changes_nothing_that_is_
 def test_random_flips_in_a_record_of_many_frames_are_found() -> None:
     rng = random.Random(3)  # noqa: S311 # reproducible
     body = encode(rng.randbytes(600_000).hex())
-    flips = (rng.randrange(8 * len(body)) for _ in range(300))
+    flips = (rng.randrange(8 * len(body)) for _ in some(range(300), 4))
     assert changed_reads(body, ((f"bit {b}", flipped(body, b)) for b in flips)) == []
 
 
@@ -198,28 +199,25 @@ def test_a_record_under_the_key_of_another_says_whose_it_is() -> None:
     assert (record.ref, record.session) == ("bbbbbbbbbb", "other")
 
 
-def test_frames_in_another_order_are_found_by_load() -> None:
+def test_frames_in_another_order_are_found_by_load_and_at_the_end_of_a_stream() -> None:
     body = build("ab", [(frame(b"b"), 1), (frame(b"a"), 1)], chars=b"\1\0\0" * 2)
     with pytest.raises(CorruptError, match="SHA-256"):
         reopen(body).load()
+    stream = reopen(body).stream()
+    assert (next(stream), next(stream)) == (b"b", b"a")
+    with pytest.raises(CorruptError, match="SHA-256"):
+        next(stream)
 
 
 def test_a_stream_gives_right_bytes_alone_before_it_finds_the_damage() -> None:
     rng = random.Random(5)  # noqa: S311 # reproducible
     text = rng.randbytes(600_000).hex()
     body, truth = encode(text), text.encode()
-    for bit in (rng.randrange(8 * len(body)) for _ in range(200)):
+    for bit in (rng.randrange(8 * len(body)) for _ in some(range(200), 4)):
         given: list[bytes] = []
         with pytest.raises(CorruptError):
             given.extend(reopen(flipped(body, bit)).stream())
         assert truth.startswith(b"".join(given))
-
-
-def test_a_stream_whose_whole_is_wrong_says_so_at_its_end() -> None:
-    stream = reopen(build("ab", [(frame(b"b"), 1), (frame(b"a"), 1)], chars=b"\1\0\0" * 2)).stream()
-    assert (next(stream), next(stream)) == (b"b", b"a")
-    with pytest.raises(CorruptError, match="SHA-256"):
-        next(stream)
 
 
 def test_stored_bytes_that_no_frame_checks_are_checked_by_a_stream() -> None:
@@ -318,15 +316,15 @@ def test_a_frame_larger_than_a_chunk_can_make_it_is_refused_before_it_is_fetched
     assert sum(fetch.sizes) < MIB
 
 
-def test_sizes_that_do_not_add_up_are_refused() -> None:
-    with pytest.raises(CorruptError, match="disagree"):
-        reopen(build("hello", [(frame(b"hello"), 5), (frame(b"more"), 4)]))
-
-
-@pytest.mark.parametrize("chars", [b"", b"\5\0\0" * 2])
-def test_a_tail_with_more_or_fewer_counts_than_frames_is_refused(chars: bytes) -> None:
-    with pytest.raises(CorruptError, match="disagree"):
-        reopen(build("hello", [(frame(b"hello"), 5)], chars=chars))
+def test_sizes_and_counts_that_do_not_add_up_are_refused() -> None:
+    hello = (frame(b"hello"), 5)
+    for body in (
+        build("hello", [hello, (frame(b"more"), 4)]),
+        build("hello", [hello], chars=b""),
+        build("hello", [hello], chars=b"\5\0\0" * 2),
+    ):
+        with pytest.raises(CorruptError, match="disagree"):
+            reopen(body)
 
 
 def test_a_tail_that_claims_lines_that_are_not_there_is_refused() -> None:
@@ -358,22 +356,14 @@ def test_eight_kilobytes_of_a_large_record_cost_two_fetches_and_under_a_megabyte
     large: bytes, large_text: str
 ) -> None:
     rng = random.Random(4)  # noqa: S311 # reproducible
-    starts = [c * 256 * 1024 + rng.randrange(240 * 1024) for c in rng.sample(range(180), 20)]
-    for start in [0, len(large_text) - 8192, *starts]:
+    starts = [c * 256 * 1024 + rng.randrange(240 * 1024) for c in rng.sample(range(70), 20)]
+    across_two_chunks = 20 * 256 * 1024 - 4096
+    for start in [0, len(large_text) - 8192, across_two_chunks, *starts]:
         fetch = CountingFetch(large)
-        assert (
-            get_codec("zstd").open(fetch).content.text(start, start + 8192)
-            == large_text[start : start + 8192]
-        )
+        content = get_codec("zstd").open(fetch).content
+        assert content.text(start, start + 8192) == large_text[start : start + 8192]
         assert len(fetch.sizes) <= 2
         assert sum(fetch.sizes) <= MIB
-
-
-def test_eight_kilobytes_across_two_chunks_cost_two_fetches_too(large: bytes, large_text: str) -> None:
-    fetch, start = CountingFetch(large), 20 * 256 * 1024 - 4096
-    assert get_codec("zstd").open(fetch).content.text(start, start + 8192) == large_text[start : start + 8192]
-    assert len(fetch.sizes) <= 2
-    assert sum(fetch.sizes) <= MIB
 
 
 def test_the_last_lines_of_a_large_record_cost_two_fetches(large: bytes, large_text: str) -> None:

@@ -2,13 +2,15 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import prepared
 import pytest
 
 _BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+RUN = "import runpy, sys; sys.path.insert(0, '{}'); runpy.run_module('{}', run_name='__main__')"
 
 
 @pytest.fixture
@@ -20,8 +22,8 @@ def ask(tmp_path):
         task = {"store": str(tmp_path / "store"), "item": "a line of output\n" * 300, **task}
         tasks.write_text(json.dumps([task]), encoding="utf-8")
         environment = {**os.environ, "PYTHONPATH": str(_BENCHMARKS)}
-        command = [sys.executable, "-m", f"peers.{program}", str(tasks), str(answers)]
-        subprocess.run(command, check=True, env=environment, capture_output=True)
+        done = prepared.run(RUN.format(_BENCHMARKS, f"peers.{program}"), tasks, answers, environ=environment)
+        assert done.returncode == 0, done.stderr
         return json.loads(answers.read_text("utf-8"))[0]
 
     return ask

@@ -40,16 +40,11 @@ def _answer(conversation):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_seed_always_makes_the_same_task_of_the_size_asked_for(family):
+def test_a_seed_always_makes_the_same_task_of_the_size_asked_for_without_its_answer(family):
     case = cases(family, _TOKENS, 3)
     assert case == cases(family, _TOKENS, 3) != cases(family, _TOKENS, 4)
     chars = sum(map(len, case["outputs"]))
     assert 0.7 < chars / (_TOKENS * CHARS_PER_TOKEN) < 1.4
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_answer_does_not_stand_in_what_the_agent_knows_of_its_task(family):
-    case = cases(family, _TOKENS, 3)
     known = [case["ops"], *case.get("agents", ())]
     assert not re.search(rf"\b{re.escape(case['answer'])}\b", json.dumps(known))
 
@@ -60,12 +55,7 @@ def test_a_task_is_solved_where_everything_is_in_view(talk, family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_task_is_solved_where_results_are_offloaded(talk, family):
-    assert _answer(talk(OURS, family)) == cases(family, _TOKENS, 5)["answer"]
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_each_step_follows_from_the_messages_of_its_request_alone(talk, family):
+def test_a_task_is_solved_with_offloading_by_the_messages_of_each_request_alone(talk, family):
     conversation = talk(OURS, family)
     told = []
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+from strength import thinned
 
 from offload.store import OffloadStore, StoredObject
 from offload.testing import StoreConformance
@@ -102,7 +103,7 @@ def test_a_subclass_may_not_redefine_a_test_without_a_reason(name: str, replacem
     type("TestLarger", (StoreConformance,), {"test_of_its_own": weaker})
 
 
-@pytest.mark.parametrize("package", ["pytest", "hypothesis"])
+@pytest.mark.parametrize("package", thinned(["pytest", "hypothesis"], 2))
 def test_a_package_that_the_suite_lacks_is_told_with_its_extra(package: str) -> None:
     program = f"import sys; sys.modules[{package!r}] = None; import offload.testing"
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)

@@ -20,6 +20,7 @@ from offload.messages.usage import usage_of
 
 ANTHROPIC, CHAT, RESPONSES = APIS[:3]
 REMINDER = "\n<system-reminder>Note.</system-reminder>"
+PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk=" * 5000}}
 
 
 def rewritten(messages: Any, api=ANTHROPIC, **fields: Any) -> tuple[bytes, bytes, Offloader]:
@@ -103,14 +104,6 @@ def test_tools_to_read_back_are_found_under_any_prefix(name):
         assert request.can_read_back
 
 
-def test_a_prefilled_answer_does_not_count_as_seen():
-    messages = [*turns(1), {"role": "assistant", "content": "So"}]
-
-    before, after, _ = rewritten(messages)
-
-    assert after == before
-
-
 # What is put back
 
 
@@ -123,8 +116,13 @@ def test_only_the_text_of_the_result_changes():
     assert after == before.replace(json.dumps(LOG).encode(), json.dumps(text).encode())
 
 
-def test_reminders_at_the_end_of_a_result_stay():
-    assert content_after(LOG + REMINDER * 2).endswith(f"]\n{REMINDER * 2}")
+def test_reminders_at_the_end_of_a_result_stay_and_are_not_stored():
+    _, after, off = rewritten(with_result(LOG + REMINDER * 2))
+
+    text = json.loads(after)["messages"][2]["content"][0]["content"]
+    assert text.endswith(f"]\n{REMINDER * 2}")
+    [record] = off.records()
+    assert b"".join(off.content(record.ref)).decode() == LOG.rstrip()
 
 
 def test_no_number_of_reminders_holds_a_request_up():
@@ -144,50 +142,33 @@ def test_a_reminder_in_a_block_of_its_own_stays_as_it_is():
 
 
 def test_texts_of_one_result_become_one_and_a_reminder_between_them_stays():
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
     texts = [{"type": "text", "text": part} for part in (LOG, LOG, LOG + REMINDER)]
 
-    first, kept, reminder = content_after([texts[0], image, *texts[1:]])
+    first, kept, reminder = content_after([texts[0], PICTURE, *texts[1:]])
 
     assert first["text"].startswith("[Offloaded: ")
-    assert kept == image
+    assert kept == PICTURE
     assert reminder["text"] == REMINDER.strip()
 
 
-def test_the_result_that_was_split_off_is_stored_without_its_reminder():
-    _, _, off = rewritten(with_result(LOG + REMINDER))
-
-    [record] = off.records()
-    assert b"".join(off.content(record.ref)).decode() == LOG.rstrip()
-
-
 @pytest.mark.parametrize(
-    "content",
+    "messages",
     [
-        [{"type": "text", "text": LOG}, {"type": "tool_reference", "tool_name": "x"}],
-        f"[Offloaded: Bash result, 9 lines, 900 characters, id abcdefghij]\n{LOG}{REMINDER}",
-        [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk=" * 5000}}],
-        None,
-        7,
+        with_result([{"type": "text", "text": LOG}, {"type": "tool_reference", "tool_name": "x"}]),
+        with_result(f"[Offloaded: Bash result, 9 lines, 900 characters, id abcdefghij]\n{LOG}{REMINDER}"),
+        with_result([PICTURE]),
+        with_result(None),
+        with_result(7),
+        with_result(LOG, is_error=True),
+        with_result(LOG, "context_read"),
+        with_result(LOG, "mcp__plugin_offload_store__context_grep"),
+        with_result(LOG, "x_context_query"),
+        # A prefilled answer does not count as seen.
+        [*turns(1), {"role": "assistant", "content": "So"}],
     ],
 )
-def test_what_may_not_leave_stays(content):
-    before, after, _ = rewritten(with_result(content))
-
-    assert after == before
-
-
-@pytest.mark.parametrize(
-    "name", ["context_read", "mcp__plugin_offload_store__context_grep", "x_context_query"]
-)
-def test_answers_of_the_read_back_tools_stay(name):
-    before, after, _ = rewritten(with_result(LOG, name))
-
-    assert after == before
-
-
-def test_errors_stay():
-    before, after, _ = rewritten(with_result(LOG, is_error=True))
+def test_what_may_not_leave_stays(messages):
+    before, after, _ = rewritten(messages)
 
     assert after == before
 
@@ -473,26 +454,25 @@ def marked(mark: dict[str, Any]) -> list[dict[str, Any]]:
 HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 
 
+SHORT = {"cache_control": {"type": "ephemeral"}}
+
+
 @pytest.mark.parametrize(
-    "fields",
-    [HOUR, {"system": [{"type": "text", "text": "Be brief.", **HOUR}]}, {"messages": marked(HOUR)}],
-    ids=["request", "system", "message"],
+    ("fields", "is_hour"),
+    [
+        (HOUR, True),
+        ({"system": [{"type": "text", "text": "Be brief.", **HOUR}]}, True),
+        ({"messages": marked(HOUR)}, True),
+        ({"messages": marked(SHORT), **SHORT}, False),
+    ],
+    ids=["request", "system", "message", "five minutes"],
 )
-def test_marks_of_an_hour_have_the_prices_of_an_hour(fields):
+def test_marks_of_an_hour_have_the_prices_of_an_hour(fields, is_hour):
     request = read_request(body_of(**{"messages": turns(1), **fields}), ANTHROPIC)
 
     assert request is not None
-    assert request.lasts_an_hour
+    assert request.lasts_an_hour is is_hour
     assert policy_for(OffloadPolicy(), ANTHROPIC, lasts_an_hour=True).cache.write == 2
-
-
-def test_marks_of_five_minutes_do_not():
-    short = {"cache_control": {"type": "ephemeral"}}
-
-    request = read_request(body_of(marked(short), **short), ANTHROPIC)
-
-    assert request is not None
-    assert not request.lasts_an_hour
 
 
 # Usage

@@ -103,11 +103,11 @@ def test_only_the_text_of_a_result_with_one_text_changes(name):
     assert after == before.replace(json.dumps(LOG).encode(), json.dumps(text).encode())
 
 
-def test_arguments_stay_since_their_call_has_a_signature():
-    contents = contents_of({"output": "ok"})
-    contents[1]["parts"][1]["functionCall"]["args"] = {"content": LOG}
+def test_all_that_the_model_wrote_stays_also_arguments_since_their_call_has_a_signature():
+    contents = contents_of({"output": "short"})
+    contents[1]["parts"][1]["functionCall"]["args"] = {"text": LOG}
+    contents[3]["parts"][0]["text"] = LOG
     before = body_of(contents)
-
     assert rewritten(before)[0] == before
 
 
@@ -138,19 +138,16 @@ def test_the_spelling_of_the_sdk_is_known_too():
 
 
 @pytest.mark.parametrize(
-    "response",
+    ("response", "name"),
     [
-        {"error": "x" * 9000},
-        {"output": "[Offloaded: Bash, 400 lines, 17,000 characters, id kqzmwpxhva]\n" + LOG[:9000]},
+        ({"error": "x" * 9000}, "Bash"),
+        ({"output": "[Offloaded: Bash, 400 lines, 17,000 characters, id kqzmwpxhva]\n" + LOG[:9000]}, "Bash"),
+        ({"output": LOG}, "context_read"),
     ],
+    ids=["error", "replaced by a client", "read back"],
 )
-def test_errors_and_results_that_a_client_replaced_stay(response):
-    before = body_of(contents_of(response))
-    assert rewritten(before)[0] == before
-
-
-def test_answers_of_the_read_back_tools_stay():
-    before = body_of(contents_of({"output": LOG}, "context_read"), "Bash", "context_read")
+def test_errors_results_that_a_client_replaced_and_what_was_read_back_stay(response, name):
+    before = body_of(contents_of(response, name), "Bash", "context_read")
     assert rewritten(before)[0] == before
 
 
@@ -164,14 +161,6 @@ def test_a_paste_above_the_ceiling_leaves_without_the_reminder_behind_it():
     assert part["text"].endswith(REMINDER)
     assert data == contents[0]["parts"][1]
     assert len(off.records()) == 1
-
-
-def test_all_that_the_model_wrote_stays():
-    contents = contents_of({"output": "short"})
-    contents[1]["parts"][1]["functionCall"]["args"] = {"text": LOG}
-    contents[3]["parts"][0]["text"] = LOG
-    before = body_of(contents)
-    assert rewritten(before)[0] == before
 
 
 def test_another_system_instruction_is_another_conversation():

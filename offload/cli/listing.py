@@ -144,35 +144,42 @@ def verify(
 
     opened = existing_store(store, session)
     report = _verified(opened, session, workers, on)
-    rows = _faults(report)
+    faults = _faults(report)
+    lost = [_fault(name, damage.info.ref, damage.error) for name, damage in report.lost]
     if report.failures:
         verdict = "not all records were checked: "
-    elif rows:
-        verdict = f"{len(rows):,} damaged of "
+    elif faults:
+        verdict = f"{len(faults):,} damaged of "
     else:
-        verdict = "all records are intact: " if report.checked or report.entries else "nothing to check: "
+        is_any = report.checked or report.links or report.entries
+        verdict = "all records are intact: " if is_any else "nothing to check: "
     summary = f"{verdict}{_checked(report)} of {place_of(opened)}"
+    if lost:
+        summary += f"; {count(len(lost), 'shared record')} deleted by the session that stored it"
     if isinstance(opened, ToolResultsStore):
         summary += "; files of tool results have no checksums, so a changed file is not found"
     document = {
         "store": opened.url,
         "sessions": report.sessions,
         "records": report.checked,
+        "links": report.links,
         "entries": report.entries,
-        "faults": rows,
+        "faults": faults,
+        "lost": lost,
     }
-    print_report(rows, summary, as_json=as_json, document=document, style="red" if rows else "green")
-    if rows:
+    style = "red" if faults else "yellow" if lost else "green"
+    print_report([*faults, *lost], summary, as_json=as_json, document=document, style=style)
+    if faults:
         raise typer.Exit(PROBLEMS)
 
 
 def _faults(report: jobs.VerifyReport) -> list[dict[str, Any]]:
-    faults = [(name, damage.info.ref, damage.error) for name, damage in report.damaged]
-    faults += [(name, "", error) for name, error in (*report.damaged_entries, *report.failures)]
-    return [
-        {"session": name, "ref": ref or None, "fault": error.kind, "message": str(error)}
-        for name, ref, error in faults
-    ]
+    others = [_fault(name, None, error) for name, error in (*report.damaged_entries, *report.failures)]
+    return [_fault(name, damage.info.ref, damage.error) for name, damage in report.damaged] + others
+
+
+def _fault(session: str, ref: str | None, error: OffloadError) -> dict[str, Any]:
+    return {"session": session, "ref": ref, "fault": error.kind, "message": str(error)}
 
 
 def _verified(
@@ -189,7 +196,8 @@ def _verified(
 
         def tell(report: jobs.VerifyReport) -> None:
             # Entries follow the records, and how many there are is not known.
-            done = None if report.entries else report.sessions if session is None else report.checked
+            records = report.checked + report.links
+            done = None if report.entries else report.sessions if session is None else records
             told(done, f"{_checked(report)}, {size_text(report.checked_bytes)}")
 
         return jobs.verify(opened, session=session, executor=executor, on_progress=tell)
@@ -204,7 +212,8 @@ def _extent_of(store: OffloadStore, session: str | None) -> int:
 
 def _checked(report: jobs.VerifyReport) -> str:
     entries = f" and {count(report.entries, 'journal entry', 'journal entries')}" if report.entries else ""
-    return f"{count(report.checked, 'record')}{entries} in {count(report.sessions, 'session')}"
+    links = f", {count(report.links, 'shared record')}" if report.links else ""
+    return f"{count(report.checked, 'record')}{links}{entries} in {count(report.sessions, 'session')}"
 
 
 def reindex(

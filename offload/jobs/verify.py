@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from offload.errors import CorruptError, NotFoundError, OffloadError
 from offload.index.objects import list_session, list_sessions, session_name
@@ -29,16 +29,22 @@ class VerifyReport:
         sessions: how many were looked at.
         checked: how many records were read whole and compared.
         checked_bytes: their bytes in the store.
+        links: how many records that another session shares were looked up.
         damaged: the records that cannot be read, with the names of their sessions.
+        lost: records that another session shared and has deleted since, with the names of those that read
+            them.
         entries: how many entries of journals were read whole.
-        damaged_entries: the errors of those that cannot be read, with the names of their sessions.
+        damaged_entries: the errors of those that cannot be read, and of branches of forks, with the names of
+            their sessions.
         failures: the errors of workers that were lost, each with a session of which not all was checked.
     """
 
     sessions: int = 0
     checked: int = 0
     checked_bytes: int = 0
+    links: int = 0
     damaged: list[tuple[str, Damage]] = field(default_factory=list)
+    lost: list[tuple[str, Damage]] = field(default_factory=list)
     entries: int = 0
     damaged_entries: list[tuple[str, OffloadError]] = field(default_factory=list)
     failures: list[tuple[str, OffloadError]] = field(default_factory=list)
@@ -46,11 +52,20 @@ class VerifyReport:
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """Some records of the session with a key part; `is_first` of each session counts it."""
+    """Some records and links of the session with a key part; `is_first` of each session counts it."""
 
     part: str
     infos: list[RecordInfo]
     is_first: bool
+    is_fork: bool
+
+
+class _Checked(NamedTuple):
+    """The faults in a slice; see `VerifyReport`."""
+
+    damaged: list[tuple[str, Damage]]
+    lost: list[tuple[str, Damage]]
+    branches: list[tuple[str, OffloadError]]
 
 
 def verify(
@@ -83,9 +98,13 @@ def verify(
         if isinstance(found, OffloadError):
             report.failures.append((session_name(store, part.part), found))
         else:
-            report.checked += len(part.infos)
-            report.checked_bytes += sum(info.stored_bytes for info in part.infos)
-            report.damaged += found
+            own = [info for info in part.infos if not is_link(info.key)]
+            report.checked += len(own)
+            report.checked_bytes += sum(info.stored_bytes for info in own)
+            report.links += len(part.infos) - len(own)
+            report.damaged += found.damaged
+            report.lost += found.lost
+            report.damaged_entries += found.branches
         told(report)
     for keys, errors in run_each(_check_entries, _entries(store, session), [store], **options):
         if isinstance(errors, OffloadError):
@@ -100,17 +119,26 @@ def verify(
 def _slices(store: OffloadStore, session: str | None) -> Iterator[_Slice]:
     listed = list_sessions(store) if session is None else [list_session(store, encode_part(session))]
     for objects in listed:
-        own = [info for info in (*objects.records, *objects.torn) if not is_link(info.key)]
-        groups = in_groups(own, attrgetter("stored_bytes"), most=_SLICE_BYTES, count=_SLICE_RECORDS)
+        infos = [*objects.records, *objects.torn]
+        groups = in_groups(infos, attrgetter("stored_bytes"), most=_SLICE_BYTES, count=_SLICE_RECORDS)
         for number, group in enumerate([*groups] or [[]]):
-            yield _Slice(objects.part, group, not number)
+            yield _Slice(objects.part, group, not number, objects.is_fork)
 
 
-def _check(store: OffloadStore, part: _Slice) -> list[tuple[str, Damage]]:
-    """Return the damaged records of a slice."""
+def _check(store: OffloadStore, part: _Slice) -> _Checked:
+    """Return the faults in a slice, and in the branch of a fork with the first one."""
     reader = SessionReader(store, session_name(store, part.part))
-    damages = (reader.check(info) for info in part.infos)
-    return [(reader.name, damage) for damage in damages if damage is not None]
+    checked = _Checked([], [], [])
+    for info in part.infos:
+        if (damage := reader.check(info)) is not None:
+            is_lost = is_link(info.key) and isinstance(damage.error, NotFoundError)
+            (checked.lost if is_lost else checked.damaged).append((reader.name, damage))
+    if part.is_first and part.is_fork:
+        try:
+            reader.catalog.load()
+        except OffloadError as error:
+            checked.branches.append((reader.name, error))
+    return checked
 
 
 def _entries(store: OffloadStore, session: str | None) -> Iterator[list[str]]:

@@ -364,7 +364,7 @@ FIELDS = {
     "fork u": {"session", "copied", "already_there", "failures"},
     "ls": {"store", "session", "records", "is_more"},
     "reindex": {"store", "sessions"},
-    "verify": {"store", "sessions", "records", "entries", "faults"},
+    "verify": {"store", "sessions", "records", "links", "entries", "faults", "lost"},
     "doctor STORE": {"store", "checks"},
     "config show": {"settings"},
 }

@@ -28,7 +28,7 @@ from offload import (
     StoreUnavailableError,
     layout,
 )
-from offload.index.objects import session_name, session_parts
+from offload.index.objects import list_session, session_name, session_parts
 from offload.jobs import reindex, verify
 from offload.jobs.each import Place, places_of, run_each
 from offload.jobs.executors import executor_of_workers, executor_on
@@ -193,6 +193,27 @@ def test_a_damaged_entry_of_a_journal_is_found_by_any_workers(tmp_path, processe
         assert path.name in str(error)
     assert verify(off.store, session="a").damaged_entries == []
     assert verify(off.store, session="a").entries == 3
+
+
+def test_verify_follows_shared_records_and_reads_the_branches_of_forks(tmp_path: Path) -> None:
+    owner = journaled(tmp_path)
+    agent(owner, 2)
+    [ref, *_] = [stored.ref for stored in list_session(owner.store, "a").records]
+    owner.share(ref, to="reader")
+    owner.fork("fork", at=1)
+    report = verify(owner.store)
+    assert (report.links, report.damaged, report.lost, report.damaged_entries) == (1, [], [], [])
+    delete(owner.store, "a", [ref])
+    [(name, damage)] = verify(owner.store).lost
+    assert (name, damage.info.ref, damage.error.kind) == ("reader", ref, "expired")
+    [link] = tmp_path.rglob("*.link")
+    [branch] = tmp_path.rglob("from~*")
+    for file in (link, branch):
+        file.write_text("{")
+    report = verify(owner.store)
+    assert [(name, damage.error.kind) for name, damage in report.damaged] == [("reader", "corrupt")]
+    assert [(name, error.kind) for name, error in report.damaged_entries] == [("fork", "corrupt")]
+    assert report.lost == []
 
 
 def expired_store(folder: Path) -> OffloadStore:

@@ -166,11 +166,16 @@ def _joined_response(events: list[Any]) -> Json:
 
 
 def read_gemini(body: bytes, *, streams: bool) -> Answered:
-    """Read a reply of a client that repeats one content for each chunk."""
+    """Read a reply of a client that repeats one content for each chunk, but calls together, as the API needs."""
     lines = [raw.removeprefix("data: ") for raw in body.decode().split("\r\n\r\n") if raw.strip()]
     lines = [line.removeprefix("data: ") for raw in lines for line in raw.split("\n\n") if line.strip()]
     chunks = [json.loads(line) for line in lines] if streams else [json.loads(body)]
-    contents = [content for content in _checked_contents(chunks) if content["parts"] != [{"text": ""}]]
+    contents: list[Json] = []
+    for content in _checked_contents(chunks):
+        if contents and all("functionCall" in part for part in contents[-1]["parts"] + content["parts"]):
+            contents[-1] = {**content, "parts": contents[-1]["parts"] + content["parts"]}
+        elif content["parts"] != [{"text": ""}]:
+            contents.append(content)
     return _answered_contents(chunks, contents)
 
 

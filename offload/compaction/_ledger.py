@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from offload.messages.base import Item
 from offload.messages.calls import COMMAND_FIELDS, PATH_FIELDS
 from offload.messages.formats import scan_of
+from offload.threads.locks import cached
 from offload.tokens import estimate_tokens
 
 Redact = Callable[[str], str]
@@ -164,23 +165,20 @@ class Ledger:
 
     def render(self, tokens: float, shown: str) -> str:
         """Return the ledger in at most `tokens`, without what the text `shown` has; "" if empty."""
-        most = tokens
+        most, best = tokens, {kind: self._best(kind, shown) for kind in _SECTIONS}
         while True:
-            text = self._rendered(most, shown)
+            text = _rendered(best, most)
             # Entries one by one have other tokens than all in one text.
             above = estimate_tokens(text) - tokens
             if above <= 0 or not text:
                 return text
             most -= above
 
-    def _rendered(self, tokens: float, shown: str) -> str:
-        chosen: dict[str, list[_Entry]] = {kind: [] for kind in _SECTIONS}
-        remaining = float(tokens)
-        for is_last in (False, True):
-            for kind, section in _SECTIONS.items():
-                most = remaining if is_last else remaining * section.share
-                remaining -= self._choose(kind, most, shown, chosen)
-        return "\n".join(line for kind, entries in chosen.items() for line in _lines_of(kind, entries))
+    def _best(self, kind: str, shown: str) -> list[_Entry]:
+        """Return the entries of a kind that are worth their length most, without those that `shown` has."""
+        entries = [entry for entry in self._entries.values() if entry.kind == kind]
+        entries.sort(key=lambda entry: -entry.value(self._clock) / len(entry.text))
+        return [entry for entry in entries[:_MOST_ENTRIES] if entry.text not in shown]
 
     def _note(self, kind: str, text: str, worth: float, age: float = 0) -> _Entry | None:
         """Add one mention of an entry; return the entry, None if there are too many of its kind."""
@@ -196,23 +194,6 @@ class Ledger:
         entry.count += 1
         entry.at = max(entry.at, self._clock - age)
         return entry
-
-    def _choose(self, kind: str, tokens: float, shown: str, chosen: Mapping[str, list[_Entry]]) -> float:
-        """Add the best entries of a kind to `chosen` that are not shown yet; return their tokens."""
-        others = "\n".join(entry.text for entries in chosen.values() for entry in entries)
-        entries = [entry for entry in self._entries.values() if entry.kind == kind]
-        entries.sort(key=lambda entry: -entry.value(self._clock) / len(entry.text))
-        spent = 0.0 if chosen[kind] else _LABEL_TOKENS
-        before, misses = len(chosen[kind]), 0
-        for entry in entries[:_MOST_ENTRIES]:
-            if entry.text in shown or entry.text in others:
-                continue
-            if spent + entry.tokens <= tokens:
-                chosen[kind].append(entry)
-                spent += entry.tokens
-            elif (misses := misses + 1) == _MOST_MISSES:
-                break
-        return spent if len(chosen[kind]) > before else 0.0
 
 
 @dataclass
@@ -231,7 +212,11 @@ class _Entry:
     @property
     def tokens(self) -> float:
         """Its tokens, with the sign or the line break that separates it."""
-        return estimate_tokens(self.text) + (2 if _SECTIONS[self.kind].mark else 0.5)
+        return self._text_tokens + (2 if _SECTIONS[self.kind].mark else 0.5)
+
+    @cached
+    def _text_tokens(self) -> float:
+        return estimate_tokens(self.text)
 
     def value(self, now: float) -> float:
         """Return how likely it is written again; the scale is the same for entries of one kind only."""
@@ -241,6 +226,33 @@ class _Entry:
             value *= _RULE
         age = max(0.0, now - self.at) / _HALF_AGE
         return value * (_LEAST_AGED + (1 - _LEAST_AGED) / (1 + age))
+
+
+def _rendered(best: Mapping[str, Sequence[_Entry]], tokens: float) -> str:
+    """Return sections of the best entries of each kind, in about `tokens`."""
+    chosen: dict[str, list[_Entry]] = {kind: [] for kind in _SECTIONS}
+    remaining = float(tokens)
+    for is_last in (False, True):
+        for kind, section in _SECTIONS.items():
+            most = remaining if is_last else remaining * section.share
+            remaining -= _choose(kind, most, best[kind], chosen)
+    return "\n".join(line for kind, entries in chosen.items() for line in _lines_of(kind, entries))
+
+
+def _choose(kind: str, tokens: float, entries: Sequence[_Entry], chosen: Mapping[str, list[_Entry]]) -> float:
+    """Add entries of a kind to `chosen` that no chosen one has in its text; return their tokens."""
+    others = "\n".join(entry.text for entries in chosen.values() for entry in entries)
+    spent = 0.0 if chosen[kind] else _LABEL_TOKENS
+    before, misses = len(chosen[kind]), 0
+    for entry in entries:
+        if entry.text in others:
+            continue
+        if spent + entry.tokens <= tokens:
+            chosen[kind].append(entry)
+            spent += entry.tokens
+        elif (misses := misses + 1) == _MOST_MISSES:
+            break
+    return spent if len(chosen[kind]) > before else 0.0
 
 
 def _lines_of(kind: str, entries: Sequence[_Entry]) -> list[str]:

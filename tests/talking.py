@@ -166,7 +166,7 @@ def _joined_response(events: list[Any]) -> Json:
 
 
 def read_gemini(body: bytes, *, streams: bool) -> Answered:
-    """Read a reply of a client that repeats one content for each chunk, but calls together, as the API needs."""
+    """Read a reply of a client that repeats one content for each chunk, and one for all calls."""
     lines = [raw.removeprefix("data: ") for raw in body.decode().split("\r\n\r\n") if raw.strip()]
     lines = [line.removeprefix("data: ") for raw in lines for line in raw.split("\n\n") if line.strip()]
     chunks = [json.loads(line) for line in lines] if streams else [json.loads(body)]

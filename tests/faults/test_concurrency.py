@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import prepared
 import pytest
 import systems
-from faults.tracing import TESTS
 from servers import Bucket, Server, new_bucket
 
 from offload import NotFoundError, Offloader
@@ -20,10 +18,9 @@ from offload import NotFoundError, Offloader
 # Offloads the items `name` 0, 1, … in batches, each batch a turn, and prints what stands in the messages.
 WRITER = """
 import json, sys
-sys.path.append(sys.argv[6])
 import systems
 from offload import Offloader, OffloadPolicy, Rule
-url, options, system, name, count = sys.argv[1:6]
+url, options, system, name, count = sys.argv[1:]
 systems.use(system)
 policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1, preview_chars=40)}, min_saving=0)
 off = Offloader(url, session="s", storage_options=json.loads(options), policy=policy)
@@ -47,31 +44,21 @@ def expected(names: str, count: int) -> set[str]:
 @contextmanager
 def writers(
     url: str, options: dict[str, Any], names: str, count: int, system: str = "everything"
-) -> Iterator[list[subprocess.Popen[str]]]:
+) -> Iterator[list[prepared.Started]]:
     """Start a process per name; all begin to write together."""
-    command = [sys.executable, "-c", WRITER, url, json.dumps(options), system]
-    started = [
-        subprocess.Popen(
-            [*command, name, str(count), str(TESTS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for name in names
-    ]
-    try:
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(prepared.start(WRITER, url, json.dumps(options), system, name, count))
+            for name in names
+        ]
         for process in started:
-            assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
         for process in started:
-            assert process.stdin is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
+            process.tell("\n")
         yield started
-    finally:
-        for process in started:
-            process.kill()
-            process.communicate()
 
 
-def placeholders(started: list[subprocess.Popen[str]]) -> list[list[str]]:
+def placeholders(started: list[prepared.Started]) -> list[list[str]]:
     """Wait for the writers; return what each of them left in its messages."""
     answers = []
     for process in started:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import prepared
 import pytest
 from forks import conversation, journaled, keys, run
 from pairs import each_in_turn
@@ -113,7 +112,7 @@ OTHERS = {
 }  # fmt: skip
 
 
-def prepared(*, is_left: bool) -> tuple[MemoryStore, list[list[Any]], str | None]:
+def a_fork(*, is_left: bool) -> tuple[MemoryStore, list[list[Any]], str | None]:
     store = MemoryStore()
     off = journaled(store)
     sent = run(off, 5)
@@ -129,7 +128,7 @@ def test_a_fork_is_whole_or_refused_whatever_happens_between_its_operations(plac
     number, is_left = PLACES[place]
     outcomes = set()
     for at in itertools.count():
-        store, sent, branch = prepared(is_left=is_left)
+        store, sent, branch = a_fork(is_left=is_left)
         interrupted = Interrupted(store, at, OTHERS[other])
         try:
             fork(interrupted, "a", "b", at=number, branch=branch)
@@ -150,7 +149,7 @@ def test_a_fork_between_any_two_operations_of_a_deletion_is_whole_or_not_there(
 ) -> None:
     number, is_left = PLACES[place]
     for at in itertools.count():
-        store, sent, branch = prepared(is_left=is_left)
+        store, sent, branch = a_fork(is_left=is_left)
         interrupted = Interrupted(store, at, forking("b", number, branch))
         OTHERS[other](interrupted)
         check(store, "b", sent, number)
@@ -222,7 +221,7 @@ def test_a_fork_that_is_killed_between_its_objects_harms_nothing_and_is_repeated
 ) -> None:
     off = journaled(tmp_path)
     sent = run(off, 4)
-    killed = subprocess.run([sys.executable, "-c", FORK, str(tmp_path), str(puts)], check=False)
+    killed = prepared.run(FORK, tmp_path, puts)
     assert killed.returncode == -signal.SIGKILL
     assert len(keys(off.store, "g/a/forked")) + len(keys(off.store, "j/b/")) + len(
         keys(off.store, "r/b/")

@@ -10,8 +10,6 @@ import re
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import prepared
 import pytest
 from gateways import (
     HEADERS,
@@ -305,17 +304,11 @@ def test_a_store_that_is_read_only_lets_every_request_pass() -> None:
 
 
 @contextmanager
-def command(upstream: str, store: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def command(upstream: str, store: Path) -> Iterator[tuple[prepared.Started, str]]:
     """Run the gateway in a process of its own; yield it and its URL."""
-    arguments = ["gateway", "--upstream", upstream, "--store", str(store), "--port", "0"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "offload", *arguments], stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield process, process.stdout.readline().split()[2]
-        finally:
-            process.kill()
+    arguments = ["--upstream", upstream, "--store", store, "--port", "0"]
+    with prepared.start(prepared.COMMAND, "gateway", *arguments) as process:
+        yield process, process.stdout.readline().split()[2]
 
 
 def grown(name: str, count: int) -> list[bytes]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+import prepared
 import pytest
 from strength import thinned
 
@@ -35,10 +34,7 @@ TURNS = (1, 4, 9, 2)
 def test_an_agent_that_is_killed_again_and_again_is_gone_on_with(tmp_path: Path, delay: int) -> None:
     last = -1
     for turns in TURNS:
-        with subprocess.Popen(
-            [sys.executable, "-c", AGENT, str(tmp_path)], stdout=subprocess.PIPE, text=True
-        ) as agent:
-            assert agent.stdout is not None
+        with prepared.start(AGENT, tmp_path) as agent:
             for _ in range(turns + delay):
                 last = int(agent.stdout.readline())
             agent.kill()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import prepared
 import pytest
 from pairs import every_pair
 from retained import DAY, HOUR, ClockedStore, clocked, got_back, message, opened, put, ref_of, text_of
@@ -539,7 +538,6 @@ for _ in sys.stdin:
 # Offloads items in turn with and without a time to live, and prints the placeholder of each.
 WRITER = """
 import json, sys
-sys.path.insert(0, sys.argv[3])
 from retained import opened, put
 offloaders = [opened(sys.argv[1], ttl=ttl) for ttl in (1, 5000, None)]
 print("ready", flush=True)
@@ -548,25 +546,16 @@ for n in range(24):
     name = f"{sys.argv[2]} {n}"
     print(json.dumps([name, put(offloaders[n % 3], name)]), flush=True)
 """
-Process = subprocess.Popen[str]
 
 
-def started(program: str, *arguments: object) -> Process:
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def started(program: str, *arguments: object) -> prepared.Started:
+    process = prepared.start(program, *arguments)
     assert hear(process) == "ready"
     return process
 
 
-def hear(process: Process) -> str:
-    assert process.stdout is not None
+def hear(process: prepared.Started) -> str:
     return process.stdout.readline().strip()
-
-
-def tell(process: Process) -> None:
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
 
 
 def test_collectors_in_several_processes_do_what_one_does(tmp_path: Path) -> None:
@@ -576,7 +565,7 @@ def test_collectors_in_several_processes_do_what_one_does(tmp_path: Path) -> Non
     delete(opened(str(tmp_path)).store, "s", [ref_of(placeholder) for placeholder in gone.values()])
 
     for process in collectors:
-        tell(process)
+        process.tell("go\n")
     assert [hear(process) for process in collectors] == ["done"] * 3
     for process in collectors:
         process.communicate()
@@ -617,14 +606,13 @@ def test_a_bucket_is_collected_and_its_items_are_stored_again(s3_bucket: Bucket,
 
 
 def test_writers_beside_collectors_lose_nothing_whose_time_is_not_over(tmp_path: Path) -> None:
-    tests = Path(__file__).parents[1]
-    writers = [started(WRITER, tmp_path, name, tests) for name in "aabbccdd"]
+    writers = [started(WRITER, tmp_path, name) for name in "aabbccdd"]
     collectors = [started(COLLECTOR, tmp_path, 0) for _ in range(2)]
     for process in writers:
-        tell(process)
+        process.tell("go\n")
     while any(process.poll() is None for process in writers):
         for process in collectors:
-            tell(process)
+            process.tell("go\n")
             assert hear(process) == "done"
 
     said = dict[str, str]()

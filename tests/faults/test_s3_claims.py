@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import prepared
 import pytest
 from relay import Proxy, Relay, hang, lose_the_answer, serving
 from servers import new_bucket
@@ -128,10 +127,8 @@ def kill_a_writer(
     """Kill a writer of the letter "d" while it waits for the answer to its claim or completion."""
     arrived = let(line, fault, at)
     options = json.dumps({**bucket.storage_options, "endpoint_url": line.url})
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, bucket.url, options, str(SIZE)])
-    assert arrived.wait(60)
-    writer.kill()
-    writer.wait()
+    with prepared.start(WRITER, bucket.url, options, SIZE):
+        assert arrived.wait(60)
 
 
 def test_of_three_writers_one_wins_and_the_others_are_told(bucket: Bucket) -> None:

@@ -9,14 +9,13 @@ import logging
 import os
 import re
 import socket
-import subprocess
-import sys
 import threading
 import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import prepared
 import pytest
 import zstandard
 from command import runner
@@ -469,8 +468,8 @@ def unlink(store):
 
 def remove(store):
     """Delete all records by a command, which leaves tombstones."""
-    command = [sys.executable, "-m", "offload", "rm", "--session", "gateway", "--store", store, "--yes"]
-    subprocess.run(command, check=True, capture_output=True)
+    arguments = ["--session", "gateway", "--store", store, "--yes"]
+    assert prepared.run(prepared.COMMAND, "rm", *arguments).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -680,9 +679,8 @@ def test_a_store_that_the_tools_of_the_client_cannot_reach_is_refused(capsys, mo
 def test_the_command_serves_until_it_is_killed_and_goes_on_after_a_kill(upstream, tmp_path):
     def start():
         options = ["--upstream", upstream.url, "--port", "0", "--name", "gw.example.com"]
-        command = [sys.executable, "-m", "offload", "gateway", *options]
         environ = {**os.environ, "OFFLOAD_STORE": str(tmp_path / "store"), "HTTP_PROXY": "http://127.0.0.1:9"}
-        return subprocess.Popen(command, stdout=subprocess.PIPE, env=environ, text=True)
+        return prepared.start(prepared.COMMAND, "gateway", *options, environ=environ)
 
     for _ in range(2):
         with start() as process:

@@ -6,13 +6,12 @@ import hashlib
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+import prepared
 import pytest
 
 from offload import Offloader, Retention
@@ -243,12 +242,10 @@ def in_child(code: str, bucket: Bucket, options: dict[str, Any], **environment: 
         "import json, os, sys; from offload_backends.s3 import S3Store; "
         "store = S3Store(sys.argv[1], storage_options=json.loads(sys.argv[2]))\n"
     )
-    subprocess.run(
-        [sys.executable, "-c", preamble + code, bucket.url, json.dumps(options)],
-        check=True,
-        env={**os.environ, **environment},
-        timeout=60,
+    done = prepared.run(
+        preamble + code, bucket.url, json.dumps(options), environ={**os.environ, **environment}
     )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_child_forked_while_a_put_is_under_way_uses_the_store(bucket: Bucket) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
+import prepared
 import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
@@ -31,15 +30,6 @@ for n in range(int(count)):
     off.offload_text(f"{name} {n}\\n" * 3000, tool_use_id=f"{name}-{n}")
 print("done")
 """
-
-
-def run(program, *arguments, text=None):
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
-        stdin=subprocess.PIPE if text is not None else None,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
 
 
 def results(*texts):
@@ -73,7 +63,7 @@ def test_another_process_restores_from_the_url_and_the_session_alone(s3_bucket, 
     off = Offloader(s3_bucket.url, session="s", storage_options=s3_bucket.storage_options)
     out = off.offload(messages)
 
-    reader = run(READER, s3_bucket.url, "s", options, text="")
+    reader = prepared.start(READER, s3_bucket.url, "s", options)
     restored, _ = reader.communicate(json.dumps(out.messages))
 
     assert len(out.records) == 2
@@ -82,7 +72,7 @@ def test_another_process_restores_from_the_url_and_the_session_alone(s3_bucket, 
 
 
 def test_what_several_processes_write_at_once_is_all_there_for_a_reader(s3_bucket, options):
-    writers = [run(WRITER, s3_bucket.url, "s", options, name, "5") for name in ("a", "b", "c")]
+    writers = [prepared.start(WRITER, s3_bucket.url, "s", options, name, "5") for name in ("a", "b", "c")]
     reader = Offloader(s3_bucket.url, session="s", storage_options=s3_bucket.storage_options)
 
     while any(w.poll() is None for w in writers):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import prepared
 import pytest
 import recorded
 from recorded import FILES
@@ -120,7 +119,7 @@ def test_a_second_run_and_a_second_process_make_the_same_bytes(tmp_path):
     paths = recorded.one_of_each_source(FILES)
     program = (
         "import hashlib, json, sys; from offload import Offloader\n"
-        "for path in sys.stdin.read().split('\\n'):\n"
+        "for path in sys.argv[1:]:\n"
         "    messages = json.load(open(path, encoding='utf-8'))['messages']\n"
         "    sent = Offloader('memory://', session=path).offload(messages).messages\n"
         "    print(hashlib.sha256(json.dumps(sent, sort_keys=True).encode()).hexdigest())\n"
@@ -133,13 +132,7 @@ def test_a_second_run_and_a_second_process_make_the_same_bytes(tmp_path):
         digest(Offloader(tmp_path, session=str(p)).offload(json.loads(p.read_text())["messages"]).messages)
         for p in paths
     ]
-    there = subprocess.run(
-        [sys.executable, "-c", program],
-        input="\n".join(map(str, paths)),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    there = prepared.run(program, *paths)
 
     assert again == here
     assert there.stdout.split() == here

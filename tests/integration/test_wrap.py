@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import prepared
 import pytest
 from gateways import body_of, providing, turns
 
@@ -53,6 +53,15 @@ def client(project, name="claude", bodies=BODIES, end="sys.exit(7)"):
     program.chmod(0o755)
 
 
+# A job of the background ignores SIGINT, and so do the programs that it starts.
+WRAP = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from offload.__main__ import main
+main()
+"""
+
+
 def started(project, *arguments, **environ):
     folder = project.parent
     known = {
@@ -64,22 +73,13 @@ def started(project, *arguments, **environ):
         "OFFLOAD_STORE": str(folder / "store"),
         **environ,
     }
-    command = [sys.executable, "-m", "offload", "wrap", *arguments]
-    pipe = subprocess.PIPE
-    # A shell in the background starts programs that ignore SIGINT.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        return subprocess.Popen(
-            command, cwd=project, env=environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
-        )
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return prepared.start(WRAP, "wrap", *arguments, folder=project, environ=environ)
 
 
 def run(project, *arguments, **environ):
     """Return the exit code, what the client printed, and the lines on stderr."""
     with started(project, *arguments, **environ) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate()
     return process.returncode, out, err.splitlines()
 
 
@@ -90,28 +90,23 @@ def test_a_client_works_through_the_gateway_and_one_line_says_what_was_kept_out(
 
     assert code == 7
     assert url.startswith("http://127.0.0.1:")
-    assert arguments[-2:] == ["-p", "go"]
+    assert arguments == ["-p", "go"]
     assert len(upstream.seen) == len(BODIES)
     assert [len(err), "11 requests, " in err[0], "tokens kept out" in err[0]] == [1, True, True]
     assert "offload log" in err[0]
     store = Offloader(project.parent / "store").store
     [timeline] = {key.key.split("/")[1] for key in store.keys("j/")}
     assert len(Timeline(store, timeline)) == len(BODIES)
+    assert min(index.sessions(store), key=len).startswith("mcp-project-")
 
 
-def test_a_client_gets_its_own_arguments_alone_and_the_session_is_that_of_the_folder(project, upstream):
-    client(project)
-    _, out, _ = run(project, "--upstream", upstream.url, "claude", "--resume")
-
-    assert json.loads(out)[0] == ["--resume"]
-    named = [*index.sessions(Offloader(project.parent / "store").store)]
-    assert min(named, key=len).startswith("mcp-project-")
-
-
-def test_the_url_that_the_client_had_is_the_provider(project, upstream):
-    client(project)
-    assert run(project, "claude", ANTHROPIC_BASE_URL=upstream.url)[0] == 7
-    assert len(upstream.seen) == len(BODIES)
+def test_the_url_that_the_client_had_is_the_provider_and_a_short_conversation_saves_nothing(
+    project, upstream
+):
+    client(project, bodies=BODIES[:1])
+    code, _, [line] = run(project, "claude", ANTHROPIC_BASE_URL=upstream.url)
+    assert [code, len(upstream.seen)] == [7, 1]
+    assert line.startswith("offload: 1 request, nothing was large or old enough to leave.")
 
 
 def test_codex_opencode_and_gemini_get_the_gateway_in_their_settings_of_this_run(project):
@@ -146,12 +141,6 @@ def test_a_client_that_sends_nothing_through_it_is_told_so(project, upstream):
     assert err == ["offload: no request came through the gateway: does the client use another URL?"]
 
 
-def test_short_conversations_are_not_said_to_save(project, upstream):
-    client(project, bodies=BODIES[:1])
-    _, _, [line] = run(project, "--upstream", upstream.url, "claude")
-    assert line.startswith("offload: 1 request, nothing was large or old enough to leave.")
-
-
 def test_a_store_that_fails_lets_the_client_work_and_is_said_at_the_end(project, upstream):
     client(project)
     (project.parent / "store").write_text("no folder")
@@ -181,7 +170,7 @@ def test_a_signal_reaches_the_client_and_the_timeline_is_written(project, upstre
         assert process.stdout.readline()
         assert process.stdout.readline() == "waits\n"
         process.send_signal(number)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate()
     assert process.returncode != 0
     assert "11 requests" in err
     assert [*(project.parent / "store" / "j").glob("*/*")]
@@ -200,7 +189,7 @@ except OSError as error:
         process.stdout.readline()
         assert process.stdout.readline() == "waits\n"
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate()
     said = project / "said"
     deadline = time.monotonic() + 20
     while not said.exists() and time.monotonic() < deadline:

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
+from typing import TYPE_CHECKING
 
 from offload_backends.local import _system
+
+if TYPE_CHECKING:
+    import pytest
 
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 _ACCESS_DENIED, _SHARING_VIOLATION = 5, 32

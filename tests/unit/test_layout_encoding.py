@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
-from pathlib import Path
 
 import pytest
 
@@ -105,16 +104,6 @@ def test_no_two_hostile_names_share_a_part_also_where_case_is_folded() -> None:
         if pair[0][0] == pair[1][0]
     ]
     assert shared == []
-
-
-def test_every_hostile_name_makes_a_file_of_its_own_below_the_folder(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
-    for number, name in enumerate(HOSTILE):
-        (root / encode_part(name)).write_text(str(number))
-    assert [int((root / encode_part(n)).read_text()) for n in HOSTILE] == list(range(len(HOSTILE)))
-    assert len(list(root.iterdir())) == len(HOSTILE)
-    assert [p.name for p in tmp_path.iterdir()] == ["root"]
 
 
 @pytest.mark.parametrize("name", ["a", "session_1", "mcp__github__search", "a.b", "0", "x-y.z", "a" * 120])

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import collections
 import copy
-import json
 import logging
 import re
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -97,24 +94,6 @@ def test_the_input_is_never_changed(tmp_path):
     Offloader(tmp_path).offload(messages)
 
     assert messages == before
-
-
-def test_another_process_makes_the_same_bytes_in_another_folder(tmp_path):
-    program = (
-        "import json, sys; from offload import Offloader; "
-        "print(json.dumps(Offloader(sys.argv[1], session='s').offload(json.load(sys.stdin)).messages))"
-    )
-    messages = conversation()
-
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "b")],
-        input=json.dumps(messages),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert json.loads(done.stdout) == Offloader(tmp_path / "a", session="s").offload(messages).messages
 
 
 def test_the_figures_add_up(tmp_path):

@@ -13,7 +13,7 @@ from offload import Offloader, OffloadPolicy, Rule
 from offload.layout import check_key, encode_part
 from offload.presets._files import IndexFiles
 from offload.presets.context_refs import ContextRefs
-from offload.presets.context_refs._citations import Citations, InUse, ids_in
+from offload.presets.context_refs._citations import Citations, InUse
 from offload.presets.context_refs._folders import part_of, readable_folder
 from offload.presets.context_refs._tools import ToolGroups
 from offload.presets.context_refs._tree import ContextTree
@@ -119,10 +119,6 @@ def test_a_word_of_an_output_cites_nothing_but_a_line_does() -> None:
         store, f"{'a b ' * 500} [Tool output in context: {inner.ref}] (1KB)", item_type="tool_result"
     )
     assert inner.ref in Citations(store, "s").closure({info.ref for info in infos} - {inner.ref}, infos)
-
-
-def test_an_id_is_found_at_the_start_of_a_line_of_a_message() -> None:
-    assert "7b8k1" in ids_in([{"role": "user", "content": "see\n7b8k1\n"}])
 
 
 def test_outputs_are_in_use_until_a_list_shows_them_and_without_lists_the_latest_is() -> None:

@@ -33,11 +33,6 @@ def test_a_budget_too_small_for_more_than_the_gap_shows_nothing() -> None:
     assert head_tail("x" * 1000, len(gap) + 10).text.startswith("xxx")
 
 
-@pytest.mark.parametrize(("text", "budget"), [("", 0), ("a", 1), ("a\n" * 50, 100)])
-def test_a_text_of_just_the_budget_is_shown_whole(text: str, budget: int) -> None:
-    assert head_tail(text, budget) == (text, len(text))
-
-
 @pytest.mark.parametrize("piece", ["x", "line\n", "\n"])
 def test_work_is_bounded_by_the_budget_and_not_by_the_text(piece: str) -> None:
     small, large = WatchedText(piece * 10_000), WatchedText(piece * 2_000_000)

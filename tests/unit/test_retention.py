@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from command import Run, runner
-from retained import DAY, HOUR, ClockedStore, clocked, got_back, opened, put, ref_of, text_of
+from retained import DAY, HOUR, ClockedStore, clocked, got_back, opened, put, ref_of
 
 from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, StoredObject
 from offload.layout import encode_part
@@ -90,22 +90,6 @@ def test_a_marked_record_is_emptied_when_its_grace_is_over_and_not_before() -> N
     assert (refs(done.deleted), done.bytes_freed) == ([ref], size)
     assert record_sizes(store, ref) == [0]
     assert collect(store, rules).deleted == []
-
-
-def test_who_knows_a_record_reads_it_through_the_grace_and_is_told_then() -> None:
-    store = clocked()
-    ref = ref_of(put(opened(store, ttl=10), "a"))
-    during, after = opened(store), opened(store)
-    assert refs(during.records()) == refs(after.records()) == [ref]
-
-    store.now += 10
-    collect(store)
-    assert b"".join(during.content(ref)).decode() == text_of("a")
-
-    store.now += HOUR
-    collect(store)
-    with pytest.raises(ExpiredError):
-        b"".join(after.content(ref))
 
 
 @pytest.mark.parametrize("codec", ["zstd", "json", "raw"])

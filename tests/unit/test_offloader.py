@@ -96,27 +96,37 @@ def test_the_input_is_never_changed(tmp_path):
     assert messages == before
 
 
-def test_the_figures_add_up(tmp_path):
-    out = Offloader(tmp_path).offload(conversation())
+def test_the_figures_add_up_and_are_those_of_any_process(tmp_path):
+    out = Offloader(tmp_path, session="s").offload([call(), result(LOG), call(), result(OTHER)])
 
-    [record] = out.records
-    decision = out.decisions[-1]
+    record, decision = out.records[0], out.decisions[1]
     assert (record.chars, record.lines, record.bytes) == (len(LOG), 400, len(LOG.encode()))
-    assert out.chars_freed == len(LOG) - len(shown(out))
-    assert out.tokens_before - out.tokens_after == decision.item.tokens - decision.tokens_after
+    assert out.chars_freed == len(LOG) + len(OTHER) - len(shown(out, 1)) - len(shown(out, 3))
+    freed = sum(d.item.tokens - d.tokens_after for d in out.decisions if d.ref)
+    assert out.tokens_before - out.tokens_after == freed
     assert decision.ref == record.ref
+    other = Offloader(tmp_path, session="s")
+    assert {r.ref for r in other.records()} == {r.ref for r in out.records}
+    stats = other.stats()
+    assert (stats.records, stats.chars) == (2, len(LOG) + len(OTHER))
+    assert stats.by_tool == {"Bash": 2}
+    assert stats.stored_bytes == sum(p.stat().st_size for p in stored_files(tmp_path))
 
 
-def test_nothing_new_means_the_same_answer_and_no_new_file(tmp_path):
+def test_nothing_new_means_the_same_answer_and_no_new_file_whatever_was_done_to_the_last_one(tmp_path):
     off = Offloader(tmp_path)
-    messages = conversation()
+    messages = collections.deque(conversation())
     first = off.offload(messages)
     files = stored_files(tmp_path)
+    sent = copy.deepcopy(first.messages)
+    assert off.offload(messages) == first
+    first.messages[2]["content"][0]["cache_control"] = {"type": "ephemeral"}
 
     again = off.offload(messages)
 
-    assert again == first
+    assert again.messages == sent
     assert stored_files(tmp_path) == files
+    assert off.restore(tuple(sent)) == list(messages)
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -144,22 +154,17 @@ def test_what_was_replaced_keeps_its_text_when_the_policy_changes_and_the_proces
     assert again.messages == first.messages
 
 
-def test_a_call_id_that_two_sessions_share_gives_each_its_own_content(tmp_path):
-    a, b = Offloader(tmp_path, session="a"), Offloader(tmp_path, session="b")
-    out_a, out_b = a.offload(conversation(LOG)), b.offload(conversation(OTHER))
-
-    assert a.restore(out_a.messages) == conversation(LOG)
-    assert b.restore(out_b.messages) == conversation(OTHER)
-
-
-def test_a_call_id_that_comes_twice_in_one_session_gives_two_records(tmp_path):
-    messages = [call(), result(LOG), call(), result(OTHER)]
-    off = Offloader(tmp_path)
-
-    out = off.offload(messages)
-
+def test_a_call_id_that_two_sessions_share_or_that_comes_twice_gives_each_its_own_content(tmp_path):
+    sessions = {
+        "a": conversation(),
+        "b": conversation(OTHER),
+        "c": [call(), result(LOG), call(), result(OTHER)],
+    }
+    for name, messages in sessions.items():
+        off = Offloader(tmp_path, session=name)
+        out = off.offload(messages)
+        assert off.restore(out.messages) == messages
     assert len({r.ref for r in out.records}) == 2
-    assert off.restore(out.messages) == messages
 
 
 def test_a_copy_of_a_placeholder_in_another_result_is_not_restored(tmp_path):
@@ -287,11 +292,6 @@ def test_a_malformed_message_stays_and_the_error_says_where_and_what(message, sa
     assert out.messages[1] is message
     assert len(out.records) == 1
     assert off.restore(out.messages) == messages
-
-
-def test_a_malformed_message_is_raised_where_the_caller_wants_it(tmp_path):
-    with pytest.raises(MessageError, match=r"messages\[0\]"):
-        Offloader(tmp_path, on_error="raise").offload([{"role": None}])
 
 
 @pytest.mark.parametrize("messages", ["text", b"bytes", None, {"role": "user"}])
@@ -528,17 +528,6 @@ def test_the_async_twins_do_the_same(tmp_path):
     assert restored == conversation()
 
 
-def test_records_and_stats_list_what_any_process_stored(tmp_path):
-    out = Offloader(tmp_path, session="s").offload([call(), result(LOG), call(), result(OTHER)])
-
-    other = Offloader(tmp_path, session="s")
-    assert {r.ref for r in other.records()} == {r.ref for r in out.records}
-    stats = other.stats()
-    assert (stats.records, stats.chars) == (2, len(LOG) + len(OTHER))
-    assert stats.by_tool == {"Bash": 2}
-    assert stats.stored_bytes == sum(p.stat().st_size for p in stored_files(tmp_path))
-
-
 def test_a_damaged_record_is_refused_and_the_others_are_read(tmp_path):
     off = Offloader(tmp_path, session="s")
     out = off.offload([call(), result(LOG), call(), result(OTHER)])
@@ -699,17 +688,10 @@ def test_one_odd_message_costs_no_other_its_placeholder(odd, tmp_path):
     assert out.messages[2] != messages[2]
     assert again.messages[2] == out.messages[2]
     assert off.restore(out.messages)[2] == messages[2]
-
-
-def test_a_message_that_takes_no_other_text_stays_and_is_reported(tmp_path):
-    odd = Frozen(LOG)
-    out = Offloader(tmp_path).offload([odd, {"role": "assistant", "content": "I see."}])
-
-    assert out.messages[0] is odd
-    assert out.records == []
-    assert out.tokens_after == out.tokens_before
-    [error] = out.errors
-    assert "messages[0]" in str(error)
+    if isinstance(odd, Frozen):
+        assert out.messages[3] is odd
+        assert len(out.records) == 1
+        assert "messages[3]" in str(out.errors[0])
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -744,29 +726,6 @@ def test_an_edit_in_place_is_seen_also_after_a_turn_that_raised(broken):
 
     assert out.messages[2]["content"][0]["text"] == "IMPORTANT"
     assert off.restore(out.messages) == messages
-
-
-def test_what_is_done_to_the_messages_that_came_back_is_not_seen_again(tmp_path):
-    off = Offloader(tmp_path)
-    messages = conversation()
-    out = off.offload(messages)
-    out.messages[2]["content"][0]["cache_control"] = {"type": "ephemeral"}
-
-    again = off.offload(messages)
-
-    assert "cache_control" not in again.messages[2]["content"][0]
-    assert off.restore(again.messages) == messages
-
-
-def test_any_sequence_of_messages_is_taken(tmp_path):
-    off = Offloader(tmp_path)
-    messages = collections.deque(conversation())
-
-    first, again = off.offload(messages), off.offload(messages)
-
-    assert len(first.records) == 1
-    assert again.messages == first.messages
-    assert off.restore(tuple(first.messages)) == list(messages)
 
 
 # One item, written by two who differ

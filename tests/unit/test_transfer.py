@@ -224,35 +224,27 @@ def test_the_same_item_written_on_both_sides_is_there_already():
     assert objects(target) == before
 
 
-def test_what_was_collected_reads_as_collected_in_the_copy():
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_what_was_collected_reads_as_collected_in_the_copy(is_shared):
     source, target = MemoryStore(), MemoryStore()
     sent = filled(source)
     gone = opened(source).records()[0]
+    if is_shared:
+        share(source, "s", gone.ref, "b")
     collect(source, gone.key, "quota")
+    name = "b" if is_shared else "s"
 
-    copy(source, target, "s")
+    assert copy(source, target, name).failures == []
 
     with pytest.raises(ExpiredError) as raised:
-        opened(target).tools.read(gone.ref)
-    assert raised.value.reason == "quota"
-    assert len(opened(target).records()) == 5
+        opened(target, name).tools.read(gone.ref)
+    assert is_shared or raised.value.reason == "quota"
+    assert len(opened(target, name).records()) == (0 if is_shared else 5)
     with pytest.raises(ExpiredError):
-        opened(target).restore(sent)
+        opened(target, name).restore(sent[:1])
 
 
-def test_a_copy_collects_nothing_that_the_target_holds():
-    source, target = MemoryStore(), MemoryStore()
-    sent = filled(source)
-    copy(source, target, "s")
-    for info in opened(source).records():
-        collect(source, info.key)
-
-    copy(source, target, "s")
-
-    assert opened(target).restore(sent) == conversation(TEXTS)
-
-
-def test_what_the_target_had_collected_is_there_again():
+def test_a_copy_collects_nothing_that_the_target_holds_and_brings_back_what_it_had_collected():
     source, target = MemoryStore(), MemoryStore()
     sent = filled(source)
     copy(source, target, "s")
@@ -261,6 +253,9 @@ def test_what_the_target_had_collected_is_there_again():
     first, second = copy(source, target, "s"), copy(source, target, "s")
 
     assert (len(first.copied), len(second.copied), second.failures) == (1, 0, [])
+    for info in opened(source).records():
+        collect(source, info.key)
+    copy(source, target, "s")
     assert opened(target).restore(sent) == conversation(TEXTS)
 
 
@@ -292,26 +287,6 @@ def test_a_record_that_is_shared_becomes_the_copys_own():
     assert key.endswith(".json")
     assert opened(target, "b").restore(sent) == conversation(TEXTS[:1])
     assert len(copy(source, target, "b").already_there) == 1
-
-
-def test_what_is_shared_and_was_collected_reads_as_collected_in_the_copy():
-    source, target = MemoryStore(), MemoryStore()
-    filled(source, texts=TEXTS[:1], session="a")
-    [info] = opened(source, "a").records()
-    share(source, "a", info.ref, "b")
-    collect(source, info.key, "expired")
-
-    report = copy(source, target, "b")
-
-    assert report.failures == []
-    with pytest.raises(ExpiredError):
-        opened(target, "b").tools.read(info.ref)
-
-
-def test_a_session_is_not_copied_onto_itself():
-    store = MemoryStore()
-    with pytest.raises(ConfigError, match="same"):
-        copy(store, store, "s")
 
 
 @pytest.mark.parametrize(
@@ -348,12 +323,14 @@ def test_a_copy_that_fails_anywhere_is_complete_when_it_is_run_again(codec, is_b
             break
 
 
-def test_a_store_that_fails_ends_the_copy_with_its_error():
+def test_a_store_that_fails_ends_the_copy_with_its_error_and_one_onto_itself_is_refused():
     source = MemoryStore()
     filled(source)
 
     with pytest.raises(StoreError):
         copy(FaultyStore(source, nth=4, is_lasting=True), MemoryStore(), "s")
+    with pytest.raises(ConfigError, match="same"):
+        copy(source, source, "s")
 
 
 def test_a_large_record_goes_over_in_pieces_and_through_an_archive(tmp_path):
@@ -392,16 +369,19 @@ def test_messages_of_the_old_session_restore_in_both_after_a_fork(codec):
     assert fork.verify() == []
 
 
-def test_a_fork_of_a_fork_and_a_copy_back_keep_the_refs():
+def test_a_fork_of_a_fork_is_set_up_alike_and_a_copy_back_keeps_the_refs():
     store, other = MemoryStore(), MemoryStore()
-    off = opened(store)
+    off = opened(store, codec="json")
     sent = off.offload(conversation(TEXTS)).messages
 
-    off.fork("t").fork("u")
+    last = off.fork("t").fork("u")
     copy(store, other, "u", name="s")
 
     assert objects(other) == {k: v for k, v in objects(store).items() if k.startswith("r/s/")}
     assert opened(store, "u").restore(sent) == conversation(TEXTS)
+    assert last.policy is POLICY
+    last.offload_text("new " * 1000)
+    assert {k.rpartition(".")[2] for k in objects(store)} == {"json"}
 
 
 def test_what_is_new_after_a_fork_is_in_one_session_alone_until_it_is_forked_again():
@@ -420,16 +400,6 @@ def test_what_is_new_after_a_fork_is_in_one_session_alone_until_it_is_forked_aga
     sent = off.offload(conversation(TEXTS)).messages
     assert off.fork("t").restore(sent) == conversation(TEXTS)
     assert before.items() <= objects(store).items()
-
-
-def test_a_fork_is_set_up_as_the_session_it_comes_from():
-    store = MemoryStore()
-    fork = opened(store, codec="json").fork("t")
-
-    fork.offload(conversation(TEXTS[:1]))
-
-    assert fork.policy is POLICY
-    assert [k.rpartition(".")[2] for k in objects(store)] == ["json"]
 
 
 def test_a_fork_of_a_damaged_session_raises_and_has_the_rest():
@@ -518,21 +488,16 @@ def test_the_same_session_makes_the_same_archive_for_its_owner_alone_wherever_it
     assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o600] * 3
 
 
-def test_an_export_that_fails_leaves_no_file(tmp_path):
-    source = MemoryStore()
+def test_an_export_that_fails_leaves_no_file_and_none_is_replaced(tmp_path):
+    source, path = MemoryStore(), tmp_path / "s.tar"
     filled(source)
     with pytest.raises(StoreUnavailableError):
-        export(FaultyStore(source, nth=4), "s", tmp_path / "s.tar")
-
+        export(FaultyStore(source, nth=4), "s", path)
     assert list(tmp_path.iterdir()) == []
 
-
-def test_an_export_replaces_no_file(tmp_path):
-    path = tmp_path / "s.tar"
     path.write_bytes(b"mine")
     with pytest.raises(ExistsError):
-        export(MemoryStore(), "s", path)
-
+        export(source, "s", path)
     assert path.read_bytes() == b"mine"
 
 
@@ -600,11 +565,6 @@ def test_an_archive_of_a_large_session_is_not_written_to_while_it_is_read(tmp_pa
     assert (tmp_path / "s.tar").read_bytes() == before
     kept = {k: v for k, v in objects(source).items() if k[0] != "i"}
     assert {k: v for k, v in objects(target).items() if k[0] != "i"} == kept
-
-
-def test_an_import_of_nothing_says_so(tmp_path):
-    with pytest.raises(NotFoundError, match=r"s\.tar"):
-        import_(MemoryStore(), tmp_path / "s.tar")
 
 
 def member(name: str, data: bytes = b"x", **fields: Any) -> tuple[tarfile.TarInfo, bytes]:
@@ -675,7 +635,9 @@ def test_an_archive_of_a_session_that_no_name_has_is_refused(part, tmp_path):
         import_(MemoryStore(), path)
 
 
-def test_a_compressed_archive_is_refused(tmp_path):
+def test_what_is_not_there_or_no_plain_archive_is_refused(tmp_path):
+    with pytest.raises(NotFoundError, match=r"s\.tar"):
+        import_(MemoryStore(), tmp_path / "s.tar")
     path = write_tar(tmp_path / "s.tar", member(RECORD), mode="w:gz")
     with pytest.raises(CorruptError, match="plain tar"):
         import_(MemoryStore(), path)
@@ -846,24 +808,16 @@ def test_a_copy_is_listed_in_the_order_and_with_the_times_of_the_original(way, t
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_time_to_live_counts_from_the_creation_of_the_original(target, tmp_path):
+def test_a_time_to_live_counts_from_the_original_and_copying_old_records_again_reads_nothing(
+    target, tmp_path
+):
     source, store = MemoryStore(), TARGETS[target](tmp_path)
     dated(source, [4000, 1000], ttl=3600)
-
-    copy(source, store, "s")
-
-    old, new = sorted(opened(store).records(), key=lambda info: info.created_at)
-    assert (old.is_expired, new.is_expired) == (True, False)
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_copying_old_records_again_reads_nothing(target, tmp_path):
-    source, store = MemoryStore(), TARGETS[target](tmp_path)
-    dated(source, [4000, 1000])
     copy(source, store, "s")
     reads = FaultyStore(source, nth=10**6, verb="get")
 
     report = copy(reads, store, "s")
 
-    assert (len(report.copied), len(report.already_there)) == (0, 2)
-    assert reads.operations == 0
+    assert (len(report.copied), len(report.already_there), reads.operations) == (0, 2, 0)
+    old, new = sorted(opened(store).records(), key=lambda info: info.created_at)
+    assert (old.is_expired, new.is_expired) == (True, False)

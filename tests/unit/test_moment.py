@@ -72,10 +72,20 @@ def reply(read: int, written: int = 5000, new: int = 10) -> dict[str, int]:
 # Pauses
 
 
-def test_a_pause_longer_than_the_cache_keeps_a_prompt_makes_it_cold() -> None:
+@pytest.mark.parametrize(
+    ("pauses", "causes"),
+    [
+        ((0, 299, 301, 300, 0), [None, None, "pause", None, None]),
+        ((0, -(10**6), 10, 301), [None, None, None, "pause"]),
+    ],
+    ids=["on", "set back"],
+)
+def test_a_pause_longer_than_the_cache_keeps_a_prompt_makes_it_cold(
+    pauses: tuple[float, ...], causes: list[str | None]
+) -> None:
     session = Session()
 
-    assert [session.cause(seconds) for seconds in (0, 299, 301, 300, 0)] == [None, None, "pause", None, None]
+    assert [session.cause(seconds) for seconds in pauses] == causes
 
 
 @pytest.mark.parametrize(
@@ -99,14 +109,10 @@ def test_a_report_says_what_is_written_again_and_its_price_by_the_policy(
     assert report.turns_to_pay() is None
 
 
-def test_the_first_request_rewrites_nothing() -> None:
-    assert Session().turn(10**6).cache is None
-    assert Session().turn(cache="warm").cache is None
-    assert Session().turn(cache="cold").cache is None
-
-
 @pytest.mark.parametrize("name", ["none", "anthropic-1h"])
-def test_a_cache_without_or_with_a_longer_lifetime_survives_the_pause(name: str) -> None:
+def test_a_first_request_and_a_cache_without_or_with_a_longer_lifetime_rewrite_nothing(name: str) -> None:
+    for options in ({}, {"cache": "warm"}, {"cache": "cold"}):
+        assert Session().turn(10**6, **options).cache is None
     session = Session(OffloadPolicy(types={"tool_result": Rule(enabled=False)}, cache=name))
 
     assert [session.cause(1000) for _ in range(3)] == [None, None, None]
@@ -176,7 +182,7 @@ def test_an_edit_of_the_host_is_not_ours() -> None:
 # Clocks
 
 
-def test_with_a_clock_that_is_constant_or_unused_nothing_differs() -> None:
+def test_with_a_clock_that_is_constant_or_unused_nothing_differs_and_no_clock_changes_a_placeholder() -> None:
     outs = []
     for clock in (Clock(0.0), Clock(5e9), None):
         session = Session(LATE, **({} if clock is None else {"clock": clock}))
@@ -186,15 +192,10 @@ def test_with_a_clock_that_is_constant_or_unused_nothing_differs() -> None:
 
     assert outs[0] == outs[1] == outs[2]
     assert outs[0][-1][1] is not None
-
-
-def test_the_moment_never_changes_a_placeholder() -> None:
-    warm, cold = Session(LATE), Session(LATE)
-    for _ in range(5):
-        one, other = warm.turn(), cold.turn(1000)
-
-    assert one.messages == other.messages
-    assert "[Offloaded" in str(one.messages)
+    cold = Session(LATE)
+    messages = [cold.turn(1000).messages for _ in range(5)]
+    assert messages == [sent for sent, *_ in outs[0]]
+    assert "[Offloaded" in str(messages[-1])
 
 
 @pytest.mark.parametrize(
@@ -225,17 +226,17 @@ def test_a_clock_that_fails_is_reported_and_the_cache_counts_as_warm(now: Any, p
     assert session.turn().errors == []
 
 
-def test_a_clock_that_is_set_back_makes_nothing_cold_and_counts_from_there() -> None:
-    session = Session()
-    session.turn()
-
-    assert [session.cause(seconds) for seconds in (-(10**6), 10, 301)] == [None, None, "pause"]
-
-
-@pytest.mark.parametrize("clock", [None, 5, "time"])
-def test_a_clock_that_is_no_function_is_refused(clock: Any) -> None:
-    with pytest.raises(ConfigError, match="clock must be a function that returns seconds, got"):
-        Offloader("memory://", clock=clock)
+def test_what_is_no_clock_no_time_and_no_state_is_refused() -> None:
+    for clock in (None, 5, "time"):
+        with pytest.raises(ConfigError, match="clock must be a function that returns seconds, got"):
+            Offloader("memory://", clock=clock)  # type: ignore[arg-type] # what is refused
+    off: Any = Offloader("memory://")
+    for seconds in ("noon", math.nan, True):
+        with pytest.raises(ConfigError, match="last_request must be seconds or None, got"):
+            off.last_request = seconds
+    for cache in ("hot", "", 3, True, ["cold"]):
+        with pytest.raises(ConfigError, match="cache must be one of cold, warm, got"):
+            off.offload([], cache=cache)
 
 
 # The host
@@ -273,13 +274,6 @@ def test_presets_take_a_clock_and_the_host_s_word(tmp_path: Path, preset: Any) -
     pause = layout.offload([*messages, {"role": "assistant", "content": "well done"}]).cache
 
     assert (host.cause, pause.cause) == ("host", "pause")
-
-
-@pytest.mark.parametrize("cache", ["hot", "", 3, True, ["cold"]])
-def test_another_state_is_refused(cache: Any) -> None:
-    session = Session()
-    with pytest.raises(ConfigError, match="cache must be one of cold, warm, got"):
-        session.off.offload(session.messages, cache=cache)
 
 
 # Misses
@@ -447,7 +441,7 @@ def test_two_replies_before_the_next_request_are_both_counted() -> None:
 # Other offloaders, other processes
 
 
-def test_a_fork_and_other_options_know_the_last_request_and_another_session_does_not() -> None:
+def test_a_fork_and_other_options_know_the_last_request_and_another_session_does_not(tmp_path: Path) -> None:
     session = Session()
     session.turn()
     now = session.clock.now
@@ -457,15 +451,9 @@ def test_a_fork_and_other_options_know_the_last_request_and_another_session_does
     assert session.off.with_options(policy=LATE).last_request == now
     assert session.off.with_options(session="new").last_request is None
     assert session.off.with_options(session="new").options.clock is session.clock
-
-
-def test_settings_of_a_file_take_a_clock_too(tmp_path: Path) -> None:
-    clock = Clock()
-    off = Offloader.from_config(folder=tmp_path, store="memory://", clock=clock)
-
-    off.offload([{"role": "user", "content": "go"}])
-
-    assert off.last_request == clock.now
+    loaded = Offloader.from_config(folder=tmp_path, store="memory://", clock=session.clock)
+    loaded.offload([{"role": "user", "content": "go"}])
+    assert loaded.last_request == now
 
 
 @pytest.mark.parametrize(("told", "cause"), [(None, None), (1_000_000.0, "pause"), (1_000_900, None)])
@@ -485,12 +473,6 @@ def test_after_a_restart_the_host_may_set_the_time_of_the_last_request(
     if out.cache is not None:
         # All but the last reply and its results.
         assert 0 < out.cache.tokens_rewritten < out.tokens_after
-
-
-@pytest.mark.parametrize("seconds", ["noon", math.nan, True])
-def test_a_time_that_is_none_is_refused(seconds: Any) -> None:
-    with pytest.raises(ConfigError, match="last_request must be seconds or None, got"):
-        Offloader("memory://").last_request = seconds
 
 
 PROCESS = """

@@ -15,6 +15,7 @@ from offload import (
     ExpiredError,
     NotFoundError,
     Offloader,
+    OffloadError,
     OffloadPolicy,
     Restored,
     Retention,
@@ -80,23 +81,29 @@ def test_restore_with_the_wrong_session_names_the_messages_the_refs_and_the_plac
     assert isinstance(missing.error, NotFoundError)
 
 
-def test_of_a_list_that_is_restored_in_part_the_error_has_what_could_be(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("how", "error"), [("gone", NotFoundError), ("damaged", CorruptError)])
+def test_of_a_list_that_is_restored_in_part_the_error_has_what_could_be(
+    tmp_path: Path, how: str, error: type[OffloadError]
+) -> None:
     messages = [called(), result(LOG), called("c2"), result(LOG * 2, "c2")]
     out = Offloader(tmp_path, session="s").offload(messages)
-    gone = next(p for p in (tmp_path / "r" / "s").iterdir() if out.records[0].ref in p.name)
-    gone.unlink()
-    again = Offloader(tmp_path, session="s")
+    bad = next(p for p in (tmp_path / "r" / "s").iterdir() if out.records[0].ref in p.name)
+    if how == "gone":
+        bad.unlink()
+    else:
+        bad.write_bytes(bad.read_bytes()[:-40])
 
-    with pytest.raises(NotFoundError) as raised:
-        again.restore(out.messages)
+    with pytest.raises(error) as raised:
+        Offloader(tmp_path, session="s").restore(out.messages)
 
     assert list(raised.value.messages) == [called(), out.messages[1], called("c2"), result(LOG * 2, "c2")]
-    assert [m.ref for m in raised.value.missing] == [out.records[0].ref]
+    assert [(m.message, m.ref) for m in raised.value.missing] == [(1, out.records[0].ref)]
 
 
 def test_what_is_missing_is_kept_if_that_is_asked_for(tmp_path: Path) -> None:
     messages, out, ref = stored(tmp_path)
-    kept = Offloader(tmp_path, session="other").restore(out, on_missing="keep")
+    other = Offloader(tmp_path, session="other")
+    kept = other.restore(out, on_missing="keep")
     whole = Offloader(tmp_path, session="s").restore(out, on_missing="keep")
 
     assert isinstance(kept, Restored)
@@ -104,11 +111,8 @@ def test_what_is_missing_is_kept_if_that_is_asked_for(tmp_path: Path) -> None:
     assert [(m.message, m.ref) for m in kept.missing] == [(1, ref)]
     assert whole == messages
     assert whole.missing == []
-
-
-def test_a_word_that_on_missing_does_not_know_is_refused() -> None:
     with pytest.raises(ValueError, match="on_missing must be one of"):
-        Offloader("memory://").restore([], on_missing="ignore")  # type: ignore[arg-type]
+        other.restore([], on_missing="ignore")  # type: ignore[arg-type]
 
 
 def test_a_placeholder_whose_text_was_cut_is_missing(tmp_path: Path) -> None:
@@ -130,19 +134,6 @@ def test_a_store_that_cannot_be_asked_raises_what_it_raised_with_the_list() -> N
     assert list(raised.value.messages) == out
     assert [m.ref for m in raised.value.missing] == [ref]
     assert broken.restore(out, on_missing="keep").missing[0].ref == ref
-
-
-def test_of_a_damaged_record_among_others_all_but_that_is_restored(tmp_path: Path) -> None:
-    messages = [called(), result(LOG), called("c2"), result(LOG * 2, "c2")]
-    out = Offloader(tmp_path, session="s").offload(messages)
-    damaged = next(p for p in (tmp_path / "r" / "s").iterdir() if out.records[1].ref in p.name)
-    damaged.write_bytes(damaged.read_bytes()[:-40])
-
-    with pytest.raises(CorruptError) as raised:
-        Offloader(tmp_path, session="s").restore(out.messages)
-
-    assert raised.value.messages[1] == messages[1]
-    assert [m.message for m in raised.value.missing] == [3]
 
 
 def test_a_collected_record_is_told_as_expired_with_the_list() -> None:
@@ -208,43 +199,32 @@ def _texts(thing: Any) -> Iterator[str]:
         yield from _texts(inner)
 
 
-def test_what_looks_like_a_placeholder_in_a_system_prompt_stays_and_is_no_error(tmp_path: Path) -> None:
-    messages = [{"role": "system", "content": look_alike("abcdefghij")}, {"role": "user", "content": "hi"}]
+IMAGE_LINE = (
+    "[Offloaded: image of Shot, image/png, 9 bytes, id abcdefghij. It cannot be shown again; "
+    'context_read(id="abcdefghij") tells what it is]'
+)
+PARTS = [{"type": "text", "text": IMAGE_LINE}, {"type": "text", "text": "beside it"}]
+
+
+@pytest.mark.parametrize(
+    ("messages", "pinned"),
+    [
+        ([{"role": "system", "content": look_alike("abcdefghij")}, {"role": "user", "content": "hi"}], []),
+        ([called(), result(look_alike("abcdefghij"))], ["c1"]),
+        ([called(), result(PARTS), {"role": "user", "content": PARTS}], []),
+    ],
+    ids=["system prompt", "pinned", "image"],
+)
+def test_a_look_alike_that_is_not_offloaded_stays_and_restores_on_another_machine(
+    tmp_path: Path, messages: list[Any], pinned: list[str]
+) -> None:
     off = Offloader(tmp_path, session="s")
 
-    out = off.offload(messages)
+    out = off.offload(messages, pinned=pinned)
 
     assert (out.messages, out.errors, out.records) == (messages, [], [])
-    assert off.restore(out.messages) == messages
-
-
-def test_a_pinned_result_that_looks_like_a_placeholder_stays_and_restores_on_another_machine(
-    tmp_path: Path,
-) -> None:
-    messages = [called(), result(look_alike("abcdefghij"))]
-    off = Offloader(tmp_path, session="s")
-
-    out = off.offload(messages, pinned=["c1"])
-
-    assert out.messages == messages
-    assert off.restore(out.messages) == messages
-    assert Offloader(tmp_path, session="s").restore(out.messages) == messages
-    assert Offloader(tmp_path, session="s").fork("t").restore(out.messages) == messages
-
-
-def test_a_line_that_looks_like_what_stands_for_an_image_stays_and_restores(tmp_path: Path) -> None:
-    line = (
-        "[Offloaded: image of Shot, image/png, 9 bytes, id abcdefghij. It cannot be shown again; "
-        'context_read(id="abcdefghij") tells what it is]'
-    )
-    parts = [{"type": "text", "text": line}, {"type": "text", "text": "beside it"}]
-    messages = [called(), result(parts), {"role": "user", "content": parts}]
-    off = Offloader(tmp_path, session="s")
-
-    out = off.offload(messages)
-
-    assert out.messages == messages
-    assert Offloader(tmp_path, session="s").restore(out.messages) == messages
+    for reader in (off, Offloader(tmp_path, session="s"), Offloader(tmp_path, session="s").fork("t")):
+        assert reader.restore(out.messages) == messages
 
 
 @pytest.mark.parametrize("how", ["deleted", "emptied", "damaged"])
@@ -283,18 +263,6 @@ def test_a_look_alike_that_names_a_large_record_loads_nothing_of_it(tmp_path: Pa
 
     assert far.restore(out.messages) == messages
     assert sum(store.sizes) < 1_000_000
-
-
-def test_a_collected_generation_resolves_where_the_item_was_stored_anew() -> None:
-    store = MemoryStore()
-    messages, out, ref = stored(store)
-    delete(store, "s", [ref])
-    collect(store, Retention(grace=0), session="s")
-
-    again = Offloader(store, session="s").offload(messages)
-
-    assert again.messages == out
-    assert Offloader(store, session="s").restore(out) == messages
 
 
 # What cannot be told
@@ -361,16 +329,20 @@ def test_a_placeholder_that_another_call_quoted_first_is_still_one_where_it_stan
     assert off.restore(sent.messages) == [*quoted, *messages]
 
 
-def test_the_placeholder_of_a_deleted_record_is_not_stored_as_content() -> None:
+def test_the_placeholder_of_a_deleted_record_is_no_content_and_resolves_when_its_item_is_stored_anew() -> (
+    None
+):
     store = MemoryStore()
-    _, out, ref = stored(store)
+    messages, out, ref = stored(store)
     delete(store, "s", [ref])
     collect(store, Retention(grace=0), session="s")
 
     sent = Offloader(store, session="s").offload(out)
+    again = Offloader(store, session="s").offload(messages)
 
-    assert sent.messages == out
+    assert sent.messages == again.messages == out
     assert [type(e) for e in sent.errors] == [ExpiredError]
+    assert Offloader(store, session="s").restore(out) == messages
 
 
 def test_what_another_session_hands_over_resolves_if_it_is_shared_or_forked(tmp_path: Path) -> None:
@@ -478,53 +450,43 @@ def test_a_counter_that_fails_for_one_text_costs_that_item_its_offload_alone(tmp
     assert later.messages[1] is messages[1]
 
 
-def test_an_item_for_which_the_counter_failed_once_leaves_in_the_next_turn(tmp_path: Path) -> None:
-    failing = [True]
+@pytest.mark.parametrize("hook", ["token_counter", "should_offload"])
+def test_an_item_for_which_a_function_of_the_caller_failed_once_leaves_in_the_next_turn(
+    tmp_path: Path, hook: str
+) -> None:
+    asked: list[Any] = []
 
-    def counter(text: str) -> int:
-        if failing and text == LOG:
-            failing.clear()
-            raise OSError("busy")
-        return estimate_tokens(text)
+    def function(given: Any) -> Any:
+        if hook == "should_offload" or given == LOG:
+            asked.append(given)
+            if len(asked) == 1:
+                raise OSError("busy")
+        return True if hook == "should_offload" else estimate_tokens(given)
 
     messages = [called(), result(LOG)]
-    off = Offloader(tmp_path, session="s", token_counter=counter)
-    first = off.offload(messages)
+    hooks: Any = {hook: function}
+    off = Offloader(tmp_path, session="s", **hooks)
     fresh = Offloader(tmp_path / "other", session="s").offload(messages)
 
+    assert off.offload(messages).messages == messages
     second = off.offload(messages)
+    off.offload(messages)
 
-    assert first.messages == messages
     assert second.messages == fresh.messages
     assert (second.tokens_before, second.tokens_after) == (fresh.tokens_before, fresh.tokens_after)
-
-
-def test_an_item_about_which_the_caller_failed_to_answer_is_asked_about_again(tmp_path: Path) -> None:
-    asked = []
-
-    def should_offload(_: object) -> bool:
-        asked.append(1)
-        if len(asked) == 1:
-            raise OSError("busy")
-        return True
-
-    messages = [called(), result(LOG)]
-    off = Offloader(tmp_path, session="s", should_offload=should_offload)
-
-    assert off.offload(messages).messages == messages
-    assert shown(off.offload(messages).messages[1]).startswith("[Offloaded:")
-    off.offload(messages)
-    assert len(asked) == 2
+    assert hook == "token_counter" or len(asked) == 2
 
 
 class Picky:
-    """Fails for what holds the word `poison`, wherever it meets it."""
+    """Fails for what holds the word `poison`, or for the first ref, wherever it meets it."""
 
     def __init__(self, where: str) -> None:
-        self.where = where
+        self.where, self.bad = where, ""
 
     def render(self, facts: Any) -> str:
-        if self.where == "render" and "poison" in facts.ends:
+        if self.where == "ref" and facts.ref != "x" * 10:
+            self.bad = self.bad or facts.ref
+        if (self.where == "render" and "poison" in facts.ends) or facts.ref == self.bad:
             raise RuntimeError("no")
         return f"<gone {facts.ref}>"
 
@@ -534,8 +496,8 @@ class Picky:
         return text[6:-1] if text.startswith("<gone ") and len(text) < 40 else None
 
 
-@pytest.mark.parametrize("where", ["render", "find_ref"])
-def test_a_renderer_that_fails_for_one_item_costs_that_item_its_offload_alone(
+@pytest.mark.parametrize("where", ["render", "find_ref", "ref"])
+def test_a_renderer_that_fails_for_one_item_or_ref_costs_that_item_its_offload_alone(
     tmp_path: Path, where: str
 ) -> None:
     messages = [called("a"), result(LOG + "poison", "a"), called("b"), result(LOG, "b")]
@@ -545,27 +507,8 @@ def test_a_renderer_that_fails_for_one_item_costs_that_item_its_offload_alone(
 
     assert out.messages[1] is messages[1]
     assert shown(out.messages[3]).startswith("<gone ")
-    assert len(out.errors) == 1
-
-
-def test_a_renderer_that_fails_for_one_ref_costs_that_item_its_offload_alone(tmp_path: Path) -> None:
-    class OneRef(Picky):
-        bad = ""
-
-        def render(self, facts: Any) -> str:
-            if facts.ref != "x" * 10:
-                OneRef.bad = OneRef.bad or facts.ref
-            if facts.ref == OneRef.bad:
-                raise RuntimeError("no")
-            return f"<gone {facts.ref}>"
-
-    messages = [called("a"), result(LOG, "a"), called("b"), result(LOG * 2, "b")]
-    off = Offloader(tmp_path, session="s", placeholder=OneRef(""))
-
-    out = off.offload(messages)
-
     assert [len(out.errors), len(out.records)] == [1, 1]
-    assert off.restore(out.messages) == messages
+    assert where == "find_ref" or off.restore(out.messages) == messages
 
 
 def test_a_summary_that_takes_what_the_placeholder_saves_is_left_out(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from offload.layout import encode_part
 from offload.placeholder import PlaceholderFacts
 from offload.presets.context_fs import ContextFileSystem
 from offload.presets.context_fs._document import pieces_of
-from offload.presets.context_fs._layout import DOCUMENT, PathRenderer, folder_of
+from offload.presets.context_fs._layout import PathRenderer, folder_of
 from offload.presets.context_fs._tree import TreeStore
 from offload.preview import preview_of
 from offload.record import Header
@@ -103,11 +103,18 @@ def test_the_items_of_a_result_are_listed_even_if_an_image_moved_up(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("key", ["a", "g/s/used", "r/s/x", f"{KEY}.expired", KEY.replace(".zst", ".link")])
-def test_other_objects_have_no_document(tmp_path, key):
-    tree_at(tmp_path).put(key, record())
+@pytest.mark.parametrize(
+    "key", ["a", "g/s/used", "r/s/x", f"{KEY}.expired", KEY.replace(".zst", ".link"), KEY]
+)
+def test_other_objects_and_bytes_that_are_no_record_have_no_document(tmp_path, key):
+    tree = tree_at(tmp_path)
 
-    assert [p for p in tmp_path.rglob("*") if p.is_file()] == [tmp_path / ".offload" / key]
+    tree.put(key, b"12345" if key == KEY else record())
+    tree.update_index()
+
+    files = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert files - {tmp_path / "index.json"} == {tmp_path / ".offload" / key}
+    assert tree.documents() == []
 
 
 @pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
@@ -132,30 +139,12 @@ def test_a_record_of_any_codec_has_a_document_with_its_fields(tmp_path, codec):
     }
 
 
-def test_bytes_that_are_no_record_have_no_document(tmp_path):
-    tree = tree_at(tmp_path)
-
-    tree.put(KEY, b"12345")
-    tree.update_index()
-
-    assert not (tmp_path / SHOWN).exists()
-    assert tree.documents() == []
-
-
-def test_the_next_generation_of_a_record_takes_the_path_of_the_first(tmp_path):
-    tree = tree_at(tmp_path)
-    tree.put(KEY, record())
-
-    tree.put(LATER, record("54321"))
-
-    assert content_of(tmp_path / SHOWN) == "54321"
-    assert tree.get(KEY) == record()
-
-
 def test_a_deleted_record_loses_its_document_but_not_that_of_its_next_generation(tmp_path):
     tree = tree_at(tmp_path)
     for key in (KEY, OTHER, LATER):
         tree.put(key, record(key))
+    assert content_of(tmp_path / SHOWN) == LATER
+    assert tree.get(KEY) == record(KEY)
     for key in (KEY, OTHER):
         tree.put(f"{key}.expired", b"")
         tree.put(key, b"", overwrite=True)
@@ -256,20 +245,11 @@ def test_a_changed_document_leaves_the_record_alone_and_is_repaired(tmp_path, ch
     assert tree.get(KEY) == record()
 
 
-def test_the_document_of_a_damaged_record_is_kept(tmp_path):
+def test_a_reindex_removes_the_files_of_killed_writers_and_keeps_the_document_of_a_damaged_record(tmp_path):
     tree = tree_at(tmp_path)
     tree.put(KEY, record())
     right = (tmp_path / SHOWN).read_bytes()
     (tmp_path / ".offload" / KEY).write_bytes(b"damaged")
-
-    tree.reindex()
-
-    assert (tmp_path / SHOWN).read_bytes() == right
-
-
-def test_a_reindex_removes_the_files_of_killed_writers(tmp_path):
-    tree = tree_at(tmp_path)
-    tree.put(KEY, record())
     old, new = (tmp_path / "tool_result" / "Read" / f".tmp-{letter * 16}" for letter in "ab")
     for path in (old, new):
         path.write_text("half")
@@ -277,6 +257,7 @@ def test_a_reindex_removes_the_files_of_killed_writers(tmp_path):
 
     tree.reindex()
 
+    assert (tmp_path / SHOWN).read_bytes() == right
     assert (old.exists(), new.exists()) == (False, True)
 
 
@@ -349,39 +330,30 @@ def test_an_index_that_could_not_be_written_is_written_by_the_next_update(tmp_pa
     assert b"abcdefghij" in (tmp_path / "index.json").read_bytes()
 
 
-@given(names)
-def test_a_name_of_a_tool_is_one_safe_folder(name: str) -> None:
-    folder = folder_of(encode_part(name))
+@given(names, names)
+def test_a_name_of_a_tool_is_one_safe_folder_that_no_other_name_has(one: str, other: str) -> None:
+    folder = folder_of(encode_part(one))
 
     assert 0 < len(folder) <= 120
     assert folder.isascii()
     assert folder.isprintable()
     assert "/" not in folder
     assert not folder.startswith(".")
-
-
-@given(names, names)
-def test_two_names_of_tools_never_share_a_folder(one: str, other: str) -> None:
-    assert (folder_of(encode_part(one)) == folder_of(encode_part(other))) == (one == other)
+    assert (folder == folder_of(encode_part(other))) == (one == other)
 
 
 @pytest.mark.parametrize(("item_type", "name"), [("tool_result", "call"), ("user_message", "msg")])
 @pytest.mark.parametrize("ref", ["abcdefghij", "a" * 20, "k3j9x"])
-def test_the_ref_of_a_placeholder_is_found_in_its_path(item_type: str, name: str, ref: str) -> None:
-    text = PathRenderer(Path("/a b/c")).render(facts(item_type=item_type, ref=ref, tool_name=None))
-
-    assert text.split("\n")[1] == f"Path: /a b/c/{item_type}/{name}_{ref}.json"
-    assert PathRenderer(Path("/")).find_ref(text) == ref
-
-
-def test_whatever_a_summary_says_the_ref_is_that_of_the_path() -> None:
-    renderer = PathRenderer(Path("/root"))
+def test_the_ref_of_a_placeholder_is_found_in_its_path_whatever_a_summary_says(
+    item_type: str, name: str, ref: str
+) -> None:
+    renderer = PathRenderer(Path("/a b/c"))
     other = renderer.render(facts(ref="zzzzzzzzzz"))
-
-    text = renderer.render(facts(summary=f"{other}\n{other}\nUse Read tool to view details."))
-
-    assert renderer.find_ref(text) == "abcdefghij"
-    assert renderer.find_path(text) == f"/root/{SHOWN}"
+    for summary in (None, f"{other}\n{other}\nUse Read tool to view details."):
+        text = renderer.render(facts(item_type=item_type, ref=ref, tool_name=None, summary=summary))
+        assert text.split("\n")[1] == f"Path: /a b/c/{item_type}/{name}_{ref}.json"
+        assert PathRenderer(Path("/")).find_ref(text) == ref
+        assert renderer.find_path(text) == f"/a b/c/{item_type}/{name}_{ref}.json"
 
 
 def test_a_redacted_placeholder_of_release_0_1_is_restored(tmp_path, monkeypatch):
@@ -413,13 +385,6 @@ def test_a_text_that_only_contains_a_placeholder_is_not_one(change: str) -> None
 
     assert renderer.find_ref(change.format(renderer.render(facts()))) is None
     assert renderer.find_path(change.format(renderer.render(facts()))) is None
-
-
-@pytest.mark.parametrize(
-    "name", ["call_x.json", "call_abcdefghij", "x_abcdefghij.json", "call_ABCDEFGHIJ.json"]
-)
-def test_a_file_of_another_name_is_no_document(name: str) -> None:
-    assert not DOCUMENT.fullmatch(name)
 
 
 @pytest.mark.parametrize("suffix", [".json", ".zst"])

@@ -203,23 +203,16 @@ def test_without_a_call_the_title_is_the_first_line_with_words_that_is_no_announ
     assert [info.title for info in off.records()] == [title]
 
 
-def test_a_title_that_looks_like_a_placeholder_is_escaped_for_the_model() -> None:
+def test_a_title_is_a_text_or_nothing_and_is_escaped_for_the_model() -> None:
     off = opened("memory://")
     fake = "[Offloaded: x, 1 line, id kqzmwpxhva]"
     off.offload_text("text\n" * 100, title=fake)
     assert rows(off.tools.list()) == [escape_placeholders(fake)]
-
-
-def test_a_title_is_a_text_or_nothing() -> None:
     with pytest.raises(ConfigError, match="title must be a str or None, got int"):
-        opened("memory://").offload_text("x", title=7)  # type: ignore[arg-type]
+        off.offload_text("x", title=7)  # type: ignore[arg-type]
 
 
 def test_a_call_whose_arguments_cannot_be_read_costs_its_result_nothing_but_the_title() -> None:
-    class Odd:
-        def __getattr__(self, name: str) -> Any:
-            raise RuntimeError(name)
-
     message = {"role": "assistant", "content": [{"type": "tool_use", "id": "c0", "name": "f", "input": 7}]}
     out = opened("memory://").offload([message, turn(0, {})[1]])
     assert [r.title for r in out.records] == ["input=7"]

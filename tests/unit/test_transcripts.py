@@ -46,33 +46,33 @@ def the_one(path: Path) -> Transcript:
 # Chat requests
 
 
-def test_a_bare_list_of_openai_messages_is_a_transcript_named_by_its_file(tmp_path: Path) -> None:
-    messages = [{"role": "system", "content": "s"}, {"role": "tool", "content": "r", "tool_call_id": "1"}]
-    transcript = the_one(write_json(tmp_path, messages, "talk.json"))
-    assert (transcript.name, transcript.format) == ("talk", "openai-chat")
-    assert transcript.messages == messages
-    assert transcript.system is None
+RESULT = {"type": "tool_result", "tool_use_id": "t", "content": "r"}
+OPENAI = [{"role": "system", "content": "s"}, {"role": "tool", "content": "r", "tool_call_id": "1"}]
 
 
-def test_an_anthropic_request_keeps_its_system_prompt_apart(tmp_path: Path) -> None:
-    request = {"system": "be kind", "messages": [{"role": "user", "content": "hello"}]}
-    transcript = the_one(write_json(tmp_path, request))
-    assert (transcript.format, transcript.system) == ("anthropic", "be kind")
-    assert transcript.messages == request["messages"]
-
-
-def test_tool_blocks_tell_anthropic_messages_from_openai_ones(tmp_path: Path) -> None:
-    block = {"type": "tool_result", "tool_use_id": "t", "content": "r"}
-    messages = [{"role": "user", "content": [block]}]
-    assert the_one(write_json(tmp_path, {"messages": messages})).format == "anthropic"
-    messages = [{"role": "user", "content": [text("t")]}]
-    assert the_one(write_json(tmp_path, {"messages": messages})).format == "openai-chat"
-
-
-def test_a_format_and_an_id_in_the_file_are_taken_at_their_word(tmp_path: Path) -> None:
-    envelope = {"id": "a/b", "format": "openai-chat-text", "messages": [{"role": "user", "content": "x"}]}
-    transcript = the_one(write_json(tmp_path, envelope))
-    assert (transcript.name, transcript.format) == ("a/b", "openai-chat-text")
+@pytest.mark.parametrize(
+    ("chat", "expected"),
+    [
+        (OPENAI, ("talk", "openai-chat", None)),
+        (
+            {"system": "be kind", "messages": [{"role": "user", "content": "x"}]},
+            ("talk", "anthropic", "be kind"),
+        ),
+        ({"messages": [{"role": "user", "content": [RESULT]}]}, ("talk", "anthropic", None)),
+        ({"messages": [{"role": "user", "content": [text("t")]}]}, ("talk", "openai-chat", None)),
+        (
+            {"id": "a/b", "format": "openai-chat-text", "messages": [{"role": "user", "content": "x"}]},
+            ("a/b", "openai-chat-text", None),
+        ),
+    ],
+    ids=["bare list", "anthropic", "tool blocks", "texts", "named"],
+)
+def test_a_chat_request_is_a_transcript_with_its_name_format_and_system_prompt(
+    tmp_path: Path, chat: Any, expected: tuple[str, str, str | None]
+) -> None:
+    transcript = the_one(write_json(tmp_path, chat, "talk.json"))
+    assert (transcript.name, transcript.format, transcript.system) == expected
+    assert transcript.messages == (chat if isinstance(chat, list) else chat["messages"])
 
 
 def test_a_chat_has_the_usage_and_the_model_in_its_file(tmp_path: Path) -> None:
@@ -108,31 +108,26 @@ def test_usage_of_another_form_is_no_usage(tmp_path: Path, rows: object) -> None
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "not JSON"),
-        ("[1, 2]", "no list of messages"),
-        ("[]", "no list of messages"),
-        ('{"messages": "none"}', "no list of messages"),
-        ('"text"', "no list of messages"),
-        ('[{"content": "no role"}]', "no list of messages"),
-        ("[" * 100_000, "nested too deeply"),
-        ("1" * 5000, "not JSON"),
+        (b"{", "not JSON"),
+        (b"[1, 2]", "no list of messages"),
+        (b"[]", "no list of messages"),
+        (b'{"messages": "none"}', "no list of messages"),
+        (b'"text"', "no list of messages"),
+        (b'[{"content": "no role"}]', "no list of messages"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"1" * 5000, "not JSON"),
+        (b"\xff\xd8\xff", "not JSON"),
+        (None, "No such file"),
     ],
 )
-def test_a_json_file_without_messages_is_refused_with_the_reason(
-    tmp_path: Path, content: str, said: str
+def test_a_file_without_messages_is_refused_with_the_reason(
+    tmp_path: Path, content: bytes | None, said: str
 ) -> None:
     path = tmp_path / "other.json"
-    path.write_text(content)
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(MessageError, match=said):
         list(load(path))
-
-
-def test_a_file_that_is_not_there_or_not_text_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(MessageError, match="No such file"):
-        list(load(tmp_path / "absent.json"))
-    (tmp_path / "image.json").write_bytes(b"\xff\xd8\xff")
-    with pytest.raises(MessageError, match="not JSON"):
-        list(load(tmp_path / "image.json"))
 
 
 # Claude Code sessions
@@ -208,18 +203,18 @@ def test_each_compaction_starts_a_new_transcript(tmp_path: Path) -> None:
     assert found == {"session": ["before"], "session-part-2": ["what happened so far", "after"]}
 
 
-def test_a_session_that_is_still_being_written_is_read_up_to_its_last_whole_row(tmp_path: Path) -> None:
+def test_a_row_that_is_being_written_is_left_out_and_other_broken_or_foreign_rows_are_refused(
+    tmp_path: Path,
+) -> None:
     path = write_session(tmp_path, row("user", "go", "1"))
     with path.open("ab") as file:
         file.write('{"type": "user", "message": "é'.encode()[:-1])
     assert the_one(path).messages == [{"role": "user", "content": [text("go")]}]
-
-
-def test_a_broken_row_in_the_middle_is_refused_by_its_number(tmp_path: Path) -> None:
-    path = tmp_path / "session.jsonl"
     path.write_text(json.dumps(row("user", "go", "1")) + "\n{oops\n")
     with pytest.raises(MessageError, match="line 2"):
         list(load(path))
+    with pytest.raises(MessageError, match="Claude Code"):
+        list(load(write_session(tmp_path, {"type": "session"}, {"type": "message", "id": "1"})))
 
 
 def answer_row(uuid: str, second: int, message: str, block: dict[str, Any], **usage: Any) -> dict[str, Any]:
@@ -262,12 +257,6 @@ def test_rows_of_claude_code_without_usage_or_with_another_form_of_it_are_read(t
     )
     transcript = the_one(path)
     assert (len(transcript.messages), dict(transcript.usage), transcript.model) == (6, {}, None)
-
-
-def test_rows_of_another_program_are_no_transcript(tmp_path: Path) -> None:
-    path = write_session(tmp_path, {"type": "session"}, {"type": "message", "id": "1"})
-    with pytest.raises(MessageError, match="Claude Code"):
-        list(load(path))
 
 
 def test_reading_a_session_needs_little_more_memory_than_its_messages(tmp_path: Path) -> None:

@@ -66,12 +66,24 @@ def test_of_many_middling_results_the_largest_leave_until_the_rest_fit_the_budge
     assert off.restore(out.messages) == messages
 
 
-def test_the_results_of_two_turns_do_not_add_up(tmp_path: Path) -> None:
-    messages = [*turn(("Bash", "a", text("a"))), *turn(("Bash", "b", text("b")))]
-
-    out = Offloader(tmp_path, policy=OffloadPolicy(types=HIGH, turn_budget_tokens=6000)).offload(messages)
-
-    assert left(out.messages) == set()
+@pytest.mark.parametrize(
+    ("policy", "messages"),
+    [
+        (
+            OffloadPolicy(types=HIGH, turn_budget_tokens=6000),
+            [*turn(("Bash", "a", text("a"))), *turn(("Bash", "b", text("b")))],
+        ),
+        (
+            OffloadPolicy(tools={"Browser": Rule(min_tokens=100, keep_recent=1)}, types=HIGH),
+            [*turn(("Browser", "p", text("p"))), *turn(("Bash", "b", text("b")), ("Bash", "c", text("c")))],
+        ),
+    ],
+    ids=["another turn", "other tools"],
+)
+def test_the_results_of_another_turn_or_tool_push_nothing_out(
+    tmp_path: Path, policy: OffloadPolicy, messages: Messages
+) -> None:
+    assert left(Offloader(tmp_path, policy=policy).offload(messages).messages) == set()
 
 
 def test_a_budget_acts_alike_whether_turns_come_one_by_one_or_all_at_once(tmp_path: Path) -> None:
@@ -103,13 +115,6 @@ def test_the_latest_results_of_a_tool_stay_and_older_ones_leave(tmp_path: Path) 
     assert seen == [set(), set(), {"p0"}, {"p0", "p1"}]
 
 
-def test_other_tools_do_not_push_a_result_out(tmp_path: Path) -> None:
-    policy = OffloadPolicy(tools={"Browser": Rule(min_tokens=100, keep_recent=1)}, types=HIGH)
-    messages = [*turn(("Browser", "p", text("p"))), *turn(("Bash", "b", text("b")), ("Bash", "c", text("c")))]
-
-    assert left(Offloader(tmp_path, policy=policy).offload(messages).messages) == set()
-
-
 # A sweep
 
 
@@ -137,8 +142,10 @@ def test_nothing_is_swept_without_a_reason(tmp_path: Path, fields: Any, messages
     assert out.cache is None
 
 
-def test_a_sweep_takes_all_that_is_old_at_once_and_what_left_stays_away(tmp_path: Path) -> None:
-    off = Offloader(tmp_path, policy=swept_policy())
+def test_a_sweep_takes_all_that_is_old_at_once_and_what_left_stays_away_in_a_new_process_too(
+    tmp_path: Path,
+) -> None:
+    off = Offloader(tmp_path, session="s", policy=swept_policy())
     messages = conversation(6)
 
     out = off.offload(messages)
@@ -147,6 +154,11 @@ def test_a_sweep_takes_all_that_is_old_at_once_and_what_left_stays_away(tmp_path
     assert left(out.messages) == {f"c{n}" for n in range(5)}
     assert later.messages[: len(messages)] == out.messages
     assert off.restore(out.messages) == messages
+    # A new process gets the originals, or the placeholders, which are no small items.
+    for given, trigger in ((messages, 10**6), (out.messages, 1000)):
+        fresh = Offloader(tmp_path, session="s", policy=swept_policy(trigger_tokens=trigger))
+        assert fresh.offload(given).messages == out.messages
+    assert len(off.records()) == len(left(out.messages))
 
 
 def test_a_sweep_ends_where_the_conversation_is_short_enough(tmp_path: Path) -> None:
@@ -204,7 +216,11 @@ def test_items_that_wait_are_swept_without_small_ones_too(tmp_path: Path) -> Non
     assert left(Offloader(tmp_path, policy=policy).offload(messages).messages) == {"w0", "w1"}
 
 
-def test_a_trigger_may_be_a_part_of_the_context_window() -> None:
+def test_a_change_that_saves_nothing_never_pays_and_a_trigger_may_be_a_part_of_the_window() -> None:
+    for freed, cached in ((0, 0.1), (-5, 0.1), (5_000, 0)):
+        report = CacheReport(tokens_freed=freed, tokens_rewritten=100_000)
+        assert report.turns_to_pay(cached=cached) is None
+    assert CacheReport(tokens_freed=5_000, tokens_rewritten=100_000).turns_to_pay() == 230
     assert Sweep(trigger_fraction=0.5, context_tokens=40_000).trigger == 20_000
 
 
@@ -222,23 +238,7 @@ def test_what_a_change_of_cached_text_costs_is_told(tmp_path: Path) -> None:
     assert off.offload(messages).cache is None
 
 
-def test_a_change_that_saves_nothing_never_pays() -> None:
-    assert CacheReport(tokens_freed=0, tokens_rewritten=100_000).turns_to_pay() is None
-    assert CacheReport(tokens_freed=-5, tokens_rewritten=100_000).turns_to_pay() is None
-    assert CacheReport(tokens_freed=5_000, tokens_rewritten=100_000).turns_to_pay(cached=0) is None
-    assert CacheReport(tokens_freed=5_000, tokens_rewritten=100_000).turns_to_pay() == 230
-
-
 # What left before
-
-
-def test_what_was_swept_stays_away_in_a_new_process_that_gets_the_originals(tmp_path: Path) -> None:
-    messages = conversation(6)
-    first = Offloader(tmp_path, session="s", policy=swept_policy()).offload(messages)
-
-    again = Offloader(tmp_path, session="s", policy=swept_policy(trigger_tokens=10**6)).offload(messages)
-
-    assert again.messages == first.messages
 
 
 def test_a_result_that_left_stays_away_if_the_answer_is_taken_back_in_a_new_process_too(
@@ -279,13 +279,18 @@ def test_a_store_that_cannot_be_listed_leaves_what_was_kept(verb: Any) -> None:
 # Pins
 
 
-def test_a_pinned_result_stays_in_view_until_it_is_not_pinned_any_more(tmp_path: Path) -> None:
-    messages = turn(("Bash", "a", text("a", 900)), ("Bash", "b", text("b", 900)))
-    off = Offloader(tmp_path)
+def test_a_pinned_result_stays_in_view_and_one_that_left_is_in_view_in_a_new_process_alone(
+    tmp_path: Path,
+) -> None:
+    messages = [*turn(("Bash", "a", text("a", 900)), ("Bash", "b", text("b", 900))), answer()]
+    off = Offloader(tmp_path, session="s")
 
     assert left(off.offload(messages, pinned={"a"}).messages) == {"b"}
     assert left(off.offload(messages, pinned=["a"]).messages) == {"b"}
     assert left(off.offload(messages).messages) == {"a", "b"}
+    assert left(off.offload(messages, pinned={"a"}).messages) == {"a", "b"}
+    fresh = Offloader(tmp_path, session="s")
+    assert left(fresh.offload(messages, pinned={"a"}).messages) == {"b"}
 
 
 # Two who go on with one session
@@ -316,16 +321,6 @@ def test_what_one_machine_swept_and_the_other_has_not_seen_stays_away_there_too(
     assert left(seen.messages[: len(messages)]) == left(swept.messages) - {"c0"}
 
 
-def test_placeholders_that_come_back_are_not_swept_as_small_items(tmp_path: Path) -> None:
-    policy = swept_policy(trigger_tokens=1000)
-    first = Offloader(tmp_path, session="s", policy=policy).offload(conversation(6))
-
-    again = Offloader(tmp_path, session="s", policy=policy).offload(first.messages)
-
-    assert again.messages == first.messages
-    assert len(Offloader(tmp_path, session="s").records()) == len(left(first.messages))
-
-
 def test_an_edit_in_place_of_a_small_message_is_what_is_swept(tmp_path: Path) -> None:
     off = Offloader(tmp_path, policy=swept_policy())
     messages = conversation(6)
@@ -336,15 +331,6 @@ def test_an_edit_in_place_of_a_small_message_is_what_is_swept(tmp_path: Path) ->
 
     assert "c0" in left(out.messages)
     assert off.restore(out.messages) == messages
-
-
-def test_a_pinned_result_that_left_stays_away_here_and_is_in_view_in_a_new_process(tmp_path: Path) -> None:
-    messages = [*turn(("Bash", "a", text("a", 900))), answer()]
-    off = Offloader(tmp_path, session="s")
-    first = off.offload(messages)
-
-    assert off.offload(messages, pinned={"a"}).messages == first.messages
-    assert Offloader(tmp_path, session="s").offload(messages, pinned={"a"}).messages == messages
 
 
 def test_calls_that_are_messages_of_their_own_are_one_answer(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from offload.engine.deciding import LOOK_ALIKE
 from offload.engine.results import OffloadResult
 from offload.engine.rows import Row
 from offload.errors import OffloadError, StoreError
@@ -53,7 +54,7 @@ class MessageArchive:
         notice, small = self._redacted(notice), self._without_items(messages, removed)
         offloader, edit = self._open(notice), self._edit(small)
         # A long summary may be shorter than the messages, and longer than what is left of them.
-        for rows in (small.messages, messages):
+        for rows in (small.messages, _with_items(messages, small)):
             content = "\n".join(Row(index, rows[index]).line(edit) for index in removed)
             text = offloader.offload_text(
                 content, tool_name=NOTICE_TOOL, item_type=NOTICE_TYPE, title=_title(notice, len(removed))
@@ -112,6 +113,12 @@ class MessageArchive:
             summarizer=None,
             on_error="raise",
         )
+
+
+def _with_items(messages: Sequence[Any], small: OffloadResult) -> list[Any]:
+    """Return the messages as they were, but for look-alikes: in a row their own text has no proof."""
+    look_alikes = {decision.item.message for decision in small.decisions if decision.reason == LOOK_ALIKE}
+    return [small.messages[i] if i in look_alikes else message for i, message in enumerate(messages)]
 
 
 def _title(notice: Notice, count: int) -> str:

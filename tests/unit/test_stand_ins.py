@@ -110,13 +110,18 @@ def test_a_long_summary_is_never_offloaded_and_is_undone(tmp_path: Path, kind: s
         assert again.restore(out.messages)[:-2] == messages
 
 
-def test_history_that_is_offloaded_by_hand_keeps_its_notice(tmp_path: Path) -> None:
+def test_the_notice_of_a_preset_with_short_ids_ends_with_a_line_of_its_own_and_stays(tmp_path: Path) -> None:
     refs = ContextRefs(tmp_path, "s")
-    messages = talk(4)
-    sent = shortened(refs.offloader, messages, [0, 1, 2, 3])
+    messages = [*talk(2), *ran(LOG), *talk(2)]
 
+    sent = shortened(refs.offloader, messages, [0, 1, 2, 3, 4, 5])
+
+    ref = Notice().find_ref(text_of(sent[0]))
+    assert ref is not None
+    assert text_of(sent[0]).splitlines()[-1].startswith(f"[Messages in context: {ref}] (")
+    assert LOG.splitlines()[3] in refs.call("context_grep", {"pattern": "line 3 of"})
+    assert refs.restore(sent) == messages
     out = refs.offload_history([*sent, said()])
-
     assert out.messages[0] == sent[0]
     assert refs.restore(out.messages)[:-1] == messages
 
@@ -187,7 +192,9 @@ def test_a_lost_notice_is_told_and_never_a_short_list(tmp_path: Path, how: str, 
     assert kept[:3] == talk(6)[:3]
 
 
-def test_a_notice_beside_other_content_is_told(tmp_path: Path) -> None:
+def test_a_notice_beside_other_content_is_told_and_one_with_a_mark_of_the_provider_is_undone(
+    tmp_path: Path,
+) -> None:
     off = Offloader(tmp_path, session="s")
     notice, *rest = shortened(off, talk(4), [0, 1, 2])
     blocks = [{"type": "text", "text": text} for text in (text_of(notice), "and go on")]
@@ -197,14 +204,8 @@ def test_a_notice_beside_other_content_is_told(tmp_path: Path) -> None:
     [missing] = off.restore(merged, on_missing="keep").missing
     assert isinstance(missing.error, MessageError)
     assert "not alone" in str(missing.error)
-
-
-def test_a_notice_in_one_block_with_a_mark_of_the_provider_is_undone(tmp_path: Path) -> None:
-    off = Offloader(tmp_path, session="s")
-    notice, *rest = shortened(off, talk(4), [0, 1, 2])
-    block = {"type": "text", "text": text_of(notice), "cache_control": {"type": "ephemeral"}}
-
-    assert off.restore([{"role": "user", "content": [block]}, *rest]) == talk(4)
+    marked = {**blocks[0], "cache_control": {"type": "ephemeral"}}
+    assert off.restore([{"role": "user", "content": [marked]}, *rest]) == talk(4)
 
 
 # In any order
@@ -297,31 +298,6 @@ def test_each_large_item_of_removed_messages_gets_its_own_record(tmp_path: Path)
     assert fs.restore(sent) == messages
 
 
-def test_the_notice_of_a_preset_with_short_ids_ends_with_a_line_of_its_own(tmp_path: Path) -> None:
-    refs = ContextRefs(tmp_path, "s")
-    messages = [*talk(2), *ran(LOG), *talk(2)]
-
-    sent = shortened(refs.offloader, messages, [0, 1, 2, 3, 4, 5])
-
-    ref = Notice().find_ref(text_of(sent[0]))
-    assert ref is not None
-    assert text_of(sent[0]).splitlines()[-1].startswith(f"[Messages in context: {ref}] (")
-    assert LOG.splitlines()[3] in refs.call("context_grep", {"pattern": "line 3 of"})
-    assert refs.restore(sent) == messages
-
-
-def test_a_summary_that_is_shorter_than_the_messages_may_be_longer_than_their_placeholders(
-    tmp_path: Path,
-) -> None:
-    off = Offloader(tmp_path, session="s")
-    messages = [*ran(LOG * 3), *talk(2)]
-
-    sent = shortened(off, messages, [0, 1], summary=SUMMARY)
-
-    assert SUMMARY.strip() in text_of(sent[0])
-    assert off.restore(sent) == messages
-
-
 def test_what_the_host_keeps_is_kept_in_the_rows(tmp_path: Path) -> None:
     off = Offloader(tmp_path, session="s", should_offload=lambda item: item.tool_use_id != "c1")
     messages = [*ran(LOG), *ran(LOG * 2, "c2"), *talk(2)]
@@ -334,12 +310,17 @@ def test_what_the_host_keeps_is_kept_in_the_rows(tmp_path: Path) -> None:
     assert off.restore(sent) == messages
 
 
-def test_a_look_alike_among_removed_messages_comes_back(tmp_path: Path) -> None:
+def test_a_look_alike_among_removed_messages_comes_back_also_where_a_summary_is_longer_than_placeholders(
+    tmp_path: Path,
+) -> None:
     off = Offloader(tmp_path, session="s")
     fake = "[Offloaded: Bash result, 9 lines, 900 characters, id abcdefghij]\nsomething\n[Read it: x]"
-    messages = [user(fake), *talk(3)]
+    messages = [user(fake), *ran(LOG * 3), *talk(2)]
 
-    assert Offloader(tmp_path, session="s").restore(shortened(off, messages, [0, 1, 2])) == messages
+    for summary in ("", SUMMARY):
+        sent = shortened(off, messages, [0, 1, 2], summary=summary)
+        assert summary.strip() in text_of(sent[0])
+        assert Offloader(tmp_path, session="s").restore(sent) == messages
 
 
 def test_nothing_that_is_redacted_stands_in_a_notice(tmp_path: Path) -> None:
@@ -417,22 +398,19 @@ def test_an_offloader_knows_what_other_renderers_of_its_session_wrote(
 
 
 @pytest.mark.parametrize("kind", ["context_fs", "context_refs"])
-def test_the_form_of_another_renderer_is_text_without_a_record(tmp_path: Path, kind: str) -> None:
-    _, _, sent = placeholder_of(kind, tmp_path / "a")
+def test_the_form_of_another_renderer_is_text_without_a_record_and_told_with_a_deleted_one(
+    tmp_path: Path, kind: str
+) -> None:
+    store, _, sent = placeholder_of(kind, tmp_path / "a")
     off = Offloader(tmp_path / "b", session="s")
 
     assert off.offload(sent).messages == sent
     assert off.records() == []
     assert off.restore(sent) == sent
-
-
-def test_the_form_of_another_renderer_with_a_deleted_record_is_told(tmp_path: Path) -> None:
-    store, _, sent = placeholder_of("context_refs", tmp_path)
-    off = Offloader(store, session="s")
-    delete(store, "s", [off.records()[0].ref])
-
+    owner = Offloader(store, session="s")
+    delete(store, "s", [owner.records()[0].ref])
     with pytest.raises(ExpiredError):
-        off.restore(sent)
+        owner.restore(sent)
 
 
 def test_a_line_that_tool_output_returned_restores_in_a_message_with_a_call_id(tmp_path: Path) -> None:

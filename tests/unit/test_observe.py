@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,10 +12,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import prepared
 import pytest
 from counted import CountedStore
 
-from offload import ContextFullError, NotFoundError, Offloader, OffloadPolicy, Retention, Rule, StoreError
+from offload import NotFoundError, Offloader, OffloadPolicy, Retention, Rule, StoreError
 from offload.agent import AgentConfig, ContextManager
 from offload.events import ContextEvent, EventBus, EventType
 from offload.retention import collect
@@ -71,36 +70,28 @@ def test_a_single_text_that_stays_is_told_with_the_reason(caplog):
     assert of(heard, EventType.OFFLOAD_FAILED) == []
 
 
-def test_an_item_that_leaves_is_told_with_its_ids_and_sizes():
-    off, heard = opened()
-
-    out = off.offload([result()])
-
-    info, text = out.records[0], out.messages[0]["content"][0]["content"]
-    assert of(heard, EventType.ITEM_STORED) == [
-        {
-            "session": "s",
-            "ref": info.ref,
-            "item_type": "tool_result",
-            "tool_name": None,
-            "tool_use_id": "c1",
-            "chars": len(LOG),
-            "tokens": info.tokens,
-            "bytes": len(LOG),
-            "stored_bytes": info.stored_bytes,
-            "chars_freed": len(LOG) - len(text),
-        }
-    ]
-
-
-def test_a_turn_is_told_with_what_it_brought_and_an_item_only_once():
+def test_a_turn_is_told_with_what_it_brought_and_an_item_once_with_its_ids_and_sizes():
     off, heard = opened()
     messages = [result(), result(LOG + "more", "c2")]
 
     out = off.offload(messages)
     off.offload(messages)
 
-    assert len(of(heard, EventType.ITEM_STORED)) == 2
+    info, text = out.records[0], out.messages[0]["content"][0]["content"]
+    stored = of(heard, EventType.ITEM_STORED)
+    assert len(stored) == 2
+    assert stored[0] == {
+        "session": "s",
+        "ref": info.ref,
+        "item_type": "tool_result",
+        "tool_name": None,
+        "tool_use_id": "c1",
+        "chars": len(LOG),
+        "tokens": info.tokens,
+        "bytes": len(LOG),
+        "stored_bytes": info.stored_bytes,
+        "chars_freed": len(LOG) - len(text),
+    }
     first, second = of(heard, EventType.CALL_ENDED)
     assert 0 < first.pop("seconds") < 60
     assert first == {
@@ -116,14 +107,16 @@ def test_a_turn_is_told_with_what_it_brought_and_an_item_only_once():
     assert second["records"] == 2
 
 
-def test_a_failure_is_told_by_its_code_and_the_turn_goes_on():
+def test_a_failure_is_told_by_its_code_and_logged_and_the_turn_goes_on(caplog: pytest.LogCaptureFixture):
     off, heard = opened(FaultyStore(MemoryStore(), is_lasting=True))
 
-    out = off.offload([result()])
+    [error] = off.offload([result()]).errors
 
-    assert of(heard, EventType.OFFLOAD_FAILED) == [{"session": "s", "kind": out.errors[0].kind}]
+    assert of(heard, EventType.OFFLOAD_FAILED) == [{"session": "s", "kind": error.kind}]
     assert of(heard, EventType.CALL_ENDED)[0]["errors"] == 1
     assert of(heard, EventType.ITEM_STORED) == []
+    assert isinstance(error, StoreError)
+    assert f"the original is kept in the message: {error}" in caplog.text
 
 
 def test_a_call_that_raises_is_told_by_the_code_of_its_error():
@@ -218,24 +211,18 @@ def test_counting_what_is_read_back_costs_the_store_no_request():
     assert store.requests == ["keys r/s/"]
 
 
-def test_a_search_counts_each_record_that_it_shows_once():
+def test_a_search_counts_each_record_that_it_shows_once_and_a_value_counts_too():
     off, _ = opened()
-    one, two = off.offload([result(LINE * 300), result(LINE * 400, "c2")]).records
+    rows = json.dumps({"rows": list(range(2000))})
+    messages = [result(LINE * 300), result(LINE * 400, "c2"), result(rows, "c3")]
+    one, two, value = (info.ref for info in off.offload(messages).records)
 
     off.tools.grep("line of many", max_matches=3)
-    assert off.stats().reads == {two.ref: 1}, "the one with more matches"
-
-    off.tools.grep("line of many", one.ref, max_matches=3)
-    assert off.stats().reads == {one.ref: 1, two.ref: 1}
-
-
-def test_a_value_that_is_read_by_its_pointer_counts():
-    off, _ = opened()
-    ref = off.offload([result(json.dumps({"rows": list(range(2000))}))]).records[0].ref
-
-    off.tools.read(ref, pointer="/rows/7")
-
-    assert off.stats().reads == {ref: 1}
+    assert off.stats().reads == {two: 1}, "the one with more matches"
+    off.tools.grep("line of many", one, max_matches=3)
+    assert off.stats().reads == {one: 1, two: 1}
+    off.tools.read(value, pointer="/rows/7")
+    assert off.stats().reads == {one: 1, two: 1, value: 1}
 
 
 def test_reads_are_counted_whoever_reads_at_once():
@@ -372,15 +359,14 @@ def test_what_a_part_of_the_callers_own_quotes_is_in_no_log_and_no_event(
 
 
 def test_a_program_without_logging_sees_on_stderr_that_its_store_fails() -> None:
-    program = """
+    done = prepared.run("""
 from offload import Offloader
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 off = Offloader(FaultyStore(MemoryStore(), verb="put", is_lasting=True), session="s")
 assert off.offload_text("a line of many\\n" * 2000) == "a line of many\\n" * 2000
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == ""
+""")
+    assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.startswith(
         "session s: could not offload an item, so the original is kept in the message: "
     )
@@ -411,12 +397,3 @@ def test_the_log_says_how_to_call_an_async_hook_from_an_event_loop(caplog: pytes
     asyncio.run(agent())
 
     assert "await the async method" in caplog.text
-
-
-def test_what_an_error_of_the_library_says_is_logged(caplog: pytest.LogCaptureFixture):
-    off, _ = opened(FaultyStore(MemoryStore(), is_lasting=True))
-    [error] = off.offload([result()]).errors
-
-    assert isinstance(error, StoreError)
-    assert f"the original is kept in the message: {error}" in caplog.text
-    assert not isinstance(error, ContextFullError)

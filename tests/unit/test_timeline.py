@@ -141,22 +141,13 @@ def test_a_request_is_told_by_its_figures(tmp_path: Path) -> None:
 # What it costs
 
 
-def test_a_request_is_one_write_and_the_same_request_again_is_none() -> None:
-    store = MemoryStore()
-    off = journaled(store)
-    messages = [{"role": "user", "content": "go"}]
-    off.offload(messages)
-    off.offload(messages)
-    assert len(entries(store)) == 1
-    off.offload([*messages, {"role": "assistant", "content": "yes"}])
-    assert len(entries(store)) == 2
-
-
-def test_the_list_reads_no_entry_and_a_request_reads_few_of_a_long_session() -> None:
+def test_a_request_is_one_write_and_of_a_long_session_the_list_reads_none_and_a_request_few() -> None:
     store = CountedStore()
     off = journaled(store)
     for n in range(1, 121):
-        off.offload([{"role": "user", "content": f"{number}"} for number in range(n)])
+        for _ in range(2):
+            off.offload([{"role": "user", "content": f"{number}"} for number in range(n)])
+        assert n > 2 or len(entries(store)) == n
     store.requests.clear()
     timeline = Offloader(store, session="s").timeline()
     assert (len(timeline), store.count("get")) == (120, 0)
@@ -373,6 +364,8 @@ def run_log(
 def test_the_command_lists_the_sessions_that_keep_their_requests_by_their_tasks(
     tmp_path: Path, run_log: Callable[..., Any]
 ) -> None:
+    Offloader(tmp_path, session="plain").offload_text("nothing to see")
+    assert "Offloader(journal=True)" in run_log().stdout
     hint = {"type": "text", "text": "<system-reminder>You may use tools.</system-reminder>"}
     task = {"type": "text", "text": "Find the leak\x1b[2J in the pool.\nIt is urgent."}
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [hint, task]}]
@@ -380,7 +373,6 @@ def test_the_command_lists_the_sessions_that_keep_their_requests_by_their_tasks(
     off.offload(messages)
     off.offload([*messages, *exchange(0)])
     off.fork("again", at=1).offload([*messages, *exchange(1)])
-    Offloader(tmp_path, session="plain").offload_text("nothing to see")
 
     rows = json.loads(run_log("--json").stdout)["sessions"]
     assert {row["session"]: (row["title"], row["requests"]) for row in rows} == {
@@ -390,13 +382,6 @@ def test_the_command_lists_the_sessions_that_keep_their_requests_by_their_tasks(
     assert "2 sessions with requests in" in run_log().stdout
     assert run_log().stdout.count("Find the leak") == 2
     assert "need a SESSION" in run_log("--at", "1").stderr
-
-
-def test_a_store_without_journals_says_how_requests_are_kept(
-    tmp_path: Path, run_log: Callable[..., Any]
-) -> None:
-    Offloader(tmp_path, session="plain").offload_text("nothing to see")
-    assert "Offloader(journal=True)" in run_log().stdout
 
 
 def test_a_damaged_or_huge_first_request_costs_the_title_alone(

@@ -144,9 +144,10 @@ def test_a_request_is_told_by_its_figures(tmp_path: Path) -> None:
 def test_a_request_is_one_write_and_of_a_long_session_the_list_reads_none_and_a_request_few() -> None:
     store = CountedStore()
     off = journaled(store)
+    messages = [{"role": "user", "content": f"{number}"} for number in range(520)]
     for n in range(1, 121):
         for _ in range(2):
-            off.offload([{"role": "user", "content": f"{number}"} for number in range(n)])
+            off.offload(messages[: 400 + n])
         assert n > 2 or len(entries(store)) == n
     store.requests.clear()
     timeline = Offloader(store, session="s").timeline()

@@ -184,27 +184,6 @@ def test_old_results_are_offloaded_before_messages_are_removed_and_the_latest_ar
     assert compactions == []
 
 
-def test_a_summary_is_requested_if_nothing_else_can_be_removed():
-    asked = []
-
-    def summarizer(messages: list[Any]) -> str:
-        asked.append(messages)
-        return "<summary>The user asked a lot.</summary>"
-
-    m = manager(config=SMALL.model_copy(update={"rules": NOTHING_GOES}), summarizer=summarizer)
-    messages = []
-    for n in range(12):
-        answer = {"role": "assistant", "content": f"answer {n} " + "word " * 250}
-        m.add(said(n))
-        m.before_model_call()
-        m.after_model_call(answer)
-        messages += [said(n), answer]
-
-    assert len(asked) >= 1
-    assert "The user asked a lot." in m.messages[0]["content"]
-    assert m.restore() == messages
-
-
 def test_a_long_summary_is_kept():
     summary = "<summary>" + "THE USER ASKED FOR A LOT. " * 400 + "</summary>"
     config = AgentConfig(window_tokens=30_000, rules=NOTHING_GOES)
@@ -326,8 +305,11 @@ def full_outputs(m: ContextManager) -> list[str]:
 
 
 @pytest.mark.parametrize(("fields", "kept"), [({}, 2), ({"ephemeral_keep_recent": 1}, 1)])
-def test_the_latest_outputs_of_an_ephemeral_tool_are_kept(fields, kept):
-    m = manager(config=roomy(ephemeral={"ba*": 2}, **fields))
+def test_the_latest_outputs_of_an_ephemeral_tool_are_kept_also_after_a_restart(tmp_path, fields, kept):
+    # Its rule would offload them all.
+    policy = OffloadPolicy(tools={"Bash": Rule(min_tokens=9)})
+    config = roomy(ephemeral={"ba*": 2}, policy=policy, **fields)
+    m = manager(tmp_path, config)
     m.add(said(0))
     for n in range(5):
         turn(m, n)
@@ -335,6 +317,10 @@ def test_the_latest_outputs_of_an_ephemeral_tool_are_kept(fields, kept):
         assert full_outputs(m) == [f"t{i}" for i in range(max(0, n + 1 - kept), n + 1)]
 
     assert m.restore() == [said(0), *(message for n in range(5) for message in (call(n), result(n)))]
+    other = manager(tmp_path, config)
+    other.resume()
+    turn(other, 5)
+    assert full_outputs(other) == [f"t{i}" for i in range(6 - kept, 6)]
 
 
 def test_outputs_that_the_model_has_not_seen_are_kept():
@@ -346,26 +332,6 @@ def test_outputs_that_the_model_has_not_seen_are_kept():
     assert full_outputs(m) == ["t0", "t1", "t2"]
     m.after_model_call({"role": "assistant", "content": "I see."})
     assert full_outputs(m) == ["t2"]
-
-
-def test_an_ephemeral_tool_keeps_its_latest_output_at_a_size_that_its_rule_would_offload():
-    m = manager(config=roomy(ephemeral={"Bash": 1}, policy=OffloadPolicy(tools={"Bash": Rule(min_tokens=9)})))
-    m.add(said(0))
-    turn(m, 0)
-
-    assert full_outputs(m) == ["t0"]
-
-
-def test_ephemeral_outputs_are_counted_across_a_restart(tmp_path):
-    config = roomy(ephemeral={"Bash": 2})
-    first = manager(tmp_path, config)
-    talk(first, 3)
-    first.before_model_call()
-    m = manager(tmp_path, config)
-    m.resume()
-    turn(m, 3)
-
-    assert full_outputs(m) == ["t2", "t3"]
 
 
 def test_other_tools_are_not_ephemeral_and_short_outputs_stay():
@@ -409,25 +375,18 @@ def test_the_provider_s_count_corrects_the_estimate(usage):
     assert m.before_model_call().tokens == 400
 
 
-def test_the_correction_moves_slowly_and_each_model_has_its_own():
+def test_the_correction_moves_slowly_by_what_was_counted_for_the_same_model():
     m = manager(offloader={"token_counter": lambda text: len(text) // 10})
     m.add({"role": "user", "content": "x" * 9960})
     m.before_model_call()
+    for usage in ({"input_tokens": 0}, SimpleNamespace(prompt_tokens=None)):
+        m.after_model_call(usage=usage)
+    assert m.before_model_call().tokens == 1000
     m.after_model_call(usage=1000)
     m.after_model_call(usage=2000)
     m.after_model_call(usage=3000, model="other")
 
     assert m.before_model_call().tokens == 1300
-
-
-def test_a_reply_without_usage_corrects_nothing():
-    m = manager()
-    m.add(said(0))
-    before = m.before_model_call().tokens
-    m.after_model_call(usage={"input_tokens": 0})
-    m.after_model_call(usage=SimpleNamespace(prompt_tokens=None))
-
-    assert m.before_model_call().tokens == before
 
 
 def test_a_provider_that_counts_more_makes_the_context_smaller_sooner():
@@ -567,8 +526,11 @@ def test_two_agents_at_once_are_detected_and_a_new_conversation_is_resumed(tmp_p
 
 
 @pytest.mark.parametrize("entry", [0, 2])
-def test_a_journal_without_an_entry_raises_and_starts_nothing(tmp_path, entry):
-    talk(manager(tmp_path), 3)
+def test_a_journal_without_an_entry_raises_and_starts_nothing_and_no_model_is_shown_it(tmp_path, entry):
+    first = manager(tmp_path)
+    talk(first, 3)
+    assert "row 1" not in first.tools.call("context_list")
+    assert first.tools.call("context_grep", {"pattern": "row 1"}).count("row 1.") == 0
     [gone] = (tmp_path / "j" / "s").glob(f"00000000{entry}~*")
     gone.unlink()
     m = manager(tmp_path)
@@ -589,21 +551,6 @@ def test_a_field_with_a_reserved_name_is_resumed_as_it_was(tmp_path):
     other.resume()
 
     assert other.messages == [asked]
-
-
-def test_a_model_is_not_shown_the_journal(tmp_path):
-    m = manager(tmp_path)
-    talk(m, 3)
-
-    assert "row 1" not in m.tools.call("context_list")
-    assert m.tools.call("context_grep", {"pattern": "row 1"}).count("row 1.") == 0
-
-
-def test_without_resumable_no_journal_is_stored(tmp_path):
-    m = manager(tmp_path, SMALL.model_copy(update={"resumable": False}))
-    talk(m, 2)
-
-    assert not list(tmp_path.rglob("*.zst"))
 
 
 def test_redacted_text_is_not_in_the_journal(tmp_path):
@@ -763,13 +710,10 @@ def test_a_value_that_is_no_message_is_refused_and_changes_nothing(wrong):
         m.add(wrong)
     with pytest.raises(MessageError, match="must be one dict or SDK object"):
         m.after_model_call([wrong])
+    with pytest.raises(ConfigError, match="skill_prompt"):
+        m.add(said(0), "skil_prompt")  # type: ignore[arg-type]
 
     assert m.messages == m.before_model_call().messages == [said(0)]
-
-
-def test_an_unknown_type_is_refused_with_the_known_types():
-    with pytest.raises(ConfigError, match="skill_prompt"):
-        manager().add(said(0), "skil_prompt")  # type: ignore[arg-type]
 
 
 def test_a_malformed_message_is_reported_once_and_sent_unchanged():
@@ -783,7 +727,7 @@ def test_a_malformed_message_is_reported_once_and_sent_unchanged():
     assert m.before_model_call().errors == []
 
 
-def test_without_messages_nothing_is_sent_and_nothing_is_stored(tmp_path):
+def test_without_messages_or_without_a_journal_nothing_is_stored(tmp_path):
     m = manager(tmp_path)
 
     request = m.before_model_call(system_prompt="You help.")
@@ -791,6 +735,7 @@ def test_without_messages_nothing_is_sent_and_nothing_is_stored(tmp_path):
     assert (request.messages, request.errors) == ([], [])
     assert request.tokens > 0
     assert m.restore() == []
+    talk(manager(tmp_path, SMALL.model_copy(update={"resumable": False})), 2)
     assert not list(tmp_path.rglob("*.zst"))
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from binding import Binding, BoundError
+import sdk_errors
+from binding import REFUSAL, Binding, BoundError
 from strength import some, thinned
 
 from offload import Offloader, OffloadError
@@ -348,10 +349,7 @@ class Refusing:
     def __call__(self, request: Request) -> Message:
         self.asked.append(request)
         if any(has_thinking(message) for message in request.messages[self.first :]):
-            raise BoundError(
-                f"messages.{self.says}.content.0: Invalid `signature` in `thinking` block. The block is "
-                "bound to a different conversation."
-            )
+            raise BoundError(REFUSAL.format(self.says, 0))
         return {"role": "assistant", "content": "fine"}
 
 
@@ -424,44 +422,17 @@ def test_thinking_that_cannot_be_stored_is_not_removed(monkeypatch: pytest.Monke
 
 def bound_errors() -> Iterator[Any]:
     """Yield the refusal as each SDK raises it, and as others wrap it."""
-    text = (
-        "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different "
-        "conversation. Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to "
-        '"drop_block".'
-    )
-    body = {"type": "error", "error": {"type": "invalid_request_error", "message": text}}
-
-    def of_anthropic() -> Exception:
-        anthropic, httpx = pytest.importorskip("anthropic"), pytest.importorskip("httpx")
-        url = "https://api.anthropic.com/v1/messages"
-        response = httpx.Response(400, request=httpx.Request("POST", url), json=body)
-        return anthropic.BadRequestError(f"Error code: 400 - {body}", response=response, body=body)  # type: ignore[no-any-return]
-
-    def of_openai() -> Exception:
-        openai, httpx = pytest.importorskip("openai"), pytest.importorskip("httpx")
-        response = httpx.Response(400, request=httpx.Request("POST", "https://x/v1"), json=body)
-        return openai.BadRequestError(text, response=response, body=body["error"])  # type: ignore[no-any-return]
-
-    def of_bedrock() -> Exception:
-        errors = pytest.importorskip("botocore.exceptions")
-        answer = {
-            "Error": {"Code": "ValidationException", "Message": text},
-            "ResponseMetadata": {"HTTPStatusCode": 400},
-        }
-        return errors.ClientError(answer, "Converse")  # type: ignore[no-any-return]
-
-    def wrapped() -> Exception:
-        error = RuntimeError("the model failed")
-        error.__cause__ = of_anthropic()
-        return error
-
-    for make in (of_anthropic, of_openai, of_bedrock, wrapped):
-        yield pytest.param(make, id=make.__name__)
+    text = REFUSAL.format(1, 0)
+    of_anthropic = sdk_errors.of_anthropic(400, "invalid_request_error", text)
+    yield pytest.param(of_anthropic, id="anthropic")
+    yield pytest.param(sdk_errors.of_openai(400, "invalid_request_error", text), id="openai")
+    yield pytest.param(sdk_errors.of_bedrock(400, "ValidationException", text), id="bedrock")
+    yield pytest.param(sdk_errors.wrapped(of_anthropic), id="wrapped")
 
 
-@pytest.mark.parametrize("make", [*bound_errors()])
-def test_the_refusal_is_known_in_the_errors_of_every_sdk(make: Callable[[], Exception]) -> None:
-    assert is_bound_refusal(make())
+@pytest.mark.parametrize("error", [*bound_errors()])
+def test_the_refusal_is_known_in_the_errors_of_every_sdk(error: Exception) -> None:
+    assert is_bound_refusal(error)
 
 
 def test_other_errors_are_no_such_refusal() -> None:

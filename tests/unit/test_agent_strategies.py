@@ -68,36 +68,6 @@ def heard(m: ContextManager, *types: EventType) -> list[Any]:
     return events
 
 
-def test_by_rounds_the_latest_rounds_stay_and_a_summary_replaces_the_others():
-    m = manager(summarizer=summarizer, fields={"keep_recent_rounds": 3})
-    talk = Talk(m)
-    while m.compaction_count == 2:
-        talk = Talk(m, 1)
-    kept = m.messages[1:]
-
-    assert SUMMARY in m.messages[0]["content"]
-    assert kept[0]["content"].startswith("question ")
-    assert m.last_compaction is not None
-    assert m.last_compaction.summary == SUMMARY
-    assert talk.errors == []
-
-
-def test_one_request_with_a_long_tool_loop_is_cut_by_rounds_too():
-    m = manager()
-    m.add(a_round(0)[0])
-    messages = [a_round(0)[0]]
-    for n in range(30):
-        _, call, result, _ = a_round(n)
-        assert m.before_model_call().errors == []
-        m.after_model_call(call)
-        m.add(result)
-        messages += [call, result]
-
-    assert m.before_model_call().tokens < m.config.trigger_tokens
-    assert m.compaction_count > 0
-    assert m.restore() == messages
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_resumed_conversation_continues_with_its_summary_below_the_trigger(tmp_path, strategy):
     first, second = (manager(tmp_path, strategy, summarizer=summarizer) for _ in "12")
@@ -174,7 +144,7 @@ def test_the_user_is_asked_once_if_one_request_takes_two_attempts():
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_drop_oldest_removes_as_little_as_possible_and_asks_no_model(strategy):
+def test_drop_oldest_removes_as_little_as_possible_and_new_session_all_but_the_current_round(strategy):
     m = manager(strategy=strategy, confirm=User("drop_oldest"), summarizer=summarizer)
     talk = Talk(m)
 
@@ -184,15 +154,11 @@ def test_drop_oldest_removes_as_little_as_possible_and_asks_no_model(strategy):
     assert min(talk.tokens[-20:]) > 1500
     assert m.restore() == talk.messages
 
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_new_session_keeps_the_current_round_only(strategy):
     user = User(NO)
     m = manager(strategy=strategy, confirm=user, fields={"on_refusal": "new_session"})
     messages: list[Any] = []
     while not user.asked:
         messages += Talk(m, 1, first=len(messages) // 4).messages
-
     questions = [x for x in m.messages if str(x["content"]).startswith("question ")]
     assert len(questions) == 1
     assert m.restore() == messages
@@ -308,10 +274,13 @@ def test_a_failing_store_ends_no_turn():
 # --- settings that have no effect ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fields", [{"on_refusal": "drop_oldest"}, {"require_confirmation": True}], ids=str)
-def test_settings_of_a_confirmation_need_one(fields):
-    with pytest.raises(ConfigError, match="need confirm="):
-        manager(fields=fields)
+def test_settings_that_have_no_effect_are_refused():
+    for fields in ({"on_refusal": "drop_oldest"}, {"require_confirmation": True}):
+        with pytest.raises(ConfigError, match="need confirm="):
+            manager(fields=fields)
+    off = Offloader(MemoryStore(), session="s")
+    with pytest.raises(ConfigError, match="apply without strategy= only"):
+        ContextManager(off, AgentConfig(strategy="rounds"), strategy=RoundStrategy(off))
 
 
 @pytest.mark.parametrize(
@@ -334,10 +303,3 @@ def test_an_argument_of_another_type_is_refused_at_once(arguments, named):
 
     with pytest.raises(ConfigError, match=f"{re.escape(named)}$"):
         ContextManager(**arguments)
-
-
-def test_settings_of_the_built_in_strategies_need_no_strategy_of_the_callers_own():
-    off = Offloader(MemoryStore(), session="s")
-
-    with pytest.raises(ConfigError, match="apply without strategy= only"):
-        ContextManager(off, AgentConfig(strategy="rounds"), strategy=RoundStrategy(off))

@@ -6,12 +6,17 @@ import asyncio
 from typing import Any
 
 import anthropic
-import httpx
-import openai
 import pytest
-from botocore.exceptions import ClientError
-from google.genai import errors as google_errors
 from langchain_core.exceptions import ContextOverflowError
+from sdk_errors import (
+    of_anthropic,
+    of_bedrock,
+    of_google,
+    of_litellm,
+    of_openai,
+    of_openai_stream,
+    wrapped,
+)
 
 from offload import ConfigError, ContextFullError, Offloader, OffloadPolicy
 from offload.agent import AgentConfig, ContextManager, is_too_long
@@ -28,52 +33,6 @@ OPENAI = (
 RESPONSES = "Your input exceeds the context window of this model. Please adjust your input and try again."
 GOOGLE = "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576)."
 BEDROCK = "Input is too long for requested model."
-
-
-def answer(status: int, body: dict[str, Any]) -> Any:
-    return httpx.Response(status, json=body, request=httpx.Request("POST", "http://localhost"))
-
-
-def of_anthropic(status: int, kind: str, text: str) -> Any:
-    body = {"type": "error", "error": {"type": kind, "message": text}}
-    client: Any = anthropic.Anthropic(api_key="-")
-    return client._make_status_error_from_response(answer(status, body))
-
-
-def of_openai(status: int, code: str, text: str) -> Any:
-    body = {"error": {"type": "invalid_request_error", "code": code, "message": text, "param": "messages"}}
-    client: Any = openai.OpenAI(api_key="-")
-    return client._make_status_error_from_response(answer(status, body))
-
-
-def of_openai_stream(code: str, text: str) -> Exception:
-    request: Any = httpx.Request("POST", "http://localhost")
-    return openai.APIError(text, request=request, body={"code": code, "message": text})
-
-
-def of_google(status: int, text: str) -> Exception:
-    body = {"error": {"code": status, "message": text, "status": "INVALID_ARGUMENT"}}
-    return google_errors.ClientError(status, body)
-
-
-def of_bedrock(status: int, code: str, text: str) -> Any:
-    response: Any = {"Error": {"Code": code, "Message": text}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    return ClientError(response, "Converse")
-
-
-class ContextWindowExceededError(openai.BadRequestError):
-    """The class of LiteLLM, by its name."""
-
-
-def of_litellm() -> Exception:
-    response = answer(400, {"error": {"message": "?"}})
-    return ContextWindowExceededError("litellm.BadRequestError: no words", response=response, body=None)
-
-
-def wrapped(error: Exception) -> Exception:
-    outer = RuntimeError("the agent failed")
-    outer.__cause__ = error
-    return outer
 
 
 TOO_LONG = {

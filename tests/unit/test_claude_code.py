@@ -151,15 +151,22 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
-def test_a_cut_result_is_read_from_the_file_that_has_all_of_it(folder: Folder) -> None:
+def test_a_cut_result_is_read_from_the_file_that_has_all_of_it_and_stored_whole(folder: Folder) -> None:
     file = folder.results / "b1.txt"
-    file.write_bytes(b"\xff" + LOG.encode())
+    whole = "".join(f"{n}\n" for n in range(400_000))
+    file.write_text(whole)
+    off = opened()
 
-    assert folder.read(file) == b"\xff" + LOG.encode()
-    result = result_of("Bash", folder.bash(file))
-    assert result is not None
+    answer = asked(off, "Bash", folder.bash(file), transcript_path=folder.transcript)
+
+    [info] = off.records()
+    assert b"".join(off.content(info.ref)).decode() == whole
+    shown = answer["hookSpecificOutput"]["updatedToolOutput"]
+    assert len(shown["stdout"]) < 3000
     # Else Claude Code shows its own notice, with the placeholder as its preview.
-    assert result.replaced("new") == BASH | {"stdout": "new"}
+    assert shown == BASH | {"stdout": shown["stdout"]}
+    file.write_bytes(b"\xff" + LOG.encode())
+    assert folder.read(file) == b"\xff" + LOG.encode()
 
 
 def test_a_file_that_is_not_of_the_conversation_is_not_read(folder: Folder, tmp_path: Path) -> None:
@@ -186,15 +193,12 @@ def test_a_file_that_is_not_of_the_conversation_is_not_read(folder: Folder, tmp_
         "",
     ):
         assert folder.read(path) is None
-
-
-def test_a_conversation_cannot_link_its_folder_to_another_place(folder: Folder, tmp_path: Path) -> None:
-    (tmp_path / "secret.txt").write_text("secret")
-    folder.results.rmdir()
-    folder.results.symlink_to(tmp_path)
-
-    assert folder.read(folder.results / "secret.txt") is None
-    assert folder.read(tmp_path / "secret.txt") is None
+    moved = folder.results.rename(tmp_path / "moved")
+    folder.results.symlink_to(moved)
+    assert folder.read(folder.results / "absent.txt") is None
+    (moved / "b1.txt").write_text("of another place")
+    assert folder.read(folder.results / "b1.txt") is None
+    assert folder.read(moved / "b1.txt") is None
 
 
 def test_the_file_of_a_too_large_mcp_result_is_named_by_its_first_line_only(folder: Folder) -> None:
@@ -270,18 +274,6 @@ def test_a_small_result_an_excluded_one_and_a_file_that_must_not_be_read_are_kep
     ]:
         assert asked(off, "Bash", response, transcript_path=folder.transcript) == {}
         assert off.records() == []
-
-
-def test_a_cut_result_is_stored_whole(folder: Folder) -> None:
-    whole = "".join(f"{n}\n" for n in range(400_000))
-    (folder.results / "b1.txt").write_text(whole)
-    off = opened()
-
-    answer = asked(off, "Bash", folder.bash(folder.results / "b1.txt"), transcript_path=folder.transcript)
-
-    [info] = off.records()
-    assert b"".join(off.content(info.ref)).decode() == whole
-    assert len(answer["hookSpecificOutput"]["updatedToolOutput"]["stdout"]) < 3000
 
 
 @pytest.mark.parametrize("is_binary", [False, True])
@@ -440,9 +432,11 @@ def test_a_compaction_is_asked_to_keep_ids() -> None:
     assert "Keep in the summary every id" in Hook(opened()).answer({"hook_event_name": "PreCompact"})
 
 
-def test_a_store_in_memory_is_refused() -> None:
+def test_a_store_in_memory_is_refused_and_the_session_of_the_settings_wins() -> None:
     with pytest.raises(ConfigError, match="memory://x is lost when its process ends; set OFFLOAD_STORE"):
         opened("memory://x")
+    assert opened(session="mine").session == "mine"
+    assert opened().session == "s"
 
 
 CHOOSING = [
@@ -505,22 +499,17 @@ def test_a_value_of_the_users_own_is_in_effect_and_one_of_the_project_left_out_a
     assert "settings.json sets AWS_MAX_ATTEMPTS, HTTPS_PROXY, SSL_CERT_FILE: left out" in caplog.text
 
 
-def test_the_folder_that_a_variable_names_and_the_working_folder_are_both_the_projects(
+def test_in_the_home_folder_the_file_is_the_users_own_and_else_that_of_the_project(
     project: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project({"env": {"OFFLOAD_STORE": "there"}})
-    monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(tmp_path))
-
-    with pytest.raises(ConfigError, match="sets OFFLOAD_STORE"):
-        leave_out_project({"OFFLOAD_STORE": "there"})
-
-
-def test_in_the_home_folder_the_file_is_the_users_own(
-    project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
     home = project({"env": {"OFFLOAD_STORE": "there"}})
-    monkeypatch.setenv("HOME", str(home))
     environ = {"OFFLOAD_STORE": "there"}
+    with monkeypatch.context() as patched:
+        # The working folder is one of the project too.
+        patched.setenv("CLAUDE_PROJECT_DIR", str(tmp_path))
+        with pytest.raises(ConfigError, match="sets OFFLOAD_STORE"):
+            leave_out_project(dict(environ))
+    monkeypatch.setenv("HOME", str(home))
 
     leave_out_project(environ)
     assert environ == {"OFFLOAD_STORE": "there"}
@@ -555,11 +544,6 @@ def test_each_program_of_the_plugin_leaves_out_the_projects_variables(
     assert done.stdout == ""
     assert "settings.json sets OFFLOAD_STORE: a file of the project may not choose" in done.stderr
     assert not (tmp_path / "there").exists()
-
-
-def test_the_session_of_the_settings_wins() -> None:
-    assert opened(session="mine").session == "mine"
-    assert opened().session == "s"
 
 
 def test_the_plugin_names_this_interpreter_and_its_hooks_call_its_own_server(tmp_path: Path) -> None:
@@ -676,22 +660,21 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     return runner(capsys, monkeypatch)
 
 
-def test_path_writes_the_plugin_and_prints_its_folder(run: Run) -> None:
-    first, second = run("claude-code", "path"), run("claude-code", "path")
-
-    assert first.returncode == 0, first.stderr
-    assert first.stdout == second.stdout
-    assert (Path(first.stdout.splitlines()[-1]) / ".mcp.json").is_file()
-
-
-def test_install_without_the_program_says_what_to_do(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_program_path_alone_writes_the_plugin_and_prints_its_folder(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("offload.cli.claude_code.find_spec", lambda _name: True)
 
     done = run("claude-code", "install")
-
     assert done.returncode == 2
     assert "--claude PATH" in done.stderr
     assert '--plugin-dir "$(offload claude-code path)"' in done.stderr
+    done = run("claude-code", "uninstall")
+    assert (done.returncode, done.stdout) == (0, "nothing to remove: the plugin is not installed\n")
+    first, second = run("claude-code", "path"), run("claude-code", "path")
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == second.stdout
+    assert (Path(first.stdout.splitlines()[-1]) / ".mcp.json").is_file()
 
 
 @pytest.mark.skipif(find_spec("mcp") is not None, reason="here the server starts")
@@ -766,12 +749,6 @@ def test_uninstall_leaves_the_settings_as_they_were(
 
     assert (settings.read_text() if settings.exists() else None) == before
     assert not folder.exists()
-
-
-def test_uninstall_without_an_installation_says_so(run: Run) -> None:
-    done = run("claude-code", "uninstall")
-
-    assert (done.returncode, done.stdout) == (0, "nothing to remove: the plugin is not installed\n")
 
 
 @pytest.mark.parametrize(

@@ -89,24 +89,11 @@ def test_an_extra_whose_parts_are_commands_brings_the_command_line() -> None:
         assert "offload[cli]" in project["optional-dependencies"][extra]
 
 
-def test_an_unknown_ref_is_one_line_and_code_1(offload: Run, store: Path) -> None:
-    done = offload("show", "abcdefghij", "--store", store, "--session", "s")
-    assert done.returncode == 1
-    assert is_one_line_from_us(done.stderr)
-    assert "abcdefghij" in done.stderr
-
-
 def test_a_wrong_call_is_code_2(offload: Run, store: Path) -> None:
     assert offload("show", "--no-such-option").returncode == 2
     done = offload("ls", "--store", "nosuchscheme://x")
     assert done.returncode == 2
     assert is_one_line_from_us(done.stderr)
-
-
-def test_a_store_without_sessions_says_so(offload: Run, tmp_path: Path) -> None:
-    done = offload("stats", "--store", tmp_path / "empty")
-    assert done.returncode == 1
-    assert "no store at" in done.stderr
 
 
 # What a terminal is shown
@@ -135,23 +122,35 @@ def test_a_records_escapes_and_markup_are_shown_and_not_obeyed(offload: Run, sto
 # Looking at a store
 
 
-def test_ls_lists_sessions_and_the_records_of_one(offload: Run, store: Path) -> None:
+def test_ls_and_stats_list_and_count_sessions_and_the_records_of_one(offload: Run, store: Path) -> None:
     [session] = json.loads(offload("ls", "--store", store, "--json").stdout)["sessions"]
-    assert (session["session"], session["records"], session["chars"]) == ("s", 1, len(LONG))
+    counted = json.loads(offload("stats", "--store", store, "--json").stdout)
+    for found in (session, counted):
+        assert (found["session"], found["records"], found["chars"]) == ("s", 1, len(LONG))
     [record] = json.loads(offload("ls", "--store", store, "--session", "s", "--json").stdout)["records"]
     assert {record["ref"]} == stored_refs(store, "s")
     assert (record["tool"], record["chars"]) == ("bash", len(LONG))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00", record["stored_at"])
     table = offload("ls", "--store", store, "--session", "s").stdout
     assert record["ref"] in table
     assert f"{len(LONG):,}" in table
 
 
-def test_show_starts_at_the_offset(offload: Run, store: Path) -> None:
-    start = LONG.index("500 hay")
+def test_show_starts_at_the_offset_tail_ends_at_the_end_and_grep_finds_by_text_or_pattern(
+    offload: Run, store: Path
+) -> None:
     [ref] = stored_refs(store, "s")
-    shown = offload("show", ref, "--offset", start, "--limit", 7, "--store", store).stdout
-    assert "500 hay" in shown
-    assert "501 hay" not in shown
+
+    def shown(*arguments: object) -> str:
+        return offload(*arguments, "--store", store).stdout
+
+    part = shown("show", ref, "--offset", LONG.index("500 hay"), "--limit", 7)
+    assert ("500 hay" in part, "501 hay" in part) == (True, False)
+    end = shown("tail", ref, "-n", 2)
+    assert ("999 hay" in end, "998 hay" in end, "997 hay" in end) == (True, True, False)
+    assert "700 needle" in shown("grep", "needle")
+    assert "700 needle" in shown("grep", r"^7\d0 n", "--regex")
+    assert "700 needle" not in shown("grep", r"^7\d0 n")
 
 
 def test_search_shows_the_best_passages_of_one_session_several_or_all(offload: Run, store: Path) -> None:
@@ -203,12 +202,6 @@ def test_evidence_marks_the_values_of_a_text_and_fails_if_one_is_found_nowhere(
     assert (piped.returncode, piped.stdout) == (0, b"")
 
 
-def test_grep_finds_a_line_by_text_and_by_pattern(offload: Run, store: Path) -> None:
-    assert "700 needle" in offload("grep", "needle", "--store", store).stdout
-    assert "700 needle" in offload("grep", r"^7\d0 n", "--regex", "--store", store).stdout
-    assert "700 needle" not in offload("grep", r"^7\d0 n", "--store", store).stdout
-
-
 def test_a_select_counts_the_lines_of_a_record_and_a_wrong_one_is_an_error(offload: Run, store: Path) -> None:
     [ref] = stored_refs(store, "s")
     sql = "select count(*) c from lines where text like '%needle%'"
@@ -216,15 +209,6 @@ def test_a_select_counts_the_lines_of_a_record_and_a_wrong_one_is_an_error(offlo
     assert (answer["columns"], answer["rows"], answer["total"]) == (["c"], [[1]], 1)
     done = offload("query", "select nope from lines", ref, "--store", store)
     assert (done.returncode, "unknown column nope; lines has n, text" in done.stderr) == (2, True)
-
-
-def test_stats_counts_the_only_session_and_asks_which_of_several(offload: Run, store: Path) -> None:
-    counted = json.loads(offload("stats", "--store", store, "--json").stdout)
-    assert (counted["session"], counted["records"], counted["chars"]) == ("s", 1, len(LONG))
-    Offloader(str(store), session="other").offload(chat(LONG))
-    done = offload("stats", "--store", store)
-    assert done.returncode == 2
-    assert "--session" in done.stderr
 
 
 def test_verify_names_the_damaged_record_and_fails(offload: Run, store: Path) -> None:
@@ -416,25 +400,6 @@ def test_a_wrong_setting_is_code_2_and_named(
     assert "stor" in done.stderr
 
 
-def test_tail_shows_the_last_lines(offload: Run, store: Path) -> None:
-    [ref] = stored_refs(store, "s")
-    done = offload("tail", ref, "-n", 2, "--store", store)
-    assert "999 hay" in done.stdout
-    assert "998 hay" in done.stdout
-    assert "997 hay" not in done.stdout
-
-
-@pytest.mark.parametrize(
-    "command", [("show", "REF"), ("tail", "REF"), ("grep", "needle"), ("pin", "REF"), ("unpin", "REF")]
-)
-def test_commands_that_print_text_print_json_too(offload: Run, store: Path, command: tuple[str, str]) -> None:
-    [ref] = stored_refs(store, "s")
-    done = offload(*(ref if a == "REF" else a for a in command), "--store", store, "--session", "s", "--json")
-    assert done.returncode == 0
-    assert done.stdout.isascii()
-    assert isinstance(json.loads(done.stdout), dict)
-
-
 def test_help_of_each_command_shows_an_example_that_is_a_call_of_it() -> None:
     commands = COMMANDS.keys() - {"mcp-proxy", "config"}
     assert len(commands) > 20
@@ -494,11 +459,6 @@ def test_characters_that_an_encoding_lacks_are_printed_as_escape_codes(
     done = subprocess.run(program, capture_output=True, encoding="latin-1", check=False)
     assert done.returncode == 0
     assert r"0 hay [red]\u241b]52" in done.stdout
-
-
-def test_a_time_in_json_is_of_the_iso_form(offload: Run, store: Path) -> None:
-    [record] = json.loads(offload("ls", "--store", store, "--session", "s", "--json").stdout)["records"]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00", record["stored_at"])
 
 
 def test_an_interrupt_is_code_130_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

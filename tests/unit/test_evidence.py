@@ -197,13 +197,6 @@ def test_each_value_has_the_place_that_showed_it_last_and_its_record() -> None:
     )
 
 
-def test_a_value_of_a_record_that_was_never_shown_is_hidden() -> None:
-    off = opened()
-    [info] = off.offload([asked(), called("t1"), answered("t1", f"port 8443\n{FILLER}")]).records
-
-    assert off.evidence("8443").values == [Value("8443", 0, "number", "hidden", info.ref, 1)]
-
-
 def test_without_a_journal_the_view_is_unknown_unless_the_messages_are_given() -> None:
     off = opened(journal=False)
     messages = [asked("host_a"), called("t1"), answered("t1", f"port 8443\n{FILLER}")]
@@ -385,11 +378,12 @@ def test_with_a_text_that_cannot_be_searched_nothing_is_not_found() -> None:
     assert list(found.unsearched.values()) == ["damaged"]
 
 
-def test_a_deleted_record_and_a_damaged_journal_are_no_evidence() -> None:
+def test_a_record_that_was_never_shown_is_hidden_and_a_deleted_one_no_evidence() -> None:
     store = MemoryStore()
     off = opened(store)
     off.offload([asked("host_a"), called("t1"), answered("t1", f"port 8443\n{FILLER}")])
-    assert states(off.evidence("8443")) == {"8443": "hidden"}
+    [info] = off.records()
+    assert off.evidence("8443").values == [Value("8443", 0, "number", "hidden", info.ref, 1)]
     for key in keys(store, "r/"):
         store.delete(key)
     assert states(off.evidence("8443")) == {"8443": "not_found"}

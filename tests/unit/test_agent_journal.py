@@ -117,21 +117,6 @@ def test_resume_after_many_compactions_reads_little_more_than_the_conversation(t
     assert store.operations < len(m.messages)
 
 
-def test_the_bytes_written_in_a_turn_do_not_grow_with_the_conversation(tmp_path: Path) -> None:
-    m = manager(tmp_path, AgentConfig(window_tokens=10**7))
-    sizes = []
-    for _ in range(100):
-        before = written(tmp_path) if (tmp_path / "j").exists() else 0
-        turn(m, 0)
-        m.before_model_call()
-        sizes.append(written(tmp_path) - before)
-
-    # A turn in another second than the one before stores its time too. The largest have all messages, which
-    # are stored whole each time that they grew by half.
-    few = 3
-    assert sorted(sizes[2:])[-few - 1] - min(sizes[2:]) < 40
-
-
 def test_every_message_is_resumed_in_its_place(tmp_path: Path) -> None:
     m = manager(tmp_path)
     m.add({"role": "user", "content": "go"})

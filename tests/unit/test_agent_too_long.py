@@ -220,16 +220,6 @@ def test_an_async_function_is_asked_by_the_async_form_and_refused_by_the_other()
         m.call(function)
 
 
-def test_system_prompt_and_tools_are_counted():
-    m = manager()
-    m.add(said(0))
-    tokens = m.before_model_call().tokens
-
-    request = m.call(lambda request: request, system_prompt="careful " * 400, tools=[{"name": "Bash"}])
-
-    assert request.tokens > tokens + 300
-
-
 def test_another_error_is_raised_and_nothing_changes():
     m = manager()
     talk(m, 40)

@@ -170,6 +170,9 @@ def test_junk_before_or_after_a_record_is_found(small: bytes) -> None:
     after = ((f"{len(j)} after", small + j) for j in junk if j != small)
     assert changed_reads(small, before) == []
     assert changed_reads(small, after) == []
+    for alone in (b"", b"x", b"PK\x03\x04" * 50, b"\0" * 200, frame(b"plain zstd")):
+        with pytest.raises(CorruptError):
+            reopen(alone)
 
 
 def test_junk_farther_before_a_record_than_is_looked_at_changes_nothing_that_is_read(small: bytes) -> None:
@@ -224,12 +227,6 @@ def test_stored_bytes_that_no_frame_checks_are_checked_by_a_stream() -> None:
     record = reopen(build("ab", [(frame(b"ab"), 2)], stored_crc32=7))
     with pytest.raises(CorruptError, match="CRC-32"):
         list(record.stream())
-
-
-@pytest.mark.parametrize("junk", [b"", b"x", b"PK\x03\x04" * 50, b"\0" * 200, frame(b"plain zstd")])
-def test_what_is_no_record_is_refused(junk: bytes) -> None:
-    with pytest.raises(CorruptError):
-        reopen(junk)
 
 
 # --- lies -----------------------------------------------------------------------------------------
@@ -290,23 +287,20 @@ def test_a_frame_that_lies_about_its_size_is_refused_without_taking_memory(
     assert peak < 4 * MIB
 
 
-@pytest.mark.parametrize("rows", [0, 1, 4, 1000, 4 * MIB, 2**32 - 1])
-def test_a_seek_table_that_lies_about_its_rows_is_refused_without_taking_memory(
-    small: bytes, rows: int
+def test_a_seek_table_that_lies_about_its_rows_or_the_tail_is_refused_without_taking_memory(
+    small: bytes,
 ) -> None:
-    body = small[:-9] + struct.pack("<IBI", rows, 0, 0x8F92EAB1)
+    rows = (0, 1, 4, 1000, 4 * MIB, 2**32 - 1)
+    sizes = (0, 7, 5000, 31 * MIB, 2**32 - 1)
+    lies = [small[:-9] + struct.pack("<IBI", number, 0, 0x8F92EAB1) for number in rows]
+    lies += [small[:-17] + struct.pack("<I", size) + small[-13:] for size in sizes]
     tracemalloc.start()
-    with pytest.raises(CorruptError):
-        reopen(body)
+    for body in lies:
+        with pytest.raises(CorruptError):
+            reopen(body)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < MIB
-
-
-@pytest.mark.parametrize("size", [0, 7, 5000, 31 * MIB, 2**32 - 1])
-def test_a_seek_table_that_lies_about_the_tail_is_refused(small: bytes, size: int) -> None:
-    with pytest.raises(CorruptError):
-        reopen(small[:-17] + struct.pack("<I", size) + small[-13:])
 
 
 def test_a_frame_larger_than_a_chunk_can_make_it_is_refused_before_it_is_fetched() -> None:

@@ -67,6 +67,9 @@ def content_after(content: Any, **fields: Any) -> Any:
         ("/v1/messages/batches", None),
         ("/v1/responses/resp_1", None),
         ("/v1/responses/compact", None),
+        ("/v1beta/models/x:countTokens", None),
+        ("/v1beta/models/x:embedContent", None),
+        ("/v1beta/x", None),
     ],
 )
 def test_the_end_of_a_path_names_the_api(path, api):

@@ -67,13 +67,6 @@ def test_the_path_names_the_model_and_whether_the_reply_is_a_stream(path, stream
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1beta/models/x:countTokens", "/v1beta/models/x:embedContent", "/v1beta/x"]
-)
-def test_other_methods_are_left_alone(path):
-    assert api_of(path) is None
-
-
-@pytest.mark.parametrize(
     "body",
     [
         {"contents": contents_of({"output": LOG})},

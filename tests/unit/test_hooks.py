@@ -231,8 +231,10 @@ def test_a_placeholder_with_its_summary_pays_or_goes_without(chars: int) -> None
 
 
 def test_without_a_usable_summary_the_item_leaves_without_one() -> None:
-    for answer in (None, 5, "", "   "):
-        out = Offloader("memory://", summarizer=lambda _, answer=answer: answer).offload(conversation(LOG))
+    answers: list[Any] = [None, 5, "", "   "]
+    for number in range(len(answers)):
+        off = Offloader("memory://", session=f"{number}", summarizer=lambda _: answers.pop())
+        out = off.offload(conversation(LOG))
 
         assert "Summary" not in shown(out.messages)[0]
         assert out.errors == []

@@ -38,7 +38,7 @@ from offload.policy.facts import PolicyName, Readers
 from offload.policy.tool_names import TOOL_NAMES
 from offload.record import RecordInfo
 from offload.record.header import ITEM_TYPES, OffloadableType, RefStyle
-from offload.record.labels import checked_agent
+from offload.record.titles import checked_agent
 from offload.registry import open_store
 from offload.session import Damage, Session
 from offload.session.names import check_name, new_name
@@ -249,7 +249,8 @@ class Offloader:
         from html import escape  # noqa: PLC0415 # only a notebook needs these
 
         with NO_FORK:
-            from offload.record.display import html_bar, record_table  # noqa: PLC0415
+            from offload.record.display import html_bar  # noqa: PLC0415
+            from offload.record.header import record_table  # noqa: PLC0415
             from offload.session.titles import with_titles  # noqa: PLC0415
 
         head = f"<p>{escape(repr(self))}</p>"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from offload.engine.parts import MessageState
 from offload.engine.results import HistoryMode
 from offload.engine.watching import WatchedMessages, is_same, look
 from offload.errors import OffloadError
 from offload.messages.thinking import content_digest
 from offload.policy.models import HistoryRule, binds_thinking
-
-if TYPE_CHECKING:
-    from offload.engine.history import MessageState
 
 
 class BoundThinking:

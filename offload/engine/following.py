@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from offload.engine.history import History, MessageState
+from offload.engine.history import History
+from offload.engine.parts import MessageState
 from offload.messages import Call
 from offload.messages.calls import CallId
 from offload.messages.files import request_of

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from offload.engine import deciding
 from offload.engine.failures import malformed, name_of
-from offload.engine.history import Kept, LatestTexts, MessageState
 from offload.engine.items import Slot, State, unweighed
+from offload.engine.parts import Kept, LatestTexts, MessageState
 from offload.engine.turn import NOT_OFFLOADED, Turn
 from offload.errors import MessageError, OffloadError, unexpected
 from offload.messages import Thinking

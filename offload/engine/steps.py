@@ -9,9 +9,9 @@ from typing import Any
 from offload.engine import deciding, finding, leaving, reading
 from offload.engine.bound import mode_of
 from offload.engine.failures import AboveCeilingError
-from offload.engine.history import MessageState
 from offload.engine.items import Slot
 from offload.engine.moment import CacheWatch, HostCache, Moment
+from offload.engine.parts import MessageState
 from offload.engine.results import CacheReport, HistoryMode, OffloadResult
 from offload.engine.turn import Turn
 from offload.errors import unexpected

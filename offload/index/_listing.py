@@ -14,8 +14,7 @@ from offload.errors import ConfigError, InvalidKeyError
 from offload.index.entries import parse_key
 from offload.layout import decode_part, item_type_of, name_of, ref_of, tool_part
 from offload.record import RecordInfo
-from offload.record.labels import Label
-from offload.record.titles import has_words
+from offload.record.titles import Label, has_words
 from offload.store import StoredObject
 from offload.threads.locks import cached
 

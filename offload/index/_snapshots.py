@@ -18,7 +18,7 @@ import zstandard
 from offload.errors import OffloadError
 from offload.index._listing import SessionListing, is_fresh
 from offload.layout import RECORD, SNAPSHOT, encode_part, random_letters
-from offload.record.labels import Label
+from offload.record.titles import Label
 from offload.store import OffloadStore
 
 _VERSION = 1

@@ -15,7 +15,7 @@ from offload.index.floors import Floor, clocks
 from offload.index.objects import DeletedRecord, split_objects
 from offload.layout import BRANCH, RECORD, encode_part, generation_of, is_link, name_of, ref_of
 from offload.record import RecordInfo
-from offload.record.labels import Label
+from offload.record.titles import Label
 from offload.store import OffloadStore, StoredObject
 from offload.threads.locks import Lock
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from html import escape
 
-from offload.record.header import RecordInfo
 from offload.record.text import escape_controls
 
 _MAX_CELL_CHARS = 200
@@ -23,26 +21,6 @@ def html_table(rows: Sequence[Mapping[str, object]]) -> str:
         "<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row.values()) + "</tr>" for row in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def record_table(infos: Sequence[RecordInfo]) -> str:
-    """Return a table of records, with the columns that are known of any."""
-    rows = [
-        {
-            "id": info.ref,
-            "title": info.title,
-            "tool": info.tool_name or info.item_type.replace("_", " "),
-            "agent": info.agent,
-            "tokens": info.tokens,
-            "characters": info.chars,
-            "lines": info.lines,
-            "stored bytes": info.stored_bytes,
-            "stored at": f"{datetime.fromtimestamp(info.created_at, UTC):%Y-%m-%d %H:%M} UTC",
-        }
-        for info in infos
-    ]
-    known = {name for row in rows for name, value in row.items() if value is not None}
-    return html_table([{name: value for name, value in row.items() if name in known} for row in rows])
 
 
 def html_bar(parts: Iterable[tuple[str, str, int]]) -> str:

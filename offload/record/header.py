@@ -6,6 +6,8 @@ import builtins
 import hashlib
 import string
 import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Literal, NamedTuple, get_args
 
 import msgspec
@@ -194,14 +196,34 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         """Return the facts as a table, for a notebook."""
-        from offload.record.display import record_table  # noqa: PLC0415 # only a notebook needs it
-
         return record_table([self])
 
     @property
     def is_expired(self) -> bool:
         """Whether the next gc may delete it."""
         return self.expires_at is not None and self.expires_at <= time.time()
+
+
+def record_table(infos: Sequence[RecordInfo]) -> str:
+    """Return a table in HTML of records, with the columns that are known of any."""
+    from offload.record.display import html_table  # noqa: PLC0415 # only a notebook needs it
+
+    rows = [
+        {
+            "id": info.ref,
+            "title": info.title,
+            "tool": info.tool_name or info.item_type.replace("_", " "),
+            "agent": info.agent,
+            "tokens": info.tokens,
+            "characters": info.chars,
+            "lines": info.lines,
+            "stored bytes": info.stored_bytes,
+            "stored at": f"{datetime.fromtimestamp(info.created_at, UTC):%Y-%m-%d %H:%M} UTC",
+        }
+        for info in infos
+    ]
+    known = {name for row in rows for name, value in row.items() if value is not None}
+    return html_table([{name: value for name, value in row.items() if name in known} for row in rows])
 
 
 def draw_ref(

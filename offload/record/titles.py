@@ -1,9 +1,11 @@
-"""Titles: the line that says what a record is of, such as a path or a command; the search for its words."""
+"""Titles: the line that says what a record is of, such as a path or a command; its words; names of agents."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from offload.errors import ConfigError
 from offload.patterns import lazy_pattern
 from offload.record.text import escape_controls
 
@@ -76,3 +78,25 @@ def _shortened(line: str, kind: str = "text") -> str:
         return line
     kept = MAX_TITLE_CHARS - len(_CUT)
     return _CUT + line[-kept:] if kind == "path" else line[:kept] + _CUT
+
+
+class Label(NamedTuple):
+    """Facts of a record in lists that its key lacks: its title and the agent that stored it; "" for none."""
+
+    title: str = ""
+    agent: str = ""
+
+    @classmethod
+    def of(cls, title: str | None, agent: str | None) -> Label:
+        """Return the label of a record that comes from a store."""
+        return cls(checked_title(title or ""), checked_title(agent or ""))
+
+
+def checked_agent(agent: object) -> str | None:
+    """Return a name of an agent, or None. Raises `ConfigError` unless it is a line of 1 to 80 characters."""
+    is_name = isinstance(agent, str) and 1 <= len(agent) <= MAX_TITLE_CHARS and agent.isprintable()
+    if agent is not None and not is_name:
+        raise ConfigError(
+            f"agent must be a name on one line of 1 to {MAX_TITLE_CHARS} characters, got {agent!r:.60}"
+        )
+    return agent if isinstance(agent, str) else None

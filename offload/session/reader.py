@@ -34,7 +34,7 @@ from offload.layout import (
     sidecar_key,
 )
 from offload.record import Header, RecordInfo
-from offload.record.labels import Label
+from offload.record.titles import Label
 from offload.session.lineage import branch_of, records_of_branch
 from offload.session.names import is_ref
 from offload.store import OffloadStore, StoredObject, get_many

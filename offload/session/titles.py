@@ -12,8 +12,7 @@ from offload.errors import OffloadError, StoreError
 from offload.index.objects import session_name
 from offload.layout import is_link, session_part, sidecar_key
 from offload.record import RecordInfo
-from offload.record.labels import Label
-from offload.record.titles import has_words
+from offload.record.titles import Label, has_words
 from offload.session.reader import SessionReader, is_small
 from offload.store import OffloadStore, get_many
 

@@ -14,7 +14,7 @@ from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy.facts import PolicyName
 from offload.policy.tool_names import TOOL_NAMES
 from offload.record.header import REF_FORMS, RefStyle
-from offload.record.labels import checked_agent
+from offload.record.titles import checked_agent
 from offload.settings.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload, foreign
 from offload.threads.locks import cached
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers

@@ -11,8 +11,7 @@ import msgspec
 from offload.errors import ConfigError
 from offload.index.objects import list_sessions
 from offload.record import RecordInfo
-from offload.record.labels import Label
-from offload.record.titles import has_words
+from offload.record.titles import Label, has_words
 from offload.session.titles import read_labels
 from offload.store import OffloadStore
 

@@ -49,7 +49,7 @@ EDGES = (
     "engine.results.",
     "engine.sink.",
     "messages.base.Item.__post_init__",
-    "record.labels.checked_agent",
+    "record.titles.checked_agent",
     "codec.spooled.Spool.",
     "codec.spooled.ContentWriter.__init__",
     "codec.spooled.ContentWriter.close",

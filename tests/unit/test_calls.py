@@ -127,7 +127,7 @@ def test_a_result_without_its_call_has_no_subject() -> None:
 
 
 def test_a_history_gives_back_the_earlier_call_of_an_id_when_a_message_is_dropped() -> None:
-    from offload.engine.history import MessageState  # noqa: PLC0415 # only here
+    from offload.engine.parts import MessageState  # noqa: PLC0415 # only here
 
     history, calls = History(), [Call("Read", {"path": path}) for path in "ab"]
     for index, call in enumerate(calls):

@@ -124,18 +124,18 @@ class RunConversation:
     async def outgoing(self, items: list[Any], model: str | None, agent: str | None = None) -> list[Any]:
         """Return the input of the model with a name for `items`, the conversation so far of an agent."""
         self._model, self._agent = model, agent_named(self.offloader, agent)
-        sent = await self.placed(items)
+        sent = await self.placed(items, is_sent=True)
         # The rest of a reasoning item still has the signatures.
         return [new for old, new in zip(items, sent, strict=True) if new is old or not _is_emptied(old, new)]
 
-    async def placed(self, items: list[Any]) -> list[Any]:
+    async def placed(self, items: list[Any], *, is_sent: bool = False) -> list[Any]:
         """Return an item in the place of each of `items`, the conversation so far."""
         self.items = items
-        return await self._offloaded(items)
+        return await self._offloaded(items, is_sent=is_sent)
 
-    async def _offloaded(self, items: list[Any]) -> list[Any]:
+    async def _offloaded(self, items: list[Any], *, is_sent: bool = False) -> list[Any]:
         out = await self.offloader.aoffload(
-            items, pinned=self._answered, model=self._model, agent=self._agent
+            items, pinned=self._answered, model=self._model, agent=self._agent, is_sent=is_sent
         )
         return out.messages
 

@@ -126,6 +126,13 @@ def tell(texts: Sequence[str]) -> str:
     return f"Look into {named[-1]}."
 
 
+# The model lists the items of its session, and searches them all.
+LOOK: list[Turn] = [
+    lambda _: Call("context_list", {}, "l"),
+    lambda _: Call("context_grep", {"pattern": "needle of"}, "g"),
+]
+
+
 def search_told(texts: Sequence[str]) -> Call:
     """The model searches the item that another agent named last."""
     [*_, ref] = [ref for text in texts for ref in _TOLD.findall(text)]

@@ -70,6 +70,10 @@ class Story:
     # The calls that a whole run's record names.
     calls: ClassVar[list[str | None]] = ["call_0"]
     refusal: ClassVar[str] = r"\AError: "
+    # The agents that the record of a run names.
+    agents: ClassVar[list[str | None]] = [None]
+    # What a tool raises, or returns, to report the text of a report as its error.
+    error: ClassVar[Any] = RuntimeError(report())
     # Whether the framework shows requests to its extensions.
     shows_requests: ClassVar[bool] = True
     missed: ClassVar[list[int]] = [0, 0, 5301, 0]
@@ -115,6 +119,7 @@ class Story:
 
         scenario.check_whole_run(script)
         assert told.answer == ANSWER
+        assert scenario.agents_of(told.offloader) == self.agents
 
     def test_what_the_host_saves_has_the_placeholder_and_never_the_original(self, store, way):
         script = Script([scenario.ask(), scenario.end])
@@ -198,6 +203,19 @@ class Story:
             told.value.__cause__, StoreUnavailableError
         )
 
+    def test_the_error_of_a_tool_is_kept(self, store, way):
+        def fail() -> Any:
+            if isinstance(self.error, Exception):
+                raise self.error
+            return self.error
+
+        script = Script([scenario.ask(), scenario.end])
+
+        told = self.play(script, self.plugin(store), self.tool(returns=fail), way=way)
+
+        assert needle("alice") in script.seen[1][-1]
+        assert told.offloader.records() == []
+
     def test_a_new_process_continues_from_what_was_saved_and_the_store(self, s3_bucket):
         options = s3_bucket.storage_options
         script = Script([scenario.ask(), scenario.end])
@@ -257,7 +275,7 @@ class Story:
 
     def test_an_invalid_argument_is_reported_before_an_agent_is_created(self, store):
         with pytest.raises(ConfigError, match="on_error"):
-            self.plugin(store, on_error="shrug")
+            self.play(Script([]), self.plugin(store, on_error="shrug"))
 
     def test_without_the_framework_the_error_names_the_command(self):
         error = scenario.import_error(self.extra.replace("-", "_"), without=self.without)

@@ -71,6 +71,7 @@ class TestStory(Story):
     extra, without = "agno", "agno.tools"
     tool = staticmethod(tool)
     ways = (run, arun, stream_run)
+    agents: ClassVar = ["critic"]
     shows_requests = False
     left_out: ClassVar = (
         # Its hook sees no usage.
@@ -93,7 +94,7 @@ class TestStory(Story):
             for name, text in (saved or {}).items():
                 Path(folder, name).write_text(text)
             database = {"db": JsonDb(folder), "add_history_to_context": saved is not None}
-            output = way(agent(script, plugin, *tools, **database), owner, asked)
+            output = way(agent(script, plugin, *tools, name="critic", **database), owner, asked)
             files = {path.name: path.read_text() for path in Path(folder).iterdir()}
         off = plugin.offloader(owner)
 
@@ -162,12 +163,9 @@ def test_an_item_that_a_policy_shows_first_is_kept(store):
 def test_of_two_calls_alike_neither_result_is_taken_for_that_of_the_other(store):
     owners = iter(["alice", "bob"])
     calls = [Call(QUERY, {}, "call_0"), Call(QUERY, {}, "call_1")]
-    offloading = OffloadTools(store)
-    made = agent(
-        Script([lambda _: calls, scenario.end]), offloading, tool(returns=lambda: report(next(owners)))
-    )
+    script, offloading = Script([lambda _: calls, scenario.end]), OffloadTools(store)
 
-    shown = results(run(made))
+    shown = results(run(agent(script, offloading, tool(returns=lambda: report(next(owners))))))
 
     off = offloading.offloader("alice")
     contents = [b"".join(off.content(ref)).decode() for ref in scenario.refs(shown)]
@@ -403,11 +401,7 @@ def test_the_model_gets_the_tools_and_instructions_next_to_the_callers_own(store
 @pytest.mark.parametrize("run", [run, arun, stream_run])
 def test_runs_of_one_agent_without_a_session_do_not_share_one(store, run, session):
     offloading = OffloadTools(store)
-    look = [
-        lambda _: Call("context_list", {}, "l"),
-        lambda _: Call("context_grep", {"pattern": "needle of"}, "g"),
-    ]
-    script = Script([scenario.ask(), scenario.search, scenario.end, *look, scenario.end])
+    script = Script([scenario.ask(), scenario.search, scenario.end, *scenario.LOOK, scenario.end])
     made = agent(script, offloading)
 
     first, second = run(made, session), run(made, session)
@@ -420,9 +414,8 @@ def test_runs_of_one_agent_without_a_session_do_not_share_one(store, run, sessio
 
 
 def test_an_agent_with_history_reads_items_of_the_last_run_in_the_next(store):
-    offloading = OffloadTools(store)
     script = Script([scenario.ask(), scenario.end, scenario.search, scenario.end])
-    made = agent(script, offloading, add_history_to_context=True)
+    made = agent(script, OffloadTools(store), add_history_to_context=True)
 
     run(made, None)
     run(made, None)
@@ -462,11 +455,3 @@ def test_a_session_that_is_named_is_that_of_every_run(store):
 
     assert needle("alice") in script.seen[1][-1]
     assert offloading.offloader("alice").session == "team"
-
-
-def test_a_record_has_the_name_of_its_agent(store):
-    offloading = OffloadTools(store)
-
-    run(agent(Script([scenario.ask(), scenario.end]), offloading, name="critic"))
-
-    assert scenario.agents_of(offloading.offloader("alice")) == ["critic"]

@@ -26,7 +26,7 @@ from crewai.tools import BaseTool
 from crewai.tools.tool_failure import ToolFailure
 from pydantic import BaseModel, TypeAdapter
 
-from offload import ConfigError, Offloader
+from offload import Offloader
 from offload.integrations.crewai import OffloadCrew
 from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
@@ -86,9 +86,8 @@ class TestStory(Story):
     tool = staticmethod(tool)
     ways = (run, arun, run_alone, run_in_thread)
     calls: ClassVar = [None]
+    agents: ClassVar = ["analyst"]
     left_out: ClassVar = (
-        # It is made for each run: tested below, or with the offloader.
-        "test_an_invalid_argument_is_reported_before_an_agent_is_created",
         # Its models report no cache.
         "test_a_request_that_the_provider_s_cache_missed_is_noticed",
         # A tool is not run twice with equal arguments, and a crew has no messages: its own tests are below.
@@ -99,7 +98,9 @@ class TestStory(Story):
         "test_a_file_reader_result_is_shown_once_in_full",
         "test_a_long_user_message_is_offloaded_and_kept_by_the_framework",
         "test_results_of_concurrent_calls_are_all_offloaded",
+        # Tested below, without function calling too.
         "test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run",
+        "test_the_error_of_a_tool_is_kept",
     )
 
     def plugin(self, store, **options):
@@ -161,12 +162,16 @@ def test_the_output_and_crewais_database_have_the_placeholder_which_restore_repl
     assert next(m["content"] for m in restored if m["role"] == "tool") == report()
 
 
+def twice(name=QUERY):
+    """Return a script that calls a tool twice, and that tool, which returns two reports."""
+    turns = [lambda _, n=n: Call(name, {"n": n}, f"call_{n}") for n in range(2)]
+    return Script([*turns, scenario.end]), tool(name, returns=lambda n: report(("alice", "bob")[n]))
+
+
 @RUNS
 def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, run, caplog):
     faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
-    turns = [lambda _, n=n: Call(QUERY, {"n": n}, f"call_{n}") for n in range(2)]
-    script = Script([*turns, scenario.end])
-    numbered = tool(returns=lambda n: report("alice" if n == 0 else "bob"))
+    script, numbered = twice()
 
     answer = run(agent(script, OffloadCrew(faulty), numbered))
 
@@ -199,9 +204,7 @@ def test_a_new_process_reads_the_items_of_the_session(s3_bucket):
 
 @pytest.mark.parametrize("run", [run, run_alone])
 def test_a_file_reader_result_is_shown_once_in_full(store, run):
-    turns = [lambda _, n=n: Call(READER, {"n": n}, f"call_{n}") for n in range(2)]
-    script = Script([*turns, scenario.end])
-    numbered = tool(READER, returns=lambda n: report("alice" if n == 0 else "bob"))
+    script, numbered = twice(READER)
 
     run(agent(script, OffloadCrew(store), numbered))
 
@@ -228,14 +231,12 @@ class Sales(BaseModel):
     text: str
 
 
+SALES = Sales(text=report())
+
+
 @pytest.mark.parametrize(
     ("given", "options"),
-    [
-        ({"rows": report()}, {}),
-        ([report()], {}),
-        (Sales(text=report()), {}),
-        (Sales(text=report()), {"result_schema": Sales}),
-    ],
+    [({"rows": report()}, {}), ([report()], {}), (SALES, {}), (SALES, {"result_schema": Sales})],
 )
 @MODELS
 def test_a_value_is_offloaded_as_the_text_that_crewai_makes_of_it(store, given, options, is_native):
@@ -260,28 +261,20 @@ def test_a_result_that_is_the_answer_is_kept_in_full(store, is_native):
     assert offloading.offloader.records() == []
 
 
-@MODELS
-def test_the_error_of_a_tool_is_kept(store, is_native):
-    def fail():
-        raise ValueError(report())
+def fail():
+    raise ValueError(report())
 
+
+@pytest.mark.parametrize("returns", [fail, lambda: ToolFailure(message=report())])
+@MODELS
+def test_the_error_of_a_tool_or_a_failure_that_it_reports_is_kept(store, returns, is_native):
     offloading = OffloadCrew(store)
     script = Script([scenario.ask(), scenario.end])
 
-    run(agent(script, offloading, tool(returns=fail), is_native=is_native))
+    run(agent(script, offloading, tool(returns=returns), is_native=is_native))
 
     assert needle("alice") in script.shown(2)
     assert offloading.offloader.records() == []
-
-
-@MODELS
-def test_a_failure_that_a_tool_reports_is_kept(store, is_native):
-    script = Script([scenario.ask(), scenario.end])
-    failing = tool(returns=lambda: ToolFailure(message=report()))
-
-    run(agent(script, OffloadCrew(store), failing, is_native=is_native))
-
-    assert needle("alice") in script.shown(2)
 
 
 def test_a_result_from_crewais_cache_is_offloaded_and_answers_of_the_retrieval_tools_are_never_cached(store):
@@ -308,17 +301,13 @@ def test_a_result_from_crewais_cache_is_offloaded_and_answers_of_the_retrieval_t
 
 def test_a_coworker_with_the_tools_shares_the_session(store):
     offloading = OffloadCrew(store)
-    inner = Script([scenario.ask(), lambda texts: f"It is in {scenario.refs(texts)[-1]}"])
+    inner = Script([scenario.ask(), scenario.tell])
     coworker = agent(inner, offloading, role="researcher")
     arguments = {"task": "Look.", "context": "None.", "coworker": "researcher"}
+    delegate = Call("delegate_work_to_coworker", arguments, "call_d")
+    outer = Script([lambda _: delegate, scenario.search_told, scenario.end])
 
-    def search(texts):
-        return Call("context_grep", {"pattern": "needle of", "id": texts[-1].split()[-1]}, "call_g")
-
-    outer = Script([lambda _: Call("delegate_work_to_coworker", arguments, "call_d"), search, scenario.end])
-    manager = agent(outer, offloading, allow_delegation=True)
-
-    crew(manager, coworker).kickoff()
+    crew(agent(outer, offloading, allow_delegation=True), coworker).kickoff()
 
     assert needle("alice") not in "\n".join(inner.seen[1])
     assert needle("alice") in outer.seen[2][-1]
@@ -409,8 +398,3 @@ def test_an_unnamed_session_is_new_and_continues_under_its_name(store):
 
     assert first.offloader.session != second.offloader.session
     assert len(Offloader(store, session=first.offloader.session).records()) == 1
-
-
-def test_an_invalid_argument_is_reported_before_an_agent_is_created(store):
-    with pytest.raises(ConfigError, match="on_error"):
-        OffloadCrew(store, on_error="shrug")  # type: ignore[arg-type]

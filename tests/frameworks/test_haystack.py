@@ -90,13 +90,12 @@ def test_two_runs_at_once_with_one_toolset_read_their_own(store):
     offloading = OffloadToolset(store)
     scripts = {owner: scenario.whole_run() for owner in ("alice", "bob")}
 
+    def started(owner, script):
+        made = agent(script, offloading, tool(returns=lambda: report(owner)))
+        return made.run_async([ChatMessage.from_user(QUESTION)], hook_context=offloading.context(owner))
+
     async def go():
-        runs = []
-        for owner, script in scripts.items():
-            made = agent(script, offloading, tool(returns=lambda owner=owner: report(owner)))
-            asked = [ChatMessage.from_user(QUESTION)]
-            runs.append(made.run_async(asked, hook_context=offloading.context(owner)))
-        await asyncio.gather(*runs)
+        await asyncio.gather(*(started(*each) for each in scripts.items()))
 
     asyncio.run(go())
 
@@ -106,8 +105,7 @@ def test_two_runs_at_once_with_one_toolset_read_their_own(store):
 
 def test_runs_without_a_session_do_not_share_one_and_name_it_in_their_messages(store):
     offloading = OffloadToolset(store)
-    listing = [lambda _: Call("context_list", {}, "l")]
-    script = Script([scenario.ask(), scenario.search, scenario.end, *listing, scenario.end])
+    script = Script([scenario.ask(), scenario.search, scenario.end, *scenario.LOOK, scenario.end])
     made = agent(script, offloading)
 
     first = run(made)
@@ -153,17 +151,11 @@ def test_a_session_that_is_no_context_is_reported_with_the_fix(store):
 
 def test_a_sub_agent_shares_the_session_if_it_is_handed_on(store):
     offloading = OffloadToolset(store)
-    inner = agent(Script([scenario.ask(), lambda sent: scenario.refs(sent)[-1]]), offloading)
+    inner = agent(Script([scenario.ask(), scenario.tell]), offloading)
     delegate = AgentTool(
         inner, name="delegate", description="Looks.", inputs_from_state={"hook_context": "hook_context"}
     )
-    script = Script(
-        [
-            lambda _: Call("delegate", DELEGATED, "call_d"),
-            lambda sent: Call("context_grep", {"pattern": "needle of", "id": sent[-1]}, "call_g"),
-            scenario.end,
-        ]
-    )
+    script = Script([lambda _: Call("delegate", DELEGATED, "call_d"), scenario.search_told, scenario.end])
 
     run(agent(script, offloading, delegate), offloading.context("alice"))
 
@@ -212,31 +204,12 @@ def test_only_texts_in_a_result_with_media_are_offloaded(store):
 
 def test_what_a_tool_writes_to_the_state_is_kept(store):
     writing = tool(returns=lambda: {"rows": report()}, outputs_to_state={"rows": {"source": "rows"}})
-    made = agent(
-        Script([scenario.ask(), scenario.end]),
-        OffloadToolset(store),
-        writing,
-        state_schema={"rows": {"type": str}},
-    )
+    script, schema = Script([scenario.ask(), scenario.end]), {"rows": {"type": str}}
 
-    output = run(made)
+    output = run(agent(script, OffloadToolset(store), writing, state_schema=schema))
 
     assert output["rows"] == report()
     assert scenario.refs(results(output))
-
-
-def test_the_error_of_a_tool_is_kept(store):
-    def fail():
-        raise ValueError(report())
-
-    script = Script([scenario.ask(), scenario.end])
-    offloading = OffloadToolset(store, session="s")
-
-    output = run(agent(script, offloading, tool(returns=fail)))
-
-    assert needle("alice") in script.seen[1][-1]
-    assert output["messages"][3].tool_call_result.error
-    assert offloading.offloader().records() == []
 
 
 @RUNS
@@ -369,12 +342,17 @@ def kept(store, session="alice"):
     return OffloadToolResultStore(store, session=session)
 
 
+def hooked(results_store):
+    """Return an agent whose results Haystack's own hook keeps in a store, and its script."""
+    script = Script([scenario.ask(), scenario.end])
+    offload = ToolResultOffloadHook(results_store, {"*": AlwaysOffload()})
+    generator = ScriptedGenerator(script)
+    return Agent(chat_generator=generator, tools=[tool()], hooks={"after_tool": [offload]}), script
+
+
 @RUNS
 def test_haystacks_own_hook_keeps_its_results_in_the_store(store, run):
-    results_store = kept(store)
-    offload = ToolResultOffloadHook(results_store, {"*": AlwaysOffload()})
-    script = Script([scenario.ask(), scenario.end])
-    made = Agent(chat_generator=ScriptedGenerator(script), tools=[tool()], hooks={"after_tool": [offload]})
+    made, script = hooked(kept(store))
 
     output = run(made)
 
@@ -387,13 +365,14 @@ def test_haystacks_own_hook_keeps_its_results_in_the_store(store, run):
 
 
 @pytest.mark.parametrize("content", ["", "x", "é\udcff", b"", b"hello", bytes(range(256))])
-def test_what_is_written_is_read_with_its_type(store, content):
+@pytest.mark.parametrize("key", ["1_x_call.txt", "../../etc/passwd", "a/b", "x" * 5000, "~"])
+def test_what_is_written_under_any_key_is_read_with_its_type(store, content, key):
     made = kept(store)
 
-    reference = made.write(key="1_x_call.txt", content=content)
+    reference = made.write(key=key, content=content)
 
     assert made.read(reference) == content
-    assert reference.endswith("/1_x_call.txt")
+    assert reference.endswith("/1_x_call.txt") == (key == "1_x_call.txt")
 
 
 def test_two_runs_with_one_key_do_not_overwrite_each_other(store):
@@ -405,19 +384,10 @@ def test_two_runs_with_one_key_do_not_overwrite_each_other(store):
     assert [made.read(each) for each in references[:2]] == ["alice", "bob"]
 
 
-@pytest.mark.parametrize("key", ["../../etc/passwd", "a/b", "x" * 5000, "~"])
-def test_any_key_is_a_name(store, key):
-    made = kept(store)
-
-    assert made.read(made.write(key=key, content="x")) == "x"
-
-
 def test_a_store_that_fails_keeps_the_result_in_the_message(store):
-    faulty = FaultyStore(store, verb="put", is_lasting=True)
-    offload = ToolResultOffloadHook(kept(faulty), {"*": AlwaysOffload()})
-    script = Script([scenario.ask(), scenario.end])
+    made, script = hooked(kept(FaultyStore(store, verb="put", is_lasting=True)))
 
-    run(Agent(chat_generator=ScriptedGenerator(script), tools=[tool()], hooks={"after_tool": [offload]}))
+    run(made)
 
     assert script.seen[1][-1] == report()
 

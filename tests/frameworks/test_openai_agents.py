@@ -17,35 +17,59 @@ pytest.importorskip("agents", reason="in the environment of the group integratio
 
 from agents import Agent, RunConfig, Runner, SQLiteSession
 from agents.run_config import ModelInputData
-from frameworks.scripted_openai import WAYS, agent, awaited, outputs, scripted, streamed, sync, texts, tool
+from frameworks.scripted_openai import (
+    WAYS,
+    agent,
+    awaited,
+    kept,
+    outputs,
+    scripted,
+    streamed,
+    sync,
+    texts,
+    tool,
+)
 from pydantic import BaseModel
 
 from offload import ConfigError, OffloadPolicy
 from offload.integrations.openai_agents import OffloadRuns
+from offload.policy.tool_names import TOOL_NAMES
 from offload_backends.memory import MemoryStore
+
+REMEMBERED = tuple((run, True) for run in (sync, awaited, streamed))
 
 
 class TestStory(Story):
+    """Runs without a session of the SDK, whose results have the originals, and with one."""
+
     extra, without, second_try = "openai-agents", "agents", 2
     tool = staticmethod(tool)
-    ways = (sync, awaited, streamed)
-    left_out: ClassVar = (
-        # A result of a run has the originals.
-        "test_what_the_host_saves_has_the_placeholder_and_never_the_original",
-        "test_a_new_process_continues_from_what_was_saved_and_the_store",
-        "test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run",
-        "test_results_of_concurrent_calls_are_all_offloaded",
-    )
+    ways = (*((run, False) for run in (sync, awaited, streamed)), *REMEMBERED)
+    some_ways: ClassVar = {
+        "test_what_the_host_saves_has_the_placeholder_and_never_the_original": REMEMBERED,
+        "test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run": REMEMBERED,
+        "test_results_of_concurrent_calls_are_all_offloaded": REMEMBERED,
+    }
+    agents: ClassVar = ["analyst"]
+    # An error of this tool ends the run: the SDK makes texts only of those of its decorator's tools.
+    left_out: ClassVar = ("test_the_error_of_a_tool_is_kept",)
 
     def plugin(self, store, **options):
         return OffloadRuns(store, **options)
 
-    def play(self, script, plugin, *tools, way=sync, owner="alice", asked=QUESTION, **_):
-        conversation = plugin.conversation(owner)
-        made = agent(script, plugin, *tools)
-        result = way(made, asked, run_config=conversation.run_config(), hooks=conversation.hooks)
-        kept = outputs(result.to_input_list())
-        return Told(result.final_output, conversation.offloader, kept, lambda: kept, question=asked)
+    def play(self, script, plugin, *tools, way=(sync, True), owner="alice", asked=QUESTION, saved=()):
+        (run, remembers), alice = way, plugin.conversation(owner)
+        options = {"run_config": alice.run_config(), "hooks": alice.hooks}
+        with closing(SQLiteSession(owner)) as session:
+            asyncio.run(session.add_items([*(saved or ())]))
+            if remembers:
+                options["session"] = alice.memory(session)
+            result = run(agent(script, plugin, *tools), asked, **options)
+            items = kept(session) if remembers else result.to_input_list()
+        restored = alice.offloader.restore(items)
+        return Told(
+            result.final_output, alice.offloader, outputs(items), lambda: outputs(restored), items, asked
+        )
 
 
 @WAYS
@@ -78,19 +102,20 @@ def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
 
 def test_two_conversations_at_once_through_one_agent_read_their_own(store):
     offloading = OffloadRuns(store)
+    scripts = {owner: scenario.whole_run() for owner in ("alice", "bob")}
+    shared = agent(Script([]), offloading)
+
+    def started(owner, script):
+        tools = [tool(returns=lambda: report(owner)), *offloading.tools]
+        made = shared.clone(model=scripted(script), tools=tools)
+        return Runner.run(made, QUESTION, run_config=offloading.conversation(owner).run_config())
 
     async def run():
-        runs = []
-        scripts = {owner: scenario.whole_run() for owner in ("alice", "bob")}
-        shared = agent(Script([]), offloading)
-        for owner, script in scripts.items():
-            mine = tool(returns=lambda owner=owner: report(owner))
-            made = shared.clone(model=scripted(script), tools=[mine, *offloading.tools])
-            runs.append(Runner.run(made, QUESTION, run_config=offloading.conversation(owner).run_config()))
-        await asyncio.gather(*runs)
-        return scripts
+        await asyncio.gather(*(started(*each) for each in scripts.items()))
 
-    for owner, script in asyncio.run(run()).items():
+    asyncio.run(run())
+
+    for owner, script in scripts.items():
         scenario.check_whole_run(script, owner)
 
 
@@ -166,15 +191,12 @@ NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 ROWS = [Row(account=n, state="it's settled", settled=NOON) for n in range(1000)]
 
 
+NAMES = {"names": {f"name {n}" for n in range(3000)}}
+
+
 @pytest.mark.parametrize(
     "value",
-    [
-        ROWS,
-        {"rows": ROWS, "total": None},
-        Sales(rows=ROWS),
-        Total(ROWS),
-        {"names": {f"name {n}" for n in range(3000)}},
-    ],
+    [ROWS, {"rows": ROWS, "total": None}, Sales(rows=ROWS), Total(ROWS), NAMES],
     ids=["list", "dict", "model", "dataclass", "set"],
 )
 def test_a_result_that_is_a_value_is_stored_and_restored_as_the_sdk_writes_it(store, value):
@@ -197,11 +219,9 @@ def test_a_result_that_is_a_value_is_stored_and_restored_as_the_sdk_writes_it(st
 def test_a_small_result_is_sent_as_the_sdk_writes_it(store, value):
     script = Script([scenario.ask(), scenario.end])
     offloading = OffloadRuns(store)
+    config = offloading.conversation("alice").run_config()
 
-    sync(
-        agent(script, offloading, tool(returns=lambda: value)),
-        run_config=offloading.conversation("alice").run_config(),
-    )
+    sync(agent(script, offloading, tool(returns=lambda: value)), run_config=config)
 
     assert script.seen[1][-1] == str(value)
 
@@ -241,14 +261,8 @@ def test_the_model_gets_the_tools_and_instructions_after_the_callers_own(store, 
 
     sent = made.model.last_call
     tools = {tool.name: tool.params_json_schema.get("required", []) for tool in sent.tools}
-    read_back = {
-        "context_list": [],
-        "context_read": ["id"],
-        "context_tail": ["id"],
-        "context_grep": ["pattern"],
-        "context_query": ["sql"],
-    }
-    assert tools == {QUERY: [], **read_back}
+    assert {*tools} == {QUERY, *TOOL_NAMES}
+    assert tools["context_read"] == ["id"]
     prompt = alice.offloader.prompt()
     assert sent.system_instructions == (f"Be brief.\n\n{prompt}" if instructions else prompt)
 
@@ -288,28 +302,11 @@ def test_an_agent_without_the_tools_is_sent_all_in_full(store, caplog):
 
 def test_an_agent_that_is_a_tool_of_another_shares_its_conversation(store):
     offloading = OffloadRuns(store)
-    alice = offloading.conversation("alice")
-    inner_script = Script([scenario.ask(), lambda sent: scenario.refs(sent)[-1]])
-    inner = agent(inner_script, offloading)
-    outer_script = Script(
-        [
-            lambda _: Call("delegate", {"input": "Look."}, "call_d"),
-            lambda sent: Call("context_grep", {"pattern": "needle of", "id": sent[-1]}, "call_g"),
-            scenario.end,
-        ]
-    )
-    outer = agent(outer_script, offloading, inner.as_tool("delegate", "Delegates."))
+    inner = agent(Script([scenario.ask(), scenario.tell]), offloading)
+    delegate = Call("delegate", {"input": "Look."}, "call_d")
+    script = Script([lambda _: delegate, scenario.search_told, scenario.end])
+    outer = agent(script, offloading, inner.as_tool("delegate", "Delegates."))
 
-    sync(outer, run_config=alice.run_config())
+    sync(outer, run_config=offloading.conversation("alice").run_config())
 
-    assert needle("alice") in outer_script.seen[2][-1]
-
-
-def test_a_record_has_the_name_of_its_agent(store):
-    offloading = OffloadRuns(store)
-    made = agent(Script([scenario.ask(), scenario.end]), offloading)
-    conversation = offloading.conversation("alice")
-
-    sync(made, run_config=conversation.run_config(), hooks=conversation.hooks)
-
-    assert scenario.agents_of(conversation.offloader) == [made.name]
+    assert needle("alice") in script.seen[2][-1]

@@ -14,110 +14,17 @@ from frameworks.scenario import ANSWER, QUERY, READER, Call, Script, needle, rep
 pytest.importorskip("agents", reason="in the environment of the group integration-openai-agents")
 
 from agents import OpenAIConversationsSession, Runner, RunState, SQLiteSession
-from frameworks.scripted_openai import WAYS, agent, kept, outputs, sync, texts, tool
+from frameworks.scripted_openai import agent, kept, outputs, sync, texts, tool
 
 from offload import ConfigError, OffloadPolicy
 from offload.integrations.openai_agents import OffloadRuns
 from offload.testing import FaultyStore
-
-RESUMED = """
-import json, sys
-from agents import Agent, Runner, SQLiteSession
-from frameworks import scenario
-from frameworks.scripted_openai import scripted, tool
-from offload.integrations.openai_agents import OffloadRuns
-
-given = json.load(sys.stdin)
-script = scenario.Script([scenario.search, scenario.read, scenario.end])
-offloading = OffloadRuns(given["url"], storage_options=given["options"])
-agent = Agent(name="analyst", model=scripted(script), tools=[tool(), *offloading.tools])
-alice = offloading.conversation("alice")
-memory = alice.memory(SQLiteSession("alice", given["sessions"]))
-Runner.run_sync(agent, "And then?", session=memory, run_config=alice.run_config())
-print(json.dumps(script.seen))
-"""
 
 
 @pytest.fixture
 def session():
     with closing(SQLiteSession("alice")) as opened:
         yield opened
-
-
-@WAYS
-def test_the_session_contains_the_placeholder_that_the_model_saw_and_never_the_original(store, session, run):
-    script = scenario.whole_run()
-    offloading = OffloadRuns(store)
-    alice = offloading.conversation("alice")
-
-    run(agent(script, offloading), session=alice.memory(session), run_config=alice.run_config())
-
-    items = kept(session)
-    assert [texts([item])[0] for item in items] == [*script.seen[3], ANSWER]
-    assert "entry 01500" in report()
-    assert "entry 01500" not in json.dumps(items)
-    restored = alice.offloader.restore(items)
-    assert outputs(restored) == [report(), *outputs(items)[1:]]
-
-
-@WAYS
-def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, session, run, caplog):
-    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
-    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
-    owners = iter(["alice", "bob"])
-    offloading = OffloadRuns(faulty)
-    alice = offloading.conversation("alice")
-
-    result = run(
-        agent(script, offloading, tool(returns=lambda: report(next(owners)))),
-        session=alice.memory(session),
-        run_config=alice.run_config(),
-    )
-
-    first, second = outputs(kept(session))
-    assert first.startswith("[Offloaded:")
-    assert second == script.seen[2][-1] == report("bob")
-    assert "kept in the message" in caplog.text
-    assert result.final_output == ANSWER
-
-
-def test_a_new_process_continues_from_the_store_and_the_session(s3_bucket, tmp_path):
-    script = Script([scenario.ask(), scenario.end])
-    offloading = OffloadRuns(s3_bucket.url, storage_options=s3_bucket.storage_options)
-    alice = offloading.conversation("alice")
-    with closing(SQLiteSession("alice", tmp_path / "sessions.db")) as session:
-        sync(agent(script, offloading), session=alice.memory(session), run_config=alice.run_config())
-    given = {
-        "url": s3_bucket.url,
-        "options": s3_bucket.storage_options,
-        "sessions": str(tmp_path / "sessions.db"),
-    }
-
-    assert needle("alice").encode() not in (tmp_path / "sessions.db").read_bytes()
-    seen = scenario.in_new_process(RESUMED, given)
-
-    assert seen[0] == [*script.seen[1], ANSWER, "And then?"]
-    assert needle("alice") in seen[1][-1]
-    assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
-
-
-@WAYS
-def test_a_file_reader_result_is_shown_once_in_full_and_then_offloaded(store, session, run):
-    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
-    owners = iter(["alice", "bob"])
-    offloading = OffloadRuns(store)
-    alice = offloading.conversation("alice")
-
-    run(
-        agent(script, offloading, tool(READER, returns=lambda: report(next(owners)))),
-        session=alice.memory(session),
-        run_config=alice.run_config(),
-    )
-
-    assert script.seen[1][-1] == report("alice")
-    assert scenario.refs([script.seen[2][2]])
-    assert script.seen[2][-1] == report("bob")
-    assert outputs(kept(session)) == [report("alice"), report("bob")]
 
 
 def test_a_long_user_message_is_replaced_in_the_session_too(store, session):
@@ -131,19 +38,6 @@ def test_a_long_user_message_is_replaced_in_the_session_too(store, session):
 
     assert scenario.refs(script.seen[0])
     assert texts(kept(session)) == [*script.seen[0], ANSWER]
-
-
-def test_results_of_concurrent_calls_are_all_offloaded(store, session):
-    calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
-    script = Script([lambda _: calls, scenario.end])
-    offloading = OffloadRuns(store)
-    alice = offloading.conversation("alice")
-
-    sync(agent(script, offloading), session=alice.memory(session), run_config=alice.run_config())
-
-    items = kept(session)
-    assert len({ref for output in outputs(items) for ref in scenario.refs([output])}) == 8
-    assert outputs(alice.offloader.restore(items)) == [report()] * 8
 
 
 @pytest.mark.parametrize("is_new_process", [False, True])
@@ -192,6 +86,9 @@ def risky():
     return [tool(returns=lambda: {"report": report()}), replace(tool("send"), needs_approval=True)]
 
 
+BOTH = [Call(QUERY, {}, "call_0"), Call("send", {}, "call_1")]
+
+
 def test_a_saved_state_of_an_interrupted_run_has_placeholders_and_continues_in_a_new_process(s3_bucket):
     calls = [Call(QUERY, {}, "call_1"), Call("send", {}, "call_2")]
     script = Script([scenario.ask(), lambda _: calls])
@@ -215,10 +112,9 @@ def test_a_saved_state_of_an_interrupted_run_has_placeholders_and_continues_in_a
 
 
 def test_the_session_of_an_interrupted_run_has_placeholders(store, session):
-    calls = [Call(QUERY, {}, "call_0"), Call("send", {}, "call_1")]
     offloading = OffloadRuns(store)
     alice = offloading.conversation("alice")
-    made = agent(Script([lambda _: calls, scenario.end]), offloading, *risky())
+    made = agent(Script([lambda _: BOTH, scenario.end]), offloading, *risky())
 
     state = sync(made, session=alice.memory(session), run_config=alice.run_config()).to_state()
     waiting = json.dumps(kept(session))
@@ -230,8 +126,7 @@ def test_the_session_of_an_interrupted_run_has_placeholders(store, session):
 
 
 def test_the_saved_state_of_an_agent_inside_an_agent_has_placeholders_too(store):
-    calls = [Call(QUERY, {}, "call_0"), Call("send", {}, "call_1")]
-    script = Script([lambda _: calls, scenario.search, scenario.end])
+    script = Script([lambda _: BOTH, scenario.search, scenario.end])
     offloading = OffloadRuns(store)
     alice = offloading.conversation("alice")
     inner = agent(script, offloading, *risky())
@@ -265,11 +160,10 @@ def test_a_saved_state_without_large_results_is_that_of_the_sdk(store):
 
 def test_a_store_that_fails_costs_no_result_of_a_saved_state(store, caplog):
     faulty = FaultyStore(store, verb="put", is_lasting=True)
-    calls = [Call(QUERY, {}, "call_0"), Call("send", {}, "call_1")]
     offloading = OffloadRuns(faulty)
     alice = offloading.conversation("alice")
 
-    made = agent(Script([lambda _: calls]), offloading, *risky())
+    made = agent(Script([lambda _: BOTH]), offloading, *risky())
     state = sync(made, run_config=alice.run_config()).to_state()
 
     assert asyncio.run(alice.state_json(state)) == state.to_json()

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from formats import FORMATS, exchange
 
 from offload.engine.history import History
 from offload.messages import Call
@@ -29,44 +30,15 @@ def items(*messages: Any) -> list[Item]:
     return found
 
 
-def anthropic() -> list[Any]:
-    call = {"type": "tool_use", "id": "c", "name": "Read", "input": FIELDS}
-    result = {"type": "tool_result", "tool_use_id": "c", "content": "text"}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
-
-
-def openai_chat() -> list[Any]:
-    call = {"id": "c", "type": "function", "function": {"name": "Read", "arguments": json.dumps(FIELDS)}}
-    answer = {"role": "tool", "tool_call_id": "c", "content": "text"}
-    return [{"role": "assistant", "content": None, "tool_calls": [call]}, answer]
-
-
 def openai_chat_of_2023() -> list[Any]:
     call = {"name": "Read", "arguments": json.dumps(FIELDS)}
     answer = {"role": "function", "name": "Read", "content": "text"}
     return [{"role": "assistant", "content": None, "function_call": call}, answer]
 
 
-def responses() -> list[Any]:
-    call = {"type": "function_call", "call_id": "c", "name": "Read", "arguments": json.dumps(FIELDS)}
-    return [call, {"type": "function_call_output", "call_id": "c", "output": "text"}]
-
-
 def responses_mcp() -> list[Any]:
     call = {"type": "mcp_call", "id": "c", "name": "Read", "arguments": json.dumps(FIELDS), "output": "text"}
     return [call]
-
-
-def gemini() -> list[Any]:
-    call = {"functionCall": {"id": "c", "name": "Read", "args": FIELDS}}
-    response = {"functionResponse": {"id": "c", "name": "Read", "response": {"result": "text"}}}
-    return [{"role": "model", "parts": [call]}, {"role": "user", "parts": [response]}]
-
-
-def bedrock() -> list[Any]:
-    call = {"toolUse": {"toolUseId": "c", "name": "Read", "input": FIELDS}}
-    result = {"toolResult": {"toolUseId": "c", "content": [{"text": "text"}]}}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
 
 
 def langchain() -> list[Any]:
@@ -87,12 +59,12 @@ def objects() -> list[Any]:
 @pytest.mark.parametrize(
     "conversation",
     [
-        *(anthropic, openai_chat, openai_chat_of_2023, responses, responses_mcp, gemini, bedrock),
-        *(langchain, objects),
+        *(exchange(kind, "Read", FIELDS, "text") for kind in FORMATS),
+        *(openai_chat_of_2023(), responses_mcp(), langchain(), objects()),
     ],
 )
 def test_arguments_and_result_of_a_call_have_its_subject_in_every_format(conversation: Any) -> None:
-    found = items(*conversation())
+    found = items(*conversation)
     *_, result = [item for item in found if item.item_type == "tool_result"]
     assert result.text == "text"
     assert {item.subject for item in found if item.item_type != "assistant_message"} == {PATH}

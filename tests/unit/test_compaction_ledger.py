@@ -6,8 +6,9 @@ import json
 import re
 from typing import Any
 
+import formats
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from strength import some
 
 from offload import Offloader, OffloadPolicy, Rule
@@ -96,59 +97,18 @@ def test_files_commands_exit_codes_errors_urls_and_ids_stay_in_view():
     assert {"IMP-4711", "0x7ffe12ab"} <= set(re.split(r"[\s,]+", ledger))
 
 
-FORMATS: dict[str, list[Any]] = {
-    "openai-chat": [
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {
-                    "id": "a",
-                    "type": "function",
-                    "function": {"name": "bash", "arguments": json.dumps({"command": SHELL})},
-                }
-            ],
-        },
-        {"role": "tool", "tool_call_id": "a", "content": "exit code: 2"},
+@pytest.mark.parametrize(
+    ("name", "tool"),
+    [
+        *(("openai-chat", "bash"), ("openai-responses", "shell"), ("gemini", "shell")),
+        *(("bedrock", "sh_run"), ("langchain", "terminal")),
     ],
-    "openai-responses": [
-        {
-            "type": "function_call",
-            "call_id": "a",
-            "name": "shell",
-            "arguments": json.dumps({"command": SHELL}),
-        },
-        {"type": "function_call_output", "call_id": "a", "output": "exit code: 2"},
-    ],
-    "gemini": [
-        {"role": "model", "parts": [{"functionCall": {"name": "shell", "args": {"command": SHELL}}}]},
-        {
-            "role": "user",
-            "parts": [{"functionResponse": {"name": "shell", "response": {"result": "exit code: 2"}}}],
-        },
-    ],
-    "bedrock": [
-        {
-            "role": "assistant",
-            "content": [{"toolUse": {"toolUseId": "a", "name": "sh_run", "input": {"command": SHELL}}}],
-        },
-        {
-            "role": "user",
-            "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "exit code: 2"}]}}],
-        },
-    ],
-    "langchain": [
-        AIMessage("", tool_calls=[{"id": "a", "name": "terminal", "args": {"command": SHELL}}]),
-        ToolMessage("exit code: 2", tool_call_id="a"),
-    ],
-}
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_messages_of_every_format_have_a_ledger(name):
+)
+def test_messages_of_every_format_have_a_ledger(name, tool):
     filler = [HumanMessage("please " * 90), AIMessage("well " * 90)] if name == "langchain" else padding(1)
+    messages = formats.exchange(name, tool, {"command": SHELL}, "exit code: 2")
 
-    ledger = ledger_of(compacted([*FORMATS[name], *filler * 4]))
+    ledger = ledger_of(compacted([*messages, *filler * 4]))
 
     assert f"$ {SHELL} (exit 2)" in ledger
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from formats import FORMATS, exchange, user
 from provider_rules import check_converse
 
 from offload import ConfigError, ContextFullError, MessageError, Offloader
@@ -23,61 +22,23 @@ SMALL = RoundConfig(max_context_tokens=3000)
 LONG = "lorem " * 100
 
 
-def chat(n: int) -> list[Any]:
-    call = {"id": f"c{n}", "type": "function", "function": {"name": "Read", "arguments": "{}"}}
-    return [
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": f"c{n}", "content": LONG},
-    ]
-
-
-def anthropic(n: int) -> list[Any]:
-    call = {"type": "tool_use", "id": f"c{n}", "name": "Read", "input": {}}
-    result = {"type": "tool_result", "tool_use_id": f"c{n}", "content": LONG}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
-
-
-def responses(n: int) -> list[Any]:
-    """Return reasoning, two parallel calls and their results."""
-    calls = [{"type": "function_call", "call_id": f"{c}{n}", "name": "Read", "arguments": "{}"} for c in "cd"]
-    results = [{"type": "function_call_output", "call_id": f"{c}{n}", "output": LONG} for c in "cd"]
+def step(kind: str, n: int) -> list[Any]:
+    """Return a call and its result; of the Responses API reasoning, two parallel calls and their results."""
+    messages = exchange(kind, "Read", {}, LONG, f"c{n}")
+    if kind != "openai-responses":
+        return messages
+    calls, results = zip(messages, exchange(kind, "Read", {}, LONG, f"d{n}"), strict=True)
     return [{"type": "reasoning", "id": f"r{n}", "summary": []}, *calls, *results]
 
 
-def gemini(_: int) -> list[Any]:
-    result = {"functionResponse": {"name": "Read", "response": {"output": LONG}}}
-    call = {"functionCall": {"name": "Read", "args": {}}}
-    return [{"role": "model", "parts": [call]}, {"role": "user", "parts": [result]}]
+OPEN = [(kind, count) for kind in FORMATS for count in range(4 if kind == "openai-responses" else 2)]
 
 
-def bedrock(n: int) -> list[Any]:
-    call = {"toolUse": {"toolUseId": f"c{n}", "name": "Read", "input": {}}}
-    result = {"toolResult": {"toolUseId": f"c{n}", "content": [{"text": LONG}]}}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
-
-
-def langchain(n: int) -> list[Any]:
-    call = {"id": f"c{n}", "name": "Read", "args": {}}
-    return [AIMessage("", tool_calls=[call]), ToolMessage(LONG, tool_call_id=f"c{n}")]
-
-
-REQUESTS = {
-    chat: {"role": "user", "content": "the task"},
-    anthropic: {"role": "user", "content": "the task"},
-    responses: {"role": "user", "content": "the task"},
-    gemini: {"role": "user", "parts": [{"text": "the task"}]},
-    bedrock: {"role": "user", "content": [{"text": "the task"}]},
-    langchain: HumanMessage("the task"),
-}
-OPEN = [(step, count) for step in REQUESTS for count in range(4 if step is responses else 2)]
-
-
-@pytest.mark.parametrize(("step", "count"), OPEN, ids=[f"{step.__name__}-{count}" for step, count in OPEN])
-def test_a_tool_loop_is_cut_between_two_steps_in_every_format(
-    step: Callable[[int], list[Any]], count: int
-) -> None:
+@pytest.mark.parametrize(("kind", "count"), OPEN)
+def test_a_tool_loop_is_cut_between_two_steps_in_every_format(kind: str, count: int) -> None:
     """The last `count` messages begin a step whose results are still to come."""
-    messages = [REQUESTS[step], *(message for n in range(24) for message in step(n)), *step(24)[:count]]
+    messages = [user(kind, "the task"), *(message for n in range(24) for message in step(kind, n))]
+    messages += step(kind, 24)[:count]
     off = Offloader("memory://", session="s")
     compactor = RoundCompactor(off, lambda _: "<summary>Files were read.</summary>", SMALL)
     context = ContextIR()
@@ -90,7 +51,7 @@ def test_a_tool_loop_is_cut_between_two_steps_in_every_format(
     kept = result.new_messages[1:]
     assert result.error is None
     assert all(a is b for a, b in zip(kept, messages[-len(kept) :], strict=True))
-    assert len(kept) % len(step(0)) == count
+    assert len(kept) % len(step(kind, 0)) == count
     assert result.new_token_count < 3000 * 0.8
     assert [as_data(m) for m in compactor.restore(result.new_messages)] == [as_data(m) for m in messages]
     assert [as_data(m) for m in in_context.new_messages] == [as_data(m) for m in result.new_messages]
@@ -116,7 +77,7 @@ def test_a_notice_that_turns_out_longer_than_planned_replaces_nothing() -> None:
     def count(text: str) -> int:
         return 10**6 if text.startswith("[Compacted") and SAMPLE_REF not in text else len(text) // 4
 
-    messages = [{"role": "user", "content": LONG}, *(m for n in range(40) for m in chat(n))]
+    messages = [{"role": "user", "content": LONG}, *(m for n in range(40) for m in step("openai-chat", n))]
     off = Offloader("memory://", session="s")
 
     result = RoundCompactor(off, None, SMALL, token_counter=count).compact(messages)
@@ -208,7 +169,7 @@ def _converse_round(n: int) -> list[Any]:
         "content": [{"text": f"Request {n}: {LONG}"}, {"cachePoint": {"type": "default"}}],
     }
     done = {"role": "assistant", "content": [{"text": f"Request {n} is done."}]}
-    return [asked, *bedrock(n), done]
+    return [asked, *step("bedrock", n), done]
 
 
 @pytest.mark.parametrize("keep", [1, 2])
@@ -232,7 +193,7 @@ def test_roles_of_bedrock_alternate_after_each_of_several_compactions(keep: int)
 
 def test_a_notice_of_bedrock_in_a_long_turn_joins_the_request_before_it() -> None:
     asked = {"role": "user", "content": [{"text": "the task"}]}
-    middle, last = bedrock(0), {"role": "assistant", "content": [{"text": "Done."}]}
+    middle, last = step("bedrock", 0), {"role": "assistant", "content": [{"text": "Done."}]}
     off = Offloader("memory://", session="s")
     rules = {
         "user_message": TypeRule(),
@@ -258,8 +219,8 @@ def test_a_bedrock_agent_sends_alternating_roles_and_restores_them_in_another_pr
     for n in range(16):
         manager = ContextManager(Offloader(store, session="s"), config)
         manager.resume()
-        user, call, result, done = _converse_round(n)
-        for message, reply in ((user, call), (result, done)):
+        asked, call, result, done = _converse_round(n)
+        for message, reply in ((asked, call), (result, done)):
             manager.add(message)
             check_converse(manager.before_model_call().messages)
             manager.after_model_call(reply)

@@ -7,11 +7,13 @@ import copy
 import json
 from typing import Any
 
+import formats
 import pytest
 import recorded
+from formats import FORMATS
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, messages_to_dict
+from langchain_core.messages import messages_to_dict
 
 from offload import ConfigError, estimate_tokens
 from offload.context import ContextEvent, ContextIR, EventBus, EventType, ItemType
@@ -62,36 +64,10 @@ def chat() -> ContextIR:
     return context
 
 
-LANGCHAIN = [
-    HumanMessage("hi"),
-    AIMessage("", tool_calls=[{"id": "x", "name": "f", "args": {}}]),
-    ToolMessage("r", tool_call_id="x"),
-]
-ONE_CALL = {
-    "anthropic": [
-        user("hi"),
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "x", "name": "f", "input": {}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x"}]},
-    ],
-    "openai-chat": [user("hi"), call("x"), result("x")],
-    "openai-responses": [
-        user("hi"),
-        {"type": "function_call", "call_id": "x", "name": "f", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "x", "output": "r"},
-    ],
-    "bedrock": [
-        {"role": "user", "content": [{"text": "hi"}]},
-        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "x", "name": "f", "input": {}}}]},
-        {"role": "user", "content": [{"toolResult": {"toolUseId": "x", "content": [{"image": {}}]}}]},
-    ],
-    "gemini": [
-        {"role": "user", "parts": [{"text": "hi"}]},
-        {"role": "model", "parts": [{"functionCall": {"id": "x", "name": "f", "args": {}}}]},
-        {"role": "user", "parts": [{"functionResponse": {"id": "x", "name": "f", "response": {}}}]},
-    ],
-    "langchain": LANGCHAIN,
-    "langchain-dicts": messages_to_dict(LANGCHAIN),
-}
+ONE_CALL = {name: [formats.user(name, "hi"), *formats.exchange(name, "f", {}, "r", "x")] for name in FORMATS}
+ONE_CALL["langchain-dicts"] = messages_to_dict(ONE_CALL["langchain"])
+IMAGE = {"toolResult": {"toolUseId": "x", "content": [{"image": {}}]}}
+ONE_CALL["bedrock"][2] = {"role": "user", "content": [IMAGE]}
 
 
 @pytest.mark.parametrize("name", ONE_CALL)

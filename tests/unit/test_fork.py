@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from offload.agent import AgentConfig, ContextManager
 from offload.index import reindex
 from offload.retention import collect, delete
 from offload.transfer import copy as copy_session
-from offload.transfer import export, fork, import_
-from offload.wrappers import EncryptingStore, WrapperStore
+from offload.transfer import export, import_
+from offload.wrappers import EncryptingStore
 from offload_backends.memory import MemoryStore
 
 
@@ -142,55 +141,6 @@ def test_the_parent_goes_on_and_is_deleted_without_harm_to_the_fork() -> None:
     collect(store, Retention(grace=0))
     assert not [key for key in keys(store, "r/a/") if len(store.get(key))]
     assert not keys(store, "j/a/")
-
-
-def test_a_killed_fork_is_repeated_and_its_mark_is_dropped_when_it_is_old() -> None:
-    store, _, sent = played(4)
-    for puts in (1, 2):
-        stopped = _Stops(store, puts)
-        with pytest.raises(ConnectionError):
-            fork(stopped, "a", "b", at=3)
-        assert delete(store, "a", dry_run=True).protected["forked"]
-    fork(store, "a", "b", at=3)
-    assert Offloader(store, session="b").timeline().at(3) == sent[2]
-
-
-@pytest.mark.parametrize("puts", [0, 1, 2, 3])
-@pytest.mark.parametrize("is_repeated", [True, False])
-def test_a_deletion_between_any_two_objects_of_a_fork_loses_no_record_that_it_reads(
-    puts: int, is_repeated: bool
-) -> None:
-    store, _, sent = played(4)
-    with suppress(ConnectionError):
-        fork(_Stops(store, puts), "a", "b", at=3)
-    delete(store, "a")
-    collect(store, Retention(grace=0))
-    if puts == 0:
-        with pytest.raises(NotFoundError):
-            fork(store, "a", "b", at=3)
-        assert not keys(store, "r/b/") | keys(store, "j/b/")
-        return
-    if is_repeated:
-        fork(store, "a", "b", at=3)
-        branch = Offloader(store, session="b")
-        assert branch.timeline().at(3) == sent[2]
-        assert branch.restore(sent[2]) == conversation(2)
-        delete(store, "b")
-    if is_repeated or puts == 3:
-        delete(store, "b")
-        assert delete(store, "a").protected == {}
-
-
-class _Stops(WrapperStore):
-    def __init__(self, inner: Any, puts: int) -> None:
-        super().__init__(inner)
-        self._left = puts
-
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise ConnectionError("killed")
-        self.inner.put(key, data, overwrite=overwrite)
 
 
 # Where it is refused

@@ -1,0 +1,45 @@
+"""One tool call and its result, as the messages of each API have them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
+FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain")
+
+
+def user(kind: str, text: str) -> Any:
+    """Return a message of the user."""
+    if kind == "langchain":
+        return HumanMessage(text)
+    content = {"gemini": {"parts": [{"text": text}]}, "bedrock": {"content": [{"text": text}]}}
+    return {"role": "user", **content.get(kind, {"content": text})}
+
+
+def exchange(kind: str, name: str, arguments: dict[str, Any], result: str, call: str = "c") -> list[Any]:
+    """Return the messages of a call and of its result."""
+    if kind == "openai-chat":
+        function = {"name": name, "arguments": json.dumps(arguments)}
+        made = {"id": call, "type": "function", "function": function}
+        answer = {"role": "tool", "tool_call_id": call, "content": result}
+        return [{"role": "assistant", "content": None, "tool_calls": [made]}, answer]
+    if kind == "openai-responses":
+        text = json.dumps(arguments)
+        output = {"type": "function_call_output", "call_id": call, "output": result}
+        return [{"type": "function_call", "call_id": call, "name": name, "arguments": text}, output]
+    if kind == "langchain":
+        calls: Any = [{"id": call, "name": name, "args": arguments}]
+        return [AIMessage("", tool_calls=calls), ToolMessage(result, tool_call_id=call)]
+    if kind == "gemini":
+        asked = {"functionCall": {"id": call, "name": name, "args": arguments}}
+        found = {"functionResponse": {"id": call, "name": name, "response": {"result": result}}}
+        return [{"role": "model", "parts": [asked]}, {"role": "user", "parts": [found]}]
+    if kind == "bedrock":
+        use = {"toolUse": {"toolUseId": call, "name": name, "input": arguments}}
+        got = {"toolResult": {"toolUseId": call, "content": [{"text": result}]}}
+        return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [got]}]
+    used = {"type": "tool_use", "id": call, "name": name, "input": arguments}
+    block = {"type": "tool_result", "tool_use_id": call, "content": result}
+    return [{"role": "assistant", "content": [used]}, {"role": "user", "content": [block]}]

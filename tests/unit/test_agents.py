@@ -40,6 +40,8 @@ def store() -> MemoryStore:
 def test_lists_of_records_show_who_stored_them(store: MemoryStore) -> None:
     opened(store, "the researcher").offload_text(TEXT, title="one")
     opened(store).offload_text(TEXT, title="two", tool_use_id="2")
+    # An item of two agents is one record of the first.
+    opened(store, "another").offload_text(TEXT, title="one")
 
     assert agents(store) == {"one": "the researcher", "two": None}
     one, two = (
@@ -78,13 +80,6 @@ def test_the_agent_changes_no_placeholder_and_no_other_byte(codec: str) -> None:
     assert [found.key for found in stores[0].keys("r/")] == [found.key for found in stores[1].keys("r/")]
     assert b"agent" not in b"".join(stores[0].get(found.key) for found in stores[0].keys("r/"))
     assert [*agents(stores[1]).values()] == ["writer"]
-
-
-def test_an_item_of_two_agents_is_one_record_of_the_first(store: MemoryStore) -> None:
-    for agent in ("first", "second"):
-        opened(store, agent).offload_text(TEXT, tool_use_id="1", title="one")
-
-    assert agents(store) == {"one": "first"}
 
 
 def test_a_listing_in_the_index_has_the_agents(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:

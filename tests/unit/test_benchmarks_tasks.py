@@ -10,7 +10,7 @@ import pytest
 from _shares import svg
 from peers._agent import next_step
 from peers._families import CHARS_PER_TOKEN, FAMILIES, cases
-from peers._solving import Conversation, WindowFullError, fresh_agent
+from peers._solving import Conversation, WindowFullError
 from peers.ours_in_a_loop import VARIANTS
 from peers.plain import Everything
 from peers.plain_cut import Cut
@@ -92,13 +92,6 @@ def test_a_conversation_goes_on_from_what_another_process_was_told(talk, tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == ["home-elsewhere"]
 
 
-def test_a_program_of_the_agent_knows_nothing_of_the_line_before(talk):
-    conversation = talk(OURS, "find one record")
-    with fresh_agent() as think:
-        conversation._think = think
-        assert conversation.run() == conversation.case["answer"]
-
-
 def test_a_request_above_the_window_ends_the_task(talk):
     conversation = talk(Everything, "error in a build log", window=4_000)
     with pytest.raises(WindowFullError):
@@ -141,10 +134,8 @@ def test_a_partial_search_goes_on_as_each_library_says(said, more):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_each_way_to_use_it_solves_the_task_that_pages_can_solve(talk, variant):
-    assert (
-        _answer(talk(VARIANTS[variant], "continue in a new process"))
-        == (cases("continue in a new process", _TOKENS, 5)["answer"])
-    )
+    family = "continue in a new process"
+    assert _answer(talk(VARIANTS[variant], family)) == cases(family, _TOKENS, 5)["answer"]
 
 
 def test_a_placeholder_without_a_preview_shows_nothing_of_the_text(talk):

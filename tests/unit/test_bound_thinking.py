@@ -103,9 +103,8 @@ def test_no_policy_changes_what_thinking_is_bound_to(name: str, restarts: bool) 
 
 
 def test_a_policy_that_may_edit_is_refused_by_such_a_provider() -> None:
-    editable = OffloadPolicy(history="editable")
     with pytest.raises(BoundError):
-        run(editable, Binding())
+        run(OffloadPolicy(history="editable"), Binding())
 
 
 def test_a_new_process_sends_what_the_first_would_have_sent() -> None:
@@ -136,16 +135,18 @@ def test_the_model_decides_whether_history_may_change(model: str | None, rule: s
     out = Offloader("memory://").offload(messages, model=model)
     assert out.history.rule == rule
     assert "messages[1]" in out.history.reason
-
-
-def test_thinking_without_a_signature_binds_nothing() -> None:
-    messages = [{"role": "user", "content": "go"}, reply(0, [""]), result(0, 9000)]
-    assert Offloader("memory://").offload(messages).history.rule == "editable"
+    unsigned = [messages[0], reply(0, [""]), messages[2]]
+    assert Offloader("memory://", model=model).offload(unsigned).history.rule == "editable"
 
 
 def test_a_change_by_the_host_removes_the_thinking_behind_it_and_restore_returns_it() -> None:
     provider = Binding()
     off, messages, _ = run(None, provider, 8)
+    marked = copy.deepcopy(messages)
+    marked[4]["content"][0]["cache_control"] = {"type": "ephemeral"}
+    out = off.offload(marked)
+    provider.check(out.messages)
+    assert out.history.thinking_removed == 0, "a mark of the cache may move"
     edited = copy.deepcopy(messages)
     edited[4]["content"][0]["content"] = "a shorter result"
     out = off.offload(edited)
@@ -157,16 +158,6 @@ def test_a_change_by_the_host_removes_the_thinking_behind_it_and_restore_returns
     again = Offloader(off.store, session="s")
     assert again.offload(edited).messages == out.messages
     assert Offloader(off.store, session="s").restore(out.messages) == edited
-
-
-def test_marks_of_the_cache_may_move() -> None:
-    provider = Binding()
-    off, messages, _ = run(None, provider, 8)
-    marked = copy.deepcopy(messages)
-    marked[4]["content"][0]["cache_control"] = {"type": "ephemeral"}
-    out = off.offload(marked)
-    provider.check(out.messages)
-    assert out.history.thinking_removed == 0
 
 
 def test_thinking_that_a_provider_refused_is_left_out_from_then_on() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from offload import ConfigError, Offloader
 from offload.agent import AgentConfig, ContextManager
-from offload.compaction import CompactionResult, MessageArchive, RoundConfig, RoundStrategy, TypeRule
+from offload.compaction import CompactionResult, MessageArchive, TypeRule
 from offload.context import ContextIR, ItemType
 
 
@@ -63,28 +63,6 @@ def test_an_agent_loop_compacts_by_any_strategy_and_restores_all() -> None:
     assert context.messages[0]["content"].startswith(f"[Compacted {strategy.compactions}: ")
     assert context.restore() == messages
     again = ContextManager(off, AgentConfig(window_tokens=1000), strategy=OldestHalf(off))
-    again.resume()
-    assert again.restore() == messages
-
-
-def test_an_agent_loop_compacts_by_rounds_and_restores_all() -> None:
-    off = Offloader("memory://", session="s")
-    kinds: list[str] = []
-    off.events.subscribe(lambda event: kinds.append(event.event_type))
-    strategy = RoundStrategy(
-        off, lambda _: "<summary>Questions.</summary>", RoundConfig(max_context_tokens=700)
-    )
-    context = ContextManager(off, AgentConfig(window_tokens=1000, target_ratio=0.56), strategy=strategy)
-
-    messages = run(context, 30)
-
-    assert kinds.count("context_compacted") > 1
-    assert kinds.count("compaction_started") == kinds.count("context_compacted")
-    assert "compaction_failed" not in kinds
-    assert "Questions." in context.messages[0]["content"]
-    assert context.messages[1:] == messages[1 - len(context.messages) :]
-    assert context.restore() == messages
-    again = ContextManager(off, AgentConfig(window_tokens=1000), strategy=RoundStrategy(off))
     again.resume()
     assert again.restore() == messages
 

@@ -52,13 +52,17 @@ def origins(found: Config) -> dict[str, str]:
 
 
 def test_without_sources_settings_equal_the_defaults_of_the_offloader(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text("tool = 3\n")
     found = config(folder)
+    assert found.sources == ()
     assert found.settings.store is None
     assert found.settings.policy == OffloadPolicy()
     assert set(origins(found).values()) == {"default"}
 
 
-def test_each_source_overrides_the_one_before_it(folder: Path, users: Path) -> None:
+def test_each_source_overrides_the_one_before_it(
+    folder: Path, users: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "offload.toml").write_text('codec = "json"\n')
     assert config(folder).settings.codec == "json"
     (folder.parent / "pyproject.toml").write_text('[tool.offload]\ncodec = "raw"\n')
@@ -67,8 +71,10 @@ def test_each_source_overrides_the_one_before_it(folder: Path, users: Path) -> N
     assert config(folder).settings.codec == "zstd"
     environ = {"OFFLOAD_CODEC": "json"}
     assert config(folder, environ).settings.codec == "json"
-    found = config(folder, environ, codec="raw")
+    monkeypatch.chdir(folder)
+    found = config(Path(), environ, codec="raw")
     assert found.settings.codec == "raw"
+    assert str(folder.parent / "pyproject.toml") in {source.name for source in found.sources}
     assert origins(found)["codec"] == "arguments"
 
 
@@ -193,15 +199,19 @@ def test_a_policy_may_name_a_preset_or_a_file_in_the_same_folder(folder: Path) -
     assert config(folder).settings.policy.min_saving == 55
 
 
-def test_a_session_name_of_digits_is_a_text(folder: Path) -> None:
+def test_variables_are_texts_numbers_lists_and_tables_with_their_fields(folder: Path) -> None:
     environ = {
         "OFFLOAD_SESSION": "42",
         "OFFLOAD_MAX_ANSWER_CHARS": "4000",
         "OFFLOAD_TOOLS": '["context_grep"]',
+        "OFFLOAD_STORE": "s3://bucket",
+        "OFFLOAD_STORAGE_OPTIONS": '{"key": "k", "region": "a"}',
+        "OFFLOAD_STORAGE_OPTIONS__REGION": "b",
     }
     settings = config(folder, environ).settings
     assert (settings.session, settings.max_answer_chars) == ("42", 4000)
     assert settings.tools == ("context_grep",)
+    assert settings.storage_options == {"key": "k", "region": "b"}
 
 
 def test_a_source_with_a_store_discards_storage_options_of_earlier_sources(folder: Path, users: Path) -> None:
@@ -242,10 +252,6 @@ def test_from_config_applies_settings_to_the_offloader(
     assert Offloader.from_config(session="other").session == "other"
     (folder / "mine.toml").write_text('store = "memory://"\nsession = "named"\n')
     assert Offloader.from_config(file="mine.toml").session == "named"
-
-
-def test_from_config_accepts_an_open_store(folder: Path, users: Path, tmp_path: Path) -> None:
-    users.write_text('store = "s3://bucket"\n[storage_options]\nkey = "k"\n')
     store = open_store(tmp_path / "mine")
     assert Offloader.from_config(folder=folder, store=store).store is store
 
@@ -260,30 +266,9 @@ def test_a_relative_store_path_does_not_depend_on_the_working_folder(
     assert named(folder.parent / name).settings.store == kept
     monkeypatch.chdir(folder)
     assert named(Path("..") / name).settings.store in {kept, str(folder / ".." / "context")}
-
-
-@pytest.mark.parametrize("url", ["s3://bucket/prefix", "memory://name", "zip://x::file:///y.zip", "/data/x"])
-def test_urls_and_absolute_paths_in_a_file_are_unchanged(folder: Path, url: str) -> None:
-    file = folder / "mine.toml"
-    file.write_text(f'store = "{url}"\n')
-    assert named(file).settings.store == url
-
-
-def test_a_relative_folder_finds_the_pyproject_above_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder.parent / "pyproject.toml").write_text('[tool.offload]\ncodec = "raw"\n')
-    monkeypatch.chdir(folder)
-    assert load_config(folder=".", environ={}).settings.codec == "raw"
-
-
-def test_a_table_variable_and_its_field_variables_are_merged(folder: Path) -> None:
-    environ = {
-        "OFFLOAD_STORE": "s3://bucket",
-        "OFFLOAD_STORAGE_OPTIONS": '{"key": "k", "region": "a"}',
-        "OFFLOAD_STORAGE_OPTIONS__REGION": "b",
-    }
-    assert config(folder, environ).settings.storage_options == {"key": "k", "region": "b"}
+    for url in ("s3://bucket/prefix", "memory://name", "zip://x::file:///y.zip", "/data/x"):
+        (folder.parent / name).write_text(f'{table}store = "{url}"\n')
+        assert named(folder.parent / name).settings.store == url
 
 
 @pytest.mark.parametrize(
@@ -309,11 +294,6 @@ def test_an_invalid_value_is_reported_with_its_file(folder: Path, name: str, tex
     assert message in str(caught.value)
     assert "function" not in str(caught.value)
     assert "environment" not in str(caught.value)
-
-
-def test_a_pyproject_without_tool_tables_is_ignored(folder: Path) -> None:
-    (folder / "pyproject.toml").write_text("tool = 3\n")
-    assert config(folder).sources == ()
 
 
 def test_without_a_home_folder_a_store_must_be_named(

@@ -15,10 +15,13 @@ import pytest
 import servers
 import strength
 from moto import backends
+from moto.s3 import models
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 from relay import Proxy, serving
 from servers import Bucket, Server, new_bucket
+
+from offload_backends._bucket import store, uploads
 
 __all__ = ["Bucket"]
 
@@ -85,6 +88,14 @@ def rclone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def s3_bucket(s3_endpoint: str) -> Bucket:
     """A new bucket for a class of tests, or for a test outside a class."""
     return new_bucket(s3_endpoint)
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let objects of more than 2 MiB be uploaded in parts of 1 MiB, which moto takes too."""
+    monkeypatch.setattr(uploads, "_PART", 2**20)
+    monkeypatch.setattr(store, "_ONE_PUT", 2 * 2**20)
+    monkeypatch.setattr(models, "S3_UPLOAD_PART_MIN_SIZE", 2**20)
 
 
 @pytest.fixture

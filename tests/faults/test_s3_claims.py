@@ -19,11 +19,13 @@ from offload_backends.s3 import S3Store, _claims
 if TYPE_CHECKING:
     from servers import Bucket
 
-SIZE = 17 * 1024**2
+SIZE = 17 * 128 * 1024
 WRITER = """
 import json, sys
+from offload_backends._bucket import store, uploads
 from offload_backends.s3 import S3Store
 url, options, size = sys.argv[1:]
+uploads._PART, store._ONE_PUT = 2**20, 2 * 2**20
 S3Store(url, storage_options=json.loads(options)).put("k", b"d" * int(size))
 """
 
@@ -44,7 +46,7 @@ def line(bucket: Bucket) -> Iterator[Proxy]:
 
 
 @pytest.fixture(autouse=True)
-def _short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_pause(monkeypatch: pytest.MonkeyPatch, small_parts: None) -> None:
     monkeypatch.setattr(_claims, "_SHOWN_WITHIN_SECONDS", 0.2)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 
+import prepared
 from starlette.testclient import TestClient
 
 from offload import OffloadStore
@@ -76,15 +74,8 @@ def path_of(session: str, ref: str | None = None) -> str:
 @contextmanager
 def serving(store: Path, *options: str) -> Iterator[tuple[str, int]]:
     """Run `offload serve`; yield the address that it prints, and its process id."""
-    command = [sys.executable, "-m", "offload", "serve", str(store), *options]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
-    ) as server:
-        assert server.stdout is not None
-        try:
-            said = server.stdout.readline()
-            found = re.search(r"http://127\.0\.0\.1:\d+/\?ticket=\S+", said)
-            assert found, said
-            yield found[0], server.pid
-        finally:
-            server.terminate()
+    with prepared.start(prepared.COMMAND, "serve", store, *options) as server:
+        said = server.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/\?ticket=\S+", said)
+        assert found, said
+        yield found[0], server.pid

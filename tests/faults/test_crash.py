@@ -18,7 +18,7 @@ from offload_backends.local import LocalStore
     [
         ("unnamed", "fsync", "zstd"),
         pytest.param("unnamed", "none", "zstd", marks=pytest.mark.slow),
-        ("renamed", "none", "zstd"),
+        pytest.param("renamed", "none", "zstd", marks=pytest.mark.slow),
         pytest.param("renamed", "fsync", "zstd", marks=pytest.mark.slow),
         pytest.param("named", "none", "zstd", marks=pytest.mark.slow),
         pytest.param("named", "fsync", "zstd", marks=pytest.mark.slow),

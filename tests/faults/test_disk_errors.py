@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import prepared
 import pytest
 from faults.audit import names_not_synced, syncs_tried_again
 from faults.conversation import (
@@ -21,7 +20,7 @@ from faults.conversation import (
     temporary_files,
 )
 from faults.media import administer, mounted
-from faults.tracing import NAMING_CALL, NAMING_CALL_BY_PATH, TESTS, Run, tracer
+from faults.tracing import NAMING_CALL, NAMING_CALL_BY_PATH, Run, tracer
 
 from offload import Offloader, OffloadResult, StoreError
 
@@ -168,10 +167,10 @@ def test_a_limit_of_the_process_keeps_the_messages_and_says_what_would_help(
     if limit == "user" and os.geteuid() != 0:
         pytest.skip("only root can become another user")
 
-    command = [sys.executable, "-c", LIMITED.format(limit=code), str(tmp_path / "root")]
-    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, check=True)
+    with prepared.start(LIMITED.format(limit=code), tmp_path / "root") as process:
+        said, _ = process.communicate()
 
-    errors, messages = (json.loads(line) for line in done.stdout.splitlines())
+    errors, messages = (json.loads(line) for line in said.splitlines())
     assert [error[0] for error in errors] == [kind]
     assert advice in errors[0][1]
     assert messages == MESSAGES

@@ -83,8 +83,7 @@ def write_everything(place: Path, codec: str) -> None:
     off = Offloader(place / "store", session="s", policy=POLICY, codec=codec)
     ref = off.offload(result(CONTENT)).records[0].ref
     with off.open_sink(tool_use_id="long") as sink:
-        for _ in range(300):
-            sink.write(LINE * 1000)
+        sink.write(LINE * 10_000)
     off.pin(ref)
     off.share(ref, "t")
     off.fork("u")
@@ -95,8 +94,7 @@ def write_everything(place: Path, codec: str) -> None:
     Offloader(cached, session="s").tools.read(ref)
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-@pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
+@pytest.mark.parametrize(("umask", "codec"), [(0o000, "zstd"), (0o022, "json"), (0o077, "raw")])
 def test_whatever_a_session_writes_only_its_owner_can_read(tmp_path: Path, umask: int, codec: str) -> None:
     place = tmp_path / "new"
     before = os.umask(umask)
@@ -286,7 +284,7 @@ def test_what_a_record_holds_is_in_no_error_log_or_repr(
     [path] = (path for path in (tmp_path / "r").rglob("*") if path.is_file())
     whole = path.read_bytes()
     said = [repr((off, off.tools, out, off.records(), off.stats(), off.gc(), off.prompt()))]
-    for place in range(5, len(whole), max(1, len(whole) // 60)):
+    for place in range(5, len(whole), max(1, len(whole) // 25)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x81]) + whole[place + 1 :])
         fresh = Offloader(tmp_path, session="s")
         damages = fresh.verify()
@@ -297,7 +295,7 @@ def test_what_a_record_holds_is_in_no_error_log_or_repr(
         except OffloadError as error:
             said.append("".join(traceback.format_exception(error)))
 
-    assert len(said) > 150
+    assert len(said) > 60
     assert leaks("\n".join(said)) == []
     assert leaks(logged()) == []
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from strength import thinned
 
 from offload.presets.context_fs import ContextFileSystem
 
@@ -68,11 +69,11 @@ def paths_in(messages: list[Any]) -> list[Path]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
-@pytest.mark.parametrize("first", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))])
+@pytest.mark.parametrize("first", thinned(range(1, 7), 6))
 def test_a_writer_killed_at_any_step_leaves_all_that_it_acknowledged(tmp_path: Path, first: int) -> None:
     # All modules are loaded before a writer starts, so that its steps are those of the tree.
     ContextFileSystem(tmp_path / "whole", "s").offload(messages_up_to(3))
-    for killed_at in itertools.count(first, 3):
+    for killed_at in itertools.count(first, 6):
         root = tmp_path / str(killed_at)
         was_killed, sent = survivors(root, killed_at)
         if not was_killed:

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import prepared
 import pytest
 
 # The call by which a file gets its name, for each road that a writer can take.
@@ -86,9 +86,9 @@ class Run:
 class Tracer:
     """Drives one writer process and traces each of its children."""
 
-    def __init__(self, writer: subprocess.Popen[str], strace: str) -> None:
+    def __init__(self, writer: prepared.Started, strace: str) -> None:
         self._strace = strace
-        self._input, self._output = _pipe(writer.stdin), _pipe(writer.stdout)
+        self._writer = writer
         assert self._read() == "ready"
 
     def run(self, root: Path, fault: str | None = None) -> Run:
@@ -103,14 +103,15 @@ class Tracer:
 
         The reports are complete only after the block.
         """
-        self._say(str(root))
+        self._writer.tell(f"{root}\n")
         run = Run(process=int(self._read()))
         inject = [] if fault is None else ["-e", f"inject={fault}"]
         command = [self._strace, "-y", "-e", f"trace={_TRACED}", *inject, "-p", str(run.process)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as strace:
-            lines = _pipe(strace.stderr)
+            assert strace.stderr is not None
+            lines = strace.stderr
             greeting = lines.readline()
-            self._say("go")
+            self._writer.tell("go\n")
             try:
                 _follow(lines, run)
                 yield run
@@ -121,12 +122,8 @@ class Tracer:
         if "attached" not in greeting:
             pytest.skip(f"this machine lets nobody trace: {greeting.strip()}")
 
-    def _say(self, line: str) -> None:
-        self._input.write(line + "\n")
-        self._input.flush()
-
     def _read(self) -> str:
-        line = self._output.readline()
+        line = self._writer.stdout.readline()
         assert line, "the writer is gone"
         return line.strip()
 
@@ -137,10 +134,7 @@ def tracer(road: str = "unnamed", durability: str = "fsync", codec: str = "zstd"
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("strace is not installed; tests/faults/install_tools.sh does it")
-    command = [sys.executable, "-m", "faults.writer", road, durability, codec]
-    with subprocess.Popen(
-        command, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as writer:
+    with prepared.start("from faults.writer import main; main()", road, durability, codec) as writer:
         yield Tracer(writer, strace)
 
 
@@ -150,8 +144,3 @@ def _follow(lines: IO[str], run: Run) -> None:
         run.trace.append(line)
         if "stopped by SIGSTOP" in line:
             return
-
-
-def _pipe(stream: IO[str] | None) -> IO[str]:
-    assert stream is not None
-    return stream

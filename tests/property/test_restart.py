@@ -80,7 +80,7 @@ def test_a_result_whose_call_was_trimmed_keeps_its_placeholder_and_its_one_recor
     assert len([*store.keys("r/")]) == 1
 
 
-@pytest.mark.parametrize("name", ["balanced", "economy"])
+@pytest.mark.parametrize("name", ["balanced", pytest.param("economy", marks=pytest.mark.slow)])
 def test_thirty_regenerations_of_the_last_message_leave_no_trace(name: Any) -> None:
     drawn: list[Any] = [(2, 0, 900, [3200, 9000, 1500], "again", 6) for _ in range(2)]
     drawn.append((3, 0, 40, [9000, 3200, 30_000], "again", 30))

@@ -93,6 +93,7 @@ def test_offloading_to_a_local_folder_does_not_load_a_network(tmp_path):
         # A child that is forked while a thread imports a module can never import it.
         "tools = {'offload.tools._tools', 'offload.tools.pointer', 'offload.tools.answers'}\n"
         "assert tools <= {*sys.modules}\n"
+        "off.offload([])\n"
         "text = off.offload_text('a line of output, rather long\\n' * 2000, tool_name='Bash')\n"
         "assert off.tools.tail(off.records()[0].ref)"
     )
@@ -100,7 +101,7 @@ def test_offloading_to_a_local_folder_does_not_load_a_network(tmp_path):
     loaded = loaded_after(source)
 
     assert "offload_backends.local" in loaded
-    assert not loaded & {"fsspec", "s3fs", "boto3", "aiobotocore", "http.client"}
+    assert not loaded & {"fsspec", "s3fs", "boto3", "aiobotocore", "http.client", "sqlite3"}
 
 
 def test_the_list_of_commands_does_not_load_what_they_use():

@@ -59,12 +59,17 @@ def shown(catalog: Catalog, **query: Any) -> list[str]:
 # --- what it costs ---------------------------------------------------------------------------------
 
 
-def test_a_session_of_a_thousand_records_is_listed_for_every_page_and_kept_nowhere(store: LargeStore) -> None:
+def test_a_session_of_some_thousand_records_is_listed_for_every_page_and_kept_nowhere(
+    store: LargeStore,
+) -> None:
     keys = fill(store, 1000)
     catalog = Catalog(store, "s")
     for _ in range(2):
         assert len(catalog.page(limit=5).infos) == 5
     assert store.spent() == ["LIST r/"] * 2
+    keys += fill(store, 3000, start=1000)
+    Catalog(store, "s").load()
+    assert store.spent() == ["LIST r/"] * 4
     assert sorted(store.objects) == sorted(keys)
 
 
@@ -76,29 +81,14 @@ def test_a_process_opens_a_large_session_with_a_page_of_a_listing_and_a_snapshot
     assert store.spent() == ["LIST r/"] * 2 + ["LIST i/", "GET i/"]
 
 
-def test_a_large_session_is_listed_once_for_all_pages_of_a_process(store: LargeStore) -> None:
+def test_a_large_session_is_listed_once_for_all_pages_and_records_of_a_process(store: LargeStore) -> None:
     keys = fill(store, 3000)
     catalog = Catalog(store, "s")
     assert shown(catalog) == keys[::-1]
     assert store.spent() == ["LIST r/", "LIST r/", "LIST i/", "LIST r/"]
     assert shown(catalog, item_type="tool_result") == [k for k in keys[::-1] if "~tool_result~" in k]
-    assert store.spent() == []
-
-
-def test_a_whole_listing_of_some_thousand_records_costs_nothing_beside_its_pages(store: LargeStore) -> None:
-    fill(store, 4000)
-    Catalog(store, "s").load()
-    assert store.spent() == ["LIST r/"] * 4
-
-
-def test_a_search_through_a_large_session_lists_no_record_by_itself(store: LargeStore) -> None:
-    keys = fill(store, 2000)
-    catalog = Catalog(store, "s")
-    catalog.page()
-    store.spent()
-    for _ in range(2):
-        infos = catalog.recent()
-        assert [i.key for i in infos] == keys
+    infos = catalog.recent()
+    assert [i.key for i in infos] == keys
     assert all(catalog.find(i.ref) == [i] for i in infos)
     assert store.spent() == []
 
@@ -115,6 +105,10 @@ def test_a_listing_is_used_for_a_hundred_times_as_long_as_it_took(store: LargeSt
     assert late not in shown(catalog)
     clock.now += 3
     assert late in shown(catalog)
+    store.spent()
+    clock.now -= 3600  # Put back, it makes a listing stale.
+    catalog.page()
+    assert "LIST r/" in store.spent()
 
 
 @pytest.mark.parametrize("way", ["memory", "snapshot"])
@@ -129,16 +123,6 @@ def test_no_listing_is_used_for_more_than_ten_minutes(store: LargeStore, clock: 
         clock.now = began + age
         asked = catalog if way == "memory" else Catalog(store, "s")
         assert (late in shown(asked)) is is_shown
-
-
-def test_a_clock_that_was_put_back_makes_a_listing_stale(store: LargeStore, clock: Clock) -> None:
-    fill(store, 2000)
-    catalog = Catalog(store, "s")
-    catalog.page()
-    store.spent()
-    clock.now -= 3600
-    catalog.page()
-    assert "LIST r/" in store.spent()
 
 
 def test_a_whole_listing_is_always_fresh(store: LargeStore) -> None:
@@ -182,13 +166,6 @@ def test_a_snapshot_of_a_writer_whose_clock_is_ahead_is_as_old_as_its_object(
     assert late in shown(Catalog(store, "s"))
 
 
-def test_a_session_in_another_store_of_the_same_url_shows_nothing_of_this_one(clock: Clock) -> None:
-    ours, theirs = LargeStore(clock), LargeStore(clock)
-    keys, others = fill(ours, MANY), fill(theirs, 1500)
-    assert shown(Catalog(ours, "s")) == keys[::-1]
-    assert shown(Catalog(theirs, "s")) == others[::-1]
-
-
 # --- what it never misses --------------------------------------------------------------------------
 
 
@@ -227,7 +204,7 @@ def test_what_a_process_wrote_stays_when_it_takes_an_older_snapshot(store: Large
     assert {i.key for i in catalog.recent()} == set(keys)
 
 
-def test_what_is_written_after_another_own_record_was_dropped_is_listed(
+def test_what_is_written_after_another_own_record_was_dropped_or_again_is_listed(
     store: LargeStore, clock: Clock
 ) -> None:
     keys = fill(store, 2000)
@@ -241,6 +218,10 @@ def test_what_is_written_after_another_own_record_was_dropped_is_listed(
     keys += fill(store, 1, start=2001)
     catalog.add(info_of(keys[-1], clock.now))
     assert shown(catalog) == keys[::-1]
+    again = key_of(0, generation=2)
+    store.put(again, b"data")
+    catalog.add(info_of(again, clock.now))
+    assert shown(catalog) == [again, *keys[:0:-1]]
 
 
 def test_a_ref_that_no_listing_had_is_found_in_the_store(store: LargeStore) -> None:
@@ -278,18 +259,6 @@ def test_a_collected_record_is_in_no_listing_and_no_snapshot(store: LargeStore) 
     expected = [keys[1], *keys[:1:-1]]
     assert shown(Catalog(store, "s")) == expected
     assert shown(Catalog(store, "s")) == expected
-
-
-def test_an_item_that_was_stored_again_takes_the_place_of_its_old_record(
-    store: LargeStore, clock: Clock
-) -> None:
-    keys = fill(store, 2000)
-    catalog = Catalog(store, "s")
-    catalog.page()
-    again = key_of(0, generation=2)
-    store.put(again, b"data")
-    catalog.add(info_of(again, clock.now))
-    assert shown(catalog) == [again, *keys[:0:-1]]
 
 
 # --- pages -----------------------------------------------------------------------------------------
@@ -422,10 +391,15 @@ def test_a_store_that_fails_with_snapshots_still_lists_its_sessions(clock: Clock
         clock.now += 3600
 
 
-def test_a_store_that_is_only_read_is_listed_and_not_written(store: LargeStore) -> None:
-    keys = fill(store, MANY)
-    assert shown(Catalog(ReadOnlyStore(store), "s")) == keys[::-1]
-    assert sorted(store.objects) == sorted(keys)
+def test_another_store_of_the_same_url_shows_nothing_of_this_one_and_one_that_is_read_is_not_written(
+    clock: Clock,
+) -> None:
+    ours, theirs = LargeStore(clock), LargeStore(clock)
+    keys, others = fill(ours, MANY), fill(theirs, 1500)
+    assert shown(Catalog(ReadOnlyStore(ours), "s")) == keys[::-1]
+    assert sorted(ours.objects) == sorted(keys)
+    assert shown(Catalog(ours, "s")) == keys[::-1]
+    assert shown(Catalog(theirs, "s")) == others[::-1]
 
 
 def test_a_listing_that_fails_midway_changes_nothing(
@@ -448,18 +422,12 @@ def test_a_listing_that_fails_midway_changes_nothing(
 # --- who shares it ---------------------------------------------------------------------------------
 
 
-def test_threads_share_a_catalog(store: LargeStore) -> None:
+def test_threads_and_a_forked_process_share_a_catalog(store: LargeStore) -> None:
     keys = fill(store, 2000)
     catalog = Catalog(store, "s")
     with ThreadPoolExecutor(8) as pool:
         pages = list(pool.map(lambda _: shown(catalog), range(16)))
     assert pages == [keys[::-1]] * 16
-
-
-def test_a_forked_process_reads_the_pages_of_its_parent(store: LargeStore) -> None:
-    keys = fill(store, 2000)
-    catalog = Catalog(store, "s")
-    catalog.page()
     store.spent()
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()

@@ -42,21 +42,12 @@ def files(tmp_path):
     return [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
-def test_what_was_read_is_not_asked_for_again(cached, inner, medium):
+def test_what_was_read_is_not_asked_for_again_and_ranges_are_cut_from_it(cached, inner, medium):
     medium.put("a", b"0123456789")
     store = cached(inner)
 
     assert [store.get("a"), store.get("a"), store.get("a")] == [b"0123456789"] * 3
-    assert inner.operations == 1
-
-
-def test_ranges_are_cut_from_a_kept_object(cached, inner, medium):
-    medium.put("a", b"0123456789")
-    store = cached(inner)
-    store.get("a")
-
     parts = [store.get("a", start=s, end=e) for s, e in [(2, 5), (-3, None), (4, None), (8, 99), (12, 20)]]
-
     assert parts == [b"234", b"789", b"456789", b"89", b""]
     assert inner.operations == 1
 
@@ -201,7 +192,7 @@ def time_passes(tmp_path):
         os.utime(path, (info.st_atime - 10, info.st_mtime - 10))
 
 
-def test_an_object_that_would_drive_out_the_others_is_not_kept(cached, inner, medium):
+def test_an_object_that_would_drive_out_the_others_is_not_kept_and_no_cache_takes_none(cached, inner, medium):
     medium.put("a", bytes(1001))
     medium.put("b", bytes(1000))
     store = cached(inner, max_bytes=4000)
@@ -210,6 +201,9 @@ def test_an_object_that_would_drive_out_the_others_is_not_kept(cached, inner, me
         store.get(key)
 
     assert inner.operations == 3
+    for max_bytes in (0, -1):
+        with pytest.raises(ConfigError, match="must be 1 or more"):
+            cached(inner, max_bytes=max_bytes)
 
 
 def test_memory_is_bounded_also_by_objects_of_no_size(medium):
@@ -255,12 +249,16 @@ def test_many_are_answered_in_order_and_only_the_missing_fetched(cached, inner, 
 # In a folder
 
 
-def test_a_folder_serves_a_later_store(tmp_path, inner, medium):
+def test_a_folder_serves_a_later_store_and_is_made_again_if_it_was_removed(tmp_path, inner, medium):
     medium.put("a", b"kept")
     CachingStore(inner, folder=tmp_path / "cache").get("a")
+    store = CachingStore(inner, folder=tmp_path / "cache")
 
-    assert CachingStore(inner, folder=tmp_path / "cache").get("a") == b"kept"
+    assert store.get("a") == b"kept"
     assert inner.operations == 1
+    shutil.rmtree(tmp_path / "cache")
+    assert [store.get("a"), store.get("a")] == [b"kept", b"kept"]
+    assert inner.operations == 2
 
 
 @pytest.mark.parametrize("urls", [["memory://"] * 2, ["memory://meet/1", "memory://meet/2"]])
@@ -309,10 +307,15 @@ def test_a_damaged_file_is_never_served_and_never_an_error(tmp_path, inner, medi
         assert path.read_bytes() == whole
 
 
-def test_a_file_in_the_place_of_another_is_not_served(tmp_path, medium):
-    medium.put("a", b"of a")
+def test_a_read_leaves_no_file_but_the_entry_and_one_in_the_place_of_another_is_not_served(tmp_path, medium):
+    medium.put("a", b"0123456789")
     medium.put("b", b"of b")
     store = CachingStore(medium, folder=tmp_path / "cache")
+
+    store.get("a", start=1, end=2)
+    with pytest.raises(NotFoundError):
+        store.get("none")
+    assert files(tmp_path) == []
     store.get("a")
     (path_of_a,) = files(tmp_path)
     store.get("b")
@@ -383,17 +386,6 @@ def test_what_cannot_be_dropped_is_told_before_anything_changes(tmp_path, medium
     assert medium.get("a") == b"old"
 
 
-def test_a_removed_folder_is_made_again(tmp_path, inner, medium):
-    medium.put("a", b"kept")
-    store = CachingStore(inner, folder=tmp_path / "cache")
-    store.get("a")
-
-    shutil.rmtree(tmp_path / "cache")
-
-    assert [store.get("a"), store.get("a")] == [b"kept", b"kept"]
-    assert inner.operations == 2
-
-
 def test_files_of_fetches_that_died_are_collected_and_those_of_others_left(tmp_path, medium):
     medium.put("a", b"x")
     CachingStore(medium, folder=tmp_path / "cache").get("a")
@@ -409,18 +401,6 @@ def test_files_of_fetches_that_died_are_collected_and_those_of_others_left(tmp_p
     assert not dead.exists()
     assert alive.exists()
     assert path.exists()
-
-
-def test_a_read_leaves_no_file_but_the_entry(tmp_path, medium):
-    medium.put("a", b"0123456789")
-    store = CachingStore(medium, folder=tmp_path / "cache")
-
-    store.get("a", start=1, end=2)
-    with pytest.raises(NotFoundError):
-        store.get("none")
-    assert files(tmp_path) == []
-    store.get("a")
-    assert len(files(tmp_path)) == 1
 
 
 # Reads over and over; each version read must be at least the one that was published before the read.
@@ -470,12 +450,6 @@ def publish(root, store, version):
         store.put(key, bytes([version]) * 9000, overwrite=True)
     (root / "new").write_text(str(version))
     (root / "new").replace(root / "published")
-
-
-@pytest.mark.parametrize("max_bytes", [0, -1])
-def test_a_cache_takes_at_least_a_byte(max_bytes):
-    with pytest.raises(ConfigError, match="must be 1 or more"):
-        CachingStore(MemoryStore(), max_bytes=max_bytes)
 
 
 def test_a_range_without_meaning_is_refused_kept_or_not(cached, medium):

@@ -217,27 +217,28 @@ def test_an_image_of_a_tool_leaves_once_it_was_seen_and_the_user_s_own_stays(tmp
     assert media_ref(in_result(out[2])[0]["text"])
 
 
-def test_an_image_below_the_threshold_stays(tmp_path: Path) -> None:
-    small = anthropic(base64.b64encode(png(100, 100)).decode())
-    messages = [result(small), ANSWER]
-
-    out = Offloader(tmp_path).offload(messages)
-
-    assert out.messages == messages
-    assert [d.reason for d in out.decisions if d.item.media_type] == ["14 tokens, fewer than 500"]
+OWN = {"tool_result": Rule(min_tokens=10)}
 
 
-def test_a_policy_that_names_its_own_types_lets_no_image_leave_unless_it_says_so(tmp_path: Path) -> None:
-    own = {"tool_result": Rule(min_tokens=10)}
-    messages = [result(anthropic()), ANSWER]
-    silent = Offloader(tmp_path, policy=OffloadPolicy(types=own)).offload(messages)
-    telling = Offloader(tmp_path, policy=OffloadPolicy(types=own, media=Rule(min_bytes=100))).offload(
-        messages
-    )
+@pytest.mark.parametrize(
+    ("policy", "size", "reason"),
+    [
+        (None, 100, "10 tokens, fewer than 500"),
+        (OffloadPolicy(types=OWN), 1200, "image/png is not offloaded by this policy"),
+        (OffloadPolicy(types=OWN, media=Rule(min_bytes=100)), 1200, None),
+    ],
+    ids=["small", "own types", "own types and media"],
+)
+def test_an_image_stays_below_the_threshold_or_if_own_types_do_not_name_media(
+    tmp_path: Path, policy: OffloadPolicy | None, size: int, reason: str | None
+) -> None:
+    messages = [result(anthropic(base64.b64encode(png(size, size * 3 // 4)).decode())), ANSWER]
 
-    assert silent.messages == messages
-    assert silent.decisions[0].reason == "image/png is not offloaded by this policy"
-    assert len(telling.records) == 1
+    out = Offloader(tmp_path, policy=policy).offload(messages)
+
+    assert len(out.records) == (reason is None)
+    assert (out.messages == messages) is (reason is not None)
+    assert reason in (None, *(d.reason for d in out.decisions if d.item.media_type))
 
 
 @pytest.mark.parametrize("rule", [Rule(min_tokens=50_000), Rule(min_bytes=100, after_turns=100)])
@@ -402,12 +403,9 @@ def test_size_and_tokens_are_told_by_the_header(
     )
 
 
-@pytest.mark.parametrize("url", ["", "data:", "text", "data:text/plain;base64,aGk=", "data:image/png,x"])
-def test_a_text_that_is_no_data_url_of_an_image_or_a_document_tells_nothing(url: str) -> None:
-    assert media_facts(url) is None
-
-
-def test_a_jpeg_of_endless_segments_is_looked_at_to_its_end_only() -> None:
+def test_a_text_that_is_no_data_url_tells_nothing_and_a_jpeg_of_endless_segments_no_size() -> None:
+    for url in ("", "data:", "text", "data:text/plain;base64,aGk=", "data:image/png,x"):
+        assert media_facts(url) is None
     data = b"\xff\xd8\xff" + b"\xff\xe0\x00\x00" * 100_000
     facts = media_facts(f"data:image/jpeg;base64,{base64.b64encode(data).decode()}")
     assert facts is not None

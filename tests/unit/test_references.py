@@ -106,6 +106,7 @@ def test_a_refusal_names_the_field_and_what_is_allowed() -> None:
         "write the text itself"
     )
     assert "(allowed: none)" in refused(off, {"content": {"$ref": ref}}, allow=())
+    assert "(allowed: none)" in refused(off.with_options(references=()), {"content": {"$ref": ref}})
     assert off.resolve({"note": {"$ref": ref}}, "log", allow=["log.note"]) == {"note": TEXT}
 
 
@@ -123,11 +124,6 @@ def test_without_a_name_the_tool_is_the_only_one_of_the_allowed_fields() -> None
     for fields, named in ((ALLOWED, "write_file, edit"), ((), "no tool")):
         with pytest.raises(ConfigError, match=f"name the tool .* the allowed fields name {named}$"):
             off.resolve(arguments, allow=fields)
-
-
-def test_without_the_option_nothing_is_allowed() -> None:
-    off, ref = opened(references=())
-    assert "(allowed: none)" in refused(off, {"content": {"$ref": ref}})
 
 
 @pytest.mark.parametrize(
@@ -164,19 +160,6 @@ def test_a_reference_that_names_nothing_is_refused_with_what_is_wrong(reference:
     assert said in refused(off, {"content": reference})
 
 
-def test_a_foreign_an_unknown_and_a_malformed_id_get_the_same_answer() -> None:
-    off, _ = opened()
-    other = off.with_options(session="other")
-    other.offload_text(TEXT, tool_name="Bash")
-    [foreign] = other.records()
-
-    answers = {
-        refused(off, {"content": {"$ref": ref}}).replace(ref, "ID")
-        for ref in (foreign.ref, "zzzzzzzzzz", "Z")
-    }
-    assert answers == {"content: unknown id 'ID'."}
-
-
 def test_deleted_damaged_and_redacted_records_are_refused_and_the_error_has_its_cause() -> None:
     off, ref = opened()
     damage(off.store, ref)
@@ -201,10 +184,6 @@ def test_the_content_of_a_call_is_bounded_before_it_is_read() -> None:
     assert off.resolve(twice, "write_file") == {"content": [TEXT, TEXT]}
     many = {"content": [{"$ref": ref, "lines": "1"}] * 101}
     assert "at most 100 references" in refused(off, many)
-
-
-def test_arguments_nested_without_end_are_refused() -> None:
-    off, ref = opened()
     deep: Any = {"$ref": ref}
     for _ in range(100_000):
         deep = [deep]
@@ -248,11 +227,15 @@ def test_the_prompt_has_one_line_more_and_at_most_15() -> None:
     assert own.prompt().startswith("Own words.\nTo pass stored text to write_file.content, edit.changes.text")
 
 
-def test_another_process_resolves_from_the_store_alone(tmp_path: Any) -> None:
+def test_another_process_resolves_from_the_store_alone_and_another_session_does_not(tmp_path: Any) -> None:
     Offloader(tmp_path, session="s").offload_text(TEXT, tool_name="Bash", tool_use_id="t1")
-    off = Offloader(tmp_path, session="s")
+    off = Offloader(tmp_path, session="s", references=ALLOWED)
     [info] = off.records()
-    arguments = {"content": {"$ref": info.ref}}
-    assert off.resolve(arguments, "write_file", allow=ALLOWED) == {"content": TEXT}
+    assert off.resolve({"content": {"$ref": info.ref}}, "write_file") == {"content": TEXT}
+    other = off.with_options(session="other")
+    answers = {
+        refused(other, {"content": {"$ref": ref}}).replace(ref, "ID") for ref in (info.ref, "zzzzzzzzzz", "Z")
+    }
+    assert answers == {"content: unknown id 'ID'."}
     with pytest.raises(NotFoundError):
         off.content("zzzzzzzzzz")

@@ -85,18 +85,23 @@ def test_a_killed_worker_costs_what_it_had_and_each_item_is_named(store):
     assert all(each == KEYS.index(key) for key, each in found if key not in lost)
 
 
-def test_items_are_taken_as_workers_become_free():
+def test_items_are_taken_as_workers_become_free_and_what_waits_is_cancelled_when_the_caller_stops():
     taken = itertools.count()
     store = MemoryStore()
     store.put("a", b"x")
-
     with ThreadPoolExecutor(2) as pool:
         results = run_each(size_of, ("a" for _ in taken), [store], executor=pool)
         for _ in range(300):
             next(results)
         results.close()
-
     assert next(taken) <= 300 + 128 + 1
+
+    executor = OnceExecutor()
+    results = run_each(size_of, itertools.repeat("a"), [LocalStore("/x")], executor=executor)
+    assert next(results) == ("a", 1)
+    results.close()
+    assert all(future.cancelled() for future in executor.futures[1:])
+    assert len(executor.futures) > 2
 
 
 class OnceExecutor(Executor):
@@ -110,17 +115,6 @@ class OnceExecutor(Executor):
         if len(self.futures) == 1:
             self.futures[0].set_result(1)
         return self.futures[-1]
-
-
-def test_what_is_waiting_is_cancelled_when_the_caller_stops(store):
-    executor = OnceExecutor()
-
-    results = run_each(size_of, itertools.repeat("a"), [store], executor=executor)
-    assert next(results) == ("a", 1)
-    results.close()
-
-    assert all(future.cancelled() for future in executor.futures[1:])
-    assert len(executor.futures) > 2
 
 
 @pytest.mark.parametrize(
@@ -399,9 +393,6 @@ def test_workers_are_threads_for_a_shared_store_and_processes_for_a_local_one(tm
         assert isinstance(pool, ThreadPoolExecutor)
     with executor_of_workers([LocalStore(str(tmp_path))], 2) as pool:
         assert isinstance(pool, ProcessPoolExecutor)
-
-
-def test_a_url_of_no_cluster_is_refused():
     for url in ("http://host", "host:8786", ""):
         with pytest.raises(ConfigError, match="expected a Dask scheduler"), executor_on(url):
             pass

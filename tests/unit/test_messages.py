@@ -68,20 +68,14 @@ def test_a_tool_result_is_an_item_with_the_name_and_the_id_of_its_call() -> None
     [item] = scan(result("out", is_error=True), calls.calls).items
     assert (item.block, item.item_type, item.text) == (0, "tool_result", "out")
     assert (item.tool_name, item.tool_use_id, item.is_error, item.form) == ("Bash", "t1", True, None)
+    for no_error in (False, None, "true", 1, 0):
+        assert not scan(result("out", is_error=no_error)).items[0].is_error
 
 
-def test_only_true_is_an_error() -> None:
-    for value in (False, None, "true", 1, 0):
-        assert not scan(result("out", is_error=value)).items[0].is_error
-
-
-def test_the_texts_of_one_result_are_one_item() -> None:
+def test_the_texts_of_one_result_are_one_item_whose_placeholder_keeps_the_images() -> None:
     [item] = scan(result([text("a"), IMAGE, text("b", cache_control={"type": "ephemeral"})])).items
     assert item.text == "a\nb"
     assert item.form is not None
-
-
-def test_a_replaced_result_keeps_its_images_and_one_placeholder() -> None:
     message = result([IMAGE, text("a"), IMAGE, text("b")])
     replaced = scan(message).items[0].replace_in(message, "P")
     assert replaced["content"][0]["content"] == [IMAGE, text("P"), IMAGE]
@@ -103,53 +97,54 @@ def test_a_result_whose_texts_cannot_be_restored_exactly_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "block",
+    ("message", "items", "texts"),
     [
-        IMAGE,
-        {"type": "document", "source": {}},
-        {"type": "redacted_thinking", "data": "x"},
-        {"type": "server_tool_use", "id": "s", "name": "web_search"},
-        {"type": "of_tomorrow", "text": "looks like text", "content": "looks like content"},
+        *(
+            ({"role": "assistant", "content": [block]}, [], [])
+            for block in (
+                IMAGE,
+                {"type": "document", "source": {}},
+                {"type": "redacted_thinking", "data": "x"},
+                {"type": "server_tool_use", "id": "s", "name": "web_search"},
+                {"type": "of_tomorrow", "text": "looks like text", "content": "looks like content"},
+            )
+        ),
+        (
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}]},
+            [],
+            ["hm"],
+        ),
+        (
+            {"role": "assistant", "content": "say", "reasoning_content": "hm", "tool_calls": []},
+            ["say"],
+            ["hm"],
+        ),
     ],
 )
-def test_an_unknown_block_is_kept(block: dict[str, Any]) -> None:
-    found = scan({"role": "assistant", "content": [block]})
-    assert (found.items, found.texts) == ([], [])
-
-
-def test_thinking_is_counted_and_never_offloaded() -> None:
-    found = scan({"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}]})
-    assert (found.items, found.texts) == ([], ["hm"])
+def test_thinking_is_counted_and_never_offloaded_and_an_unknown_block_is_kept(
+    message: Any, items: list[str], texts: list[str]
+) -> None:
+    found = scan(message)
+    assert ([item.text for item in found.items], found.texts) == (items, texts)
 
 
 # --- OpenAI chat ----------------------------------------------------------------------------------
 
 
-def test_a_message_of_role_tool_is_an_item_with_the_name_of_its_call() -> None:
+def test_a_message_of_role_tool_or_function_is_an_item_with_the_name_of_its_call() -> None:
+    function = {"name": "Bash", "arguments": '{"a": 1}'}
     call = {
         "role": "assistant",
         "content": None,
-        "tool_calls": [
-            {"id": "c1", "type": "function", "function": {"name": "Bash", "arguments": '{"a": 1}'}}
-        ],
+        "tool_calls": [{"id": "c1", "type": "function", "function": function}],
     }
     calls = scan(call)
     assert calls.calls == {"c1": Call("Bash", '{"a": 1}')}
     [item] = scan({"role": "tool", "tool_call_id": "c1", "content": "out"}, calls.calls).items
     assert (item.block, item.item_type, item.text) == (None, "tool_result", "out")
     assert (item.tool_name, item.tool_use_id) == ("Bash", "c1")
-
-
-def test_a_message_of_role_function_is_an_item_of_the_function_that_it_names() -> None:
     [item] = scan({"role": "function", "name": "lookup", "content": "out"}).items
     assert (item.item_type, item.tool_name, item.tool_use_id) == ("tool_result", "lookup", None)
-
-
-def test_reasoning_is_counted_and_never_offloaded() -> None:
-    message = {"role": "assistant", "content": "say", "reasoning_content": "hm", "tool_calls": []}
-    found = scan(message)
-    assert [i.text for i in found.items] == ["say"]
-    assert found.texts == ["hm"]
 
 
 def test_a_call_of_a_custom_tool_and_arguments_that_are_an_object_are_understood() -> None:
@@ -236,10 +231,18 @@ def test_a_malformed_message_is_refused_with_its_place_and_what_was_expected(
     assert expected in said
 
 
-def test_a_name_that_is_no_string_counts_as_none() -> None:
-    found = scan({"role": "tool", "tool_call_id": "c", "name": 7, "content": "x"})
+def test_names_and_roles_are_read_as_far_as_they_are_texts() -> None:
+    class Sdk:
+        role = "user"
 
+    assert role_of(Sdk()) == role_of({"role": "user"}) == "user"
+    found = scan({"role": "tool", "tool_call_id": "c", "name": 7, "content": "x"})
     assert [item.tool_name for item in found.items] == [None]
+    # A name without a UTF-8 form is escaped.
+    message = result("out")
+    message["content"][0]["tool_use_id"] = "t\ud800"
+    [item] = scan(message, {"t\ud800": Call("Bash\ud800")}).items
+    assert (item.tool_use_id, item.tool_name) == ("t\\ud800", "Bash\\ud800")
 
 
 def test_an_input_that_has_no_json_has_no_text_of_the_model() -> None:
@@ -250,17 +253,3 @@ def test_an_input_that_has_no_json_has_no_text_of_the_model() -> None:
 
         assert found.texts == []
         assert found.calls["t"].name == "f"
-
-
-def test_a_role_is_read_from_mappings_and_objects_alike() -> None:
-    class Sdk:
-        role = "user"
-
-    assert role_of(Sdk()) == role_of({"role": "user"}) == "user"
-
-
-def test_names_without_a_utf_8_form_are_escaped() -> None:
-    message = result("out")
-    message["content"][0]["tool_use_id"] = "t\ud800"
-    [item] = scan(message, {"t\ud800": Call("Bash\ud800")}).items
-    assert (item.tool_use_id, item.tool_name) == ("t\\ud800", "Bash\\ud800")

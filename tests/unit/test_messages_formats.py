@@ -328,16 +328,8 @@ def converse(content: list[Any], **more: Any) -> dict[str, Any]:
     }
 
 
-def test_json_of_a_tool_result_is_replaced_by_a_text_block_and_restored_as_json() -> None:
-    message = converse([{"json": WRITE}])
-
-    assert only(message, {"c": Call("list")}).tool_name == "list"
-    assert only(message).text == json.dumps(WRITE)
-    assert replaced(message)["content"][0]["toolResult"]["content"] == [{"text": "P"}]
-    assert_restored(message)
-
-
 def test_texts_and_json_are_one_item_and_images_and_documents_are_kept() -> None:
+    assert only(converse([{"json": WRITE}]), {"c": Call("list")}).tool_name == "list"
     document = {"document": {"name": "d", "source": {"text": LONG}}}
     message = converse([PICTURE, {"json": [1]}, {"text": "a"}, document, {"json": {"k": None}}])
 
@@ -374,11 +366,21 @@ def test_a_result_that_says_so_is_an_error(message: dict[str, Any], is_error: bo
     assert only(message).is_error is is_error
 
 
-def test_reasoning_and_cited_answers_of_converse_are_counted_and_never_offloaded() -> None:
+def test_thoughts_citations_and_executed_code_are_counted_and_never_offloaded() -> None:
     reasoning = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}}
     cited = {"citationsContent": {"content": [{"text": "so"}], "citations": []}}
-    found = scan({"role": "assistant", "content": [reasoning, cited, {"text": "a"}]})
-    assert ([i.text for i in found.items], found.texts) == (["a"], ["hm", "so"])
+    converse = scan({"role": "assistant", "content": [reasoning, cited, {"text": "a"}]})
+    assert ([i.text for i in converse.items], converse.texts) == (["a"], ["hm", "so"])
+    parts = [
+        {"text": "hm", "thought": True},
+        {"executableCode": {"code": "1 + 1"}},
+        {"code_execution_result": {"output": "2"}},
+        {"inlineData": {"data": "aGk="}},
+        {"text": "a"},
+    ]
+    found = scan({"role": "model", "parts": parts})
+    assert [(i.block, i.item_type, i.text) for i in found.items] == [(4, "assistant_message", "a")]
+    assert found.texts == ["hm", "1 + 1", "2"]
 
 
 # --- Gemini ---------------------------------------------------------------------------------------
@@ -401,19 +403,6 @@ def test_a_function_that_returned_one_string_has_that_string_as_its_text() -> No
     assert only(message).text == LONG
     assert replaced(message)["parts"][0]["functionResponse"]["response"] == {"output": "P"}
     assert_restored(message)
-
-
-def test_thoughts_and_executed_code_are_counted_and_never_offloaded() -> None:
-    parts = [
-        {"text": "hm", "thought": True},
-        {"executableCode": {"code": "1 + 1"}},
-        {"code_execution_result": {"output": "2"}},
-        {"inlineData": {"data": "aGk="}},
-        {"text": "a"},
-    ]
-    found = scan({"role": "model", "parts": parts})
-    assert [(i.block, i.item_type, i.text) for i in found.items] == [(4, "assistant_message", "a")]
-    assert found.texts == ["hm", "1 + 1", "2"]
 
 
 # --- which format ---------------------------------------------------------------------------------

@@ -148,7 +148,7 @@ def test_a_bucket_is_as_it_was(run_pytest: Run, s3_bucket: Bucket) -> None:
     assert {item["Key"] for item in listed} - {"prefix/offload.json"} == {"prefix/mine"}
 
 
-@pytest.mark.parametrize("arguments", [SUITE, SUITE[:2]])
+@pytest.mark.parametrize("arguments", [SUITE, pytest.param(SUITE[:2], marks=pytest.mark.slow)])
 def test_without_a_store_the_tests_are_skipped_and_say_what_is_missing(run_pytest: Run, arguments) -> None:
     done = run_pytest(*arguments)
 
@@ -161,7 +161,6 @@ def test_without_a_store_the_tests_are_skipped_and_say_what_is_missing(run_pytes
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--offload-store", "nosuchscheme://x"), "nosuchscheme"),
         (("--offload-store", "folder", "--offload-option", "durability=perhaps"), "perhaps"),
         (("--offload-store", "folder", "--offload-option", "=s3cret"), "NAME=VALUE"),
     ],

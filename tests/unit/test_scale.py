@@ -259,7 +259,7 @@ def test_a_dry_run_of_gc_holds_one_session_at_a_time():
 
     peak(1)
 
-    assert peak(12) < 1.5 * peak(2)
+    assert peak(6) < 1.5 * peak(2)
 
 
 def test_a_store_without_folders_is_listed_once_for_each():

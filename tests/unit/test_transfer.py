@@ -497,7 +497,7 @@ def test_an_export_that_fails_leaves_no_file_and_none_is_replaced(tmp_path):
 
     path.write_bytes(b"mine")
     with pytest.raises(ExistsError):
-        export(source, "s", path)
+        export(MemoryStore(), "s", path)
     assert path.read_bytes() == b"mine"
 
 

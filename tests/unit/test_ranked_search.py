@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from counted import CountedStore
@@ -140,11 +141,12 @@ def test_a_query_without_a_word_is_refused(query):
 def test_an_invalid_limit_or_query_is_refused_and_nothing_found_says_what_was_searched():
     off = opened(MemoryStore())
     put(off, FILLER)
-    for query, limit, said in (
+    wrong: list[tuple[Any, Any, str]] = [
         ("zebra", 0, "limit must be at least 1"),
         ("zebra", 1.5, r"limit must be at least 1, got 1\.5"),
         (7, 1, "query must be a str"),
-    ):
+    ]
+    for query, limit, said in wrong:
         with pytest.raises(ConfigError, match=said):
             off.search(query, limit=limit)
 

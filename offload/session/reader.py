@@ -283,7 +283,7 @@ class SessionReader:
 
     def _follow(self, info: RecordInfo, body: bytes | None = None) -> StoredRecord:
         if self._parent is not None and self.catalog.is_inherited(info.key):
-            return self._parent.open(self._parent.find(info.ref), body)
+            return self._inherited_record(self._parent, info, body)
         try:
             link = LINKS.decode(self._fetch(info, info.key)(end=_LINK_BYTES))
         except NotFoundError:
@@ -298,6 +298,13 @@ class SessionReader:
             return origin.open(originals[0])
         gone = origin.missing(info.ref)
         raise gone if isinstance(gone, ExpiredError) else self.missing(info.ref)
+
+    def _inherited_record(self, parent: SessionReader, info: RecordInfo, body: bytes | None) -> StoredRecord:
+        original = parent.find(info.ref)
+        record = parent.open(original, body)
+        if (owner := parent._owners.get(original.key)) is not None:
+            self._owners[info.key] = owner
+        return record
 
     def _open(self, info: RecordInfo, body: bytes | None = None) -> StoredRecord:
         codec = find_codec(info.key)

@@ -336,15 +336,18 @@ def test_a_forked_child_searches_too():
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_shared_record_is_no_source_while_its_session_has_deleted_it() -> None:
+@pytest.mark.parametrize("is_forked", [False, True])
+def test_a_shared_record_is_no_source_while_its_session_has_deleted_it(*, is_forked: bool) -> None:
     store = MemoryStore()
-    owner, other = opened(store, "owner"), opened(store)
+    owner, other = opened(store, "owner"), opened(store, journal=True)
     ref = put(owner, f"{FILLER}zebra host_a\n")
     share(store, "owner", ref, "s")
+    other.offload([{"role": "user", "content": "Begin."}])
+    other = other.fork("fork") if is_forked else other
 
     def found() -> tuple[list[str], dict[str, str], list[str | None]]:
         result, live = other.search("zebra"), other.evidence("host_a")
-        new = opened(store)
+        new = opened(store, other.session)
         assert (new.search("zebra"), new.evidence("host_a")) == (result, live)
         return [one.ref for one in result.passages], dict(result.unsearched), [v.ref for v in live.values]
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from compactions import heard
 from strength import some
 
 from offload import (
@@ -66,12 +67,6 @@ def turn(m: ContextManager, n: int, lines: int = 60) -> list[Any]:
 def talk(m: ContextManager, turns: int, lines: int = 60) -> list[Any]:
     m.add(said(0))
     return [said(0), *(message for n in range(turns) for message in turn(m, n, lines))]
-
-
-def heard(m: ContextManager, event_type: EventType) -> list[Any]:
-    events: list[Any] = []
-    m.events.subscribe(events.append, event_type)
-    return events
 
 
 def test_small_messages_are_sent_unchanged():
@@ -175,7 +170,7 @@ def test_a_result_that_fills_much_of_the_window_is_offloaded_before_older_ones()
 def test_old_results_are_offloaded_before_messages_are_removed_and_the_latest_are_kept():
     m = manager()
     messages = talk(m, 7)
-    compactions = heard(m, EventType.CONTEXT_COMPACTED)
+    compactions = heard(m.events, EventType.CONTEXT_COMPACTED)
 
     sent = m.before_model_call().messages
 
@@ -225,7 +220,7 @@ def test_results_of_one_turn_that_exceed_the_trigger_together_become_short_previ
 
 def test_compactions_are_counted_with_their_tokens_and_on_in_another_process(tmp_path):
     first = manager(tmp_path)
-    done = heard(first, EventType.CONTEXT_COMPACTED)
+    done = heard(first.events, EventType.CONTEXT_COMPACTED)
     assert (first.compaction_count, first.last_compaction) == (0, None)
     talk(first, 25)
     first.before_model_call()
@@ -416,7 +411,7 @@ def failing_on_a_mark(text: str) -> int:
 @pytest.mark.parametrize("counter", [failing, failing_on_a_mark, lambda _: None], ids=["all", "one", "none"])
 def test_a_failing_token_counter_is_reported_once_a_turn_and_tokens_are_estimated(counter):
     m = manager(offloader={"token_counter": counter})
-    failures = heard(m, EventType.CONTEXT_FAILED)
+    failures = heard(m.events, EventType.CONTEXT_FAILED)
     marked = {"role": "user", "content": "<|endoftext|> " + "row by row " * 700}
     m.add(marked)
     first = m.before_model_call()
@@ -524,17 +519,21 @@ def test_a_journal_without_an_entry_raises_and_starts_nothing_and_no_model_is_sh
     assert m.messages == []
 
 
-def test_a_field_with_a_reserved_name_is_resumed_as_it_was(tmp_path):
+def test_fields_with_a_reserved_name_and_sdk_objects_are_resumed_as_data(tmp_path):
+    from openai.types.chat import ChatCompletionMessage  # noqa: PLC0415 # this test alone needs it
+
     arguments = {"$bytes": "no base64", "$$bytes": {"$bytes": "aGVsbG8="}}
     block = {"type": "tool_use", "id": "t", "name": "F", "input": arguments}
     asked = {"role": "assistant", "content": [block]}
-    m = manager(tmp_path)
+    m, other = manager(tmp_path), manager(tmp_path)
     m.after_model_call(asked)
+    m.add(said(0))
+    m.before_model_call()
+    m.after_model_call(ChatCompletionMessage(role="assistant", content="Done."))
 
-    other = manager(tmp_path)
     other.resume()
 
-    assert other.messages == [asked]
+    assert other.messages == [asked, said(0), {"role": "assistant", "content": "Done."}]
 
 
 def test_redacted_text_is_not_in_the_journal(tmp_path):
@@ -546,19 +545,6 @@ def test_redacted_text_is_not_in_the_journal(tmp_path):
 
     assert m.messages == [{"role": "user", "content": 'the key is "s3cret"'}]
     assert other.messages == [{"role": "user", "content": 'the key is "[cut]"'}]
-
-
-def test_sdk_objects_are_resumed_as_data(tmp_path):
-    from openai.types.chat import ChatCompletionMessage  # noqa: PLC0415 # this test alone needs it
-
-    m = manager(tmp_path)
-    m.add(said(0))
-    m.before_model_call()
-    m.after_model_call(ChatCompletionMessage(role="assistant", content="Done."))
-    other = manager(tmp_path)
-    other.resume()
-
-    assert other.messages == [said(0), {"role": "assistant", "content": "Done."}]
 
 
 def test_messages_of_langchain_are_resumed_in_their_format():
@@ -596,7 +582,7 @@ def test_messages_of_langchain_are_resumed_in_their_format():
 def test_a_failing_store_removes_nothing_and_the_context_is_reduced_and_stored_once_it_works_again():
     store = FaultyStore(MemoryStore(), is_lasting=True)
     m = manager(store)
-    failures = heard(m, EventType.CONTEXT_FAILED)
+    failures = heard(m.events, EventType.CONTEXT_FAILED)
     messages = talk(m, 10)
     request = m.before_model_call()
     assert request.messages == messages

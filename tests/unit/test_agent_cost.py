@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from compactions import context_of
 
 import offload
 from offload import Offloader, OffloadPolicy, Rule
@@ -128,9 +129,7 @@ def test_should_compact_takes_as_many_steps_for_a_long_list() -> None:
 def test_a_compaction_that_is_not_due_takes_as_many_steps_for_a_long_context() -> None:
     taken = []
     for length in LENGTHS:
-        context = ContextIR()
-        for message in messages_of(length):
-            context.add_message(message)
+        context = context_of(messages_of(length))
         strategy = SelectiveCompaction(Offloader("memory://", session="s"), threshold_tokens=10**9)
         context.auto_compact(strategy)
 

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from compactions import heard
 
 from offload import ConfigError, ContextFullError, Offloader
 from offload.agent import AgentConfig, ContextManager
@@ -59,13 +60,6 @@ class Talk:
                 self.errors += [*request.errors, *m.after_model_call(replied)]
                 self.tokens.append(request.tokens)
                 self.messages += [added, replied]
-
-
-def heard(m: ContextManager, *types: EventType) -> list[Any]:
-    events: list[Any] = []
-    for event_type in types:
-        m.events.subscribe(events.append, event_type)
-    return events
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -134,7 +128,7 @@ def test_the_user_is_asked_once_if_one_request_takes_two_attempts():
     user = User(YES)
     nothing_goes = {name: TypeRule() for name in ItemType}
     m = manager(strategy="selective", confirm=user, summarizer=summarizer, fields={"rules": nothing_goes})
-    started = heard(m, EventType.COMPACTION_STARTED)
+    started = heard(m.events, EventType.COMPACTION_STARTED)
     for n in range(80):
         m.add(a_round(n)[0])
         m.before_model_call()
@@ -168,7 +162,7 @@ def test_drop_oldest_removes_as_little_as_possible_and_new_session_all_but_the_c
 def test_a_refusal_removes_nothing_and_is_an_error_of_that_call(strategy):
     user = User(NO)
     m = manager(strategy=strategy, confirm=user)
-    failed = heard(m, EventType.CONTEXT_COMPACTED, EventType.COMPACTION_FAILED)
+    failed = heard(m.events, EventType.COMPACTION_FAILED)
     talk = Talk(m, 9)
 
     assert m.compaction_count == 0

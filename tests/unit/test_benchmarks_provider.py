@@ -52,15 +52,10 @@ def test_the_example_of_the_lookback_misses_by_one_block():
     cache.forget()
     send(16)
     assert tokens(send(35))[0] == 16
-
-
-def test_a_second_mark_begins_a_second_lookback():
-    cache = AnthropicCache()
-    blocks = [text(n) for n in range(1, 36)]
-    cache.charge(of_blocks(*blocks[:14], marked(blocks[14])), 0)
-
+    # A second mark begins a second lookback.
+    cache.forget()
+    send(15)
     both = of_blocks(*blocks[:14], marked(blocks[14]), *blocks[15:34], marked(blocks[34]))
-
     assert tokens(cache.charge(both, 0)) == (15, 20, 0)
 
 
@@ -100,17 +95,14 @@ def test_writing_for_an_hour_costs_twice_the_price():
     assert charge.cost == pytest.approx(2 * charge.written_1h + 1.25 * charge.written)
 
 
-def test_a_short_prompt_is_not_cached_and_a_prompt_without_marks_is_not():
+def test_a_short_prompt_and_one_without_marks_are_not_cached_and_five_marks_are_refused():
     cache = AnthropicCache()
     short, plain = of_blocks(marked(text(1))), of_blocks(text(1), text(2))
 
     assert [tokens(cache.charge(request, 0)) for request in (short, short)] == [(0, 0, 1)] * 2
     assert [tokens(cache.charge(request, 0)) for request in (plain, plain)] == [(0, 0, 2)] * 2
-
-
-def test_five_marks_are_refused():
     with pytest.raises(BadRequestError, match="4 blocks"):
-        AnthropicCache().charge(of_blocks(*(marked(text(n)) for n in range(5))), 0)
+        cache.charge(of_blocks(*(marked(text(n)) for n in range(5))), 0)
 
 
 def test_older_models_of_openai_cache_steps_of_128_tokens_from_1024_on():

@@ -246,10 +246,11 @@ class Lasting(MemoryStore):
 def test_the_answer_has_a_placeholder_and_says_how_to_see_what_it_replaces() -> None:
     off = opened()
 
-    answer = asked(off, "Bash", BASH | {"stdout": LOG})
+    answer = asked(off, "Bash", BASH | {"stdout": LOG}, agent_type="code-reviewer")
 
     [info] = off.records()
     assert b"".join(off.content(info.ref)).decode() == LOG
+    assert (info.title, info.agent) == ("make", "code-reviewer")
     output = answer["hookSpecificOutput"]
     assert output["hookEventName"] == "PostToolUse"
     assert output["updatedToolOutput"].keys() == BASH.keys() | {"stdout"}
@@ -260,7 +261,6 @@ def test_the_answer_has_a_placeholder_and_says_how_to_see_what_it_replaces() -> 
     assert (
         answer["systemMessage"] == f"offload stored {len(LOG):,} characters of Bash: offload show {info.ref}"
     )
-    assert info.title == "make"
 
 
 def test_a_small_result_an_excluded_one_and_a_file_that_must_not_be_read_are_kept(folder: Folder) -> None:
@@ -292,17 +292,17 @@ def test_a_long_preview_of_the_policy_and_one_of_binary_output_stay_under_the_li
     assert 'context_read(id="' in shown
 
 
-def test_what_the_policy_lets_the_model_see_first_leaves_at_once() -> None:
-    off = opened(policy=OffloadPolicy(types={"tool_result": Rule(min_tokens=100, after_turns=2)}))
-
-    assert "hookSpecificOutput" in asked(off, "Bash", BASH | {"stdout": LOG})
-
-
 @pytest.mark.parametrize(("readers", "leaves"), [(None, False), (1000, True), (100_000, False)])
-def test_a_file_read_leaves_only_on_request(readers: int | None, *, leaves: bool) -> None:
+def test_a_file_read_leaves_only_on_request_and_all_else_at_once(
+    readers: int | None, *, leaves: bool
+) -> None:
     read = {"type": "text", "file": FILE | {"content": LOG}}
+    off = opened(
+        readers=readers, policy=OffloadPolicy(types={"tool_result": Rule(min_tokens=100, after_turns=2)})
+    )
 
-    assert ("hookSpecificOutput" in asked(opened(readers=readers), "Read", read)) is leaves
+    assert ("hookSpecificOutput" in asked(off, "Read", read)) is leaves
+    assert "hookSpecificOutput" in asked(off, "Bash", BASH | {"stdout": LOG})
 
 
 @pytest.mark.parametrize(
@@ -321,27 +321,6 @@ def test_an_event_of_another_form_is_answered_by_nothing(fields: dict[str, Any])
     assert Hook(opened()).answer(fields) == "{}"
 
 
-@pytest.mark.parametrize("on_error", ["keep", "raise", "truncate"])
-def test_a_store_that_fails_changes_nothing_and_the_user_is_told(on_error: Any) -> None:
-    store = FaultyStore(Lasting(), verb="put", is_lasting=True)
-
-    answer = asked(opened(store, on_error=on_error), "Bash", BASH | {"stdout": LOG})
-    said = answer.pop("systemMessage")
-    assert answer == {}
-    assert said.startswith("offload kept a large result in the context, since the store failed: ")
-
-
-@pytest.mark.parametrize(
-    ("fields", "agent"), [({"agent_type": "code-reviewer"}, "code-reviewer"), ({}, None)]
-)
-def test_a_result_of_a_subagent_is_stored_with_its_name(fields: dict[str, str], agent: str | None) -> None:
-    off = opened()
-
-    asked(off, "Bash", BASH | {"stdout": LOG}, **fields)
-
-    assert [info.agent for info in off.records()] == [agent]
-
-
 def of_log(number: int) -> dict[str, Any]:
     """Return an event with a large result."""
     shown = json.dumps(BASH | {"stdout": f"{LOG}{number}"})
@@ -353,12 +332,15 @@ def of_log(number: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("on_error", ["keep", "raise"])
-def test_a_store_that_failed_is_not_asked_again_for_a_minute(on_error: Any) -> None:
+@pytest.mark.parametrize("on_error", ["keep", "raise", "truncate"])
+def test_a_store_that_failed_changes_nothing_and_is_not_asked_again_for_a_minute(on_error: Any) -> None:
     store = FaultyStore(Lasting(), verb="put")
     hook = Hook(opened(store, on_error=on_error))
 
-    assert "the store failed" in hook.answer(of_log(1))
+    answer = json.loads(hook.answer(of_log(1)))
+    assert answer.keys() == {"systemMessage"}
+    said = answer["systemMessage"]
+    assert said.startswith("offload kept a large result in the context, since the store failed: ")
     assert hook.answer(of_log(2)) == "{}"
     assert store.operations == 1
     assert 50 < hook._rests_until - time.monotonic() <= 60
@@ -389,6 +371,9 @@ def test_a_store_that_is_too_slow_is_not_asked_again_for_a_minute(monkeypatch: p
         first.result()
 
     assert store.puts == 1
+    monkeypatch.setattr(_hook, "SECONDS", -1)
+    with pytest.raises(TimeoutError):
+        list(_hook._in_time(iter(["a part that came late"])))
 
 
 @pytest.mark.parametrize(
@@ -663,9 +648,9 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 def test_without_the_program_path_alone_writes_the_plugin_and_prints_its_folder(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offload.cli.claude_code.find_spec", lambda _name: True)
-
-    done = run("claude-code", "install")
+    with monkeypatch.context() as patched:
+        patched.setattr("offload.cli.claude_code.find_spec", lambda _name: True)
+        done = run("claude-code", "install")
     assert done.returncode == 2
     assert "--claude PATH" in done.stderr
     assert '--plugin-dir "$(offload claude-code path)"' in done.stderr

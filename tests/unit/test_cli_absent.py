@@ -101,12 +101,18 @@ def test_a_missing_store_and_a_missing_session_are_named_and_not_made(
     assert (files_under(tmp_path), folders_under(tmp_path)) == (before, folders)
 
 
-def test_a_mistyped_store_gets_the_name_of_the_one_beside_it(run: Run, store: Path, tmp_path: Path) -> None:
+def test_a_place_with_nothing_is_named_with_what_may_be_meant(run: Run, store: Path, tmp_path: Path) -> None:
     (tmp_path / "stor").mkdir()
 
-    done = run("ls", "--store", tmp_path / "stroe")
-
-    assert done.stderr.endswith(f"{tmp_path}/stroe: there is no such folder; did you mean 'store'?\n")
+    export = ("export", tmp_path / "no" / "a.tar", "--store", store, "--session", "s")
+    for line, said in [
+        (("ls", "--store", tmp_path / "stroe"), "/stroe: there is no such folder; did you mean 'store'?\n"),
+        (("ls", "--store", "memory://nothing"), "no store at memory://nothing: nothing is stored there"),
+        (export, f"folder not found: {tmp_path}/no\n"),
+    ]:
+        done = run(*line)
+        assert done.returncode == 1
+        assert said in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up and take back its rights")
@@ -200,13 +206,6 @@ def test_who_has_no_store_of_the_settings_is_told_of_the_one_in_this_folder(run:
     assert "./context is one too: name it" in run("ls").stderr
 
 
-def test_an_address_under_which_nothing_is_stored_is_no_store(run: Run) -> None:
-    done = run("ls", "--store", "memory://nothing-here")
-
-    assert done.returncode == 1
-    assert "no store at memory://nothing-here: nothing is stored there" in done.stderr
-
-
 def test_of_several_sessions_one_must_be_named_and_of_many_some_are_shown(run: Run, store: Path) -> None:
     done = run("stats", "--store", store)
     assert done.returncode == 2
@@ -229,12 +228,6 @@ def test_neither_pages_nor_checks_of_a_store_create_its_folder(run: Run, tmp_pat
     assert [done.returncode for done in checked] == [0, 0]
     assert not (tmp_path / "nosuch").exists()
     assert list((tmp_path / "kept").iterdir()) == []
-
-
-def test_an_export_into_no_folder_names_it(run: Run, store: Path, tmp_path: Path) -> None:
-    done = run("export", tmp_path / "no" / "file.tar", "--store", store, "--session", "s")
-
-    assert (done.returncode, done.stderr) == (1, f"offload: folder not found: {tmp_path}/no\n")
 
 
 # Summaries
@@ -381,30 +374,22 @@ def records_of(store: Path, session: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", ["rm", "rm R"])
-def test_without_a_terminal_and_without_yes_nothing_is_deleted(
+def test_without_a_terminal_and_without_yes_or_in_a_dry_run_nothing_is_deleted(
     run: Run, store: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = files_under(store)
+    [size] = [len(data) for key, data in before.items() if key.startswith("r/s/")]
+    line = call(command, store, "s", ref_in(store, "s"))
     with Path(os.devnull).open() as nobody:
         monkeypatch.setattr(sys, "stdin", nobody)
-        done = run(*call(command, store, "s", ref_in(store, "s")))
+        done, dry = run(*line), run(*line, "--dry-run")
 
     assert (done.returncode, done.stdout) == (2, "")
     assert is_one_line_from_us(done.stderr)
-    assert all(
-        word in done.stderr for word in ("nothing was deleted", "1 record,", str(store), "--yes", "--dry-run")
-    )
-    assert files_under(store) == before
-
-
-def test_a_dry_run_reports_the_extent_and_deletes_nothing(run: Run, store: Path) -> None:
-    before = files_under(store)
-    [size] = [len(data) for key, data in before.items() if key.startswith("r/s/")]
-
-    done = run("rm", "--session", "s", "--store", store, "--dry-run")
-
-    assert done.returncode == 0
-    assert done.stdout.endswith(f"would be deleted: 1 record, {size_text(size)} in session s of {store}\n")
+    asked = ("nothing was deleted", "1 record,", str(store), "--yes", "--dry-run")
+    assert all(word in done.stderr for word in asked)
+    assert dry.returncode == 0
+    assert dry.stdout.endswith(f"would be deleted: 1 record, {size_text(size)} in session s of {store}\n")
     assert files_under(store) == before
 
 

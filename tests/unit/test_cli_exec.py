@@ -181,6 +181,8 @@ def test_lines_are_shown_by_their_numbers(place: Path, run: Run) -> None:
         assert shown == expected
         found = run("show", "last", "--lines", lines, "--json").stdout
         assert f'"text": {expected!r}'.replace("'", '"') in found
+    past = run("show", "last", "--lines", "7000")
+    assert (past.returncode, "past the end" in past.stderr) == (2, True)
     done = run("show", "last", "--lines", "3", "--limit", "5")
     assert done.returncode == 2
     assert "use --lines, or --offset and --limit, not both" in done.stderr

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from command import Run, runner
+from counted import CountedStore
 
 from offload import Offloader, open_store
 from offload.presets.context_fs import ContextFileSystem
@@ -352,21 +353,14 @@ def test_a_folder_that_cannot_be_read_is_opened_without_a_word(tmp_path: Path) -
 # A root on a remote store
 
 
-class CountingStore(MemoryStore):
-    listings = 0
-
-    def keys(self, prefix: str = "", *, after: str = "") -> Any:
-        self.listings += 1
-        return super().keys(prefix, after=after)
-
-
-def test_an_ordinary_remote_store_is_recognized_by_one_listing() -> None:
-    store = CountingStore("memory://")
+def test_an_ordinary_remote_store_is_recognized_by_one_listing_and_foreign_objects_are_none() -> None:
+    store, other = CountedStore(), CountedStore()
     Offloader(store, session="s").offload_text(LOG, tool_name="Bash")
-    store.listings = 0
+    store.requests.clear()
+    other.put("readme", b"x")
 
-    assert with_layout(store) is store
-    assert store.listings == 1
+    assert (with_layout(store), with_layout(other)) == (store, other)
+    assert (store.count("keys"), other.count("keys")) == (1, 2)
 
 
 def test_context_files_on_a_remote_store_are_found_by_its_first_key(run: Run) -> None:
@@ -383,11 +377,3 @@ def test_context_files_on_a_remote_store_are_found_by_its_first_key(run: Run) ->
     assert "0 hay" in run("show", f"[Bash output in context: {record['ref']}] (3KB)", "--store", root).stdout
     assert run("verify", "--store", root).returncode == 0
     assert with_layout(MemoryStore("memory://")) is None
-
-
-def test_foreign_objects_are_no_layout() -> None:
-    store = CountingStore("memory://")
-    store.put("readme", b"x")
-
-    assert with_layout(store) is store
-    assert store.listings == 2

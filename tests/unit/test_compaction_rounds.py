@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 import pytest
+from compactions import context_of
 from formats import FORMATS, exchange, user
 from provider_rules import check_converse
 
 from offload import ConfigError, ContextFullError, MessageError, Offloader
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor, RoundConfig, RoundStrategy, SelectiveCompaction, TypeRule
-from offload.context import ContextIR
 from offload.context.tokens import MessageCounter
 from offload.messages.stored import as_data
 from offload.record.header import SAMPLE_REF
@@ -41,9 +41,7 @@ def test_a_tool_loop_is_cut_between_two_steps_in_every_format(kind: str, count: 
     messages += step(kind, 24)[:count]
     off = Offloader("memory://", session="s")
     compactor = RoundCompactor(off, lambda _: "<summary>Files were read.</summary>", SMALL)
-    context = ContextIR()
-    for message in messages:
-        context.add_message(message)
+    context = context_of(messages)
 
     result = compactor.compact(messages)
     in_context = RoundStrategy(off, lambda _: "<summary>Files were read.</summary>", SMALL).compact(context)
@@ -200,9 +198,7 @@ def test_a_notice_of_bedrock_in_a_long_turn_joins_the_request_before_it() -> Non
         "assistant_message": TypeRule(),
         "tool_result": TypeRule(strategy="drop"),
     }
-    context = ContextIR()
-    for message in (messages := [asked, *middle, last]):
-        context.add_message(message)
+    context = context_of(messages := [asked, *middle, last])
 
     result = SelectiveCompaction(off, rules=rules, threshold_tokens=50).compact(context)
 

@@ -10,6 +10,7 @@ from typing import Any
 import formats
 import pytest
 import recorded
+from compactions import context_of
 from formats import FORMATS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,24 +48,15 @@ def searched(*blocks: Any) -> Any:
 
 
 def chat() -> ContextIR:
-    context = ContextIR()
-    for message in (
-        {"role": "system", "content": "Be careful."},
-        user("one"),
-        call("a", "b"),
-        result("a"),
-        result("b"),
-        said("first"),
-        user("two"),
-        call("c"),
-        result("c"),
-        said("second"),
-    ):
-        context.add_message(message)
-    return context
+    first = [user("one"), call("a", "b"), result("a"), result("b"), said("first")]
+    second = [user("two"), call("c"), result("c"), said("second")]
+    return context_of([{"role": "system", "content": "Be careful."}, *first, *second])
 
 
 ONE_CALL = {name: [formats.user(name, "hi"), *formats.exchange(name, "f", {}, "r", "x")] for name in FORMATS}
+
+
+NO_ID = {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}}]}
 ONE_CALL["langchain-dicts"] = messages_to_dict(ONE_CALL["langchain"])
 IMAGE = {"toolResult": {"toolUseId": "x", "content": [{"image": {}}]}}
 ONE_CALL["bedrock"][2] = {"role": "user", "content": [IMAGE]}
@@ -85,14 +77,6 @@ def test_calls_wait_for_their_results_which_start_no_round_in_every_format(name)
     assert kinds == ["user_message", "assistant_message", "tool_result"]
 
 
-def test_a_call_without_an_id_waits_for_any_result():
-    called = {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}}]}
-    answer = {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {}}}]}
-
-    assert waiting_from([called]) == 0
-    assert waiting_from([called, answer]) == 2
-
-
 @pytest.mark.parametrize(
     ("messages", "index"),
     [
@@ -101,6 +85,9 @@ def test_a_call_without_an_id_waits_for_any_result():
         ([call("a", "b"), result("a")], 0),
         ([said("first"), call("a"), call("b"), result("b")], 1),
         ([said("first"), call("b"), call("a"), result("b")], 2),
+        # Calls without ids: any result is theirs.
+        ([NO_ID], 0),
+        ([NO_ID, {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {}}}]}], 2),
         # A call that the user cut off, and a call that the API runs.
         ([call("a"), user("never mind")], 2),
         ([user("find it"), {"type": "web_search_call", "id": "w", "action": {"query": "q"}}], 2),
@@ -132,15 +119,20 @@ def test_rounds_are_the_whole_conversation_in_order(kinds):
     assert all(messages[one.start]["role"] == "user" for one in rounds[1:])
 
 
-def test_header_items_come_first_whenever_they_were_added():
+def test_header_items_come_first_whenever_they_were_added_and_stay_when_the_rest_is_replaced():
     context = ContextIR()
     context.add_message(user("hi"))
     context.add_message(user("delegate"), ItemType.SUBAGENT_STRATEGY)
     system = context.add_message({"role": "system", "content": "Be careful."})
+    before = context.total_tokens
 
     assert [m["content"] for m in context.lower()] == ["delegate", "Be careful.", "hi"]
     assert context.header.items[1] is system
     assert context.conversation_messages == [user("hi")]
+    summary = context.new_item(user("what was said"), ItemType.COMPACTION_SUMMARY)
+    context.replace_conversation([summary])
+    assert [m["content"] for m in context.lower()] == ["delegate", "Be careful.", "what was said"]
+    assert context.total_tokens == context.header.tokens + summary.token_count != before
 
 
 def test_an_item_has_its_text_its_tokens_and_its_priority():
@@ -184,10 +176,13 @@ def test_an_image_and_the_placeholder_of_one_are_counted():
     assert [counter.message(seen), counter.message(gone)] == [4 + 750, 4 + len(line)]
 
 
-def test_a_message_is_counted_once_while_it_is_in_the_list():
+def test_a_message_is_counted_once_while_it_is_in_the_list_unless_that_failed():
     counted: list[str] = []
+    broken = {"five"}
 
     def count(text: str) -> int:
+        if text in broken:
+            raise RuntimeError
         counted.append(text)
         return len(text)
 
@@ -198,23 +193,10 @@ def test_a_message_is_counted_once_while_it_is_in_the_list():
     assert counter.total([*messages, user("three")]) == 23
     assert counter.total((user("one"), user("two"), user("three"), user("four"))) == 31
     assert counted == ["one", "two", "three", "four"]
-
-
-def test_messages_whose_count_failed_are_counted_in_the_next_total():
-    broken = {"two"}
-
-    def count(text: str) -> int:
-        if text in broken:
-            raise RuntimeError
-        return len(text)
-
-    counter, messages = MessageCounter(count), [user("one"), user("two")]
-    counter.total(messages[:1])
     with pytest.raises(RuntimeError):
-        counter.total(messages)
+        counter.total([*messages, user("five")])
     broken.clear()
-
-    assert [counter.total(messages) for _ in range(2)] == [14, 14]
+    assert [counter.total([*messages, user("five")]) for _ in range(2)] == [22, 22]
 
 
 def test_a_result_is_removed_with_its_call_and_the_other_results():
@@ -263,24 +245,11 @@ def test_all_items_of_a_type_are_removed_with_their_calls_and_results():
     ids=["messages between", "reasoning before"],
 )
 def test_what_belongs_to_a_call_and_its_result_is_removed_with_them(messages, left):
-    context = ContextIR()
-    for message in messages:
-        context.add_message(message)
+    context = context_of(messages)
 
     context.remove_by_type(ItemType.TOOL_RESULT)
 
     assert context.lower() == left
-
-
-def test_replacing_the_conversation_keeps_the_header():
-    context = chat()
-    before = context.total_tokens
-    summary = context.new_item(user("what was said"), ItemType.COMPACTION_SUMMARY)
-
-    context.replace_conversation([summary])
-
-    assert context.lower() == [{"role": "system", "content": "Be careful."}, user("what was said")]
-    assert context.total_tokens == context.header.tokens + summary.token_count < before
 
 
 def test_one_item_replaces_the_removed_items():
@@ -337,9 +306,7 @@ def ids_of(messages: list[Any]) -> tuple[set[str], set[str]]:
 def test_removing_any_item_of_a_transcript_parts_no_call_from_its_result(path):
     messages = json.loads(path.read_text())["messages"]
     calls, results = ids_of(messages)
-    context = ContextIR()
-    for message in messages:
-        context.add_message(message)
+    context = context_of(messages)
 
     for item in context.conversation.items[::7]:
         if item in context.conversation.items:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from compactions import context_of
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
-from offload.context import ContextIR, ItemType
+from offload.context import ItemType
 from offload.context.pairs import partners, split_rounds, waiting_from
 from offload.context.tokens import MessageCounter
 from offload.errors import MessageError
@@ -96,9 +97,7 @@ def test_pairs_rounds_and_tokens_of_the_format_are_known() -> None:
     assert split_rounds(messages) == [range(4), range(4, 8)]
     assert waiting_from(messages[:6]) == 5
     assert MessageCounter(len).message(messages[0]) == 4 + len(messages[0]["says"])
-    context = ContextIR()
-    for message in messages:
-        context.add_message(message)
+    context = context_of(messages)
     removed = context.remove_by_type(ItemType.TOOL_RESULT)
     assert [item.message for item in removed] == [*messages[1:3], *messages[5:7]]
 
@@ -113,9 +112,7 @@ def test_both_compactions_remove_and_restore_messages_of_the_format() -> None:
     assert short[0]["who"] == "me"
     assert "All was looked at." in short[0]["says"]
     assert rounds.restore(short) == messages
-    context = ContextIR()
-    for message in messages:
-        context.add_message(message)
+    context = context_of(messages)
     selective = SelectiveCompaction(off, threshold_tokens=1000)
     assert selective.compact(context).is_compacted
     assert selective.restore(context.lower()) == messages

@@ -395,12 +395,13 @@ def named(messages: Any, headers: dict[str, str] | None = None, **fields: Any) -
     return conversation_of(request, headers or {})
 
 
-def test_a_conversation_keeps_its_name_as_it_grows_and_its_cache_marks_move():
+def test_a_conversation_keeps_its_name_as_it_grows_and_a_side_request_has_another():
     first, later = turns(1), turns(3)
     first[0]["content"][0]["cache_control"] = {"type": "ephemeral"}
+    title = [{"role": "user", "content": "Write a title."}]
 
-    assert named(first) == named(later)
-    assert named(first, {"x-claude-code-session-id": "a"}) == named(later, {"x-claude-code-session-id": "a"})
+    for headers in ({}, {"x-claude-code-session-id": "a"}):
+        assert named(first, headers) == named(later, headers) != named(title, headers)
 
 
 @pytest.mark.parametrize(
@@ -419,13 +420,6 @@ def test_another_session_agent_or_beginning_is_another_conversation(difference):
     assert named(turns(1), **difference) != named(turns(1))
 
 
-def test_a_side_request_of_a_session_is_another_conversation():
-    headers = {"x-claude-code-session-id": "a"}
-    title = [{"role": "user", "content": "Write a title."}]
-
-    assert named(title, headers) != named(turns(1), headers)
-
-
 # The policy
 
 
@@ -433,6 +427,9 @@ def test_settings_of_the_user_apply_to_results_that_the_model_has_seen():
     policy = OffloadPolicy(tools={"Bash": Rule(min_tokens=10)}, exclude_tools=("secret",))
 
     changed = policy_for(policy, CHAT)
+    priced = policy_for(OffloadPolicy(cache="deepseek"), CHAT).cache
+
+    assert (priced.read, priced.ttl, priced.lookback) == (0.02, 7200, None)
 
     assert changed.tools["Bash"].min_tokens == 10
     assert changed.tools["Bash"].after_turns == 1
@@ -440,12 +437,6 @@ def test_settings_of_the_user_apply_to_results_that_the_model_has_seen():
     assert changed.cache.ttl == 1800
     enabled = {name for name, rule in changed.types.items() if rule.enabled}
     assert enabled == {"tool_result", "tool_call", "user_message"}
-
-
-def test_prices_of_the_settings_win():
-    cache = policy_for(OffloadPolicy(cache="deepseek"), CHAT).cache
-
-    assert (cache.read, cache.ttl, cache.lookback) == (0.02, 7200, None)
 
 
 def marked(mark: dict[str, Any]) -> list[dict[str, Any]]:

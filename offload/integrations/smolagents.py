@@ -15,7 +15,7 @@ from offload.errors import needs_extra
 from offload.integrations._sessions import Sessions, agent_named, refuse_journal
 from offload.messages.bedrock import call_block, fixed_block, result_block
 from offload.offloader import Offloader
-from offload.policy.tool_names import TOOL_NAMES
+from offload.policy.tool_names import RETRIEVAL_TOOLS
 from offload.settings.options import SessionArguments
 
 with needs_extra("smolagents"):
@@ -164,10 +164,10 @@ def _call_of(step: ActionStep, names: Collection[str], max_answer_chars: int) ->
     if step.code_action is not None:
         called = [name for name in _CALL.findall(step.code_action) if name in names]
         calls = [replace(first, name=name) for name in called]
-    retrievals = [call for call in calls if call.name in TOOL_NAMES]
+    retrievals = [call for call in calls if call.name in RETRIEVAL_TOOLS]
     if retrievals and len(step.observations) <= len(retrievals) * max_answer_chars + _ADDED_CHARS:
         return replace(retrievals[0], arguments={})
-    return next((call for call in calls if call.name not in TOOL_NAMES), first)
+    return next((call for call in calls if call.name not in RETRIEVAL_TOOLS), first)
 
 
 def _parts(step: ActionStep) -> list[str]:

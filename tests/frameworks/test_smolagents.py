@@ -20,7 +20,7 @@ from smolagents.utils import AgentError
 
 from offload import OffloadPolicy
 from offload.integrations.smolagents import OffloadSteps
-from offload.policy.tool_names import TOOL_NAMES
+from offload.policy.tool_names import RETRIEVAL_TOOLS, TOOL_NAMES
 from offload.testing import FaultyStore
 
 
@@ -330,6 +330,20 @@ def test_code_that_prints_a_whole_stored_item_is_offloaded_again(store):
 
     assert all(len(text) < 3000 for text in observations(made))
     assert len(offloading.offloader.records()) == 2
+
+
+def test_code_that_prints_more_than_the_answer_of_a_tool_is_offloaded(store):
+    def compare(_):
+        [ref] = scenario.refs(observations(made)[:1])
+        return f"print(context_diff('{ref}', '{ref}'))\nprint('a long line\\n' * 8000)"
+
+    script = Script([lambda _: f"print({QUERY}())", compare, lambda _: "final_answer('x')"])
+    offloading = OffloadSteps(store, tools=RETRIEVAL_TOOLS)
+    made = written(script, offloading)
+
+    made.run(QUESTION)
+
+    assert all(len(text) < 3000 for text in observations(made))
 
 
 HELPER = {"name": "helper", "description": "Helps."}

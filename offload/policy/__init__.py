@@ -12,11 +12,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from offload.policy.facts import Decision, ItemFacts, PolicyName, explain
-
 if TYPE_CHECKING:
     from offload.policy._rules import Retention, Rule, Sweep
     from offload.policy.cache import CacheModel, KnownCache
+    from offload.policy.facts import Decision, ItemFacts, PolicyName, explain
     from offload.policy.policy import OffloadPolicy
 
 __all__ = [
@@ -31,16 +30,18 @@ __all__ = [
     "explain",
 ]
 
-# Loading pydantic takes longer than the rest of the library; the first policy does.
-_MODELS = {
+# Loading pydantic takes longer than the rest of the library; the first policy does. A hook that runs as a
+# command needs the names of the retrieval tools alone.
+_MODULES = {
     "cache": ("CacheModel", "KnownCache"),
+    "facts": ("Decision", "ItemFacts", "explain"),
     "policy": ("OffloadPolicy",),
     "_rules": ("Retention", "Rule", "Sweep"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _MODELS.items():
+    for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(f"offload.policy.{module}"), name)
     raise AttributeError(f"module 'offload.policy' has no attribute {name!r}")

@@ -102,6 +102,9 @@ def test_a_record_is_listed_read_searched_and_given_whole(mode: str) -> None:
         found = await client.call_tool("context_grep", {"pattern": "line 7777 of"})
         assert "line 7777 of the log" in text_of(found)
         assert not found.is_error
+        last = await client.call_tool("context_tail", {"id": ref})
+        pages = (page, last, found)
+        assert [any(b.type == "resource_link" for b in each.content) for each in pages] == [True, True, False]
         [whole] = (await client.read_resource(f"ctx://{ref}")).contents
         assert whole.text == BIG
 

@@ -36,6 +36,7 @@ from talking import (
 
 from offload import Offloader, open_store
 from offload.gateway import _own_tools
+from offload.policy.tool_names import TOOL_NAMES
 from offload.retention import delete
 from offload.store import OffloadStore
 from offload.testing import FaultyStore
@@ -44,7 +45,7 @@ from offload.transfer import copy
 from offload.wrappers import EncryptingStore, WrapperStore
 
 BOUND = "claude-opus-5-5"
-OWN = ["context_list", "context_read", "context_tail", "context_grep", "context_query"]
+OWN = [*TOOL_NAMES]
 THINKING = {"type": "thinking", "thinking": "hm", "signature": ""}
 
 

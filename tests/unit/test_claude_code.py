@@ -33,6 +33,7 @@ from offload.integrations.claude_code._plugin import (
     write_plugin,
 )
 from offload.integrations.claude_code._shapes import chunks_of, event_of, result_of
+from offload.policy.tool_names import RETRIEVAL_TOOLS
 from offload.settings.loader import Settings
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
@@ -402,7 +403,7 @@ def test_the_tools_of_the_plugin_that_read_need_no_permission_and_no_other_tool_
         answer = json.loads(Hook(opened()).answer({"hook_event_name": "PreToolUse", "tool_name": tool}))
         return answer.get("hookSpecificOutput", {}).get("permissionDecision")
 
-    assert decided("mcp__plugin_offload_store__context_read") == "allow"
+    assert {decided(f"mcp__plugin_offload_store__{name}") for name in RETRIEVAL_TOOLS} == {"allow"}
     for tool in (
         "Bash",
         "mcp__plugin_offload_store__hook",

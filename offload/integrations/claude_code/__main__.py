@@ -1,7 +1,7 @@
 """The hook of Claude Code as a command, for versions whose hooks call no MCP tools.
 
 `python -m offload.integrations.claude_code` reads an event from stdin and prints the answer. Results under
-1,500 tokens are kept under every policy: until the size is known, only the standard library is loaded.
+1,500 tokens are kept under every policy: until the size is known, little but the standard library is loaded.
 After any failure, and after 15 seconds, nothing is printed and the original result is kept; the exit code is
 always 0.
 """

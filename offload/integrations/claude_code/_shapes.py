@@ -1,8 +1,8 @@
 """Tool results of Claude Code: where the text of each is, and the form of the answer that replaces it.
 
 One table has the results that may be offloaded. All others are kept: failures, edits, images, output of
-background commands, and results of an unknown form. Only the standard library is imported: a hook that runs
-as a command must start fast.
+background commands, and results of an unknown form. Besides the standard library only names are imported: a
+hook that runs as a command must start fast.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from offload.policy.tool_names import RETRIEVAL_TOOLS
+
 EVENT = "PostToolUse"
 # Names of the plugin, which begin the names of its tools.
 PLUGIN, SERVER = "offload", "store"
@@ -30,7 +32,7 @@ _OF_FILE = ("persistedOutputPath", "persistedOutputSize", "stdoutHoldsOutputEnd"
 _TOO_LARGE = re.compile(
     r"Error: result \([^\n]*\) exceeds maximum allowed tokens\. Output has been saved to ([^\n]+)\.\n"
 )
-_OUR_TOOL = re.compile(r"mcp__.+__context_(list|read|tail|grep|query|diff)")
+_OUR_TOOL = re.compile(rf"mcp__.+__({'|'.join(RETRIEVAL_TOOLS)})")
 _FOLDER = "tool-results"
 _CHUNK_BYTES = 1 << 20
 

@@ -34,8 +34,6 @@ _DATA_URL = re.compile(r"data:([\w.+-]{1,60}/[\w.+-]{1,60});base64,", re.ASCII)
 _PAGE = 100
 # Of other tools Claude Code sends only the names, so that a model could not call what a placeholder names.
 _ALWAYS_LOADED = {"_meta": {"anthropic/alwaysLoad": True}}
-# Tools that read the one item in their argument `id`.
-_ONE_ITEM_TOOLS = ("context_read", "context_tail")
 
 
 class ContextAnswers:
@@ -45,13 +43,17 @@ class ContextAnswers:
         self._offloader = offloader
         self.instructions = offloader.prompt()
         self.tools: list[Json] = [{**tool, **_ALWAYS_LOADED} for tool in offloader.tools.definitions("mcp")]
+        # They read the one item in their argument `id`.
+        self._of_one_item = {
+            tool["name"] for tool in self.tools if tool["inputSchema"].get("required") == ["id"]
+        }
 
     def call(self, name: str, arguments: Mapping[str, Any] | None, *, has_links: bool) -> Json:
         """Return the result of `tools/call`, with a link to the item if the client supports links."""
         answer = self._offloader.tools.call(name, arguments)
         has_failed = is_error(answer)
         content: list[Json] = [{"type": "text", "text": answer}]
-        if has_links and not has_failed and name in _ONE_ITEM_TOOLS and arguments:
+        if has_links and not has_failed and name in self._of_one_item and arguments:
             content.append(link(arguments["id"]))
         return {"content": content, "isError": has_failed}
 

@@ -360,7 +360,10 @@ class Offloader:
             OffloadError: the store failed; the next `offload` decides about all items again.
         """
         with exclusive(self._gate):
-            return self._conversation.store_again()
+            stored = self._conversation.store_again()
+            if stored and self._recorder is not None:
+                self._recorder.renew()
+            return stored
 
     def remove_thinking(
         self, messages: Sequence[Any], start: int | Sequence[int] = 0, *, cause: str | None = None

@@ -540,8 +540,10 @@ class ContextManager:
         """Store the messages in the journal; `tokens` are those of the request that they are, if any."""
         if not self.config.resumable:
             return
-        start = min(self._messages.settled, self._journal.stored)
         try:
+            if self._journal.was_deleted():
+                self._journal.read()
+            start = min(self._messages.settled, self._journal.stored)
             items = self._messages.items(start)
             ratios, requested = self._calibration.ratios, self._offloader.last_request
             compactions = self._messages.compactions

@@ -99,7 +99,7 @@ class Session(SessionReader):
         self._stored_here: set[str] = set()
         self._touched_at = -float(_TOUCH_SECONDS)
         self._problem: OffloadError | None = None
-        self._last_deletion = self._latest_deletion()
+        self._last_deletion = latest_deletion(store, name)
 
     def write(self, drafts: Iterable[Draft]) -> list[OffloadedItem | OffloadError]:
         """Store every draft; return the stored item or the error of each, in order.
@@ -188,12 +188,8 @@ class Session(SessionReader):
 
     def has_new_deletions(self) -> bool:
         """Return whether this process marked records of the session since the last call."""
-        before, self._last_deletion = self._last_deletion, self._latest_deletion()
+        before, self._last_deletion = self._last_deletion, latest_deletion(self.store, self.name)
         return before is not self._last_deletion
-
-    def _latest_deletion(self) -> object:
-        noted = _deletions.get((self.store.url, encode_part(self.name)))
-        return None if noted is None else noted.get(identity_of(self.store))
 
     def ref_of(self, item: ItemIdentity, *, draw: int = 0) -> str:
         """Return the ref that an item draws in this session after `draw` collisions; see `draw_ref`.
@@ -402,6 +398,12 @@ class Session(SessionReader):
         self.catalog.add(info)
         self._stored_here.add(key)
         return OffloadedItem(info, header.placeholder, header.sha256)
+
+
+def latest_deletion(store: OffloadStore, session: str) -> object:
+    """Return a mark that this process replaces when it deletes records of a session; None before."""
+    noted = _deletions.get((store.url, encode_part(session)))
+    return None if noted is None else noted.get(identity_of(store))
 
 
 def note_deletions(store: OffloadStore, infos: Iterable[RecordInfo]) -> None:

@@ -13,7 +13,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -39,6 +39,7 @@ from offload.session.lineage import (
 )
 from offload.session.names import is_ref
 from offload.session.reader import SessionReader
+from offload.session.session import latest_deletion
 from offload.settings.hooks import Hooks
 from offload.store import OffloadStore, get_many
 
@@ -170,6 +171,7 @@ class Journal:
         self._store = store
         self._session = session
         self._hooks = hooks
+        self._deletion = latest_deletion(store, session)
         self._number = 0
         self._last = ""
         # The digest of the last entry with content, None without one.
@@ -331,13 +333,22 @@ class Journal:
             edits.append((at, len(before) - at, added))
         return edits, rows, texts
 
-    def is_behind(self) -> bool:
-        """Return whether another writer stored entries since the last one that this one wrote or read.
+    def was_deleted(self) -> bool:
+        """Return whether the last entry was deleted, if this process deleted records since the last call.
 
         Raises `StoreError`.
         """
-        prefix = JOURNAL.prefix(encode_part(self._session))
-        return next(iter(self._store.keys(prefix, after=self._last)), None) is not None
+        before, self._deletion = self._deletion, latest_deletion(self._store, self._session)
+        return before is not self._deletion and self.is_behind()
+
+    def is_behind(self) -> bool:
+        """Return whether the last entry that this writer wrote or read was deleted, or is the last no more.
+
+        Raises `StoreError`.
+        """
+        # No key is between that of the entry and its beginning.
+        listed = self._store.keys(JOURNAL.prefix(encode_part(self._session)), after=self._last[:-1])
+        return [stored.key for stored in islice(listed, 2)] != [key for key in [self._last] if key]
 
     def read(self) -> JournalState:
         """Return the conversation as of the last entry; empty if there is none.
@@ -348,6 +359,7 @@ class Journal:
         listed = list_entries(self._store, self._session)
         # After a failure a new conversation begins: it would not fit entries that cannot be read.
         self._number, self._is_numbered, self._is_begun = _next_number(listed), not listed, False
+        self._rows, self._facts, self._records, self._digest, self.stored = [], {}, set(), None, 0
         own = JOURNAL.prefix(encode_part(self._session))
         self._last = max((str(entry.at) for entry in listed if str(entry.at).startswith(own)), default="")
         if not listed:

@@ -51,6 +51,10 @@ class Recorder:
         self._sender: object = None
         self._has_failed = False
 
+    def renew(self) -> None:
+        """Read the journal before the next request: it may have been deleted, as records were."""
+        self._is_read = False
+
     def interrupt(self) -> None:
         """Note that a turn ended without a request, so that the next one compares all messages."""
         self._is_sure = False
@@ -102,7 +106,8 @@ class Recorder:
     def _continued(self) -> list[OffloadError]:
         """Read the journal that the session has, if that is not known; return why it cannot be continued."""
         try:
-            if self._is_read and not (self._is_shared and self._journal.is_behind()):
+            is_current = self._is_read and not self._journal.was_deleted()
+            if is_current and not (self._is_shared and self._journal.is_behind()):
                 return []
             self._is_read, self._is_sure = True, False
             self._journal.read()

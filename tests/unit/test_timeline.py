@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from command import runner
 from counted import CountedStore
-from forks import exchange, run
+from forks import conversation, exchange, run
 from hypothesis import given
 from hypothesis import strategies as st
 from strength import examples
@@ -25,11 +25,14 @@ from offload import (
     OffloadPolicy,
     Rule,
     StoreUnavailableError,
+    open_store,
 )
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor
+from offload.jobs import verify_chain
 from offload.layout import JOURNAL
 from offload.retention import delete
+from offload.timeline.recorder import Recorder
 from offload.transfer import copy as copy_session
 from offload.transfer import export, import_
 from offload.wrappers import EncryptingStore, WrapperStore
@@ -435,3 +438,59 @@ def test_the_command_refuses_what_is_not_there(
     result = run_log(*arguments)
     assert result.returncode == code
     assert told in result.stderr
+
+
+# Deleted beneath a live process
+
+
+@pytest.mark.parametrize("deletes", ["here", "elsewhere"])
+def test_a_session_that_is_deleted_while_it_is_used_has_the_requests_since(
+    tmp_path: Path, deletes: str
+) -> None:
+    off = journaled(tmp_path)
+    run(off, 4)
+    if deletes == "here":
+        delete(off.store, "s")
+    else:
+        for path in [*tmp_path.rglob("j/s/*"), *tmp_path.rglob("r/s/*")]:
+            path.unlink()
+        assert off.store_again() == 3
+
+    sent = [off.offload(conversation(n)).messages for n in (5, 6)]
+
+    assert [off.timeline().at(n) for n in (1, 2)] == sent
+    assert verify_chain(off.store).problems == []
+
+
+def test_a_manager_whose_session_is_deleted_keeps_the_requests_since(tmp_path: Path) -> None:
+    off = Offloader(tmp_path, session="s")
+    manager = ContextManager(off, AgentConfig(model="m"))
+    for message in conversation(1):
+        manager.add(message)
+    manager.before_model_call()
+    delete(off.store, "s")
+    manager.add({"role": "assistant", "content": "done"})
+    manager.add({"role": "user", "content": "more"})
+
+    sent = manager.before_model_call().messages
+
+    assert manager.timeline().at(1) == sent
+
+
+def test_requests_of_a_gateway_follow_a_deletion_by_another_process(tmp_path: Path) -> None:
+    recorder = Recorder(open_store(tmp_path), "s", Offloader(tmp_path).options, is_new=True, is_shared=True)
+    off = Offloader(tmp_path, session="s")
+
+    def sent(turns: int) -> list[Any]:
+        result = off.offload(conversation(turns))
+        assert recorder.record(result, (0, result.messages), None, sender=off) == []
+        return result.messages
+
+    for turns in range(3):
+        sent(turns)
+    for path in tmp_path.rglob("j/s/*"):
+        path.unlink()
+
+    last = sent(4)
+
+    assert off.timeline().at(1) == last

@@ -32,25 +32,17 @@ def test_a_folder_leads_back_to_its_conversation_and_is_a_key(name: str) -> None
     assert folder == folder.lower()
 
 
-@pytest.mark.parametrize(
-    ("name", "folder"),
-    [
-        ("chat-1", "chat-1"),
-        ("Chat-1", "chat-1~8"),
-        ("cHAT-1", "chat-1~7"),
-        ("My Chat", "my=20chat~14"),
-        ("CON.x", "=43=4f=4e.x"),
-    ],
-)
-def test_a_folder_shows_the_name_of_its_conversation(name: str, folder: str) -> None:
-    assert readable_folder(encode_part(name)) == folder
-
-
-@pytest.mark.parametrize(
-    "foreign", ["~state", "chat~", "chat~0", "chat~08", "chat~zzzz", "chat~8~8", "a~" + "z" * 40]
-)
-def test_a_folder_that_no_conversation_has_is_foreign(foreign: str) -> None:
-    assert part_of(foreign) is None
+def test_a_folder_shows_the_name_of_its_conversation_and_one_that_none_has_is_foreign() -> None:
+    for name, folder in {
+        "chat-1": "chat-1",
+        "Chat-1": "chat-1~8",
+        "cHAT-1": "chat-1~7",
+        "My Chat": "my=20chat~14",
+        "CON.x": "=43=4f=4e.x",
+    }.items():
+        assert readable_folder(encode_part(name)) == folder
+    for foreign in ("~state", "chat~", "chat~0", "chat~08", "chat~zzzz", "chat~8~8", "a~" + "z" * 40):
+        assert part_of(foreign) is None
 
 
 @pytest.mark.parametrize(
@@ -173,32 +165,24 @@ def test_a_storing_call_renders_its_own_entries_alone(monkeypatch: pytest.Monkey
     assert [item["id"] for item in items] == rendered
 
 
-def test_an_entry_of_another_writer_between_listing_and_write_is_listed_too() -> None:
-    store, rows = MemoryStore(), ["a"]
+def test_an_entry_of_another_writer_between_listing_and_write_is_listed_too_and_a_changed_one_again() -> None:
+    store, rows = MemoryStore(), [("a", 1)]
 
     class Overtaken(WrapperStore):
         def put(self, key, data, *, overwrite=False):
             # The other writer listed before us, and its index file is overwritten by ours.
             if len(rows) < 3:
-                rows.append("abc"[len(rows)])
+                rows.append(("abc"[len(rows)], 1))
             self.inner.put(key, data, overwrite=overwrite)
 
-    index = IndexFiles(Overtaken(store), lambda _: list(rows), lambda row: {"id": row})
-    index.note_change("index.json")
-    index.update()
+    index = IndexFiles(Overtaken(store), lambda _: list(rows), lambda row: {"id": row[0], "size": row[1]})
 
-    assert [item["id"] for item in json.loads(store.get("index.json"))["items"]] == ["a", "b", "c"]
-    rows[:] = ["b", "c", "d"]
-    index.note_change("index.json")
-    index.update()
-    assert [item["id"] for item in json.loads(store.get("index.json"))["items"]] == ["b", "c", "d"]
-
-
-def test_an_entry_is_rendered_again_when_its_record_changes() -> None:
-    store, rows = MemoryStore(), [("a", 1)]
-    index = IndexFiles(store, lambda _: list(rows), lambda row: {"id": row[0], "size": row[1]})
-    for size in (1, 2):
-        rows[:] = [("a", size)]
+    def listed() -> list[tuple[str, int]]:
         index.note_change("index.json")
         index.update()
-        assert json.loads(store.get("index.json"))["items"] == [{"id": "a", "size": size}]
+        items = json.loads(store.get("index.json"))["items"]
+        return [(item["id"], item["size"]) for item in items]
+
+    assert listed() == [("a", 1), ("b", 1), ("c", 1)]
+    rows[:] = [("b", 2), ("c", 1), ("d", 1)]
+    assert listed() == rows

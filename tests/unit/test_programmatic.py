@@ -114,29 +114,29 @@ def test_what_code_reads_stays_when_its_call_is_far_before_it_or_cut_off(make: A
     assert off.offload([result]).records == []
 
 
-def test_an_output_that_tells_its_caller_needs_no_call() -> None:
-    output = [{**responses(None)[1], "caller": PROGRAM}]
+def test_an_output_that_tells_its_caller_needs_no_call_and_a_call_of_the_sdk_tells_it_too() -> None:
+    result = responses(None)[1]
+    call = ResponseFunctionToolCall(call_id="c1", name="query", arguments="{}", type="function_call")
+    told = call.model_copy(update={"caller": PROGRAM})
 
-    assert Offloader("memory://").offload(output).records == []
+    assert Offloader("memory://").offload([{**result, "caller": PROGRAM}]).records == []
+    assert Offloader("memory://").offload([told, result]).records == []
+    assert len(Offloader("memory://").offload([call, result]).records) == 1
 
 
-def test_what_code_reads_stays_whatever_the_policy() -> None:
+def test_what_code_reads_stays_whatever_the_policy_and_though_it_looks_like_a_placeholder() -> None:
     policy = OffloadPolicy(
         types={"tool_result": Rule(min_tokens=1)}, tools={"*": Rule(min_tokens=1)}, max_view_tokens=1
     )
     out = Offloader("memory://", policy=policy).offload(anthropic(CODE))
-
     assert out.messages == anthropic(CODE)
     assert [str(e).rpartition(": ")[2] for e in out.errors] == ["read by code"]
 
-
-def test_what_code_reads_stays_though_it_looks_like_a_placeholder() -> None:
-    shown = Offloader("memory://", session="other").offload_text(ROWS, tool_name="query")
     messages = anthropic(CODE)
+    shown = Offloader("memory://", session="other").offload_text(ROWS, tool_name="query")
     messages[1]["content"][0]["content"] = shown
     off = Offloader("memory://")
     out = off.offload(messages)
-
     assert out.messages == messages
     assert off.restore(out.messages) == messages
 
@@ -174,12 +174,3 @@ def test_every_type_of_item_that_the_api_knows_is_understood() -> None:
     items = {k for k in kinds if k.endswith(("_call", "_output", "program", "search_output", "compaction"))}
 
     assert {adapter_for({"type": kind}).name for kind in items} == {"openai-responses"}
-
-
-def test_a_call_of_the_sdk_is_told_by_its_caller() -> None:
-    call = ResponseFunctionToolCall(call_id="c1", name="query", arguments="{}", type="function_call")
-    told = call.model_copy(update={"caller": PROGRAM})
-    result = responses(None)[1]
-
-    assert Offloader("memory://").offload([told, result]).records == []
-    assert len(Offloader("memory://").offload([call, result]).records) == 1

@@ -91,29 +91,19 @@ def test_nothing_is_removed_while_the_store_fails_and_the_next_turn_tries_again(
     assert Offloader(memory, session="s").restore(again.messages) == changed
 
 
-def test_listings_show_it_as_one_record(store: Any) -> None:
+def test_listings_show_it_as_one_record_that_copies_forks_and_collections_keep(store: Any) -> None:
+    messages = conversation()
     off = Offloader(store, session="s")
-    sent_without_thinking(off, conversation())
+    sent = sent_without_thinking(off, messages)
     [record] = [each for each in off.records() if each.tool_name == "thinking"]
     assert record.item_type == "assistant_message"
     assert record.title == "thinking of 4 messages"
     assert record.ref in off.tools.call("context_list", {})
 
-
-def test_a_copy_and_a_fork_restore_it_elsewhere(store: Any) -> None:
-    messages = conversation()
-    off = Offloader(store, session="s")
-    sent = sent_without_thinking(off, messages)
     elsewhere = open_store("memory://")
     copy(store, elsewhere, "s")
     assert Offloader(elsewhere, session="s").restore(sent) == messages
     assert off.fork("t").offload(sent).messages == sent
-    assert Offloader(store, session="t").restore(sent) == messages
-
-
-def test_a_collection_keeps_it_as_long_as_its_session(store: Any) -> None:
-    messages = conversation()
-    off = Offloader(store, session="s")
-    sent = sent_without_thinking(off, messages)
     off.gc()
-    assert Offloader(store, session="s").restore(sent) == messages
+    for session in ("s", "t"):
+        assert Offloader(store, session=session).restore(sent) == messages

@@ -102,17 +102,19 @@ def test_no_end_is_known_after_a_cold_request_but_its_own() -> None:
     assert (left(is_cold=False), left(is_cold=True)) == (["a"], [])
 
 
-def test_an_item_stays_when_the_cache_would_not_find_what_was_sent_before_it() -> None:
-    def left(blocks: int) -> list[str]:
-        costs = plan(CacheModel(marks=1))
-        costs.add(60_000, is_reply=True, blocks=blocks)
-        costs.add(6000, [item(waits=5)], is_reply=True, blocks=blocks)
-        for _ in range(5):
-            costs.add(50, is_reply=True, blocks=blocks)
-        return list(costs.due)
+def left_behind(marks: int, waits: int, first: int, blocks: int) -> list[str]:
+    """Return what left of an item behind a large message, whose messages have so many blocks."""
+    costs = plan(CacheModel(marks=marks))
+    costs.add(60_000, is_reply=first > 0, blocks=first or 1)
+    costs.add(6000, [item(waits=waits)], is_reply=True, blocks=blocks)
+    for _ in range(max(waits, 3)):
+        costs.add(50, is_reply=True, blocks=blocks)
+    return list(costs.due)
 
+
+def test_an_item_stays_when_the_cache_would_not_find_what_was_sent_before_it() -> None:
     # The item's turn and the four after it, and one that begins: 18 blocks, and 24.
-    assert (left(3), left(4)) == (["a"], [])
+    assert [left_behind(1, 5, blocks, blocks) for blocks in (3, 4)] == [["a"], []]
 
 
 def test_what_is_far_back_leaves_where_all_is_written_again_for_less_than_it_saves() -> None:
@@ -163,37 +165,29 @@ def test_items_leave_together_with_one_that_breaks_the_cache_before_them() -> No
     assert (list(alone.due), sorted(together.due)) == ([], ["ruled", "with it"])
 
 
-def test_reads_beyond_those_expected_keep_the_next_items() -> None:
-    def left(reads: int) -> list[str]:
-        costs = plan()
-        costs.add(100_000, reads=reads)
-        costs.add(6000, [item(waits=0)])
-        return list(costs.due)
+@pytest.mark.parametrize(("reads", "next_items", "old_items"), [(0, ["a"], ["old"]), (100, [], [])])
+def test_reads_beyond_those_expected_keep_the_next_items_and_old_ones_at_a_cold_moment(
+    reads: int, next_items: list[str], old_items: list[str]
+) -> None:
+    costs = plan()
+    costs.add(100_000, reads=reads)
+    costs.add(6000, [item(waits=0)])
+    assert list(costs.due) == next_items
 
-    assert (left(0), left(100)) == (["a"], [])
-
-
-def test_reads_of_most_that_left_keep_old_items_at_a_cold_moment_too() -> None:
-    def left(reads: int) -> list[str]:
-        costs = plan()
-        costs.add(200_000, [item(f"out {n}", waits=0) for n in range(20)], reads=reads)
-        costs.add(1000, [item("old", tokens=1000)])
-        pass_turns(costs, 40)
-        costs.due.clear()
-        costs.cool()
-        return list(costs.due)
-
-    assert (left(0), left(100)) == (["old"], [])
+    costs = plan()
+    costs.add(200_000, [item(f"out {n}", waits=0) for n in range(20)], reads=reads)
+    costs.add(1000, [item("old", tokens=1000)])
+    pass_turns(costs, 40)
+    costs.due.clear()
+    costs.cool()
+    assert list(costs.due) == old_items
 
 
-def test_the_words_of_the_user_are_kept_longer_than_the_output_of_a_tool() -> None:
-    chances = [item(item_type=kind).chance(1) for kind in ("tool_result", "tool_call", "user_message")]
-    assert chances == sorted(chances)
-
-
-def test_the_chance_of_a_read_falls_ever_more_slowly() -> None:
+def test_the_chance_of_a_read_falls_ever_more_slowly_and_is_greatest_for_the_words_of_the_user() -> None:
     chances = [item().chance(age) for age in (0, 8, 16, 56)]
     assert chances == pytest.approx([chances[0], chances[0] / 2, chances[0] / 3, chances[0] / 8])
+    kinds = [item(item_type=kind).chance(1) for kind in ("tool_result", "tool_call", "user_message")]
+    assert kinds == sorted(kinds)
 
 
 def test_an_item_that_cannot_leave_stays_in_the_sums_of_later_decisions() -> None:
@@ -393,15 +387,10 @@ def test_the_reasons_are_in_plain_words() -> None:
     assert reasons["user_message"].endswith("offloading it is not expected to lower the cost yet")
 
 
-def test_a_policy_with_own_rules_keeps_what_is_below_their_thresholds() -> None:
-    messages = session(6)
-    for own in (OffloadPolicy(types={"tool_result": Rule(min_tokens=10**6)}), OffloadPolicy(tools={})):
-        assert own.by_cost == "none"
-    off = Offloader("memory://", policy=OffloadPolicy(types={"tool_result": Rule(min_tokens=10**6)}))
-    assert off.offload(messages, cache="cold").records == []
-
-
-def test_single_texts_have_thresholds_in_every_policy() -> None:
+def test_own_rules_and_single_texts_have_thresholds_in_every_policy() -> None:
+    own = OffloadPolicy(types={"tool_result": Rule(min_tokens=10**6)})
+    assert own.by_cost == OffloadPolicy(tools={}).by_cost == "none"
+    assert Offloader("memory://", policy=own).offload(session(6), cache="cold").records == []
     economy = Offloader("memory://", policy=policy("economy"))
     assert economy.offload_text(text(2000, 1)) == text(2000, 1)
     assert economy.offload_text(text(9000, 1)) != text(9000, 1)

@@ -44,41 +44,30 @@ def test_matches_are_those_of_the_whole_in_a_text_of_many_buffers() -> None:
         assert list(find(chunks_of(content), compile_pattern("needle", mode))) == expected
 
 
-def test_the_ends_of_a_long_line_are_at_its_newlines_and_nowhere_else() -> None:
-    line = b"x" * (3 * MIB)
-    content = line + b"\n" + line
-    assert list(find(chunks_of(content), compile_pattern("x$", "regex"))) == [
-        (3 * MIB - 1, 3 * MIB),
-        (6 * MIB, 6 * MIB + 1),
-    ]
-    assert list(find(chunks_of(content), compile_pattern("^x", "regex"))) == [
-        (0, 1),
-        (3 * MIB + 1, 3 * MIB + 2),
-    ]
+@pytest.mark.parametrize(
+    ("content", "pattern", "starts"),
+    [
+        (b"x" * (3 * MIB) + b"\n" + b"x" * (3 * MIB), "x$", [3 * MIB - 1, 6 * MIB]),
+        (b"x" * (3 * MIB) + b"\n" + b"x" * (3 * MIB), "^x", [0, 3 * MIB + 1]),
+        (b"a" * (2 * MIB) + b" a", r"\ba", [0, 2 * MIB + 1]),
+    ],
+    ids=["end", "beginning", "word"],
+)
+def test_lines_and_words_have_borders_nowhere_else_where_a_buffer_has_one(
+    content: bytes, pattern: str, starts: list[int]
+) -> None:
+    found = list(find(chunks_of(content), compile_pattern(pattern, "regex")))
+    assert found == [(start, start + 1) for start in starts]
 
 
-def test_a_word_border_is_not_seen_where_a_buffer_begins() -> None:
-    content = b"a" * (2 * MIB) + b" a"
-    assert list(find(chunks_of(content), compile_pattern(r"\ba", "regex"))) == [
-        (0, 1),
-        (2 * MIB + 1, 2 * MIB + 2),
-    ]
-
-
-def test_an_expression_never_matches_across_lines() -> None:
+def test_no_expression_matches_across_lines_and_there_is_nothing_in_nothing() -> None:
     for pattern in ("a.b", "a[^x]b", r"a\sb", r"(?s)a.b"):
         assert list(find([b"a\nb"], compile_pattern(pattern, "regex"))) == []
-
-
-def test_a_literal_with_a_newline_is_treated_the_same_with_and_without_case() -> None:
-    found = [list(find([b"a\nb"], compile_pattern("a\nb", ignore_case=flag))) for flag in (False, True)]
-    assert found[0] == found[1]
-
-
-@pytest.mark.parametrize("mode", ["literal", "regex"])
-def test_there_is_nothing_in_nothing(mode: Mode) -> None:
-    assert list(find([], compile_pattern("a", mode))) == []
-    assert list(find([b"", b""], compile_pattern("a", mode))) == []
+    literals = [list(find([b"a\nb"], compile_pattern("a\nb", ignore_case=flag))) for flag in (False, True)]
+    assert literals[0] == literals[1]
+    for mode in ("literal", "regex"):
+        assert list(find([], compile_pattern("a", mode))) == []
+        assert list(find([b"", b""], compile_pattern("a", mode))) == []
 
 
 def test_memory_does_not_grow_with_the_content() -> None:
@@ -166,17 +155,14 @@ def test_a_search_can_be_ended_also_between_matches_of_the_empty_text() -> None:
     assert 0 < search.searched_to < len(content)
 
 
-@pytest.mark.parametrize("pattern", ["a*", "^", "$", "()", "a?", "|a", r"\B", "(?i)"])
-def test_an_expression_that_matches_nothing_is_refused(pattern: str) -> None:
-    with pytest.raises(ConfigError, match="matches the empty string"):
-        compile_pattern(pattern, "regex")
-
-
-@pytest.mark.parametrize("mode", ["literal", "regex"])
-@pytest.mark.parametrize("pattern", ["", "a" * (MAX_PATTERN_CHARS + 1)])
-def test_a_pattern_that_is_empty_or_too_long_is_refused(mode: Mode, pattern: str) -> None:
-    with pytest.raises(ConfigError, match="1 to 1000 characters, got"):
-        compile_pattern(pattern, mode)
+def test_an_expression_that_matches_nothing_is_empty_or_too_long_is_refused() -> None:
+    for pattern in ("a*", "^", "$", "()", "a?", "|a", r"\B", "(?i)"):
+        with pytest.raises(ConfigError, match="matches the empty string"):
+            compile_pattern(pattern, "regex")
+    for mode in ("literal", "regex"):
+        for pattern in ("", "a" * (MAX_PATTERN_CHARS + 1)):
+            with pytest.raises(ConfigError, match="1 to 1000 characters, got"):
+                compile_pattern(pattern, mode)
 
 
 def test_a_literal_means_itself_also_without_regard_to_case() -> None:

@@ -114,13 +114,9 @@ def test_a_table_is_read_with_its_columns_and_types_and_its_placeholder_names_th
     assert rows(text)[0] == first
 
 
-def test_ps_keeps_a_command_of_several_words_in_one_column() -> None:
+def test_ps_keeps_a_command_in_one_column_and_an_access_log_has_columns_of_its_requests() -> None:
     assert rows(PS, "select pid, command from t where rss > 20000") == [(333, "nginx: worker process")]
-
-
-def test_an_access_log_has_columns_of_its_requests() -> None:
     sql = "select host, method, path, status, bytes from t where bytes > 700"
-
     assert rows(ACCESS, sql) == [("10.0.0.8", "GET", "/a/8", 200, 800)]
 
 
@@ -243,11 +239,11 @@ def test_a_column_of_doubtful_numbers_is_text_and_the_answer_says_why(
     assert run(text, "select key from t").notes == []
 
 
-def test_a_number_with_a_decimal_comma_is_none_where_semicolons_separate() -> None:
+def test_a_decimal_comma_is_no_number_where_semicolons_separate_and_blanks_are_null() -> None:
     text = "key;v\n" + "x;1,234\n" * 3
-
     assert rows(text, "select v from t limit 1") == [("1,234",)]
     assert "may be decimal" in run(text).notes[0]
+    assert rows("n\tv\n1\t \n2\t5\n3\t6\n", "select v, v_text from t") == [(None, " "), (5, "5"), (6, "6")]
 
 
 def test_a_late_value_changes_the_type_of_its_column_and_loses_nothing() -> None:
@@ -291,13 +287,6 @@ def test_the_table_of_an_object_is_its_largest_array_of_objects() -> None:
     assert rows(text, "select count(*), max(id) from t") == [(9, 8)]
 
 
-def test_an_object_of_objects_is_a_table_with_its_keys() -> None:
-    text = json.dumps({"packages": {f"p{n}": {"version": f"1.{n}"} for n in range(5)}})
-
-    assert schema_line(text) == '[table /packages: 5 rows; "key" text, version text]'.replace('"key"', "key")
-    assert rows(text, "select * from t limit 1") == [("p0", "1.0")]
-
-
 def test_values_of_json_keep_their_types_and_nested_ones_are_json_text() -> None:
     text = json.dumps([{"a": {"b": [1, "é"]}, "n": 2**70, "x": "007"}, {"a": None, "n": 1, "x": "1"}])
 
@@ -305,10 +294,12 @@ def test_values_of_json_keep_their_types_and_nested_ones_are_json_text() -> None
     assert rows(text, "select json_extract(a, '$.b[1]') from t where a is not null") == [("é",)]
 
 
-def test_keys_that_come_late_are_columns() -> None:
+def test_keys_that_come_late_are_columns_and_those_of_objects_are_cells() -> None:
     items = [{"id": n, **({"late": "x"} if n == 4444 else {})} for n in range(5000)]
-
     assert rows(json.dumps(items), "select id, late from t where late is not null") == [(4444, "x")]
+    text = json.dumps({"packages": {f"p{n}": {"version": f"1.{n}"} for n in range(5)}})
+    assert schema_line(text) == "[table /packages: 5 rows; key text, version text]"
+    assert rows(text, "select * from t limit 1") == [("p0", "1.0")]
 
 
 @pytest.mark.parametrize(
@@ -326,11 +317,12 @@ def test_names_of_columns_are_unique_plain_and_quoted_where_sql_needs_it(
     assert run(f"{header}\nx,y,z\nu,v,w\n").columns == columns
 
 
-def test_the_schema_quotes_what_sql_would_not_take() -> None:
-    assert (
-        schema_line("order,unit price\n1,2\n3,4\n5,6\n")
-        == '[table: 3 rows; "order" integer, "unit price" integer]'
-    )
+def test_the_schema_is_short_and_quotes_what_sql_would_not_take() -> None:
+    schema = schema_line("order,unit price\n1,2\n3,4\n5,6\n")
+    assert schema == '[table: 3 rows; "order" integer, "unit price" integer]'
+    line = schema_line(json.dumps([{f"a_rather_long_name_{n}": n for n in range(500)}] * 3))
+    assert len(line) < 360
+    assert " more]" in line
 
 
 def test_quoted_cells_may_have_commas_quotes_and_line_ends() -> None:
@@ -395,13 +387,6 @@ def test_the_schema_of_a_long_table_has_the_types_of_its_first_rows_and_no_count
     assert schema_line(text[:3000], is_whole=False) == schema_line(text)
 
 
-def test_the_schema_is_short() -> None:
-    line = schema_line(json.dumps([{f"a_rather_long_name_{n}": n for n in range(500)}] * 3))
-
-    assert len(line) < 360
-    assert " more]" in line
-
-
 def test_what_a_schema_says_is_what_a_query_finds() -> None:
     for text, schema, _ in TABLES.values():
         found = run(text, "select * from t", size=0)
@@ -452,9 +437,3 @@ def test_texts_that_are_compared_with_texts_have_no_note(sql: str) -> None:
     text = "n,name\n" + "".join(f"{n},x{n}\n" for n in range(9))
 
     assert run(text, sql).notes == []
-
-
-def test_cells_of_blanks_in_a_column_of_numbers_are_null() -> None:
-    text = "n\tv\n" + "1\t \n2\t5\n3\t6\n"
-
-    assert rows(text, "select v, v_text from t") == [(None, " "), (5, "5"), (6, "6")]

@@ -170,12 +170,6 @@ def test_the_pages_of_a_large_value_put_together_are_the_value() -> None:
     assert answer.endswith("[end of value]")
 
 
-def test_an_offset_and_a_limit_count_in_the_value() -> None:
-    assert body(LARGE.read(LARGE_REF, pointer="/rows/7/name", offset=1, limit=3)) == "row"
-    answer = LARGE.call("context_read", {"id": LARGE_REF, "pointer": "/rows/7/name", "offset": 99})
-    assert answer == "Error: past the end: the value has 9 characters (0-8)"
-
-
 def test_a_large_value_is_shown_as_its_members_each_with_a_pointer_that_reads_it() -> None:
     answer = LARGE.read(LARGE_REF, pointer="")
     assert answer.split("\n")[1:3] == [
@@ -211,7 +205,10 @@ def test_a_step_that_leads_nowhere_is_named_with_what_is_there(pointer: str, sai
     assert said in answer
 
 
-def test_a_pointer_and_lines_are_not_both_taken() -> None:
+def test_an_offset_and_a_limit_count_in_the_value_and_lines_are_not_taken() -> None:
+    assert body(LARGE.read(LARGE_REF, pointer="/rows/7/name", offset=1, limit=3)) == "row"
+    answer = LARGE.call("context_read", {"id": LARGE_REF, "pointer": "/rows/7/name", "offset": 99})
+    assert answer == "Error: past the end: the value has 9 characters (0-8)"
     answer = LARGE.call("context_read", {"id": LARGE_REF, "pointer": "/rows", "start_line": 1})
     assert "not both" in answer
 
@@ -256,12 +253,18 @@ def test_keys_of_others_end_no_line_and_pass_for_no_placeholder() -> None:
     assert len(Tools(tools._session).read(ref, pointer="").split("\n")) == 4
 
 
-def test_a_value_behind_what_a_call_looks_through_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_behind_what_a_call_looks_through_is_said_to_be_and_its_pages_look_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tools = Tools(LARGE._session)
+    first = tools.read(LARGE_REF, pointer="/rows", offset=0, limit=10)
     monkeypatch.setattr(budget, "MAX_BYTES", MIB // 4)
-    assert "value too large for one call" in LARGE.call(
-        "context_read", {"id": LARGE_REF, "pointer": "/rows/7999"}
-    )
+    behind = {"id": LARGE_REF, "pointer": "/rows/7999"}
+    assert "value too large for one call" in LARGE.call("context_read", behind)
     assert body(LARGE.read(LARGE_REF, pointer="/rows/5/id")) == "5"
+    monkeypatch.setattr(budget, "MAX_BYTES", 0)
+    assert body(tools.read(LARGE_REF, pointer="/rows", offset=0, limit=10)) == body(first)
+    assert "value too large for one call" in tools.call("context_read", {"id": LARGE_REF, "pointer": "/meta"})
 
 
 def test_memory_is_that_of_a_few_chunks_whatever_the_document() -> None:
@@ -280,14 +283,6 @@ def test_memory_is_that_of_a_few_chunks_whatever_the_document() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2 * MIB < 12 * len(chunk)
-
-
-def test_the_pages_behind_the_first_do_not_look_for_the_value_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    tools = Tools(LARGE._session)
-    first = tools.read(LARGE_REF, pointer="/rows", offset=0, limit=10)
-    monkeypatch.setattr(budget, "MAX_BYTES", 0)
-    assert body(tools.read(LARGE_REF, pointer="/rows", offset=0, limit=10)) == body(first)
-    assert "value too large for one call" in tools.call("context_read", {"id": LARGE_REF, "pointer": "/meta"})
 
 
 @pytest.mark.timeout(20)

@@ -124,23 +124,14 @@ def test_a_read_only_store_refuses_every_change_and_says_why(medium, change):
     assert [(found.key, medium.get(found.key)) for found in medium.keys()] == [("old", b"kept")]
 
 
-def test_a_read_only_store_refuses_each_of_many_puts_in_its_place():
-    inner = FaultyBulkStore(MemoryStore())
+def test_a_read_only_store_refuses_each_of_many_puts_in_its_place_and_asks_for_no_piece_of_a_stream():
+    inner, pieces = FaultyBulkStore(MemoryStore()), iter([b"0", b"1"])
 
     store: Any = ReadOnlyStore(inner)
     errors = store.put_many([("a", b"1"), ("../b", b"2")])
-
     assert [type(error) for error in errors] == [StorePermissionError, InvalidKeyError]
     assert inner.operations == 0
-
-
-def test_a_read_only_store_asks_for_no_piece_of_a_stream():
-    pieces = iter([b"0", b"1"])
-
-    store: Any = ReadOnlyStore(MemoryStore())
-    with pytest.raises(StorePermissionError):
-        store.put_stream("a", pieces, 2)
-    with pytest.raises(InvalidKeyError):
-        store.put_stream("../a", pieces, 2)
-
+    for key, error in (("a", StorePermissionError), ("../a", InvalidKeyError)):
+        with pytest.raises(error):
+            store.put_stream(key, pieces, 2)
     assert list(pieces) == [b"0", b"1"]

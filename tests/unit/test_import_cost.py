@@ -5,18 +5,8 @@ import subprocess
 import sys
 
 HEAVY = {
-    "fsspec",
-    "s3fs",
-    "aiobotocore",
-    "boto3",
-    "cryptography",
-    "botocore",
-    "aiohttp",
-    "opentelemetry",
-    "rich",
-    "typer",
-    "platformdirs",
-    "re2",
+    *("fsspec", "s3fs", "aiobotocore", "boto3", "cryptography", "botocore", "aiohttp", "opentelemetry"),
+    *("rich", "typer", "platformdirs", "re2"),
 }
 
 

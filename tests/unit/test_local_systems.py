@@ -163,22 +163,19 @@ def test_no_handle_stays_open_on_any_system(tmp_path: Path) -> None:
     assert os.listdir("/proc/self/fd") == before  # noqa: PTH208  # counted, not used
 
 
-@pytest.mark.usefixtures("by_path")
-def test_where_files_have_no_owners_modes_say_nothing(tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-
-    LocalStore(str(tmp_path)).put("k", b"x")
-
-    assert everything_below(tmp_path) == ["k"]
-
-
-def test_power_is_promised_only_where_folders_are_synced(tmp_path: Path, system: str) -> None:
+def test_power_is_promised_only_where_folders_are_synced_and_modes_count_where_files_have_owners(
+    tmp_path: Path, system: str
+) -> None:
     promised = {
         options: LocalStore(str(tmp_path), storage_options={"durability": options}).durability
         for options in ("fsync", "none")
     }
 
     assert promised == {"fsync": "process" if system in BY_PATH else "power", "none": "process"}
+    tmp_path.chmod(0o777)
+    if system in BY_PATH:
+        LocalStore(str(tmp_path)).put("k", b"x")
+        assert everything_below(tmp_path) == ["k"]
 
 
 @pytest.mark.parametrize(
@@ -469,7 +466,7 @@ def test_a_path_of_windows_gets_the_form_without_limits(
     assert _folders.extended_path(path) == extended
 
 
-# As `as_uri` returns them on Windows.
+# As `as_uri` returns them on Windows, and as people write them.
 @pytest.mark.parametrize(
     ("path", "url"),
     [
@@ -477,26 +474,17 @@ def test_a_path_of_windows_gets_the_form_without_limits(
         ("C:\\with space\\100% #1", "file:///C:/with%20space/100%25%20%231"),
         ("\\\\server\\share\\a b", "file://server/share/a%20b"),
         ("D:\\", "file:///D:/"),
+        ("C:\\data", "file:///C:\\data"),
+        ("C:\\data", "file://localhost/C:/data"),
     ],
 )
-def test_the_url_of_a_path_of_windows_leads_back_to_it(
+def test_the_url_of_a_path_of_windows_leads_back_to_it_where_paths_have_drives(
     monkeypatch: pytest.MonkeyPatch, path: str, url: str
 ) -> None:
+    assert path.startswith("\\\\") or local._path_in(url).startswith(f"/{path[:2]}")
     monkeypatch.setattr(os.path, "splitdrive", ntpath.splitdrive)
 
-    found = local._path_in(url)
-
-    assert PureWindowsPath(found) == PureWindowsPath(path)
-
-
-@pytest.mark.parametrize("url", ["file:///C:/data", "file:///C:\\data", "file://localhost/C:/data"])
-def test_a_drive_in_a_url_is_one_only_where_paths_have_drives(
-    monkeypatch: pytest.MonkeyPatch, url: str
-) -> None:
-    assert local._path_in(url).startswith("/C:")
-    monkeypatch.setattr(os.path, "splitdrive", ntpath.splitdrive)
-
-    assert PureWindowsPath(local._path_in(url)) == PureWindowsPath("C:\\data")
+    assert PureWindowsPath(local._path_in(url)) == PureWindowsPath(path)
 
 
 def test_a_host_where_paths_have_none_and_the_form_without_limits_are_refused(

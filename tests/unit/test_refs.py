@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,38 +41,24 @@ def test_a_short_ref_is_the_same_in_every_version_of_the_library() -> None:
     assert drawn("short")[0] == expected
 
 
-def test_a_short_ref_has_five_characters_and_six_after_a_collision() -> None:
-    refs = drawn("short")
-
-    assert [len(ref) for ref in refs] == [5] + [6] * (MAX_DRAWS - 1)
-    assert refs[1].startswith(refs[0])
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_no_two_draws_for_an_item_are_the_same(style: RefStyle) -> None:
-    refs = drawn(style)
-
-    assert len(set(refs)) == MAX_DRAWS
-    assert all(is_ref(ref) and re.fullmatch(REF_PATTERN, ref) for ref in refs)
+def test_no_two_draws_for_an_item_are_the_same_and_the_length_of_a_ref_tells_its_style() -> None:
+    for style in STYLES:
+        refs = drawn(style)
+        assert len(set(refs)) == MAX_DRAWS
+        assert all(is_ref(ref) and re.fullmatch(REF_PATTERN, ref) for ref in refs)
+        assert refs[1].startswith(refs[0])
+    assert [len(ref) for ref in drawn("short")] == [5] + [6] * (MAX_DRAWS - 1)
+    lengths = [range(form.shortest, form.longest + 1) for form in REF_FORMS.values()]
+    assert not set(lengths[0]) & set(lengths[1])
 
 
 @pytest.mark.parametrize("style", STYLES)
 def test_a_ref_of_any_draw_is_that_of_its_item_and_any_other_is_not(style: RefStyle) -> None:
+    facts: Any = {"session": "s", "item_type": "tool_result", "created_at": 1.0, "sha256": DIGEST}
     for ref in drawn(style):
-        header = Header(
-            ref=ref, session="s", item_type="tool_result", created_at=1.0, sha256=DIGEST, placeholder="p"
-        )
-        assert header.is_drawn()
         other = ("b" if ref[0] == "a" else "a") + ref[1:]
-        assert not Header(
-            ref=other, session="s", item_type="tool_result", created_at=1.0, sha256=DIGEST, placeholder="p"
-        ).is_drawn()
-
-
-def test_the_length_of_a_ref_tells_its_style() -> None:
-    lengths = [range(form.shortest, form.longest + 1) for form in REF_FORMS.values()]
-
-    assert not set(lengths[0]) & set(lengths[1])
+        headers = [Header(ref=each, placeholder="p", **facts) for each in (ref, other)]
+        assert [header.is_drawn() for header in headers] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 import random
 import re
 from collections import Counter
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,22 +38,26 @@ def test_a_needle_in_one_line_of_ten_megabytes_is_shown_in_500_characters_and_re
     assert body(tools.read(ref, offset=int(place[1]), limit=6)) == "NEEDLE"
 
 
-def follow(tools: Tools, **arguments: Any) -> list[tuple[str, int]]:
-    """Return the (ref, character) of every match that is shown, over all cursors."""
-    found, cursor = [], None
+def answers(tools: Tools, **arguments: Any) -> Iterator[str]:
+    """Yield the answers to a search, over all cursors."""
+    cursor = None
     for _ in range(3000):
         answer = tools.call("context_grep", {**arguments, "cursor": cursor})
         assert len(answer) <= MAX_ANSWER
-        found += [
-            (m[1], int(m[2]))
-            for m in re.finditer(r"^([a-z]{10}) line \d+, character (\d+):$", answer, re.MULTILINE)
-        ]
+        yield answer
         following = re.search(r'cursor="([^"]+)"\]$', answer)
         if following is None:
-            return found
+            return
         assert following[1] != cursor, "no progress"
         cursor = following[1]
     pytest.fail("the cursors never end")
+
+
+def follow(tools: Tools, **arguments: Any) -> list[tuple[str, int]]:
+    """Return the (ref, character) of every match that is shown."""
+    match = re.compile(r"^([a-z]{10}) line \d+, character (\d+):$", re.MULTILINE)
+    found = (match.findall(answer) for answer in answers(tools, **arguments))
+    return [(ref, int(at)) for page in found for ref, at in page]
 
 
 @pytest.mark.parametrize("max_matches", [1, 7, 100])
@@ -76,14 +81,8 @@ def test_a_search_of_all_items_shows_those_with_most_matches_first_with_their_ti
     none = put(into, LOG, call="t2")
     many = put(into, "needle\n" * 5 + LOG, call="t3", tool=None, item_type="user_message")
     most = put(into, "needle\n" * 1500, call="t4")
-    tools, shown, cursor = Tools(into), "", None
-    while True:
-        answer = tools.call("context_grep", {"pattern": "needle", "max_matches": 100, "cursor": cursor})
-        shown += answer
-        following = re.search(r'cursor="([^"]+)"', answer)
-        if following is None:
-            break
-        cursor = following[1]
+    tools = Tools(into)
+    shown = "".join(answers(tools, pattern="needle", max_matches=100))
     assert shown.startswith("[100 matches shown, in 4 items]")
     assert f"[{most}, 1000 or more matches: Bash]\n{most} line 1, " in shown
     assert shown.index(f"[{many}, 5 matches: user_message]") < shown.index(f"[{few}, 1 match: WebFetch]")
@@ -149,15 +148,8 @@ def test_records_that_cannot_be_searched_are_named_and_hide_no_other() -> None:
     refs = [put(into, f"needle {n}\n" + LOG, call=f"t{n}") for n in range(120)]
     for ref in refs[:100]:
         damage(store, ref)
-    tools, shown, cursor = Tools(session(store)), "", None
-    while True:
-        answer = tools.call("context_grep", {"pattern": "needle", "max_matches": 100, "cursor": cursor})
-        assert len(answer) <= MAX_ANSWER
-        shown += answer
-        following = re.search(r'cursor="([^"]+)"\]$', answer)
-        if following is None:
-            break
-        cursor = following[1]
+    tools = Tools(session(store))
+    shown = "".join(answers(tools, pattern="needle", max_matches=100))
     assert [ref for ref in refs[:100] if f"{ref} could not be searched: " not in shown] == []
     assert [ref for ref in refs[100:] if f"{ref} line 1, character 0:" not in shown] == []
 
@@ -199,14 +191,7 @@ LINE_50 = 9 * len("line 1\n") + 40 * len("line 10\n")
 def test_every_match_is_in_an_answer_also_when_the_lines_around_it_are_long() -> None:
     lines = [f"needle {n:03} " + "x" * 300 for n in range(60)]
     tools, ref = tools_for("\n".join(lines))
-    shown, cursor = "", None
-    for _ in range(100):
-        answer = tools.call("context_grep", {"pattern": "needle", "context_lines": 20, "cursor": cursor})
-        shown += answer
-        following = re.search(r'cursor="([^"]+)"\]$', answer)
-        if following is None:
-            break
-        cursor = following[1]
+    shown = "".join(answers(tools, pattern="needle", context_lines=20))
     assert [n for n in range(60) if f"needle {n:03}" not in shown] == []
     assert ref in shown
 

@@ -1,4 +1,4 @@
-"""The ASGI app with its routes, and the server that runs it."""
+"""The ASGI app with the routes of all pages, and the server that runs it."""
 
 from __future__ import annotations
 
@@ -45,31 +45,10 @@ def web_app(store: OffloadStore, port: int, *, allows_changes: bool = False) -> 
         allows_changes: whether visitors may pin and delete records; if False, nothing is written.
     """
     site = Site(store, allows_changes=allows_changes)
-    whole, sessions, records = StorePages(site), SessionPages(site), RecordPages(site)
-    at_session, at_record = "/s/{part}", "/s/{part}/r/{ref}"
-    routes = [
-        Route("/", whole.sessions),
-        Route("/find", whole.find),
-        Route("/retention", whole.retention),
-        Route(at_session, sessions.session),
-        Route(f"{at_session}/deleted", sessions.deleted),
-        Route(f"{at_session}/conversation", sessions.conversation),
-        Route(f"{at_session}/timeline", sessions.timeline),
-        Route(f"{at_session}/evidence", sessions.evidence),
-        Route(f"{at_session}/check", sessions.check),
-        Route(f"{at_session}/search", sessions.search),
-        Route(at_record, records.content),
-        Route(f"{at_record}/model", records.model),
-        Route(f"{at_record}/outline", records.outline),
-        Route(f"{at_record}/search", records.search),
-        Route(f"{at_record}/query", records.query),
-        Route(f"{at_record}/changes", records.changes),
-        Route(f"{at_record}/download", records.download),
-        *(Route(path, _file) for path in sorted(OPEN_PATHS)),
-    ]
+    routes = [*StorePages(site).routes(), *SessionPages(site).routes(), *RecordPages(site).routes()]
     if allows_changes:
-        forms = Forms(site)
-        routes += [Route(f"{at}/{{act}}", forms.change, methods=["POST"]) for at in (at_session, at_record)]
+        routes += Forms(site).routes()
+    routes += [Route(path, _file) for path in sorted(OPEN_PATHS)]
     handlers = {errors.OffloadError: _failed, HTTPException: _failed}
     return Guard(Starlette(routes=routes, exception_handlers=handlers), port)
 

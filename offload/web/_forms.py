@@ -9,9 +9,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
 
 from offload.retention import delete, pin, unpin
-from offload.web._site import Site
+from offload.web._site import AT_RECORD, AT_SESSION, Site
 
 _MAX_FORM_BYTES = 4096
 
@@ -21,6 +22,10 @@ class Forms:
 
     def __init__(self, site: Site) -> None:
         self._site = site
+
+    def routes(self) -> list[Route]:
+        """Return the addresses to which forms are sent."""
+        return [Route(f"{at}/{{act}}", self.change, methods=["POST"]) for at in (AT_SESSION, AT_RECORD)]
 
     async def change(self, request: Request) -> Response:
         """Apply a form and redirect to a page that confirms it."""

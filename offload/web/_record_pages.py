@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
 
 from offload.codec.base import StoredRecord
 from offload.errors import ConfigError, CorruptError
@@ -23,7 +24,7 @@ from offload.web._color import by_line, colored, language_of
 from offload.web._contents import find as find_matches
 from offload.web._contents import kind_of_content, outline
 from offload.web._paging import number_in, page_at, text_page
-from offload.web._site import OPEN_SESSIONS, SHOWN, Site, Values, file_of
+from offload.web._site import AT_RECORD, OPEN_SESSIONS, SHOWN, Site, Values, file_of
 from offload.web._versions import changes
 from offload.web._views import arguments, table, view_of
 
@@ -43,6 +44,18 @@ class RecordPages:
         self._site = site
         # A query's tables are kept by ref, which is valid in one session.
         self._queries = lru_cache(OPEN_SESSIONS)(lambda _part: Queries(_ROWS_CHARS))
+
+    def routes(self) -> list[Route]:
+        """Return the address and the handler of each page."""
+        return [
+            Route(AT_RECORD, self.content),
+            Route(f"{AT_RECORD}/model", self.model),
+            Route(f"{AT_RECORD}/outline", self.outline),
+            Route(f"{AT_RECORD}/search", self.search),
+            Route(f"{AT_RECORD}/query", self.query),
+            Route(f"{AT_RECORD}/changes", self.changes),
+            Route(f"{AT_RECORD}/download", self.download),
+        ]
 
     def content(self, request: Request) -> Response:
         """Show a page of the text, or redirect to the page with the line or the character in the query."""

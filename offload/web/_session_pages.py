@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from offload.errors import CollisionError, ConfigError, CorruptError, NotFoundError, StoreError
 from offload.layout import is_link
@@ -26,7 +27,7 @@ from offload.web._conversation import conversation
 from offload.web._evidence import evidence
 from offload.web._paging import list_page
 from offload.web._plot import bars
-from offload.web._site import SHOWN, Site, Values, file_count, file_of
+from offload.web._site import AT_SESSION, SHOWN, Site, Values, file_count, file_of
 from offload.web._sorting import in_order, order_of
 
 _CHECK_SECONDS = 10.0
@@ -46,6 +47,18 @@ class SessionPages:
 
     def __init__(self, site: Site) -> None:
         self._site = site
+
+    def routes(self) -> list[Route]:
+        """Return the address and the handler of each page."""
+        return [
+            Route(AT_SESSION, self.session),
+            Route(f"{AT_SESSION}/deleted", self.deleted),
+            Route(f"{AT_SESSION}/conversation", self.conversation),
+            Route(f"{AT_SESSION}/timeline", self.timeline),
+            Route(f"{AT_SESSION}/evidence", self.evidence),
+            Route(f"{AT_SESSION}/check", self.check),
+            Route(f"{AT_SESSION}/search", self.search),
+        ]
 
     def session(self, request: Request) -> Response:
         """Show the records of a session, newest first, by the kind, the tool and the words in the query."""

@@ -31,6 +31,10 @@ from offload.wrappers import ReadOnlyStore
 
 Values = dict[str, Any]
 
+# The addresses of a session and of a record.
+AT_SESSION = "/s/{part}"
+AT_RECORD = f"{AT_SESSION}/r/{{ref}}"
+
 # The rows of a list that has no pages.
 SHOWN = 100
 # Each holds the catalog of its session.

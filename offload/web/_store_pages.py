@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from offload.errors import ConfigError, InvalidKeyError, StoreError
 from offload.index.objects import SessionObjects, list_sessions
@@ -46,6 +47,14 @@ class StorePages:
 
     def __init__(self, site: Site) -> None:
         self._site = site
+
+    def routes(self) -> list[Route]:
+        """Return the address and the handler of each page."""
+        return [
+            Route("/", self.sessions),
+            Route("/find", self.find),
+            Route("/retention", self.retention),
+        ]
 
     def sessions(self, request: Request) -> Response:
         """Show every session, last used first, and the offloaded tokens over time."""

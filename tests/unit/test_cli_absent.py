@@ -648,12 +648,15 @@ def test_help_shows_every_word_of_a_docstring(
         assert "…" not in shown
 
 
-def test_the_list_of_commands_has_each_in_one_group_and_on_one_line(run: Run) -> None:
+def test_the_list_of_commands_has_each_in_one_group_and_on_one_line_and_so_has_the_page(run: Run) -> None:
     shown = run("--help").stdout.splitlines()
 
     assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
     for name, command in COMMANDS.items():
         assert [line.split() for line in shown].count([name, *command.summary.split()]) == 1
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert COMMANDS.keys() <= set(re.findall(r"`([a-z-]+)", " ".join(cells)))
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"config"}))

@@ -17,11 +17,15 @@ from offload.cli.help import CONTEXT, HelpfulCommand
 
 
 class Command(NamedTuple):
-    """A subcommand: its function or app, and its line in the list of commands."""
+    """A subcommand: its function or app, and its line in the list of commands.
+
+    If it `wraps` a command, options after that command's name belong to it.
+    """
 
     module: str
     name: str
     summary: str
+    wraps: bool = False
 
 
 # By section of the list, and by name. A module is loaded when its command is run. A summary fits on one line
@@ -46,12 +50,12 @@ GROUPS = {
         "serve": Command("serve", "serve", "Browse a store in web pages"),
     },
     "Serve agents": {
-        "wrap": Command("wrap", "wrap", "Run a client of a model behind a gateway"),
+        "wrap": Command("wrap", "wrap", "Run a client of a model behind a gateway", wraps=True),
         "gateway": Command("gateway", "gateway", "Offload old results between a client and a model"),
-        "exec": Command("exec", "exec_", "Run a command; print its output or a preview"),
+        "exec": Command("exec", "exec_", "Run a command; print its output or a preview", wraps=True),
         "claude-code": Command("claude_code", "app", "Offload the tool results of Claude Code"),
         "mcp": Command("mcp", "mcp", "Serve a session to an MCP client"),
-        "mcp-proxy": Command("mcp", "mcp_proxy", "Offload the large results of an MCP server"),
+        "mcp-proxy": Command("mcp", "mcp_proxy", "Offload the large results of an MCP server", wraps=True),
     },
     "Move and share": {
         "copy": Command("transfer", "copy", "Copy a session to another store"),
@@ -104,8 +108,6 @@ _ALSO_CALLED = {
 _MEANT = {other: name for name, others in _ALSO_CALLED.items() for other in others.split()}
 # As a shell reports a program that SIGPIPE ended: the reader of its output, such as `head`, read no further.
 _PIPE_CLOSED = 141
-# Options after the wrapped command belong to that command.
-_PASSES_ON = {"allow_interspersed_args": False}
 
 
 class _Commands(TyperGroup):
@@ -141,7 +143,7 @@ def _app_of(name: str) -> typer.Typer:
     alone.command(
         name,
         cls=HelpfulCommand,
-        context_settings=CONTEXT | (_PASSES_ON if name in ("exec", "mcp-proxy", "wrap") else {}),
+        context_settings=CONTEXT | {"allow_interspersed_args": not command.wraps},
     )(loaded)
     return alone
 

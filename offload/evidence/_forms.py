@@ -7,7 +7,8 @@
 - identifier: a hash of seven digits or more at the beginning of a longer one.
 - quote: with other white space between its words.
 
-All kinds: as the text of JSON has it, with its escapes. Letters have the case of the text.
+All kinds: as the text of JSON has it, with its escapes. Letters have the case of the text; an accent may be a
+character of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import NamedTuple
+from unicodedata import normalize
 
 from offload.evidence._values import MONTHS, SEPARATORS, Stated
 
@@ -73,6 +75,7 @@ class Form(NamedTuple):
 
 def form_of(value: Stated) -> Form:
     """Return the form of a value."""
+    value = value._replace(text=normalize("NFC", value.text))
     if value.kind == "number":
         return _number(value.text, is_percent=value.is_percent)
     if value.kind == "date":

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
+from unicodedata import normalize
 
 from offload.evidence._forms import HASH_CHARS, Form
 from offload.evidence._values import MAX_VALUE_CHARS, SEPARATORS
@@ -54,7 +55,8 @@ class Texts(Generic[UnitT]):
         self._places = [0] * _PLACES
 
     def add(self, unit: UnitT, text: str) -> None:
-        """Add a text of a unit."""
+        """Add a text of a unit; letters with accents are one character each, as in the forms."""
+        text = normalize("NFC", text)
         for start in range(0, len(text), _BLOCK_CHARS):
             part = Part(unit, text, start, min(start + _BLOCK_CHARS, len(text)))
             size = part.end - part.start

@@ -125,6 +125,8 @@ SAME = [
     ("read_file", '{"text":"\\nread_file()"}'),
     ('"no such file"', "error: no such\n  file"),
     ('"say Ünïcode words"', '{"t": "say \\u00dcn\\u00efcode words"}'),
+    ('"un café fermé"', "un cafe\u0301 ferme\u0301"),
+    ('"un cafe\u0301 ferme\u0301"', "un café fermé"),
     ("https://x.org/a", "<https://x.org/a/>"),
 ]
 OTHER = [

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 import zstandard
+from encoded import facts
 from strength import some
 
 from offload.codec import get_codec
 from offload.codec.base import StoredRecord
-from offload.codec.content import TextContent
 from offload.errors import CorruptError
 from offload.record import Header
 from offload.record.header import Counts
@@ -37,21 +37,6 @@ class CountingFetch:
         part = self.data[start:end]
         self.sizes.append(len(part))
         return part
-
-
-def facts(text: str, ref: str = "abcdefghij", session: str = "s") -> tuple[Header, TextContent]:
-    content = TextContent.of(text, 5)
-    header = Header(
-        ref=ref,
-        session=session,
-        item_type="tool_result",
-        tool_name="Bash",
-        tool_use_id="toolu_1",
-        created_at=1.5,
-        sha256=content.counts.sha256,
-        placeholder="[Offloaded]",
-    )
-    return header, content
 
 
 def encode(text: str, ref: str = "abcdefghij", session: str = "s") -> bytes:

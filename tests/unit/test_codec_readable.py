@@ -7,27 +7,11 @@ from hashlib import sha256
 
 import msgspec
 import pytest
+from encoded import facts
 
 from offload.codec import CODECS, Fetch, find_codec, get_codec
-from offload.codec.content import TextContent
 from offload.codec.readable import parse_sidecar
 from offload.errors import ConfigError, CorruptError
-from offload.record import Header
-
-
-def facts(text: str) -> tuple[Header, TextContent]:
-    content = TextContent.of(text, 5)
-    header = Header(
-        ref="abcdefghij",
-        session="s",
-        item_type="tool_result",
-        tool_name="Bash",
-        tool_use_id="toolu_1",
-        created_at=1.5,
-        sha256=content.counts.sha256,
-        placeholder="[Offloaded]",
-    )
-    return header, content
 
 
 def fetch_from(data: bytes) -> Fetch:

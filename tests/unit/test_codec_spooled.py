@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from encoded import header_of
 from strength import thinned
 
 from offload.codec import get_codec
@@ -17,7 +18,6 @@ from offload.codec.base import Encoded
 from offload.codec.content import TextContent
 from offload.codec.spooled import ContentWriter, SpooledContent
 from offload.errors import StoreError
-from offload.record import Header
 from offload.store import SupportsStreams, put_stream
 from offload_backends.local import LocalStore
 
@@ -58,15 +58,7 @@ def add_noise(writer: ContentWriter, mebibytes: int) -> SpooledContent:
 
 
 def encode(content: TextContent | SpooledContent, codec: str = "zstd") -> Encoded:
-    header = Header(
-        ref="abcdefghij",
-        session="s",
-        item_type="tool_result",
-        created_at=1.5,
-        sha256=content.counts.sha256,
-        placeholder="[Offloaded]",
-    )
-    return get_codec(codec).encode(header, content)
+    return get_codec(codec).encode(header_of(content), content)
 
 
 @pytest.mark.parametrize("text", ["é" * (4 * MIB), ""], ids=["8 MiB", "none"])

@@ -55,7 +55,7 @@ def test_the_first_turn_of_a_fork_stores_no_item_and_keeps_every_placeholder() -
     assert [key for key in keys(store, "r/b/") if "~tool_result~" in key]
 
 
-def test_a_context_manager_of_a_fork_continues_at_the_request() -> None:
+def test_a_context_manager_of_a_fork_or_after_a_rewind_continues_at_the_request() -> None:
     store = MemoryStore()
     config = AgentConfig(window_tokens=2000, model="m")
     context = ContextManager(Offloader(store, session="a"), config)
@@ -71,6 +71,15 @@ def test_a_context_manager_of_a_fork_continues_at_the_request() -> None:
         assert resumed.resume() == len(sent[number - 1])
         assert resumed.before_model_call().messages == sent[number - 1]
         assert len(resumed.restore()) == 2 * number - 1
+
+    assert context.rewind(12) == len(sent[11])
+    context.add({"role": "user", "content": "otherwise"})
+    request = context.before_model_call().messages
+    assert request[:-1] == sent[11]
+    resumed = ContextManager(Offloader(store, session="a"), config)
+    resumed.resume()
+    assert resumed.before_model_call().messages == request
+    assert resumed.timeline().at(13) == request
 
 
 # What it reads
@@ -91,13 +100,6 @@ def test_a_fork_reads_what_had_left_by_then_and_no_later_record() -> None:
         [*fresh.content(refs[3])]
     assert b"".join(fresh.content(refs[0])) == b"step 0 is made\n" * 2000
     assert branch.verify() == []
-
-
-def test_a_fork_at_the_end_reads_every_record_also_those_that_no_request_shows() -> None:
-    store, off, _ = played(3)
-    Offloader(store, session="a").offload_text("of another process\n" * 3000, tool_name="Bash")
-    branch = off.fork("b")
-    assert {info.ref for info in branch.records()} == {info.ref for info in off.records()}
 
 
 def test_forks_of_forks_have_the_timeline_and_the_records_of_all_their_parents() -> None:
@@ -183,25 +185,6 @@ def test_a_rewind_goes_on_from_an_earlier_request() -> None:
         off.rewind(9)
 
 
-def test_a_context_manager_is_rewound_and_goes_on_in_another_process() -> None:
-    store = MemoryStore()
-    config = AgentConfig(window_tokens=2000, model="m")
-    context = ContextManager(Offloader(store, session="a"), config)
-    sent = []
-    for n in range(20):
-        context.add({"role": "user", "content": f"question {n} " + "word " * 80})
-        sent.append(copy.deepcopy(context.before_model_call().messages))
-        context.after_model_call({"role": "assistant", "content": "answer " * 40})
-    assert context.rewind(12) == len(sent[11])
-    context.add({"role": "user", "content": "otherwise"})
-    request = context.before_model_call().messages
-    assert request[:-1] == sent[11]
-    resumed = ContextManager(Offloader(store, session="a"), config)
-    resumed.resume()
-    assert resumed.before_model_call().messages == request
-    assert resumed.timeline().at(13) == request
-
-
 # Its seams
 
 
@@ -230,12 +213,15 @@ def test_a_fork_in_an_encrypted_store_and_in_a_local_folder_reads_its_parent(tmp
         assert branch.offload(conversation(2)).messages == sent[2]
 
 
-def test_a_record_of_the_parent_is_shared_by_the_fork_as_its_own() -> None:
+def test_a_fork_at_the_end_reads_every_record_and_shares_them_as_its_own() -> None:
     store, off, _ = played(3)
-    branch = off.fork("b", at=3)
-    ref = branch.records()[0].ref
-    branch.share(ref, "c")
-    assert "step 0" in Offloader(store, session="c").tools.read(ref)
+    # No request shows it.
+    Offloader(store, session="a").offload_text("of another process\n" * 3000, tool_name="Bash")
+    branch = off.fork("b")
+    refs = [info.ref for info in branch.records()]
+    assert {*refs} == {info.ref for info in off.records()}
+    branch.share(refs[0], "c")
+    assert "step 0" in Offloader(store, session="c").tools.read(refs[0])
 
 
 def test_a_policy_of_its_own_keeps_the_placeholders_of_the_parent() -> None:

@@ -1,8 +1,10 @@
-"""A store in memory that notes what it is asked."""
+"""Counts of requests to a store, and of the calls that a function makes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from offload.store import StoredObject
 from offload_backends.memory import MemoryStore
@@ -32,3 +34,19 @@ class CountedStore(MemoryStore):
 
     def count(self, verb: str) -> int:
         return sum(request.startswith(f"{verb} ") for request in self.requests)
+
+
+def steps(function: Callable[..., Any], *args: Any) -> int:
+    """Return how many calls, of Python and of C, a call makes."""
+    made = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal made
+        made += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        function(*args)
+    finally:
+        sys.setprofile(None)
+    return made

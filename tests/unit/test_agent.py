@@ -536,17 +536,6 @@ def test_fields_with_a_reserved_name_and_sdk_objects_are_resumed_as_data(tmp_pat
     assert other.messages == [asked, said(0), {"role": "assistant", "content": "Done."}]
 
 
-def test_redacted_text_is_not_in_the_journal(tmp_path):
-    m = manager(tmp_path, offloader={"redact": lambda text: text.replace("s3cret", "[cut]")})
-    m.add({"role": "user", "content": 'the key is "s3cret"'})
-    m.before_model_call()
-    other = manager(tmp_path)
-    other.resume()
-
-    assert m.messages == [{"role": "user", "content": 'the key is "s3cret"'}]
-    assert other.messages == [{"role": "user", "content": 'the key is "[cut]"'}]
-
-
 def test_messages_of_langchain_are_resumed_in_their_format():
     from langchain_core.messages import (  # noqa: PLC0415 # this test alone needs it
         AIMessage,

@@ -243,16 +243,16 @@ def test_a_value_without_json_is_replaced_alone_and_reported_once(tmp_path: Path
     ]
 
 
-def test_a_message_whose_redaction_fails_is_stored_once_redact_works(tmp_path: Path) -> None:
+def test_a_message_is_stored_redacted_once_redact_works(tmp_path: Path) -> None:
     is_broken = True
 
     def redact(text: str) -> str:
-        if is_broken and "odd" in text:
+        if is_broken and "s3cret" in text:
             raise RuntimeError("no service")
-        return text
+        return text.replace("s3cret", "[cut]")
 
     m = manager(tmp_path, redact=redact)
-    m.add({"role": "user", "content": "odd"})
+    m.add({"role": "user", "content": "the key is s3cret"})
     errors = m.before_model_call().errors
     later = turn(m, 1)
     size = written(tmp_path)
@@ -267,7 +267,8 @@ def test_a_message_whose_redaction_fails_is_stored_once_redact_works(tmp_path: P
     assert "could not be stored" in while_broken[0]["content"]
     assert while_broken[1:] == later
     assert healed == []
-    assert resumed(tmp_path).messages == m.messages
+    assert m.messages == [{"role": "user", "content": "the key is s3cret"}, *later]
+    assert resumed(tmp_path).messages == [{"role": "user", "content": "the key is [cut]"}, *later]
 
 
 HARMS: dict[str, Callable[[bytes], bytes]] = {

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 import tracemalloc
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from counted import steps
 
 from offload import Offloader, OffloadPolicy, OffloadResult, Rule, Sweep
 from offload.engine.watching import LAST_WATCHED, OLDER_WATCHED
@@ -195,22 +195,6 @@ def test_an_image_in_the_output_of_a_call_that_holds_its_result_leaves_its_argum
 
 
 # What a turn costs
-
-
-def steps(function: Any, *args: Any) -> int:
-    """Return how many calls, of Python and of C, a call makes."""
-    made = 0
-
-    def count(frame: Any, event: str, arg: Any) -> None:
-        nonlocal made
-        made += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        function(*args)
-    finally:
-        sys.setprofile(None)
-    return made
 
 
 def exchanges(length: int) -> list[dict[str, Any]]:

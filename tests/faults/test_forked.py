@@ -6,10 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import prepared
 import pytest
 
 # The thread waits inside a call of the store; the child uses the same offloader, which the thread is in.
 HELD = """
+import warnings; warnings.simplefilter("ignore", DeprecationWarning)
 import os, signal, sys, threading
 from offload import Offloader, open_store
 from offload.store import OneByOne
@@ -123,9 +125,8 @@ def test_a_child_goes_on_while_a_thread_of_its_parent_is_held_in_the_store(
     tmp_path: Path, call: str, verb: str, scheme: str
 ) -> None:
     url = f"file://{tmp_path}" if scheme == "file" else "memory://"
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", HELD, url, call, verb]
 
-    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=90)
+    ran = prepared.run(HELD, url, call, verb)
 
     assert ran.stderr == ""
     assert ran.returncode == 0
@@ -133,6 +134,7 @@ def test_a_child_goes_on_while_a_thread_of_its_parent_is_held_in_the_store(
 
 # Threads that never rest, so that a fork falls into any moment of theirs.
 BUSY = """
+import warnings; warnings.simplefilter("ignore", DeprecationWarning)
 import os, signal, sys, threading
 from offload import Offloader
 
@@ -160,7 +162,7 @@ threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
 for thread in threads:
     thread.start()
 failed = 0
-for n in range(12):
+for n in range(6):
     child = os.fork()
     if child == 0:
         signal.alarm(60)
@@ -180,9 +182,7 @@ sys.exit(failed)
 
 
 def test_a_child_goes_on_whatever_the_threads_of_its_parent_were_at() -> None:
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", BUSY]
-
-    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    ran = prepared.run(BUSY)
 
     assert ran.stderr == ""
     assert ran.returncode == 0
@@ -243,6 +243,7 @@ def test_a_fork_waits_for_a_thread_that_imports_a_module(module: str, call: str)
 
 # A hook that forks: the child goes on inside the turn, as the parent does.
 FORKING = """
+import warnings; warnings.simplefilter("ignore", DeprecationWarning)
 import os, signal, sys
 from offload import Offloader
 
@@ -266,9 +267,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_hook_may_fork_the_process() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", FORKING], check=False, capture_output=True, text=True, timeout=90
-    )
+    ran = prepared.run(FORKING)
 
     assert ran.stderr == ""
     assert ran.returncode == 0

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strength import examples, thinned
 
-from offload.tables import schema_line
+from offload.tables import _query, schema_line
 from offload.tables._query import Record, query
 
 CONTENT = {
@@ -121,7 +121,10 @@ TOOLS, REF = tools_for(ROWS)
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("sql", thinned(BOMBS, 2), ids=lambda sql: sql[:60])
-def test_a_statement_made_to_hurt_is_stopped_with_the_reason(sql: str) -> None:
+def test_a_statement_made_to_hurt_is_stopped_with_the_reason(
+    sql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_query, "_SECONDS", 0.7)
     answer = TOOLS.call("context_query", {"id": REF, "sql": sql})
 
     assert answer.startswith(f"Error: {BOMBS[sql]}")

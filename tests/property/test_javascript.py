@@ -40,15 +40,15 @@ def in_node(program: str, value: object) -> list[object]:
 
 
 @needs_node
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(finite, min_size=50, max_size=200))
 def test_numbers_are_written_as_node_writes_them(numbers: list[float]) -> None:
     assert [number(each) for each in numbers] == in_node("value.map(String)", numbers)
 
 
 @needs_node
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(values, min_size=10, max_size=30))
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(values, min_size=5, max_size=10))
 def test_values_have_the_json_and_the_length_that_they_have_in_node(contents: list[object]) -> None:
     texts = [stringify(each) for each in contents]
 

@@ -116,7 +116,10 @@ class LosesBulk(FaultyBulkStore):
 
 @pytest.mark.parametrize(
     "broken",
-    [ReplacesOnCreate, KeepsOnOverwrite, CutsSuffixes, TakesNoPlace, ListsByPart, DeletesByPrefix],
+    [
+        *(ReplacesOnCreate, KeepsOnOverwrite, CutsSuffixes, TakesNoPlace, ListsByPart),
+        pytest.param(DeletesByPrefix, marks=pytest.mark.slow),
+    ],
 )
 def test_the_machine_finds_a_store_that_is_no_dict(broken):
     with pytest.raises((AssertionError, pytest.fail.Exception)):

@@ -71,7 +71,7 @@ from offload.errors import ConfigError, MessageError, StoreError
 from offload.events import ContextEvent, EventBus, EventType
 from offload.index import sessions
 from offload.layout import encode_part
-from offload.policy.tool_names import TOOL_NAMES
+from offload.policy.tool_names import RETRIEVAL_TOOLS, TOOL_NAMES
 from offload.presets._files import IndexFiles
 from offload.presets.context_refs import TRUNCATED, ContextRefs, size_of
 from offload.record.header import draw_ref
@@ -1023,10 +1023,13 @@ def test_49_an_error_is_raised_if_the_caller_wants_it():
         refs.offload([call("query"), answer(LISTING)])
 
 
-def test_49_the_prompt_names_only_the_tools_that_the_model_gets(tmp_path):
-    refs = ContextRefs(tmp_path, tools=["context_read", "context_tail"])
+@pytest.mark.parametrize("tools", [["context_read", "context_tail"], RETRIEVAL_TOOLS])
+def test_49_the_prompt_names_only_the_tools_that_the_model_gets(tmp_path, tools):
+    refs = ContextRefs(tmp_path, tools=tools)
 
-    assert set(re.findall(r"context_[a-z]+", refs.prompt())) == {"context_read", "context_tail"}
+    named = re.findall(r"^- (context_[a-z]+)", refs.prompt(), re.MULTILINE)
+    assert sorted(named) == sorted(tools)
+    assert set(re.findall(r"context_[a-z]+", refs.prompt())) == {*tools}
 
 
 def test_49_a_whole_policy_takes_the_place_of_the_sizes(refs, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from offload.errors import MessageError
 from offload.messages import Call
 from offload.messages.base import Item, Scan
 from offload.messages.calls import CallId
-from offload.messages.formats import adapter_for, role_of
+from offload.messages.formats import FORMATS, adapter_for, role_of
 
 LONG = "line one\nline two"
 
@@ -436,6 +437,15 @@ def test_the_format_and_the_role_of_a_message_are_recognised(
 ) -> None:
     assert adapter_for(message).name == name
     assert role_of(message) == role
+
+
+def test_the_page_on_the_loop_lists_every_format() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "loop.md").read_text(encoding="utf-8")
+    table = page[page.index("| format | tool results | also |") :].partition("\n\n")[0]
+    listed = [line.split("|")[1].strip().lower().replace(" ", "-") for line in table.splitlines()[2:]]
+
+    assert len(listed) == len(FORMATS)
+    assert all(any(name.startswith(adapter.name) for name in listed) for adapter in FORMATS)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -397,3 +398,10 @@ def test_the_log_says_how_to_call_an_async_hook_from_an_event_loop(caplog: pytes
     asyncio.run(agent())
 
     assert "await the async method" in caplog.text
+
+
+def test_the_page_on_events_has_each_in_its_table() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "observability.md").read_text(encoding="utf-8")
+    table = page[page.index("| event | emitted by |") :].partition("\n\n")[0]
+
+    assert sorted(re.findall(r"`([a-z]+_[a-z_]+)`", table)) == sorted(EventType)

@@ -334,12 +334,14 @@ class Journal:
         return edits, rows, texts
 
     def was_deleted(self) -> bool:
-        """Return whether the last entry was deleted, if this process deleted records since the last call.
+        """Return whether the last entry was deleted, if this process deleted records since the last answer.
 
         Raises `StoreError`.
         """
-        before, self._deletion = self._deletion, latest_deletion(self._store, self._session)
-        return before is not self._deletion and self.is_behind()
+        latest = latest_deletion(self._store, self._session)
+        is_gone = latest is not self._deletion and self.is_behind()
+        self._deletion = latest
+        return is_gone
 
     def is_behind(self) -> bool:
         """Return whether the last entry that this writer wrote or read was deleted, or is the last no more.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from compactions import heard
+from loop import call, result, said, talk, turn
 from strength import some
 
 from offload import (
@@ -38,35 +39,6 @@ NOTHING_GOES = {name: TypeRule() for name in ItemType}
 def manager(store: Any = None, config: AgentConfig = SMALL, **options: Any) -> ContextManager:
     off = Offloader(store or MemoryStore(), session="s", **options.pop("offloader", {}))
     return ContextManager(off, config, **options)
-
-
-def said(n: int, words: int = 40) -> dict[str, Any]:
-    return {"role": "user", "content": f"question {n} " + "please " * words}
-
-
-def call(n: int, name: str = "Bash") -> dict[str, Any]:
-    return {
-        "role": "assistant",
-        "content": [{"type": "tool_use", "id": f"t{n}", "name": name, "input": {"n": n}}],
-    }
-
-
-def result(n: int, lines: int = 60) -> dict[str, Any]:
-    text = "".join(f"row {n}.{line} of the output\n" for line in range(lines))
-    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{n}", "content": text}]}
-
-
-def turn(m: ContextManager, n: int, lines: int = 60) -> list[Any]:
-    """Have a model make a call, and take in its result; return what was added."""
-    m.before_model_call()
-    m.after_model_call(call(n))
-    m.add(result(n, lines))
-    return [call(n), result(n, lines)]
-
-
-def talk(m: ContextManager, turns: int, lines: int = 60) -> list[Any]:
-    m.add(said(0))
-    return [said(0), *(message for n in range(turns) for message in turn(m, n, lines))]
 
 
 def test_small_messages_are_sent_unchanged():

@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import sdk_errors
@@ -135,47 +135,42 @@ def manager(
     return ContextManager(off, config, summarizer=summarize if is_summarized else None)
 
 
+class Session(NamedTuple):
+    """What is drawn of a session."""
+
+    preset: str
+    strategy: str
+    is_summarized: bool
+    restart_every: int
+    ephemeral: dict[str, int]
+    window: int
+
+    def manager(self, root: Path) -> ContextManager:
+        off = PRESETS[self.preset](root)
+        is_summarized, ephemeral = self.is_summarized, self.ephemeral
+        return manager(off, self.window, self.strategy, is_summarized=is_summarized, ephemeral=ephemeral)
+
+
 def drawn() -> Iterator[Any]:
     """Yield each preset with each strategy, with and without a model for summaries; the rest is drawn."""
     rng = random.Random(29)  # noqa: S311 # reproducible
     for number, (preset, strategy) in enumerate(itertools.product(PRESETS, ("selective", "rounds"))):
         for repeat in range(2):
             ephemeral = rng.choice(({}, {"Read": 2}, {"*": 3}))
-            values = (
-                preset,
-                strategy,
-                bool(repeat),
-                rng.choice((0, 7)),
-                ephemeral,
-                rng.choice((9_000, 16_000)),
-            )
+            rest = rng.choice((0, 7)), ephemeral, rng.choice((9_000, 16_000))
+            session = Session(preset, strategy, bool(repeat), *rest)
             marks = () if repeat == number % 2 else pytest.mark.slow
-            yield pytest.param(*values, 2 * number + repeat, id="-".join(map(str, values)), marks=marks)
+            yield pytest.param(session, 2 * number + repeat, id="-".join(map(str, session)), marks=marks)
 
 
-@pytest.mark.parametrize(
-    ("preset", "strategy", "is_summarized", "restart_every", "ephemeral", "window", "seed"), [*drawn()]
-)
-def test_no_drawn_session_is_refused_or_loses_anything(  # noqa: PLR0917 # what was drawn
-    preset: str,
-    strategy: str,
-    is_summarized: bool,
-    restart_every: int,
-    ephemeral: dict[str, int],
-    window: int,
-    seed: int,
-    tmp_path: Path,
-) -> None:
-    def opened() -> ContextManager:
-        off = PRESETS[preset](tmp_path)
-        return manager(off, window, strategy, is_summarized=is_summarized, ephemeral=ephemeral)
-
-    loop = Loop(opened, Model(seed))
-    loop.run(tasks=TASKS, steps=9, restart_every=restart_every)
+@pytest.mark.parametrize(("session", "seed"), [*drawn()])
+def test_no_drawn_session_is_refused_or_loses_anything(session: Session, seed: int, tmp_path: Path) -> None:
+    loop = Loop(lambda: session.manager(tmp_path), Model(seed))
+    loop.run(tasks=TASKS, steps=9, restart_every=session.restart_every)
     assert loop.model.provider.checked == len(loop.requests) == 10 * TASKS
-    assert all(request.errors == [] and request.tokens <= window for request in loop.requests)
+    assert all(request.errors == [] and request.tokens <= session.window for request in loop.requests)
     assert loop.manager.restore() == loop.added
-    assert PRESETS[preset](tmp_path).restore(loop.manager.messages) == loop.added
+    assert PRESETS[session.preset](tmp_path).restore(loop.manager.messages) == loop.added
 
 
 def one_turn(tmp_path: Path, window: int = 12_000) -> Loop:

@@ -8,6 +8,7 @@ from typing import Any
 import anthropic
 import pytest
 from langchain_core.exceptions import ContextOverflowError
+from loop import call, result, said, talk
 from sdk_errors import (
     of_anthropic,
     of_bedrock,
@@ -122,37 +123,11 @@ def test_another_error_is_not_one_of_length(name):
 # --- relief ------------------------------------------------------------------------------------------
 
 
-def said(n: int, words: int = 40) -> dict[str, Any]:
-    return {"role": "user", "content": f"question {n} " + "please " * words}
-
-
-def call(n: int) -> dict[str, Any]:
-    use = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"n": n}}
-    return {"role": "assistant", "content": [use]}
-
-
-def result(n: int, lines: int = 60, **fields: Any) -> dict[str, Any]:
-    text = "".join(f"row {n}.{line} of the output\n" for line in range(lines))
-    block = {"type": "tool_result", "tool_use_id": f"t{n}", "content": text, **fields}
-    return {"role": "user", "content": [block]}
-
-
 def manager(store: Any = None, window: int = 100_000, **options: Any) -> ContextManager:
     # Small results are kept until the window is full.
     chosen = {"policy": OffloadPolicy(by_cost="none"), **options.pop("offloader", {})}
     off = Offloader(store or MemoryStore(), session="s", **chosen)
     return ContextManager(off, AgentConfig(model="m", window_tokens=window), **options)
-
-
-def talk(m: ContextManager, turns: int) -> list[Any]:
-    m.add(said(0))
-    messages = [said(0)]
-    for n in range(turns):
-        m.before_model_call()
-        m.after_model_call(call(n))
-        m.add(result(n))
-        messages += [call(n), result(n)]
-    return messages
 
 
 class Model:

@@ -8,6 +8,7 @@ import zlib
 from typing import Any
 
 import brotli
+import formats
 import pytest
 import zstandard
 from gateways import LOG, USAGE, body_of, turns
@@ -301,24 +302,11 @@ def test_all_that_is_no_result_of_a_tool_stays():
 
 def with_call(api: Any, given: Any) -> list[dict[str, Any]]:
     """Return messages with one call, to whose result the model has replied."""
-    text = json.dumps(given)
-    call: list[dict[str, Any]]
+    kinds = {ANTHROPIC: "anthropic", CHAT: "openai-chat", RESPONSES: "openai-responses"}
+    call = formats.exchange(kinds[api], "Write", given, "ok", "t")
     if api is ANTHROPIC:
-        use = {"type": "tool_use", "id": "t", "name": "Write", "input": given, "cache_control": {"a": 1}}
-        said = {"type": "text", "text": "I write it."}
-        result = {"type": "tool_result", "tool_use_id": "t", "content": "ok"}
-        call = [{"role": "assistant", "content": [said, use]}, {"role": "user", "content": [result]}]
-    elif api is CHAT:
-        made = {"id": "t", "type": "function", "function": {"name": "Write", "arguments": text}}
-        call = [
-            {"role": "assistant", "content": None, "tool_calls": [made]},
-            {"role": "tool", "tool_call_id": "t", "content": "ok"},
-        ]
-    else:
-        call = [
-            {"type": "function_call", "call_id": "t", "name": "Write", "arguments": text},
-            {"type": "function_call_output", "call_id": "t", "output": "ok"},
-        ]
+        [use] = call[0]["content"]
+        call[0]["content"] = [{"type": "text", "text": "I write it."}, {**use, "cache_control": {"a": 1}}]
     ends = [{"role": role, "content": "Go on."} for role in ("assistant", "user")]
     return [{"role": "user", "content": "Build it."}, *call, *ends]
 

@@ -402,24 +402,26 @@ def cut_reply(_kind: str, _request: Json, content: list[Json], usage: Json) -> J
     return {"id": "msg_1", "type": "message", "role": "assistant", "content": content, **fields}
 
 
+OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+
+
+def overload_the_second(provider: Provider) -> None:
+    """Let a provider refuse the second request alone."""
+    answers = iter([None, (529, OVERLOADED)])
+    provider.failure = lambda _: next(answers, None)
+
+
 @every_api
 def test_an_error_of_a_later_answer_ends_the_stream_as_the_api_does(provider, store, kind):
     agent = Agent(provider, kind)
-    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    asked: list[Any] = []
-
-    def failure(request: Json) -> Any:
-        asked.append(request)
-        return (529, error) if len(asked) == 2 else None
-
-    provider.failure = failure
+    overload_the_second(provider)
     left = [[said("Look."), call(1)]]
     provider.answer = lambda _: left.pop(0)
     with gateway(provider, store) as url:
         broken = ask(url + agent.path, agent.body())
         assert text_of(broken.body) == b"Look."
         if kind == "gemini array":
-            assert json.loads(broken.body)[-1] == error
+            assert json.loads(broken.body)[-1] == OVERLOADED
         else:
             assert b"Overloaded" in broken.body.split(b"\n\n")[-2]
         reply = agent.send(url, [said("Look."), call(2)], [said("Done.")])
@@ -430,24 +432,16 @@ def test_an_error_of_a_later_answer_ends_the_stream_as_the_api_does(provider, st
 @every_api
 def test_an_error_of_a_later_answer_is_the_whole_answer_without_a_stream(provider, store, kind):
     agent = Agent(provider, kind, streams=False)
-    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    asked: list[Any] = []
-
-    def failure(request: Json) -> Any:
-        asked.append(request)
-        return (529, error) if len(asked) == 2 else None
-
-    provider.failure = failure
+    overload_the_second(provider)
     with gateway(provider, store) as url:
         reply = agent.send(url, [said("Look."), call(1)], status=529)
-        assert reply.json == error
+        assert reply.json == OVERLOADED
         agent.send(url, [said("Done.")])
 
 
 def test_thinking_of_a_reply_that_is_asked_for_again_holds(provider, store):
     agent = Agent(provider, streams=False)
-    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    provider.failure = lambda _: (529, error) if len(provider.requests) == 2 else None
+    overload_the_second(provider)
     with gateway(provider, store) as url:
         agent.send(url, [THINKING, call(1)], status=529)
         agent.send(url, [THINKING, call(2)], [THINKING, said("Done.")])
@@ -795,8 +789,9 @@ def test_large_results_still_leave_and_the_model_reads_them_back(provider, store
 def test_the_sdk_of_anthropic_sees_one_message(provider, store, streams):
     left = [[THINKING, said("Look."), call(1)], [THINKING, said("Found."), call(2, "Bash", command="ls")]]
     provider.answer = lambda _: left.pop(0)
-    given: Any = json.loads(Agent(provider).body()) | {"stream": False}
+    given: Any = json.loads(Agent(provider).body())
     del given["stream"]
+    given["system"] = [said("Be brief. " * 500) | {"cache_control": {"type": "ephemeral"}}]
     with gateway(provider, store) as url, anthropic.Anthropic(api_key="k", base_url=url) as client:
 
         def send() -> Any:
@@ -814,6 +809,7 @@ def test_the_sdk_of_anthropic_sees_one_message(provider, store, streams):
     assert [block.type for block in reply.content] == ["thinking", "text", "thinking", "text", "tool_use"]
     assert reply.stop_reason == "tool_use"
     assert last.content[0].text == "Done."
+    assert last.usage.cache_read_input_tokens > 1024
 
 
 @both_ways
@@ -822,13 +818,13 @@ def test_the_sdk_of_openai_sees_one_message_of_a_chat(provider, store, streams):
     provider.answer = lambda _: left.pop(0)
     given: Any = json.loads(Agent(provider, "chat").body())
     del given["stream"]
-    del given["stream_options"]
+    usage: Any = given.pop("stream_options")
     with gateway(provider, store) as url, openai.OpenAI(api_key="k", base_url=f"{url}/v1") as client:
 
         def send() -> Any:
             if not streams:
                 return client.chat.completions.create(**given)
-            with client.chat.completions.stream(**given) as stream:
+            with client.chat.completions.stream(**given, stream_options=usage) as stream:
                 return stream.get_final_completion()
 
         [choice] = send().choices
@@ -841,6 +837,7 @@ def test_the_sdk_of_openai_sees_one_message_of_a_chat(provider, store, streams):
     assert [one.function.name for one in choice.message.tool_calls] == ["Bash"]
     assert choice.finish_reason == "tool_calls"
     assert last.choices[0].message.content == "Done."
+    assert last.usage.prompt_tokens > 100
     assert "toolu_1" in provider.requests[-1][2].decode()
 
 
@@ -866,6 +863,7 @@ def test_the_sdk_of_openai_sees_one_response(provider, store, streams):
 
     assert [item.type for item in reply.output] == ["reasoning", "message", "function_call"]
     assert last.output_text == "Done."
+    assert last.usage.input_tokens > 100
     assert "toolu_1" in provider.requests[-1][2].decode()
 
 

@@ -124,6 +124,9 @@ def test_the_words_the_kind_and_the_tool_in_the_address_filter_together(store: M
     assert len(shown(q="login")) == 2
     assert len(shown(q="  ")) == 3
     assert shown(q="login", kind="user_message") == []
+    nothing = Html(client.get(path_of("s"), params={"q": "zebra & co"}).text)
+    assert f"{path_of('s')}/search?q=zebra%20%26%20co" in nothing.links
+    assert "show all 3 records" in nothing.text
     assert 'value="LOGIN &#34;user"' in client.get(path_of("s"), params={"q": 'LOGIN "user'}).text
 
 
@@ -285,11 +288,3 @@ def test_the_columns_of_the_home_page_sort_its_sessions(store: MemoryStore) -> N
 
     assert shown("name") == ["a", "b", "c"]
     assert shown("-records") == ["b", "c", "a"]
-
-
-def test_a_filter_that_finds_nothing_offers_what_to_do(store: MemoryStore) -> None:
-    put(store, "src/a.py")
-    page = Html(visitor(store).get(path_of("s"), params={"q": "zebra & co"}).text)
-
-    assert f"{path_of('s')}/search?q=zebra%20%26%20co" in page.links
-    assert "show all 1 record" in page.text

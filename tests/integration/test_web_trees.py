@@ -40,36 +40,23 @@ def tree(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[OffloadStore, 
     return open_store(root), "tool-results", list(root.glob("*.md"))
 
 
-def test_the_context_files_of_each_session_are_counted(tree):
-    store, session, files = tree
-    page = visitor(store)
-
-    assert "Context files2" in Html(page.get("/").text).text
-    assert "Context files2" in Html(page.get(f"/s/{encode_part(session)}").text).text
-    assert len(files) == 2
-
-
-def test_the_session_and_the_record_show_the_path_of_each_file(tree):
+def test_the_context_files_of_a_session_are_counted_and_named_with_their_paths(tree):
     store, session, files = tree
     page, at = visitor(store), f"/s/{encode_part(session)}"
+    refs = [info.ref for info in Offloader(store, session=session).records()]
+    listed = Html(page.get(at).text).text
+    shown = [Html(page.get(f"{at}/r/{ref}").text).text for ref in refs]
+    models = [Html(page.get(f"{at}/r/{ref}/model").text).text for ref in refs]
 
-    listed = page.get(at).text
+    assert len(files) == 2
+    assert "Context files2" in Html(page.get("/").text).text
+    assert "Context files2" in listed
     for file in files:
-        assert str(file) in Html(listed).text
-    refs = [info.ref for info in Offloader(store, session=session).records()]
-    shown = [page.get(f"{at}/r/{ref}").text for ref in refs]
-    assert all(f"Context file{file}" in "".join(Html(html).text for html in shown) for file in files)
-    assert all("0 line" in html for html in shown)
-
-
-def test_the_placeholder_names_the_file_or_the_id(tree):
-    store, session, _ = tree
-    refs = [info.ref for info in Offloader(store, session=session).records()]
-
-    shown = [visitor(store).get(f"/s/{encode_part(session)}/r/{ref}/model").text for ref in refs]
-
+        assert str(file) in listed
+        assert f"Context file{file}" in "".join(shown)
+    assert all("0 line" in text for text in shown)
     names = ["Path: ", "output in context: ", "[Content offloaded to: ./tool-result-"]
-    assert all(any(name in Html(html).text for name in names) for html in shown)
+    assert all(any(name in text for name in names) for text in models)
 
 
 def test_every_page_works_and_a_visit_changes_no_file(tree):

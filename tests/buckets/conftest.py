@@ -22,6 +22,14 @@ KINDS: dict[str, Callable[[str, str], AzureContainer | GoogleBucket | S3Bucket]]
 }
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the test of the suite that stores a thousand objects; test_s3_listing.py has pages of three."""
+    for item in items:
+        if item.path.parent.name == "buckets" and "test_more_than_a_thousand_keys" in item.name:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def google_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with cloud_servers.google(tmp_path_factory.mktemp("google")) as server:

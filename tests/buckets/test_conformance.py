@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from bucket_conformance import BucketConformance
 
 from offload.store import OffloadStore
@@ -16,8 +15,3 @@ class TestOnEachService(BucketConformance):
 
         assert store.has_atomic_create
         assert store.durability == "power"
-
-    # test_s3_listing.py has pages of three keys.
-    @pytest.mark.slow
-    def test_more_than_a_thousand_keys_are_listed_from_any_place(self, store: OffloadStore) -> None:
-        super().test_more_than_a_thousand_keys_are_listed_from_any_place(store)

@@ -1,9 +1,10 @@
-"""The architecture page lists every package and module, and names only files that exist."""
+"""The architecture page and that of the backends list what exists, and nothing else."""
 
 from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -34,6 +35,14 @@ def test_every_file_on_the_page_exists() -> None:
 
 def test_the_page_fits_a_screen() -> None:
     assert len(PAGE.splitlines()) <= 60
+
+
+def test_the_page_of_the_backends_lists_every_scheme() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (ROOT / "backends" / "README.md").read_text(encoding="utf-8")
+
+    schemes = project["entry-points"]["offload.backends"].keys() - {"fsspec"}
+    assert schemes == set(re.findall(r"`([a-z0-9]+)://", page))
 
 
 def imported(name: str, path: Path) -> set[str]:

@@ -92,6 +92,12 @@ def test_every_link_of_a_page_leads_to_a_file() -> None:
     assert lost == []
 
 
+def test_every_framework_is_named_where_a_reader_looks_for_it() -> None:
+    for page in (ROOT / "README.md", DOCS / "index.md"):
+        named = set(re.findall(r"frameworks/(\w+)\.md", page.read_text(encoding="utf-8")))
+        assert named == {each.stem for each in (DOCS / "frameworks").glob("*.md")}
+
+
 def test_every_page_is_in_the_table_of_contents() -> None:
     listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
 

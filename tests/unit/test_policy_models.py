@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from offload.policy.models import MODELS, binds_thinking
 SIZES = (100, 3000, 5000, 12_000, 60_000)
 
 
-def test_every_row_names_its_page_and_its_month() -> None:
+def test_every_row_names_its_page_and_its_month_as_the_page_on_models_does() -> None:
     for known in MODELS:
         assert known.source.startswith("https://")
         assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", known.as_of)
         assert known.names
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    assert re.findall(r"\| (?:yes|no) \| (\S+) \|", page) == [f"[{k.as_of}]({k.source})" for k in MODELS]
 
 
 @pytest.mark.parametrize(

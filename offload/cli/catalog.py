@@ -10,8 +10,10 @@ from offload.catalog import export as export_catalog
 from offload.catalog import views as catalog_views
 from offload.cli.help import CONTEXT, HelpfulCommand
 from offload.cli.inventory import InventoryOption, listed_by
+from offload.cli.options import JsonOption, StoreOption
 from offload.cli.stores import existing_store, place_of
-from offload.cli.terminal import JsonOption, StoreOption, count, print_report, working
+from offload.cli.tables import print_report
+from offload.cli.terminal import count, working
 from offload.cli.workers import OnOption, WorkersOption, executor_of
 from offload.registry import open_backend
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from offload.cli.options import StoreOption
 from offload.cli.stores import existing_store, place_of
-from offload.cli.terminal import PROBLEMS, StoreOption, count, out, print_report, say, working
+from offload.cli.tables import print_report
+from offload.cli.terminal import PROBLEMS, count, out, say, working
 from offload.cli.workers import executor_of
 from offload.errors import ConfigError
 from offload.timeline import Checkpoint, Timeline

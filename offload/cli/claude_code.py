@@ -16,8 +16,10 @@ import typer
 
 from offload import ConfigError, OffloadError
 from offload.cli.help import CONTEXT, HelpfulCommand
+from offload.cli.options import JsonOption
 from offload.cli.stores import place_of
-from offload.cli.terminal import PROBLEMS, JsonOption, count, err, one_line, print_facts, say
+from offload.cli.tables import print_facts
+from offload.cli.terminal import PROBLEMS, count, err, one_line, say
 from offload.errors import MissingExtraError
 from offload.integrations._sessions import folder_session, project_folder
 from offload.integrations.claude_code import _plugin as plugin

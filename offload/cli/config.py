@@ -7,7 +7,9 @@ from dataclasses import asdict
 import typer
 
 from offload.cli.help import CONTEXT, HelpfulCommand
-from offload.cli.terminal import JsonOption, print_json, print_table
+from offload.cli.options import JsonOption
+from offload.cli.tables import print_table
+from offload.cli.terminal import print_json
 from offload.settings.loader import load_config
 
 app = typer.Typer(

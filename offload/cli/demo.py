@@ -12,9 +12,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from offload import Decision, Offloader
+from offload.cli.options import StoreOption
 from offload.cli.shell import quoted
 from offload.cli.stores import store_at
-from offload.cli.terminal import StoreOption, out, print_table
+from offload.cli.tables import print_table
+from offload.cli.terminal import out
 from offload.layout import RECORD, encode_part
 from offload.record.text import escape_controls
 from offload.replay.sample import conversation

@@ -6,8 +6,10 @@ from dataclasses import asdict
 
 import typer
 
+from offload.cli.options import JsonOption, UrlArgument
 from offload.cli.stores import store_for_tests
-from offload.cli.terminal import PROBLEMS, JsonOption, UrlArgument, print_report, working
+from offload.cli.tables import print_report
+from offload.cli.terminal import PROBLEMS, working
 from offload.doctor import diagnose
 
 

@@ -11,18 +11,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from offload.cli.options import JsonOption, OneSessionOption, StoreOption
 from offload.cli.stores import open_session, place_of
-from offload.cli.terminal import (
-    PROBLEMS,
-    JsonOption,
-    OneSessionOption,
-    StoreOption,
-    count,
-    note,
-    one_line,
-    out,
-    print_json,
-)
+from offload.cli.terminal import PROBLEMS, count, note, one_line, out, print_json
 from offload.errors import ConfigError
 from offload.evidence import Evidence
 from offload.evidence._results import marked_piece

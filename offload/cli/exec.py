@@ -12,7 +12,7 @@ import typer
 
 from offload import OffloadError
 from offload.cli.child import run_child, unlogged, warn
-from offload.cli.terminal import FolderSessionOption, StoreOption, one_line
+from offload.cli.options import FolderSessionOption, StoreOption
 from offload.integrations._sessions import folder_session
 from offload.integrations.claude_code._hook import offloader_for
 from offload.placeholder import DefaultRenderer, PlaceholderFacts
@@ -89,7 +89,7 @@ def _print(off: Offloader, output: IO[bytes], title: str | None) -> None:
     try:
         stored = _stored(off, output, title)
     except OffloadError as error:
-        warn(f"the whole output follows, since it could not be stored: {one_line(error)}")
+        warn(f"the whole output follows, since it could not be stored: {error}")
     except KeyboardInterrupt:
         warn("the whole output follows, since storing it was interrupted")
     if stored is None:

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
+from offload.cli.options import StoreOption
 from offload.cli.stores import place_of, store_at
-from offload.cli.terminal import StoreOption, out, say
+from offload.cli.terminal import out, say
 from offload.errors import ConfigError
 from offload.settings.loader import load_config
 

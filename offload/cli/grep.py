@@ -9,21 +9,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from offload import ConfigError, Offloader, OffloadError, RecordInfo
+from offload.cli.options import JsonOption, SessionOption, StoreOption, ToolOption
 from offload.cli.parts import matches_in
 from offload.cli.stores import is_of, names_to_search, open_record, open_session, place_of
-from offload.cli.terminal import (
-    JsonOption,
-    SessionOption,
-    StoreOption,
-    ToolOption,
-    count,
-    note,
-    one_line,
-    out,
-    page,
-    print_json,
-    progress,
-)
+from offload.cli.terminal import count, note, one_line, out, page, print_json, progress
 from offload.record.text import escape_controls
 from offload.session.reader import SessionReader
 from offload.session.titles import with_titles

@@ -13,19 +13,10 @@ import typer
 from offload import ConfigError, OffloadError, OffloadStore, RecordInfo, StoreError, index
 from offload.cli.chain import PublicKeyOption, verify_chain
 from offload.cli.inventory import InventoryOption, listed_by
+from offload.cli.options import JsonOption, SessionOption, StoreOption, ToolOption
 from offload.cli.stores import existing_store, is_of, place_of
-from offload.cli.terminal import (
-    PROBLEMS,
-    JsonOption,
-    SessionOption,
-    StoreOption,
-    ToolOption,
-    count,
-    metering,
-    note,
-    print_report,
-    progress,
-)
+from offload.cli.tables import print_report
+from offload.cli.terminal import PROBLEMS, count, metering, note, progress
 from offload.cli.workers import OnOption, WorkersOption, check_failures, executor_of
 from offload.index.objects import list_session, list_sessions, session_name, session_parts
 from offload.layout import encode_part

@@ -12,18 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from offload import ConfigError, OffloadStore
+from offload.cli.options import BranchOption, JsonOption, StoreOption
 from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, place_of
-from offload.cli.terminal import (
-    BranchOption,
-    Dollars,
-    JsonOption,
-    StoreOption,
-    count,
-    page,
-    print_json,
-    print_report,
-)
+from offload.cli.tables import Dollars, print_report
+from offload.cli.terminal import count, page, print_json
 from offload.errors import InvalidKeyError
 from offload.index.objects import session_name
 from offload.messages import to_json

@@ -16,9 +16,9 @@ from typing import Annotated, Literal
 import typer
 
 from offload import ConfigError
+from offload.cli.options import FolderSessionOption, StoreOption
 from offload.cli.shell import quoted, words_of
 from offload.cli.stores import open_session, store_at
-from offload.cli.terminal import FolderSessionOption, StoreOption
 from offload.integrations._sessions import folder_session
 from offload.settings.loader import load_config
 

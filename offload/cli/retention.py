@@ -11,22 +11,11 @@ import typer
 
 from offload import ConfigError, NotFoundError, Offloader
 from offload.cli.inventory import InventoryOption, listed_by
+from offload.cli.options import JsonOption, SessionName, SessionOption, StoreOption
 from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, open_session, place_of, ref_named
-from offload.cli.terminal import (
-    JsonOption,
-    SessionName,
-    SessionOption,
-    StoreOption,
-    count,
-    err,
-    metering,
-    one_line,
-    out,
-    print_done,
-    print_report,
-    say,
-)
+from offload.cli.tables import print_done, print_report
+from offload.cli.terminal import count, err, metering, one_line, out, say
 from offload.cli.workers import OnOption, WorkersOption, check_failures, executor_of
 from offload.index.objects import session_parts
 from offload.layout import JOURNAL, PIN, RECORD

@@ -14,20 +14,11 @@ from typing import Annotated, Any, get_args
 import typer
 
 from offload import ConfigError, Decision, MessageError, NotFoundError, OffloadPolicy
+from offload.cli.options import JsonOption
 from offload.cli.reach import Tally, Way, reach_of
 from offload.cli.reach import sentences as sentences_on
-from offload.cli.terminal import (
-    Dollars,
-    JsonOption,
-    count,
-    err,
-    one_line,
-    out,
-    print_json,
-    print_table,
-    progress,
-    say,
-)
+from offload.cli.tables import Dollars, print_table
+from offload.cli.terminal import count, err, one_line, out, print_json, progress, say
 from offload.policy.defaults import DEFAULT_MIN_TOKENS
 from offload.policy.facts import PolicyName
 from offload.replay import DEFAULT_MODEL, PriceCard, Prices, Replay, Transcript, find, load, replay

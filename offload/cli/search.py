@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from offload.cli.options import JsonOption, StoreOption
 from offload.cli.stores import names_to_search, open_session, place_of
-from offload.cli.terminal import JsonOption, StoreOption, count, note, one_line, page, print_json, progress
+from offload.cli.terminal import count, note, one_line, page, print_json, progress
 from offload.errors import ConfigError, OffloadError
 from offload.record.text import escape_controls
 from offload.search import Passage

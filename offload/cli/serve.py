@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from offload.cli.options import UrlArgument
 from offload.cli.stores import existing_store, place_of
-from offload.cli.terminal import UrlArgument, out, say
+from offload.cli.terminal import out, say
 
 
 def serve(

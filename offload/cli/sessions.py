@@ -16,22 +16,12 @@ import typer
 from msgspec import to_builtins
 
 from offload import ConfigError
+from offload.cli.options import IdArgument, JsonOption, OneSessionOption, StoreOption
 from offload.cli.parts import part_of, rows_of
 from offload.cli.shell import quoted
 from offload.cli.stores import full_ref, open_record, open_session
-from offload.cli.terminal import (
-    IdArgument,
-    JsonOption,
-    OneSessionOption,
-    StoreOption,
-    count,
-    note,
-    out,
-    page,
-    print_facts,
-    print_json,
-    print_rows,
-)
+from offload.cli.tables import print_facts, print_rows
+from offload.cli.terminal import count, note, out, page, print_json
 from offload.codec.base import StoredRecord
 from offload.record.text import escape_controls
 from offload.session.reader import SessionReader

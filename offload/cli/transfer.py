@@ -10,23 +10,11 @@ from typing import Annotated
 import typer
 
 from offload import ConfigError, OffloadError, OffloadStore, transfer
+from offload.cli.options import BranchOption, IdArgument, JsonOption, SessionName, SessionOption, StoreOption
 from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, open_record, place_of, store_at
-from offload.cli.terminal import (
-    PROBLEMS,
-    BranchOption,
-    IdArgument,
-    JsonOption,
-    SessionName,
-    SessionOption,
-    StoreOption,
-    count,
-    metering,
-    print_done,
-    print_report,
-    progress,
-    say,
-)
+from offload.cli.tables import print_done, print_report
+from offload.cli.terminal import PROBLEMS, count, metering, progress, say
 from offload.cli.workers import OnOption, WorkersOption, executor_of
 from offload.index.objects import session_parts
 from offload.layout import JOURNAL, RECORD, encode_part

@@ -22,7 +22,7 @@ from command import Run, is_one_line_from_us, runner
 from rich.console import Console
 
 from offload import Offloader
-from offload.cli import catalog, claude_code, config, terminal
+from offload.cli import catalog, claude_code, config, tables, terminal
 from offload.cli.app import COMMANDS, GROUPS
 from offload.record.text import size_text
 
@@ -463,7 +463,8 @@ def table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     def lines(rows: list[dict[str, Any]], width: int, *, is_terminal: bool = True) -> list[str]:
         console = Console(width=width, force_terminal=is_terminal, color_system=None)
         monkeypatch.setattr(terminal, "out", console)
-        terminal.print_table(rows)
+        monkeypatch.setattr(tables, "out", console)
+        tables.print_table(rows)
         return capsys.readouterr().out.splitlines()
 
     return lines

@@ -36,18 +36,16 @@ MEANT = AgentConfig(
 )
 
 
-@pytest.mark.parametrize(("name", "message"), [("a.toml", TOML), ("a.yaml", json.dumps(DATA))])
-def test_a_file_describes_the_settings(tmp_path, name, message):
-    (tmp_path / name).write_text(message)
+PYPROJECT = "[project]\nname = 'x'\n[tool.offload.agent]\n" + TOML.replace("[", "[tool.offload.agent.")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.toml", TOML), ("a.yaml", json.dumps(DATA)), ("pyproject.toml", PYPROJECT)]
+)
+def test_a_file_or_a_table_of_a_pyproject_describes_the_settings(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
 
     assert AgentConfig.load(tmp_path / name) == MEANT
-
-
-def test_a_pyproject_holds_them_in_their_own_table(tmp_path):
-    inner = TOML.replace("[", "[tool.offload.agent.")
-    (tmp_path / "pyproject.toml").write_text(f"[project]\nname = 'x'\n[tool.offload.agent]\n{inner}")
-
-    assert AgentConfig.load(tmp_path / "pyproject.toml") == MEANT
 
 
 def test_variables_change_fields_of_the_file_that_they_name(tmp_path):

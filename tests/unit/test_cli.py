@@ -89,13 +89,6 @@ def test_an_extra_whose_parts_are_commands_brings_the_command_line() -> None:
         assert "offload[cli]" in project["optional-dependencies"][extra]
 
 
-def test_a_wrong_call_is_code_2(offload: Run, store: Path) -> None:
-    assert offload("show", "--no-such-option").returncode == 2
-    done = offload("ls", "--store", "nosuchscheme://x")
-    assert done.returncode == 2
-    assert is_one_line_from_us(done.stderr)
-
-
 # What a terminal is shown
 
 
@@ -368,16 +361,17 @@ def test_refused_settings_of_the_working_folder_are_shown_and_have_no_effect(
     assert json.loads(offload("ls", "--json").stdout)["sessions"]
 
 
-def test_a_wrong_setting_is_code_2_and_named(
+def test_a_wrong_call_or_setting_is_code_2_and_named(
     offload: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert offload("show", "--no-such-option").returncode == 2
+    unknown = offload("ls", "--store", "nosuchscheme://x")
     (tmp_path / "offload.toml").write_text("stor = 1\n")
     monkeypatch.chdir(tmp_path)
-    done = offload("ls")
-    assert done.returncode == 2
-    assert is_one_line_from_us(done.stderr)
-    assert "offload.toml" in done.stderr
-    assert "stor" in done.stderr
+    wrong = offload("ls")
+    for done, named in ((unknown, "nosuchscheme"), (wrong, "offload.toml"), (wrong, "stor")):
+        assert (done.returncode, named in done.stderr) == (2, True)
+        assert is_one_line_from_us(done.stderr)
 
 
 def test_help_of_each_command_shows_an_example_that_is_a_call_of_it() -> None:

@@ -211,10 +211,11 @@ def test_a_file_of_another_store_is_answered_with_that_store(run: Run, tmp_path:
 # What chooses the layout
 
 
-def test_a_path_opens_the_layout_and_writes_it_too(tmp_path: Path) -> None:
+def test_a_path_opens_the_layout_reads_and_writes_it(tmp_path: Path) -> None:
     for layout in LAYOUTS[:2]:
         made = make(layout, tmp_path / layout)
         off = Offloader(made.root, session="s")
+        assert len(off.records()) == 1
         before = len(list(made.root.rglob("*")))
 
         off.offload_text(LOG.upper(), tool_name="Bash")
@@ -223,15 +224,6 @@ def test_a_path_opens_the_layout_and_writes_it_too(tmp_path: Path) -> None:
         assert len(json.loads(listed.read_text())["items"]) == 2
         assert len(list(made.root.rglob("*"))) > before
         assert not (made.root / "r").exists()
-
-
-def test_messages_of_a_tree_are_restored_by_an_offloader_on_its_path(tmp_path: Path) -> None:
-    tree = ContextFileSystem(tmp_path / "fs", "s")
-    messages = tree.offload(conversation()).messages
-
-    assert tree.restore(messages) == conversation()
-    off = Offloader(tmp_path / "fs", session="s")
-    assert [info.ref for info in off.records()] == [info.ref for info in tree.offloader.records()]
 
 
 def test_a_store_beside_files_of_tool_results_works_and_shows_both(tmp_path: Path, run: Run) -> None:

@@ -139,18 +139,16 @@ def test_what_fails_is_named_and_quotes_no_secret_in_an_event() -> None:
     ]
 
 
-@pytest.mark.parametrize("hooks", [{"summarizer": "claude"}, {"confirm": True}], ids=str)
-def test_a_hook_that_is_no_function_is_refused(hooks: Any) -> None:
-    with pytest.raises(ConfigError, match="must be a function, got"):
-        RoundCompactor(Offloader("memory://", session="s"), **hooks)
-
-
-@pytest.mark.parametrize("messages", ["hello", {"role": "user", "content": "hello"}, None], ids=str)
-def test_what_is_no_list_of_messages_is_refused(messages: Any) -> None:
-    compactor = RoundCompactor(Offloader("memory://", session="s"))
+@pytest.mark.parametrize("wrong", ["hello", {"role": "user", "content": "hello"}, True], ids=str)
+def test_hooks_that_are_no_functions_and_no_lists_of_messages_are_refused(wrong: Any) -> None:
+    off = Offloader("memory://", session="s")
+    for hook in ("summarizer", "confirm"):
+        with pytest.raises(ConfigError, match="must be a function, got"):
+            RoundCompactor(off, **{hook: wrong})
+    compactor = RoundCompactor(off)
     for call in (compactor.compact, compactor.should_compact):
         with pytest.raises(MessageError, match="expected a list of messages"):
-            call(messages)
+            call(wrong)
 
 
 def test_a_system_prompt_of_blocks_is_counted() -> None:

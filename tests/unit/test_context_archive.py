@@ -37,28 +37,23 @@ def test_several_compactions_of_one_conversation_are_undone_latest_first(data):
     assert archive.restore(messages) == MESSAGES
 
 
-def test_sdk_blocks_in_a_dict_are_restored_as_data():
+def test_sdk_blocks_bytes_and_a_field_with_a_reserved_name_are_restored_as_data():
     archive = MessageArchive(Offloader("memory://", session="s"))
     said = "word " * 60
-    answer = {"role": "assistant", "content": [TextBlock(type="text", text=said)]}
+    image = {"image": {"format": "png", "source": {"bytes": b"\x00\xff"}}}
+    call = {"toolUse": {"toolUseId": "t", "name": "f", "input": {"$bytes": "no base64"}}}
+    messages: list[Any] = [
+        {"role": "assistant", "content": [TextBlock(type="text", text=said)]},
+        {"role": "user", "content": [{"text": said}, image]},
+        {"role": "assistant", "content": [call]},
+        MESSAGES[0],
+    ]
 
-    short = without(archive, [answer, MESSAGES[0]], [0])
+    short = without(archive, messages, [0, 1, 2])
 
     assert len(short) == 2
     data = {"role": "assistant", "content": [{"type": "text", "text": said}]}
-    assert archive.restore(short) == [data, MESSAGES[0]]
-
-
-def test_bytes_and_a_field_with_a_reserved_name_are_restored():
-    archive = MessageArchive(Offloader("memory://", session="s"))
-    image = {"image": {"format": "png", "source": {"bytes": b"\x00\xff"}}}
-    call = {"toolUse": {"toolUseId": "t", "name": "f", "input": {"$bytes": "no base64"}}}
-    messages = [
-        {"role": "user", "content": [{"text": "word " * 60}, image]},
-        {"role": "assistant", "content": [call]},
-    ]
-
-    assert archive.restore(without(archive, messages, [0, 1])) == messages
+    assert archive.restore(short) == [data, *messages[1:]]
 
 
 def test_later_messages_follow_the_restored_ones():

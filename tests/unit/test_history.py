@@ -105,32 +105,23 @@ def test_a_result_is_looked_at_again_and_offloaded_anew_only_if_it_was_edited_in
     assert content_of(off.restore(out.messages)[1]) == OTHER
 
 
-def test_an_old_message_that_was_small_and_is_edited_leaves_after_some_turns() -> None:
-    length = LAST_WATCHED + 3 * OLDER_WATCHED
-    messages: list[Any] = [called(), result("small"), *chat(length)]
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_an_old_message_that_is_edited_leaves_after_some_turns_or_at_once_if_forgotten(
+    *, is_forgotten: bool
+) -> None:
+    messages: list[Any] = [called(), result("small"), *chat(LAST_WATCHED + 3 * OLDER_WATCHED)]
     off = Offloader("memory://")
     before = off.offload(messages).tokens_before
+    off.offload(messages)
     messages[1]["content"][0]["content"] = LOG
+    assert off.forget(messages[1] if is_forgotten else {"role": "user", "content": "new"}) is is_forgotten
 
     turns = 0
     while not content_of(off.offload(messages).messages[1]).startswith("[Offloaded:"):
         turns += 1
-        assert turns <= 4
+        assert turns <= (0 if is_forgotten else 4)
 
     assert off.offload(messages).tokens_before > before + 1000
-
-
-def test_an_old_message_that_is_to_be_forgotten_is_looked_at_at_once() -> None:
-    messages: list[Any] = [called(), result("small"), *chat(5 * OLDER_WATCHED)]
-    off = Offloader("memory://")
-    off.offload(messages)
-    off.offload(messages)
-    messages[1]["content"][0]["content"] = LOG
-
-    assert off.forget(messages[1])
-
-    assert content_of(off.offload(messages).messages[1]).startswith("[Offloaded:")
-    assert not off.forget({"role": "user", "content": "never seen"})
 
 
 def test_equal_messages_that_are_new_objects_are_the_ones_that_come_back() -> None:

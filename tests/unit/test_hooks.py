@@ -272,20 +272,21 @@ def test_async_functions_run_on_the_callers_own_loop(tmp_path: Path) -> None:
     assert "[Summary: summed up]" in second
 
 
-def test_async_functions_run_where_no_loop_does(tmp_path: Path) -> None:
+def test_async_functions_run_where_no_loop_does_and_are_refused_in_the_thread_of_one(tmp_path: Path) -> None:
     out = Offloader(tmp_path, should_offload=keep_first).offload(conversation(LOG, OTHER))
-
     assert [t.startswith("[Offloaded:") for t in shown(out.messages)] == [False, True]
 
+    async def main() -> tuple[Any, str]:
+        off = Offloader(tmp_path, should_offload=keep_first)
+        refused = off.offload(conversation(LOG))
+        await off.aoffload(conversation("small", OTHER))
+        # In the task of an async turn too, without waiting.
+        return refused, off.offload_text(LOG, tool_name="Tool5")
 
-def test_an_async_function_in_the_thread_of_a_loop_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    async def main() -> Any:
-        return Offloader(tmp_path, should_offload=keep_first).offload(conversation(LOG))
-
-    out = asyncio.run(main())
-
-    assert out.messages == conversation(LOG)
-    assert "await the async method, such as aoffload() or" in str(out.errors[0])
+    refused, text = asyncio.run(asyncio.wait_for(main(), 20))
+    assert refused.messages == conversation(LOG)
+    assert "await the async method, such as aoffload() or" in str(refused.errors[0])
+    assert text == LOG
 
 
 @pytest.mark.parametrize("name", ["should_offload", "redact", "summarizer"])
@@ -321,17 +322,6 @@ def test_a_redaction_that_fails_for_one_item_keeps_that_one_alone(tmp_path: Path
     for messages in (conversation(LOG, OTHER), [*conversation(LOG, OTHER), *conversation("small" * 300)]):
         out = off.offload(messages)
         assert [b["content"].startswith("[Offloaded:") for b in out.messages[1]["content"]] == [False, True]
-
-
-def test_after_an_async_turn_a_plain_call_in_the_same_task_is_refused_and_does_not_wait(
-    tmp_path: Path,
-) -> None:
-    async def main() -> str:
-        off = Offloader(tmp_path, should_offload=keep_first)
-        await off.aoffload(conversation("small", OTHER))
-        return off.offload_text(LOG, tool_name="Tool5")
-
-    assert asyncio.run(asyncio.wait_for(main(), 20)) == LOG
 
 
 def test_a_restore_does_not_wait_for_a_turn_whose_hook_waits_for_the_loop(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ class Api(NamedTuple):
         messages: the field of a request with the messages.
         cache: the name of the prices of its prompt cache, if the settings have none.
         streams: whether each reply is a stream, in any form.
+        signs_calls: whether a call has a signature, which may be of its arguments.
         model: the model, if the path names it.
     """
 
@@ -40,6 +41,7 @@ class Api(NamedTuple):
     messages: str
     cache: str
     streams: bool = False
+    signs_calls: bool = False
     model: str | None = None
 
 
@@ -47,8 +49,8 @@ APIS = (
     Api("Anthropic Messages", "/v1/messages", "messages", "anthropic"),
     Api("OpenAI chat", "/chat/completions", "messages", "openai"),
     Api("OpenAI Responses", "/responses", "input", "openai"),
-    Api("Gemini", ":generateContent", "contents", "gemini"),
-    Api("Gemini", ":streamGenerateContent", "contents", "gemini", streams=True),
+    Api("Gemini", ":generateContent", "contents", "gemini", signs_calls=True),
+    Api("Gemini", ":streamGenerateContent", "contents", "gemini", streams=True, signs_calls=True),
 )
 
 # Behind the path of a request, to count its tokens; the provider checks its thinking too.

@@ -665,7 +665,7 @@ def policy_for(policy: OffloadPolicy, api: Api, *, lasts_an_hour: bool = False) 
     """Return a policy for requests that a client made: tool results and arguments, once the model saw them.
 
     All else of the client is text of a user: its instructions, its summaries and what the user wrote. Only
-    the ceiling counts for that. A call of Gemini has a signature, which may be of its arguments.
+    the ceiling counts for that. Arguments that may be signed are kept.
     `lasts_an_hour` says whether the requests ask for a prompt cache of an hour.
     """
     hour = f"{api.cache}-1h"
@@ -673,5 +673,5 @@ def policy_for(policy: OffloadPolicy, api: Api, *, lasts_an_hour: bool = False) 
     cache = CacheModel.preset(known) if policy.cache == CacheModel() else policy.cache
     cache = cache.model_copy(update={"marks": cache.marks or _MARKS})
     seen = policy.once_seen()
-    types = {**seen.types, "tool_call": NEVER} if api.cache == "gemini" else seen.types
+    types = {**seen.types, "tool_call": NEVER} if api.signs_calls else seen.types
     return seen.model_copy(update={"cache": cache, "types": types})

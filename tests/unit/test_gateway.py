@@ -19,7 +19,8 @@ from offload.gateway._rewriter import policy_for
 from offload.gateway._usage import UsageReader
 from offload.messages.usage import usage_of
 
-ANTHROPIC, CHAT, RESPONSES = APIS[:3]
+_NAMED = {api.name: api for api in APIS}
+ANTHROPIC, CHAT, RESPONSES = (_NAMED[n] for n in ("Anthropic Messages", "OpenAI chat", "OpenAI Responses"))
 REMINDER = "\n<system-reminder>Note.</system-reminder>"
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk=" * 5000}}
 
@@ -224,7 +225,7 @@ def test_a_result_that_only_quotes_such_a_notice_leaves():
 HUGE = LOG * 12
 
 
-@pytest.mark.parametrize("api", APIS[:3])
+@pytest.mark.parametrize("api", [ANTHROPIC, CHAT, RESPONSES])
 @pytest.mark.parametrize("is_block", [True, False])
 def test_a_paste_above_the_ceiling_leaves_before_it_is_sent_and_a_smaller_one_never(api, is_block):
     kind = "input_text" if api is RESPONSES else "text"

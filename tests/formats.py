@@ -7,7 +7,9 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock", "langchain")
+from offload.messages import formats
+
+FORMATS = [adapter.name for adapter in formats.FORMATS]
 
 
 def user(kind: str, text: str) -> Any:
@@ -40,6 +42,8 @@ def exchange(kind: str, name: str, arguments: dict[str, Any], result: str, call:
         use = {"toolUse": {"toolUseId": call, "name": name, "input": arguments}}
         got = {"toolResult": {"toolUseId": call, "content": [{"text": result}]}}
         return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [got]}]
+    if kind != "anthropic":
+        raise NotImplementedError(f"a call in the format {kind}")
     used = {"type": "tool_use", "id": call, "name": name, "input": arguments}
     block = {"type": "tool_result", "tool_use_id": call, "content": result}
     return [{"role": "assistant", "content": [used]}, {"role": "user", "content": [block]}]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from strength import examples
 
 from offload import Offloader, OffloadPolicy
+from offload.messages import formats
 
 CEILING = 1000
 POLICY = OffloadPolicy.model_validate({"preset": "balanced", "max_view_tokens": CEILING, "by_cost": "none"})
@@ -399,6 +400,10 @@ def assert_has_a_way_out(message: Any, least: int = LEAST, policy: OffloadPolicy
     if named:
         assert "messages[0]" in named[0]
     return bool(out.records)
+
+
+def test_every_format_has_a_long_text_at_each_place() -> None:
+    assert FORMATS.keys() == {adapter.name for adapter in formats.FORMATS}
 
 
 @pytest.mark.parametrize(("format_", "kind"), KINDS)

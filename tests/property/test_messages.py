@@ -199,6 +199,10 @@ def as_objects(message: dict[str, Any]) -> Message:
     return Message.model_construct(**{**message, "content": content})
 
 
+def test_messages_of_every_format_are_drawn() -> None:
+    assert formats.keys() == {adapter.name for adapter in FORMATS}
+
+
 def assert_inverse(message: Any, *, in_order: bool) -> None:
     before = copy.deepcopy(message)
     adapter = adapter_for(message)

@@ -161,8 +161,9 @@ class RemovedThinking:
 
     def _add(self, some: Iterable[_Stripped]) -> None:
         for one in some:
-            if not self.keys.issuperset(one.keys):
-                self._stripped.setdefault(one.digest, []).append(one)
+            known = self._stripped.setdefault(one.digest, [])
+            if not any(other.keys == one.keys for other in known):
+                known.append(one)
                 self.keys.update(one.keys)
 
 

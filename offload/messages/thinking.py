@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from offload.messages.access import Path, at, block_list, edit_at, get, sequence_like
 from offload.messages.stored import to_json
+from offload.patterns import lazy_pattern
 from offload.threads.locks import NO_FORK
 
 # The fields that may hold a list of blocks: of the APIs, LangChain's envelopes, LiteLLM, OpenRouter, agno and
@@ -28,6 +29,8 @@ _PLACES: tuple[Path, ...] = (
     ("provider_data", "content_blocks"),
     ("provider_data", "thinking_blocks"),
 )
+# The characters of a signature: of base64, also in URLs.
+_BASE64 = lazy_pattern(r"[A-Za-z0-9+/=_-]*")
 # An API accepts no message without content.
 _EMPTIED = "(empty)"
 # Cache marks are not content: they may move between requests.
@@ -35,7 +38,7 @@ _NO_CONTENT = ("cache_control", "cachePoint")
 
 
 class Thinking(NamedTuple):
-    """A signed block of thinking in a message: where it is, and a digest of its signature."""
+    """A signed block of thinking in a message: where it is, and the digest by which it is known."""
 
     path: Path
     key: str
@@ -57,8 +60,18 @@ def signed_thinking(message: Any) -> list[Thinking]:
         for index, block in enumerate(block_list(at(message, place))):
             signature = _signature(block)
             if signature:
-                found.append(Thinking((*place, index), thinking_key(signature)))
+                found.append(Thinking((*place, index), _key_of(block, signature)))
     return found
+
+
+def _key_of(block: Any, signature: Any) -> str:
+    """Return the digest by which a block is known: that of its signature, which no other block has.
+
+    A log that blacks signatures out writes one text for all; then it is that of the block.
+    """
+    if isinstance(signature, str) and not _BASE64.fullmatch(signature):
+        return thinking_key(json.dumps(to_json(block), sort_keys=True))
+    return thinking_key(signature)
 
 
 def thinking_key(signature: Any) -> str:

@@ -56,6 +56,21 @@ def test_another_process_restores_it_from_a_record_of_any_form(store: Any, codec
     assert off.verify() == []
 
 
+def test_thinking_with_the_one_signature_of_a_log_that_blacks_them_out_is_restored(store: Any) -> None:
+    text = json.dumps(conversation())
+    for signature in SIGNATURES:
+        text = text.replace(signature, "[REDACTED]")
+    messages = json.loads(text)
+    off = Offloader(store, session="s")
+    off.offload(messages[:5])
+    assert off.remove_thinking(messages[:5]) == 2
+    assert json.dumps(off.offload(messages).messages).count("REDACTED") == 2
+    assert off.remove_thinking(messages) == 2
+    sent = off.offload(messages).messages
+    assert "REDACTED" not in json.dumps(sent)
+    assert Offloader(store, session="s").restore(sent) == messages
+
+
 def test_redaction_changes_its_text_and_no_signature(store: Any) -> None:
     messages = conversation()
     off = Offloader(

@@ -122,20 +122,17 @@ def test_long_content_holds_little_of_itself(writer: ContentWriter) -> None:
     assert content.spool.size > 20 * MIB
 
 
-def test_nothing_of_the_temporary_file_has_a_name(
+def test_the_temporary_file_has_no_name_and_is_an_error_of_the_store_if_it_cannot_be_made(
     writer: ContentWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     add_noise(writer, 20)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_temporary_file_that_cannot_be_made_is_an_error_of_the_store(
-    writer: ContentWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
+    other = ContentWriter(len)
     with pytest.raises(StoreError, match="TMPDIR"):
-        add_noise(writer, 20)
+        add_noise(other, 20)
+    other.close()
 
 
 def test_content_that_no_reader_would_take_is_refused(

@@ -476,6 +476,7 @@ def test_a_value_of_the_users_own_is_in_effect_and_one_of_the_project_left_out_a
     project({"env": {"OFFLOAD_STORE": "there", **theirs}})
     mine = {"OFFLOAD_STORE": "mine", "HTTPS_PROXY": "http://mine", "PATH": "/bin"}
     own, mixed = dict(mine), {**mine, **{name: str(value) for name, value in theirs.items()}}
+    whatever = ("", "[]", "{}", '{"env": []}', '{"env": 7}', '{"env": {"OTHER": null}}')
 
     leave_out_project(own)
     leave_out_project(mixed)
@@ -483,6 +484,10 @@ def test_a_value_of_the_users_own_is_in_effect_and_one_of_the_project_left_out_a
     assert own == mine
     assert mixed == {"OFFLOAD_STORE": "mine", "PATH": "/bin"}
     assert "settings.json sets AWS_MAX_ATTEMPTS, HTTPS_PROXY, SSL_CERT_FILE: left out" in caplog.text
+    for content in whatever:
+        project(content)
+        leave_out_project(own)
+        assert own == mine
 
 
 def test_in_the_home_folder_the_file_is_the_users_own_and_else_that_of_the_project(
@@ -503,13 +508,6 @@ def test_in_the_home_folder_the_file_is_the_users_own_and_else_that_of_the_proje
     project({"env": {"OFFLOAD_STORE": "there", "HOME": str(home)}})
     with pytest.raises(ConfigError, match="sets OFFLOAD_STORE"):
         leave_out_project(environ)
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"env": []}', '{"env": 7}', '{"env": {"OTHER": null}}'])
-def test_settings_of_a_project_of_any_form_are_no_failure(project: Callable[..., Path], content: str) -> None:
-    project(content)
-
-    leave_out_project({"OFFLOAD_STORE": "mine"})
 
 
 @pytest.mark.parametrize("module", ["offload.integrations.claude_code", "offload"])

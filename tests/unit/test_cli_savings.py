@@ -188,30 +188,16 @@ def test_text_behind_a_replaced_text_is_written_again() -> None:
     assert (bill.replaced, bill.seen) == ({1}, {1})
 
 
-def test_a_text_replaced_before_it_was_sent_rewrites_nothing() -> None:
-    record = recording(talk(text(1000), "a", "go", "done"))
-
-    bill = cost(record, Replacing({0: {0: text(10)}}))
-
-    assert bill.totals[0] == pytest.approx(10)
-    assert (bill.rewritten, bill.replaced, bill.seen) == (0, {0}, set())
-
-
-def test_a_miss_makes_rewriting_free() -> None:
+def test_a_text_replaced_before_it_was_sent_or_on_a_miss_rewrites_nothing() -> None:
+    unsent = cost(recording(talk(text(1000), "a", "go", "done")), Replacing({0: {0: text(10)}}))
     messages = talk(text(100), text(1000, "y"), text(200), "done")
     record = recording(messages, answers((0.0, 100, 0), (999.0, 1300, 0)))
+    missed = cost(record, Replacing({1: {0: text(10)}}))
 
-    bill = cost(record, Replacing({1: {0: text(10)}}))
-
-    assert bill.rewritten == 0
-    assert bill.totals[-1] == pytest.approx(100 + 10 + 1000 + 200)
-
-
-def test_the_tools_are_part_of_each_request() -> None:
-    bill = cost(recording(talk("a", "b", "c", "d")), Replacing({}, tools=400))
-
-    assert bill.tools == pytest.approx(400 + 400 * 0.1)
-    assert bill.cost - bill.decided == bill.tools
+    assert unsent.totals[0] == pytest.approx(10)
+    assert (unsent.rewritten, unsent.replaced, unsent.seen) == (0, {0}, set())
+    assert missed.rewritten == 0
+    assert missed.totals[-1] == pytest.approx(100 + 10 + 1000 + 200)
 
 
 # Reading back
@@ -225,15 +211,23 @@ def reads(replacement: str, *contents: str, listing: str = NAMES) -> tuple[Bill,
     return cost(recording(talk(listing, *contents)), sender), sender
 
 
-def test_a_name_that_is_written_and_not_in_view_is_read_back_with_a_page() -> None:
+def test_a_name_out_of_view_is_read_back_with_a_page_and_a_mentioned_one_with_a_search() -> None:
     unused, _ = reads(text(40), "look at it", "next", "done")
     bill, sender = reads(text(40), "look at pkg/mod_7.py", "next", "done")
+    mention = "there is pkg/mod_7.py and more"
+    searched, _ = reads(mention, "look at pkg/mod_7.py", "next", "done")
 
-    assert (unused.reads, bill.reads, sender.read) == (0, 1, [text(40)])
+    assert (unused.reads, bill.reads, searched.reads) == (0, 1, 1)
+    assert sender.read == [text(40)]
     assert bill.read_backs == pytest.approx(40 * 0.1 + PAGE_TOKENS * 0.1)
+    assert searched.read_backs == pytest.approx(len(mention) / 3.6 * 0.1 + GREP_TOKENS * 0.1)
 
 
-def test_a_request_that_reads_back_has_the_system_prompt_and_the_tools() -> None:
+def test_each_request_also_one_that_reads_back_has_the_system_prompt_and_the_tools() -> None:
+    each = cost(recording(talk("a", "b", "c", "d")), Replacing({}, tools=400))
+    assert each.tools == pytest.approx(400 + 400 * 0.1)
+    assert each.cost - each.decided == each.tools
+
     def bill_of(tools: float, system: str) -> Bill:
         sender = Replacing({0: {0: text(40)}}, tools)
         return cost(recording(talk(NAMES, "look at pkg/mod_7.py", "next", "done"), system=system), sender)
@@ -242,14 +236,6 @@ def test_a_request_that_reads_back_has_the_system_prompt_and_the_tools() -> None
 
     assert (alone.reads, whole.reads) == (1, 1)
     assert whole.read_backs - alone.read_backs == pytest.approx((500 + 300) * 0.1)
-
-
-def test_a_name_that_the_placeholder_only_mentions_is_read_back_with_a_search() -> None:
-    placeholder = "there is pkg/mod_7.py and more"
-    bill, _ = reads(placeholder, "look at pkg/mod_7.py", "next", "done")
-
-    assert bill.reads == 1
-    assert bill.read_backs == pytest.approx(len(placeholder) / 3.6 * 0.1 + GREP_TOKENS * 0.1)
 
 
 def test_a_page_is_read_once_and_a_search_once_for_each_name() -> None:
@@ -267,14 +253,10 @@ def test_a_name_in_view_or_of_an_earlier_text_is_not_read_back() -> None:
     record = recording(talk("see pkg/mod_7.py", "a word", NAMES, "look at pkg/mod_7.py"))
     hides_both = cost(record, Replacing({1: {0: "gone", 2: text(40)}}))
 
+    # Nor is one of a short text.
+    short, longer = (reads("gone", "look at pkg/mod_7.py", listing=NAMES[:n])[0] for n in (999, 1000))
     assert (in_its_line.reads, in_another.reads, hides_both.reads) == (0, 0, 0)
-
-
-def test_a_text_of_less_than_1000_characters_is_not_read_back() -> None:
-    listing = NAMES[:999]
-
-    assert reads("gone", "look at pkg/mod_7.py", listing=listing)[0].reads == 0
-    assert reads("gone", "look at pkg/mod_7.py", listing=NAMES[:1000])[0].reads == 1
+    assert (short.reads, longer.reads) == (0, 1)
 
 
 # An offloader
@@ -920,23 +902,19 @@ def test_a_hook_or_a_proxy_replaces_results_of_its_tools_only_and_no_failed_call
     assert large == {"replaced": {}, "kept": {"mcp__db__query": 1}}
 
 
-def test_a_gateway_replaces_large_results_of_every_tool_once_they_were_seen(run: Run, tmp_path: Path) -> None:
+def test_the_ways_are_those_of_the_hook_and_of_the_gateway_which_replaces_of_every_tool_what_was_seen(
+    run: Run, tmp_path: Path
+) -> None:
     path = write(tmp_path / "chats", "a", [user(LONG), *EVERY_TOOL[1:]])
     unseen = write(tmp_path / "chats", "b", EVERY_TOOL[:3])
 
+    theirs = policy_for(OffloadPolicy(), APIS[0])
+    assert {*reach_of("claude-code").policy.tools} == {*_shapes._ROWS} - {_shapes.READER}
+    assert reach_of("gateway").policy.model_copy(update={"cache": theirs.cache}) == theirs
     tools = ("Agent", "Bash", "Read", "WebFetch", "Write", "mcp__db__query")
     assert replaced_by(run, "gateway", path) == dict.fromkeys(tools, 1)
     assert replaced_by(run, "gateway", unseen) == {}
     assert replaced_by(run, "claude-code", unseen) == {"Bash": 1}
-
-
-def test_the_ways_are_those_that_the_hook_and_the_gateway_go() -> None:
-    hook = reach_of("claude-code").policy
-    ours = reach_of("gateway").policy
-    theirs = policy_for(OffloadPolicy(), APIS[0])
-
-    assert {*hook.tools} == {*_shapes._ROWS} - {_shapes.READER}
-    assert ours.model_copy(update={"cache": theirs.cache}) == theirs
 
 
 def test_a_hook_replaces_a_result_before_it_is_sent_a_gateway_after_and_a_proxy_none(

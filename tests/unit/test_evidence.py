@@ -351,16 +351,6 @@ def test_a_fork_and_a_grant_have_what_they_may_read_and_no_more() -> None:
     assert states(stranger.evidence("8443 host_a")) == {"8443": "hidden", "host_a": "not_found"}
 
 
-def test_what_redact_removes_is_removed_from_the_text_too() -> None:
-    off = opened(redact=lambda text: text.replace("sk_secret_1", "[key]"))
-    off.offload([asked("use sk_secret_1 of host_a")])
-
-    found = off.evidence("sk_secret_1 of host_a")
-
-    assert found.text == "[key] of host_a"
-    assert found.values == [Value("host_a", 9, "identifier", "in_view", None, 1, 1, 0)]
-
-
 def test_with_a_text_that_cannot_be_searched_nothing_is_not_found() -> None:
     store = MemoryStore()
     off = opened(store)
@@ -393,11 +383,16 @@ def test_a_record_that_was_never_shown_is_hidden_and_a_deleted_one_no_evidence()
     assert "journal" in found.unsearched
 
 
-def test_an_encrypted_store_and_async_callers_get_the_same() -> None:
-    off = opened(EncryptingStore(MemoryStore(), b"k" * 32))
-    off.offload([asked("host_a")])
+def test_what_redact_removes_is_removed_from_the_text_too_also_encrypted_and_for_async_callers() -> None:
+    for store in (MemoryStore(), EncryptingStore(MemoryStore(), b"k" * 32)):
+        off = opened(store, redact=lambda text: text.replace("sk_secret_1", "[key]"))
+        off.offload([asked("use sk_secret_1 of host_a")])
 
-    assert states(asyncio.run(off.aevidence("host_a"))) == {"host_a": "in_view"}
+        found = off.evidence("sk_secret_1 of host_a")
+
+        assert found.text == "[key] of host_a"
+        assert found.values == [Value("host_a", 9, "identifier", "in_view", None, 1, 1, 0)]
+        assert asyncio.run(off.aevidence("sk_secret_1 of host_a")) == found
 
 
 @given(data=st.data())
@@ -443,25 +438,22 @@ def test_a_hostile_text_is_checked_in_bounded_time(unit: str) -> None:
     assert len({value.text for value in found.values}) <= checks.MAX_VALUES
 
 
-def test_a_text_of_100_mb_is_checked_up_to_a_limit() -> None:
+def test_a_text_of_100_mb_is_checked_up_to_a_limit_and_as_long_as_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     off = opened()
     off.offload([asked("host_a")])
 
     found = off.evidence("host_a " + "w" * 100_000_000)
     many = off.evidence(" ".join(f"name_{n}" for n in range(2_000)))
+    monkeypatch.setattr(checks, "_SECONDS", -1)
+    late = opened().evidence("host_a and host_a or host_b", messages=[asked("host_a")])
 
     assert (len(found.values), found.checked_chars) == (1, 1_000_000)
     assert len(many.values) == 500
     assert many.text[many.checked_chars :].startswith("name_500")
-
-
-def test_values_are_looked_for_as_long_as_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_SECONDS", -1)
-
-    found = opened().evidence("host_a and host_a or host_b", messages=[asked("host_a")])
-
-    assert [value.state for value in found.values] == ["in_view", "in_view"]
-    assert found.text[found.checked_chars :] == "host_b"
+    assert [value.state for value in late.values] == ["in_view", "in_view"]
+    assert late.text[late.checked_chars :] == "host_b"
 
 
 def test_a_wrong_argument_is_refused() -> None:

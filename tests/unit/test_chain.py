@@ -286,35 +286,31 @@ def test_a_signed_checkpoint_is_proved_by_its_public_key_alone() -> None:
         assert texts(verify_chain(store, session="a", head=head, public_key=known)) == ([problem], [])
 
 
-@pytest.mark.parametrize("key", [b"", b"-----BEGIN PRIVATE KEY-----", b"secret" * 9, "a text", 7])
-def test_an_error_of_a_key_does_not_quote_it(key: Any) -> None:
-    store, _, _ = played(1)
+def test_bad_keys_checkpoints_and_arguments_are_refused_without_a_quote_of_a_key() -> None:
+    store, empty = played(1)[0], MemoryStore()
     timeline = Offloader(store, session="a").timeline()
-    with pytest.raises(ConfigError, match="must be an Ed25519 private key") as failed:
-        timeline.checkpoint(key)
-    assert "secret" not in str(failed.value)
-    with pytest.raises(ConfigError, match="must be an Ed25519 public key"):
-        timeline.checkpoint().is_signed_by(key)
+    keys_: tuple[Any, ...] = (b"", b"-----BEGIN PRIVATE KEY-----", b"secret" * 9, "a text", 7)
+    for key in keys_:
+        with pytest.raises(ConfigError, match="must be an Ed25519 private key") as failed:
+            timeline.checkpoint(key)
+        assert "secret" not in str(failed.value)
+        with pytest.raises(ConfigError, match="must be an Ed25519 public key"):
+            timeline.checkpoint().is_signed_by(key)
+    texts_: tuple[Any, ...] = ("", "[]", "{}", '{"session": "a"}', "[" * 100_000, b"\xff")
+    for text in texts_:
+        with pytest.raises(ConfigError, match="not a checkpoint"):
+            Checkpoint.from_json(text)
 
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"session": "a"}', "[" * 100_000, b"\xff"])
-def test_a_text_that_is_no_checkpoint_is_refused(text: Any) -> None:
-    with pytest.raises(ConfigError, match="not a checkpoint"):
-        Checkpoint.from_json(text)
-
-
-def test_bad_arguments_are_refused() -> None:
-    store = MemoryStore()
     with pytest.raises(NotFoundError):
-        verify_chain(store, session="a")
+        verify_chain(empty, session="a")
     with pytest.raises(ConfigError, match="head must be"):
-        verify_chain(store, session="a", head="abc")
+        verify_chain(empty, session="a", head="abc")
     with pytest.raises(ConfigError, match="one session"):
-        verify_chain(store, head="a" * 64)
+        verify_chain(empty, head="a" * 64)
     with pytest.raises(ConfigError, match="needs a checkpoint"):
-        verify_chain(store, session="a", head="a" * 64, public_key=b"")
+        verify_chain(empty, session="a", head="a" * 64, public_key=b"")
     with pytest.raises(NotFoundError, match="no journal"):
-        Offloader(store, session="a").timeline().checkpoint()
+        Offloader(empty, session="a").timeline().checkpoint()
 
 
 def test_the_command_says_what_is_wrong(

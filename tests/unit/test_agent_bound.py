@@ -393,7 +393,9 @@ def test_all_thinking_is_removed_if_it_is_refused_again_and_then_the_error_is_ra
     assert len(ask.asked) == 4, "there was no thinking left to remove"
 
 
-def test_a_resumed_conversation_leaves_out_the_thinking_that_was_refused() -> None:
+def test_refused_thinking_is_left_out_when_resumed_and_kept_if_it_cannot_be_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     m, messages = loaded()
     m.call(Refusing(5))
     other = ContextManager(Offloader(m._offloader.store, session="s"), AgentConfig())
@@ -401,14 +403,11 @@ def test_a_resumed_conversation_leaves_out_the_thinking_that_was_refused() -> No
     assert other.before_model_call().messages == m.messages
     assert other.restore() == messages
 
-
-def test_thinking_that_cannot_be_stored_is_not_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    m, messages = loaded()
-    before = m.messages
-
     def fail(*_: Any, **__: Any) -> None:
         raise StoreError("the disk is full")
 
+    m, messages = loaded()
+    before = m.messages
     monkeypatch.setattr(m._offloader.store, "put", fail)
     with pytest.raises(OffloadError):
         m.call(Refusing(5))

@@ -213,7 +213,7 @@ def test_another_error_is_raised_and_nothing_changes():
     assert m.before_model_call().messages == before
 
 
-def test_a_second_refusal_is_the_provider_s_own_error():
+def test_a_second_refusal_is_the_provider_s_own_and_one_for_bytes_leaves_the_window_alone():
     m = manager()
     talk(m, 40)
     model = Model(10, "prompt is too long")
@@ -222,6 +222,10 @@ def test_a_second_refusal_is_the_provider_s_own_error():
         m.call(model)
 
     assert len(model.requests) == 2
+    other = manager()
+    talk(other, 6)
+    other.relieve(of_anthropic(413, "request_too_large", "Request exceeds the maximum size"))
+    assert other.config.window == 100_000
 
 
 def test_it_is_said_clearly_that_nothing_could_be_freed():
@@ -365,12 +369,3 @@ def test_an_image_leaves_above_the_window():
 
     assert "iVBORw0KGgo" not in shown(m)
     assert m.restore() == messages
-
-
-def test_a_refusal_for_bytes_leaves_the_window_of_later_requests_alone():
-    m = manager()
-    talk(m, 6)
-    before = m.before_model_call()
-    m.relieve(of_anthropic(413, "request_too_large", "Request exceeds the maximum size"))
-    assert m.config.window == 100_000
-    assert before.tokens < m.config.window

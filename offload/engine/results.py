@@ -83,10 +83,8 @@ class HistoryMode(NamedTuple):
 
     def __str__(self) -> str:
         """Return the line that `explain` shows."""
-        removed = (
-            f"; {self.thinking_removed} blocks of thinking were removed" if self.thinking_removed else ""
-        )
-        return f"history: {self.rule}, since {self.reason}{removed}"
+        blocks = f"; blocks of thinking removed: {self.thinking_removed}" if self.thinking_removed else ""
+        return f"history: {self.rule}, since {self.reason}{blocks}"
 
 
 _FREE = HistoryMode()

@@ -138,7 +138,8 @@ class Observer:
         """Report that signed thinking was stored and left out; `cause` says why."""
         level = logging.DEBUG if self._has_removed_thinking else logging.WARNING
         self._has_removed_thinking = True
-        detail = f"{blocks} blocks of thinking are left out from now on, since {cause}; restore returns them"
+        some = "1 block" if blocks == 1 else f"{blocks} blocks"
+        detail = f"{some} of thinking left out from now on, since {cause}; restore returns all of it"
         self._report(EventType.THINKING_REMOVED, detail, {"blocks": blocks}, level)
 
     def collected(self, figures: Mapping[str, int]) -> None:

@@ -129,7 +129,6 @@ def test_a_moment_lasts_until_the_model_has_replied() -> None:
     again = session.off.offload(more).cache
 
     assert first is not None
-    assert again is not None
     assert again == first
     session.messages = [*more, {"role": "assistant", "content": "I see."}]
     assert session.cause(5) is None
@@ -249,14 +248,7 @@ def test_the_host_overrides_the_clock_for_one_call() -> None:
     assert session.cause(1, cache="cold") == "host"
     assert session.cause(1000, cache="warm") is None
     assert session.cause(1) is None
-
-
-def test_the_async_form_takes_it_too() -> None:
-    session = Session()
-    session.turn()
-
     cache = asyncio.run(session.off.aoffload(session.messages, cache="cold")).cache
-
     assert cache is not None
     assert cache.cause == "host"
 
@@ -295,12 +287,14 @@ def test_a_reply_that_read_far_less_than_was_sent_before_is_a_miss() -> None:
     assert missed(session, reply(5010)) == 0
     session.turn()
     assert missed(session, reply(0, 15_000)) == 10_020
+    # A second reply before the next request counts too.
+    assert missed(session, reply(15_000, 300)) == 0
     cache = session.turn().cache
 
     assert cache is not None
     assert (cache.cause, cache.tokens_missed, cache.tokens_rewritten) == ("miss", 10_020, 0)
     assert cache.cost == pytest.approx(10_020 * 1.15)
-    session.off.report_usage(reply(15_000, 6000))
+    session.off.report_usage(reply(15_300, 6000))
     assert session.turn().cache is None
 
 
@@ -312,16 +306,6 @@ def test_what_was_expected_to_be_written_again_is_no_miss(seconds: float, option
     session.turn(seconds, **options)
 
     assert missed(session, reply(0, 10_000)) == 0
-
-
-def test_tokens_that_we_changed_are_not_missed() -> None:
-    session = Session(LATE)
-    for read in (0, 5010, 9000):
-        session.turn()
-        session.off.report_usage(reply(read))
-    assert session.cause() == "ours"
-
-    assert missed(session, reply(600, 10_000)) == 0
 
 
 def test_messages_that_the_host_changed_are_not_missed() -> None:
@@ -421,21 +405,6 @@ def test_a_cache_that_outlives_a_pause_is_not_cold_after_such_a_pause_again() ->
     assert session.cause(901) == "pause"
     session.off.report_usage(reply(0, 6000))
     assert session.cause(901) == "pause"
-
-
-def test_two_replies_before_the_next_request_are_both_counted() -> None:
-    session = Session()
-    for read in (0, 5010):
-        session.turn()
-        session.off.report_usage(reply(read))
-    session.turn()
-    session.off.report_usage(reply(0, 10_000))
-    session.off.report_usage(reply(10_000, 300))
-
-    cache = session.turn().cache
-
-    assert cache is not None
-    assert cache.tokens_missed == 10_020
 
 
 # Other offloaders, other processes

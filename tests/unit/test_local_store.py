@@ -394,11 +394,19 @@ def test_a_stream_whose_pieces_raise_leaves_nothing_on_any_road_and_is_not_tried
 
 @on_every_road
 @pytest.mark.parametrize("size", [0, 9, 11])
-def test_a_stream_of_another_size_leaves_nothing_on_any_road(tmp_path: Path, size: int) -> None:
+def test_a_stream_of_another_size_leaves_nothing_on_any_road_and_one_of_a_taken_key_costs_no_piece(
+    tmp_path: Path, size: int
+) -> None:
+    store = LocalStore(str(tmp_path))
     with pytest.raises(ConfigError, match=f"{size} bytes"):
-        LocalStore(str(tmp_path)).put_stream("k", [b"01234", b"56789"], size)
-
+        store.put_stream("k", [b"01234", b"56789"], size)
     assert everything_below(tmp_path) == []
+
+    store.put("k", b"x")
+    pieces = iter([b"0", b"1"])
+    with pytest.raises(ExistsError):
+        store.put_stream("k", pieces, 2)
+    assert list(pieces) == [b"0", b"1"]
 
 
 def test_a_stream_is_written_as_its_pieces_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -419,17 +427,6 @@ def test_a_stream_is_written_as_its_pieces_come(tmp_path: Path, monkeypatch: pyt
     LocalStore(str(tmp_path)).put_stream("k", pieces(), 20_000)
 
     assert (tmp_path / "k").read_bytes() == b"".join(bytes([n]) * 1000 for n in range(20))
-
-
-def test_an_object_that_is_there_costs_a_stream_no_piece(tmp_path: Path) -> None:
-    store = LocalStore(str(tmp_path))
-    store.put("k", b"x")
-    pieces = iter([b"0", b"1"])
-
-    with pytest.raises(ExistsError):
-        store.put_stream("k", pieces, 2)
-
-    assert list(pieces) == [b"0", b"1"]
 
 
 def test_a_failed_fsync_of_new_bytes_keeps_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

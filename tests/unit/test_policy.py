@@ -134,7 +134,12 @@ def test_a_policy_with_types_or_tools_has_no_rule_for_readers() -> None:
 # --- readers --------------------------------------------------------------------------------------
 
 
-def test_globs_match_parts_of_words() -> None:
+def test_globs_ignore_case_and_match_the_whole_name_or_parts_of_words() -> None:
+    policy = OffloadPolicy(exclude_tools=("READ_*", "b?sh"))
+    kept = [action(policy, item(tool_name=t)) for t in ("read_file", "Read_File", "bash", "BASH")]
+    assert kept == ["keep"] * 4
+    others = [action(policy, item(tool_name=t)) for t in ("rebash", "bash2", "brush")]
+    assert others == ["offload"] * 3
     policy = OffloadPolicy(tools={"*read*": Rule(after_turns=1)}, exclude_tools=("*sheet*",))
     assert [action(policy, item(tool_name=t)) for t in ("search_threads", "spreadsheet")] == ["wait", "keep"]
 
@@ -234,13 +239,10 @@ def test_the_largest_texts_of_a_turn_above_the_ceiling_are_offloaded_first() -> 
     assert over_ceiling(turn(1000, 4000, 3000, 4000), 12_000) == {}
 
 
-def test_exempt_and_offloaded_items_do_not_count_for_the_turn() -> None:
+def test_errors_count_for_the_turn_above_the_ceiling_and_exempt_and_offloaded_items_do_not() -> None:
     others = [*turn(9000, is_pinned=True), *turn(9000, is_programmatic=True), *turn(9000, answers=1)]
     assert over_ceiling([*others, *turn(4000, 4000)], 8000) == {}
     assert list(over_ceiling([*others, *turn(4000, 4001)], 8000)) == [4]
-
-
-def test_errors_of_a_turn_above_the_ceiling_are_offloaded() -> None:
     assert list(over_ceiling([*turn(3000, 4000, is_error=True), *turn(2000)], 5000)) == [1]
 
 
@@ -291,34 +293,19 @@ def test_the_first_glob_that_matches_wins_and_a_tool_wins_over_a_type() -> None:
     assert policy.decide(item(tool_name="Bash")).preview_chars == 3
 
 
-def test_globs_ignore_case_and_match_the_whole_name() -> None:
-    policy = OffloadPolicy(exclude_tools=("READ_*", "b?sh"))
-    kept = [action(policy, item(tool_name=t)) for t in ("read_file", "Read_File", "bash", "BASH")]
-    assert kept == ["keep"] * 4
-    others = [action(policy, item(tool_name=t)) for t in ("rebash", "bash2", "brush")]
-    assert others == ["offload"] * 3
-
-
-def test_an_excluded_tool_wins_over_a_rule_for_it() -> None:
-    policy = OffloadPolicy(tools={"Bash": Rule(min_tokens=1)}, exclude_tools=("Bash",))
+def test_an_excluded_tool_wins_over_its_rule_which_applies_to_no_user_message() -> None:
+    policy = OffloadPolicy(tools={"*": Rule(min_tokens=1)}, exclude_tools=("Bash",))
     decision = policy.decide(item())
     assert (decision.action, decision.reason) == ("keep", "Bash matches exclude_tools")
-
-
-def test_a_rule_for_a_tool_does_not_apply_to_user_messages() -> None:
-    policy = OffloadPolicy(tools={"*": Rule(min_tokens=1)})
     assert action(policy, item(10, item_type="user_message", answers=1)) == "keep"
+    off = OffloadPolicy(types={"tool_result": Rule(enabled=False)})
+    assert action(off, item(10**9, answers=9)) == "keep"
 
 
 def test_an_item_waits_for_the_replies_that_its_rule_requires() -> None:
     policy = OffloadPolicy(tools={"*": Rule(after_turns=3)})
     waited = [action(policy, item(answers=n)) for n in range(5)]
     assert waited == ["wait", "wait", "wait", "offload", "offload"]
-
-
-def test_a_switched_off_rule_keeps_items_of_any_size() -> None:
-    policy = OffloadPolicy(types={"tool_result": Rule(enabled=False)})
-    assert action(policy, item(10**9, answers=9)) == "keep"
 
 
 # --- how long it is kept --------------------------------------------------------------------------
@@ -347,13 +334,10 @@ def test_a_decision_has_the_ttl_of_its_rule() -> None:
     assert DEFAULT.decide(item()).ttl is None
 
 
-def test_default_retention_has_no_quota() -> None:
+def test_default_retention_has_no_quota_and_it_is_loaded_with_the_policy() -> None:
     rules = DEFAULT.retention
     quotas = (rules.session_bytes, rules.session_records, rules.store_bytes, rules.store_records)
     assert (quotas, rules.grace, rules.live_for) == ((None,) * 4, 3600, 86_400)
-
-
-def test_retention_is_loaded_with_the_policy() -> None:
     data = {"retention": {"session_bytes": 10**9, "grace": "10m"}}
     assert OffloadPolicy.model_validate(data).retention == Retention(session_bytes=10**9, grace=600)
 
@@ -426,19 +410,13 @@ def test_an_invalid_policy_names_the_path_and_the_value(data: dict[str, Any], na
         assert all(part in str(caught.value) for part in named), str(caught.value)
 
 
-def test_two_thresholds_are_refused() -> None:
+def test_two_thresholds_are_refused_and_no_policy_can_be_changed_also_by_the_next() -> None:
     with pytest.raises(PolicyError, match="set one threshold, got min_tokens and min_bytes"):
         Rule(min_tokens=1, min_bytes=1)
-
-
-def test_a_policy_cannot_be_changed_after_it_was_made() -> None:
     with pytest.raises(ValidationError):
         DEFAULT.min_saving = 5  # type: ignore[misc] # what is refused
     with pytest.raises(ValidationError):
         Rule().min_tokens = 5  # type: ignore[misc] # what is refused
-
-
-def test_one_policy_does_not_change_the_defaults_of_the_next() -> None:
     OffloadPolicy(types={"tool_result": Rule(min_tokens=1)}, tools={"*": Rule(enabled=False)})
     assert OffloadPolicy() == DEFAULT
     assert action(OffloadPolicy(), item(1499)) == "keep"

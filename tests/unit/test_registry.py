@@ -104,12 +104,18 @@ def test_a_path_object_is_a_path_whatever_it_looks_like(
     assert Offloader.from_config(store=Path(path)).store.url == open_store(Path(path)).url
 
 
-def test_a_store_is_returned_as_it_is() -> None:
+def test_a_store_is_returned_as_it_is_and_what_names_none_is_refused() -> None:
     store = MemoryStore()
 
     assert open_store(store) is store
     with pytest.raises(ConfigError):
         open_store(store, storage_options={"key": "x"})
+    with pytest.raises(UnknownSchemeError, match=r"'zork'.*sftp.*file, fsspec, gcs, gs, memory, s3"):
+        open_store("zork://host/path")
+    wrong: list[Any] = ["", 7, b"folder", object()]
+    for each in wrong:
+        with pytest.raises(ConfigError):
+            open_store(each)
 
 
 def test_without_a_url_the_store_is_a_folder_of_the_user(
@@ -122,26 +128,12 @@ def test_without_a_url_the_store_is_a_folder_of_the_user(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_scheme_is_named_with_the_known_ones() -> None:
-    with pytest.raises(UnknownSchemeError, match=r"'zork'.*sftp.*file, fsspec, gcs, gs, memory, s3"):
-        open_store("zork://host/path")
-
-
-@pytest.mark.parametrize("wrong", ["", 7, b"folder", object()])
-def test_what_names_no_store_is_refused(wrong: Any) -> None:
-    with pytest.raises(ConfigError):
-        open_store(wrong)
-
-
-def test_a_third_party_adds_a_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch, zork="offload_backends.memory:MemoryStore")
+def test_a_third_party_adds_a_scheme_and_two_packages_that_claim_one_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant(monkeypatch, zork="offload_backends.memory:MemoryStore", s3="somewhere.else:S3Store")
 
     assert isinstance(open_store("zork://"), MemoryStore)
-
-
-def test_two_packages_that_claim_one_scheme_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch, s3="somewhere.else:S3Store")
-
     with pytest.raises(ConfigError, match=r"offload_backends\.s3:S3Store, somewhere\.else:S3Store"):
         open_store("s3://bucket")
 
@@ -172,14 +164,11 @@ def test_what_is_installed_is_read_once_and_again_for_a_scheme_that_nobody_serve
     assert isinstance(open_store("zork://"), MemoryStore)
 
 
-def test_a_backend_that_lacks_a_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_or_a_file_system_that_lacks_a_package_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, zork="no_such_package.store:Store")
 
     with pytest.raises(MissingExtraError, match="no_such_package"):
         open_store("zork://")
-
-
-def test_a_file_system_that_lacks_its_package_names_it() -> None:
     with pytest.raises(MissingExtraError, match="paramiko"):
         open_store("sftp://host/folder").get("k")
 
@@ -197,7 +186,9 @@ def test_a_cloud_without_its_packages_names_the_command(
         open_store(f"{scheme}://place")
 
 
-def test_the_account_in_an_azure_url_is_an_option_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_account_in_an_azure_url_is_an_option_and_the_container_may_follow_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("offload_backends._bucket.store.find_spec", lambda _: True)
     url = "abfss://place@account.dfs.core.windows.net/folder/a"
 
@@ -205,11 +196,6 @@ def test_the_account_in_an_azure_url_is_an_option_of_the_store(monkeypatch: pyte
     open_store(url, storage_options={"account_name": "account"})
     with pytest.raises(ConfigError, match="account_name"):
         open_store(url, storage_options={"account_name": "another"})
-
-
-def test_an_azure_url_may_name_the_container_after_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offload_backends._bucket.store.find_spec", lambda _: True)
-
     assert open_store("abfs://account.dfs.core.windows.net/place/folder").url == "abfs://place/folder"
     with pytest.raises(ConfigError, match="container"):
         open_store("abfs://account.dfs.core.windows.net")

@@ -54,11 +54,9 @@ def ref_of(placeholder: str) -> str:
     return ref
 
 
-@pytest.fixture(params=["memory", "local"])
+@pytest.fixture
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> OffloadStore:
-    if request.param == "memory":
-        return MemoryStore()
-    if request.param == "local":
+    if getattr(request, "param", "local") == "local":
         return LocalStore(str(tmp_path))
     bucket: Bucket = request.getfixturevalue("s3_bucket")
     bucket.empty()
@@ -151,7 +149,7 @@ def told(store: OffloadStore, ref: str) -> list[tuple[str, int]]:
     return answers
 
 
-@pytest.mark.parametrize("store", ["memory", "local", "s3"], indirect=True)
+@pytest.mark.parametrize("store", ["local", "s3"], indirect=True)
 @pytest.mark.parametrize("make", WELL_FORMED)
 def test_every_tool_answers_a_ref_that_is_not_the_sessions_like_one_that_never_was(
     store: OffloadStore, make: Callable[[OffloadStore], str]
@@ -201,7 +199,7 @@ def everything_told(off: Offloader, ref: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("store", ["memory", "local", "s3"], indirect=True)
+@pytest.mark.parametrize("store", ["local", "s3"], indirect=True)
 @pytest.mark.parametrize("make", [foreign, revoked, shared_with_a_third, collected_elsewhere])
 def test_nothing_that_a_session_is_told_holds_a_byte_of_another(
     store: OffloadStore, make: Callable[[OffloadStore], str]

@@ -16,7 +16,8 @@ from offload import Offloader, OffloadPolicy, Rule, StoreUnavailableError
 from offload_backends.s3 import S3Store
 
 POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=1)}, min_saving=0)
-LARGE = b"x" * (17 * 1024**2)
+LARGE = b"x" * (17 * 128 * 1024)
+pytestmark = pytest.mark.usefixtures("small_parts")
 PAGE = b"<!doctype html><html><head><title>Guest network</title></head><body>Log in<br></body></html>"
 XHTML = b'<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><body>Log in</body></html>'
 HTML = [("Content-Type", "text/html; charset=utf-8"), ("Server", "portal/1")]

@@ -291,14 +291,7 @@ def test_two_spellings_that_may_name_one_file_leave_a_doubt(read: str, written: 
 def test_a_path_that_may_be_the_same_file_is_neither_an_edit_nor_left_out(
     written: str, is_unclear: bool
 ) -> None:
-    off, chat = opened(), Chat("anthropic")
-    chat.call("read_file", OLD, path="src/a.py")
-    chat.call("write_file", "ok", path=written)
-    chat.messages.append(chat.said("assistant", "I see."))
-    [file] = off.offload(chat.messages).records
-
-    unclear = "[read at call 1; whether it changed since is not known here]"
-    assert source_of(off, file.ref) == unclear * is_unclear
+    assert said_after("write_file", "ok", path=written) == UNCLEAR * is_unclear
 
 
 def test_a_process_without_the_history_does_not_know_and_one_with_placeholders_does() -> None:

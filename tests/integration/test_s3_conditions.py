@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from conftest import Bucket
     from relay import Proxy, Relay
 
-LARGE = bytes(range(256)) * (17 * 4096)
+LARGE = bytes(range(256)) * (17 * 512)
+pytestmark = pytest.mark.usefixtures("small_parts")
 
 
 def ignore_the_condition(relay: Relay) -> None:

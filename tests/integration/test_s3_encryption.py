@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from relay import Proxy, Relay
 
 KEY = bytes(range(200, 232))
-LARGE = bytes(range(256)) * (17 * 4096)
+LARGE = bytes(range(256)) * (17 * 512)
+pytestmark = pytest.mark.usefixtures("small_parts")
 CUSTOMER = "x-amz-server-side-encryption-customer-"
 
 

@@ -251,7 +251,7 @@ def in_child(code: str, bucket: Bucket, options: dict[str, Any], **environment: 
 def test_a_child_forked_while_a_put_is_under_way_uses_the_store(bucket: Bucket) -> None:
     forking = """
 import threading
-large = bytes(40 * 1024 * 1024)
+large = bytes(20 * 1024 * 1024)
 store.put("before", b"1")
 writer = threading.Thread(target=store.put, args=("large", large))
 writer.start()
@@ -264,7 +264,7 @@ writer.join()
 """
     in_child(forking, bucket, bucket.storage_options)
 
-    assert (bucket.read("child"), bucket.read("large")) == (b"1", bytes(40 * 1024 * 1024))
+    assert (bucket.read("child"), bucket.read("large")) == (b"1", bytes(20 * 1024 * 1024))
 
 
 def test_configuration_may_come_from_fsspec_variables(bucket: Bucket, s3_endpoint: str) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_a_short_chaos_in_a_folder_loses_nothing_that_was_promised(tmp_path: Path) -> None:
-    counted = run(str(tmp_path), {}, seconds=5, seed=1)
+    counted = run(str(tmp_path), {}, seconds=4, seed=1, kill_every=1.2)
 
     assert losses(counted) == []
     assert counted["kept"] > 0

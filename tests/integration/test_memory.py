@@ -27,8 +27,7 @@ def held(root: object) -> int:
     return count
 
 
-@pytest.mark.parametrize("window", [1, 11])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "window"), [*((kind, 11) for kind in KINDS), ("anthropic", 1)])
 def test_a_host_that_keeps_a_window_of_messages_makes_nothing_grow(
     kind: str, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,46 @@ from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 HOUR, DAY = 3600, 86_400
+
+
+class Paused(WrapperStore):
+    """Calls a function before its operation `nth`, or after it."""
+
+    def __init__(
+        self, inner: OffloadStore, nth: int, act: Callable[[], object], *, is_after: bool = False
+    ) -> None:
+        super().__init__(inner)
+        self.nth, self._act, self._is_after = nth, act, is_after
+
+    @property
+    def is_over(self) -> bool:
+        return self.nth <= 0
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        self.nth -= 1
+        is_now = self.nth == 0
+        if is_now and not self._is_after:
+            self._act()
+        yield
+        if is_now and self._is_after:
+            self._act()
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        with self._step():
+            super().put(key, data, overwrite=overwrite)
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        with self._step():
+            return super().get(key, start=start, end=end)
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        with self._step():
+            return iter([*super().keys(prefix, after=after)])
+
+    def delete(self, key: str) -> None:
+        with self._step():
+            super().delete(key)
 
 
 class ClockedStore(WrapperStore):

@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pytest
 from pairs import each_in_turn, every_pair
-from retained import DAY, ClockedStore, clocked, got_back, opened, put, ref_of
+from retained import DAY, ClockedStore, Paused, clocked, got_back, opened, put, ref_of
 
 from offload import NotFoundError, OffloadError, OffloadStore, StoredObject, StoreError, layout
 from offload.index import floors
@@ -30,44 +30,6 @@ from offload_backends.memory import MemoryStore
 AT_ONCE = Retention(grace=0, live_for=0)
 FLOOR = "r/s/floor~2"
 Act = Callable[[], object]
-
-
-class Paused(WrapperStore):
-    """Calls a function before its operation `nth`, or after it."""
-
-    def __init__(self, inner: OffloadStore, nth: int, act: Act, *, is_after: bool = False) -> None:
-        super().__init__(inner)
-        self.nth, self._act, self._is_after = nth, act, is_after
-
-    @property
-    def is_over(self) -> bool:
-        return self.nth <= 0
-
-    @contextmanager
-    def _step(self) -> Iterator[None]:
-        self.nth -= 1
-        is_now = self.nth == 0
-        if is_now and not self._is_after:
-            self._act()
-        yield
-        if is_now and self._is_after:
-            self._act()
-
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        with self._step():
-            super().put(key, data, overwrite=overwrite)
-
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        with self._step():
-            return super().get(key, start=start, end=end)
-
-    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        with self._step():
-            return iter([*super().keys(prefix, after=after)])
-
-    def delete(self, key: str) -> None:
-        with self._step():
-            super().delete(key)
 
 
 class Stalled:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,50 +18,16 @@ import prepared
 import pytest
 from forks import conversation, journaled, keys, run
 from pairs import each_in_turn
+from retained import Paused
 
 from offload import NotFoundError, Offloader, Retention
 from offload.layout import BRANCH
 from offload.retention import collect, delete
-from offload.store import StoredObject
 from offload.transfer import fork, rewind
-from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 Action = Callable[[Any], object]
 NOW = Retention(grace=0, live_for=0)
-
-
-class Interrupted(WrapperStore):
-    """Runs an action of another process, once, before the operation with a number."""
-
-    def __init__(self, inner: Any, at: int, action: Action) -> None:
-        super().__init__(inner)
-        self._left, self._action = at, action
-
-    @property
-    def is_over(self) -> bool:
-        return self._left < 0
-
-    def _step(self) -> None:
-        self._left -= 1
-        if self._left == -1:
-            self._action(self.inner)
-
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        self._step()
-        self.inner.put(key, data, overwrite=overwrite)
-
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        self._step()
-        return self.inner.get(key, start=start, end=end)
-
-    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        self._step()
-        return self.inner.keys(prefix, after=after)
-
-    def delete(self, key: str) -> None:
-        self._step()
-        self.inner.delete(key)
 
 
 def forking(name: str, at: int | None = None, branch: str | None = None) -> Action:
@@ -127,17 +94,17 @@ def a_fork(*, is_left: bool) -> tuple[MemoryStore, list[list[Any]], str | None]:
 def test_a_fork_is_whole_or_refused_whatever_happens_between_its_operations(place: str, other: str) -> None:
     number, is_left = PLACES[place]
     outcomes = set()
-    for at in itertools.count():
+    for at in itertools.count(1):
         store, sent, branch = a_fork(is_left=is_left)
-        interrupted = Interrupted(store, at, OTHERS[other])
+        paused = Paused(store, at, partial(OTHERS[other], store))
         try:
-            fork(interrupted, "a", "b", at=number, branch=branch)
+            fork(paused, "a", "b", at=number, branch=branch)
             is_told = True
         except NotFoundError:
             is_told = False
         assert check(store, "b", sent, number) == is_told, f"interrupted before operation {at}"
         outcomes.add(is_told)
-        if not interrupted.is_over:
+        if not paused.is_over:
             break
     assert True in outcomes
     assert at > 8
@@ -148,14 +115,14 @@ def test_a_fork_between_any_two_operations_of_a_deletion_is_whole_or_not_there(
     place: str, other: str
 ) -> None:
     number, is_left = PLACES[place]
-    for at in itertools.count():
+    for at in itertools.count(1):
         store, sent, branch = a_fork(is_left=is_left)
-        interrupted = Interrupted(store, at, forking("b", number, branch))
-        OTHERS[other](interrupted)
+        paused = Paused(store, at, partial(forking("b", number, branch), store))
+        OTHERS[other](paused)
         check(store, "b", sent, number)
-        if not interrupted.is_over:
+        if not paused.is_over:
             break
-    assert at > 4
+    assert at > 5
 
 
 def test_gc_deletes_a_session_that_was_removed_after_the_rm_of_its_last_fork() -> None:

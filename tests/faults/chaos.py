@@ -19,15 +19,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from offload.index.catalog import Catalog
 from offload.policy import Retention
 from offload.retention import collect
 
+_PROCESSES = multiprocessing.get_context("forkserver")
 SESSION = "chaos"
 ROLES = ("writer", "writer", "writer", "collector", "collector", "indexer", "indexer", "reader", "reader")
 KILL_EVERY = 0.7
@@ -266,20 +267,21 @@ def _play(
         while time.monotonic() < end:
             time.sleep(kill_every)
             victim = chosen.randrange(len(actors))
-            actors[victim].send_signal(signal.SIGKILL)
-            actors[victim].wait()
+            actors[victim].kill()
+            actors[victim].join()
             kills += 1
             actors[victim] = _start(place, ROLES[victim], next(seeds), is_careless=is_careless)
     finally:
         for actor in actors:
             actor.kill()
-            actor.wait()
+            actor.join()
     return kills
 
 
-def _start(place: Place, role: str, seed: int, *, is_careless: bool) -> subprocess.Popen[bytes]:
-    arguments = json.dumps([place.url, place.options, str(place.folder), role, seed, is_careless])
-    return subprocess.Popen([sys.executable, __file__, "--actor", arguments])
+def _start(place: Place, role: str, seed: int, *, is_careless: bool) -> BaseProcess:
+    actor = _PROCESSES.Process(target=act, args=(place, role, seed), kwargs={"is_careless": is_careless})
+    actor.start()
+    return actor
 
 
 def _options(given: list[str]) -> dict[str, str]:
@@ -291,18 +293,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("url", nargs="?", help="the store: an empty folder, or an S3 prefix")
+    parser.add_argument("url", help="the store: an empty folder, or an S3 prefix")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--careless", action="store_true", help="the negative control")
-    parser.add_argument("--actor", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.actor:
-        url, options, folder, role, seed, is_careless = json.loads(given.actor)
-        act(Place(url, options, Path(folder)), role, seed, is_careless=is_careless)
-    if not given.url:
-        parser.error("name a store")
     counted = run(
         given.url,
         _options(given.option),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import prepared  # noqa: F401 # it loads the library into the process whose forks act
 import pytest
 from faults.chaos import losses, run
 from servers import new_bucket

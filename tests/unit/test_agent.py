@@ -151,25 +151,6 @@ def test_old_results_are_offloaded_before_messages_are_removed_and_the_latest_ar
     assert compactions == []
 
 
-def test_a_long_summary_is_kept():
-    summary = "<summary>" + "THE USER ASKED FOR A LOT. " * 400 + "</summary>"
-    config = AgentConfig(window_tokens=30_000, rules=NOTHING_GOES)
-    m = manager(config=config, summarizer=lambda _: summary)
-    while "THE USER ASKED FOR A LOT." not in str(m.messages):
-        m.add(said(len(m.messages)))
-        m.before_model_call()
-        m.after_model_call({"role": "assistant", "content": "word " * 900})
-    shown = m.messages[0]["content"]
-
-    for n in range(3):
-        m.add(said(n))
-        m.before_model_call()
-        m.after_model_call({"role": "assistant", "content": "yes"})
-
-    assert len(shown) > 7500
-    assert m.messages[0]["content"] == shown
-
-
 def test_results_of_one_turn_that_exceed_the_trigger_together_become_short_previews():
     m = manager()
     m.add(said(0))

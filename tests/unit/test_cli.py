@@ -313,7 +313,6 @@ def test_the_demo_stores_shows_and_restores_in_a_store_that_is_named_or_configur
     assert offload("ls", "--session", "demo").returncode == 0
 
 
-@pytest.mark.slow
 def test_the_demo_says_so_and_fails_where_it_cannot_store(offload: Run, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")

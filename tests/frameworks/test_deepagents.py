@@ -57,15 +57,15 @@ def arun(agent, config):
     return asyncio.run(agent.ainvoke(ASKED, config))
 
 
-def agent_on(files, script, *tools, **options):
-    backend = CompositeBackend(default=StateBackend(), routes={"/large_tool_results/": files})
-    return create_deep_agent(
-        scripted(script),
-        list(tools) or [tool()],
-        backend=backend,
-        checkpointer=InMemorySaver(),
-        **options,
-    )
+def agent(script, *tools, files=None, **options):
+    """Return a deep agent with a checkpointer; the results that it evicts are in `files`."""
+    if files is not None:
+        options["backend"] = CompositeBackend(default=StateBackend(), routes={"/large_tool_results/": files})
+    options = {"checkpointer": InMemorySaver(), **options}
+    return create_deep_agent(scripted(script), list(tools) or [tool()], **options)
+
+
+NO_SAVER = {"checkpointer": None}
 
 
 def read_file(_):
@@ -107,7 +107,7 @@ def test_results_evicted_by_the_framework_are_in_the_bucket_and_can_be_read(s3_b
     files = OffloadBackend(s3_bucket.url, storage_options=s3_bucket.storage_options)
     script = Script([scenario.ask(), grep, read_file, scenario.end])
 
-    state = run(agent_on(files, script), thread())
+    state = run(agent(script, files=files), thread())
 
     assert needle("alice") not in script.shown(2)
     assert len(result(state).content) < 10_000
@@ -122,7 +122,7 @@ def test_results_evicted_by_the_framework_are_in_the_bucket_and_can_be_read(s3_b
 
 def test_a_new_process_reads_evicted_results(s3_bucket):
     files = OffloadBackend(s3_bucket.url, storage_options=s3_bucket.storage_options)
-    run(agent_on(files, Script([scenario.ask(), scenario.end])), thread())
+    run(agent(Script([scenario.ask(), scenario.end]), files=files), thread())
     given = {"url": s3_bucket.url, "options": s3_bucket.storage_options}
 
     said = scenario.in_new_process(RESUMED, {**given, "path": "/call_0", "offset": NEEDLE_LINE - 1})
@@ -136,11 +136,10 @@ def test_two_threads_with_one_call_id_read_their_own(store):
     memory = InMemorySaver()
 
     for owner, script in scripts.items():
-        backend = CompositeBackend(default=StateBackend(), routes={"/large_tool_results/": files})
         mine = tool(returns=lambda owner=owner: report(owner))
-        run(create_deep_agent(scripted(script), [mine], backend=backend, checkpointer=memory), thread(owner))
+        run(agent(script, mine, files=files, checkpointer=memory), thread(owner))
     again = Script([read_file, scenario.end])
-    run(agent_on(files, again), thread("alice"))
+    run(agent(again, files=files), thread("alice"))
 
     assert needle("alice") in scripts["alice"].seen[2][-1]
     assert needle("bob") in scripts["bob"].seen[2][-1]
@@ -152,7 +151,7 @@ def test_a_store_that_fails_costs_no_result_and_ends_no_run(store, run):
     faulty = FaultyStore(store, is_lasting=True)
     script = Script([scenario.ask(), read_file, grep, scenario.end])
 
-    state = run(agent_on(OffloadBackend(faulty), script), thread())
+    state = run(agent(script, files=OffloadBackend(faulty)), thread())
 
     assert result(state).content == report()
     assert "the store did not respond" in script.seen[2][-1]
@@ -164,11 +163,8 @@ def test_a_store_that_fails_costs_no_result_and_ends_no_run(store, run):
 def test_the_middleware_offloads_in_a_deep_agent_before_the_framework_evicts(store, run):
     script = scenario.whole_run()
     middleware = OffloadMiddleware(store)
-    made = create_deep_agent(
-        scripted(script), [tool()], middleware=[middleware], checkpointer=InMemorySaver()
-    )
 
-    state = run(made, thread())
+    state = run(agent(script, middleware=[middleware]), thread())
 
     scenario.check_whole_run(script)
     assert not state.get("files")
@@ -179,14 +175,9 @@ def test_the_middleware_offloads_in_a_deep_agent_before_the_framework_evicts(sto
 def test_a_late_placeholder_replaces_the_result_in_the_state_of_a_deep_agent(store, run):
     script = Script([scenario.ask(scenario.READER), scenario.ask("lookup", "call_1"), scenario.end])
     small = "\n".join(report().splitlines()[:800])
-    made = create_deep_agent(
-        scripted(script),
-        [tool(scenario.READER, returns=lambda: small), tool("lookup", returns=lambda: "42")],
-        middleware=[OffloadMiddleware(store)],
-        checkpointer=InMemorySaver(),
-    )
+    tools = tool(scenario.READER, returns=lambda: small), tool("lookup", returns=lambda: "42")
 
-    state = run(made, thread())
+    state = run(agent(script, *tools, middleware=[OffloadMiddleware(store)]), thread())
 
     assert script.seen[1][-1] == small
     assert scenario.refs(script.seen[2])
@@ -255,34 +246,26 @@ def test_a_range_of_lines_reads_as_the_framework_has_it(both, path, offset, limi
     assert bool(ours.error) == bool(theirs.error)
     if not theirs.error:
         assert ours.file_data["content"] == theirs.file_data["content"]
-        assert (ours.start_line, ours.end_line, ours.next_offset, ours.total_lines) == (
-            theirs.start_line,
-            theirs.end_line,
-            theirs.next_offset,
-            theirs.total_lines,
-        )
+        for name in ("start_line", "end_line", "next_offset", "total_lines"):
+            assert getattr(ours, name) == getattr(theirs, name)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "replace_all"),
+    ("path", "old", "replace_all"),
     [
-        ("print", "exit", False),
-        ("TODO", "DONE", False),
-        ("TODO", "DONE", True),
-        ("absent", "x", False),
-        ("", "x", False),
+        *(("/src/main.py", old, False) for old in ("print", "TODO", "absent", "")),
+        ("/src/main.py", "TODO", True),
+        ("/nothing", "a", False),
     ],
 )
-def test_an_edit_works_as_in_the_frameworks_own_backend(both, old, new, replace_all):
-    told, after = [], []
-    for files in both:
-        done = files.edit("/src/main.py", old, new, replace_all)
-        told.append((bool(done.error), done.path, done.occurrences))
-        after.append(files.download_files(["/src/main.py"])[0].content)
+def test_an_edit_works_as_in_the_frameworks_own_backend(both, path, old, replace_all):
+    def edited(files):
+        done = files.edit(path, old, "x", replace_all)
+        return bool(done.error), done.path, done.occurrences, files.download_files([path])[0].content
 
-    assert told[0] == told[1]
-    assert after[0] == after[1]
-    assert files.edit("/nothing", "a", "b").error
+    ours, theirs = map(edited, both)
+
+    assert ours == theirs
 
 
 def test_deleting_a_folder_deletes_its_files_and_nothing_else(files):
@@ -291,12 +274,8 @@ def test_deleting_a_folder_deletes_its_files_and_nothing_else(files):
 
     assert files.delete("/src").error is None
 
-    assert sorted(each["path"] for each in files.glob("*").matches) == [
-        "/.hidden/ci.yml",
-        "/empty.txt",
-        "/src2/other.py",
-        "/top.py",
-    ]
+    left = {each["path"] for each in files.glob("*").matches}
+    assert left == {path for path in FILES if not path.startswith("/src/")}
     assert "not found" in files.delete("/src").error
 
 
@@ -316,14 +295,8 @@ def test_files_of_any_content_are_read_unchanged(files):
 def test_any_text_is_a_name_and_leads_nowhere_else(tmp_path):
     files = OffloadBackend(tmp_path / "ours", session="../up")
     names = [
-        "/../../etc/passwd",
-        "/a/../b",
-        "/A",
-        "/a",
-        "/" + "long/" * 200 + "x",
-        "/" + "n" * 500,
-        "/ü\n",
-        "/~",
+        *("/../../etc/passwd", "/a/../b", "/A", "/a", "/ü\n", "/~"),
+        *("/" + "long/" * 200 + "x", "/" + "n" * 500),
     ]
 
     for name in names:
@@ -346,18 +319,11 @@ def test_sessions_see_nothing_of_each_other(store):
 
 @pytest.mark.parametrize("config", [{}, {"configurable": {"thread_id": ""}}])
 def test_a_run_without_a_thread_shares_no_files_and_loses_no_result(store, config):
-    backend = CompositeBackend(default=StateBackend(), routes={"/large_tool_results/": OffloadBackend(store)})
+    mine = {"file_path": "/large_tool_results/mine"}
+    calls = Call("write_file", {**mine, "content": "secret"}, "w"), Call("read_file", mine, "r")
+    script = Script([scenario.ask(), *(lambda _, call=call: call for call in calls), scenario.end])
 
-    def write(_):
-        return Call("write_file", {"file_path": "/large_tool_results/mine", "content": "secret"}, "w")
-
-    def look(_):
-        return Call("read_file", {"file_path": "/large_tool_results/mine"}, "r")
-
-    script = Script([scenario.ask(), write, look, scenario.end])
-    made = create_deep_agent(scripted(script), [tool()], backend=backend)
-
-    state = made.invoke(ASKED, config)
+    state = run(agent(script, files=OffloadBackend(store), **NO_SAVER), config)
 
     assert result(state).content == report()
     assert "has no thread for its files" in script.seen[2][-1]
@@ -367,14 +333,9 @@ def test_a_run_without_a_thread_shares_no_files_and_loses_no_result(store, confi
 
 def test_a_subagent_of_a_run_without_a_thread_changes_nothing_of_that_run(store):
     middleware = OffloadMiddleware(store)
+    script = Script([scenario.ask(), delegate(), scenario.end, scenario.search, scenario.end])
 
-    def delegate(_):
-        return Call("task", {"description": "Look.", "subagent_type": "general-purpose"}, "t")
-
-    script = Script([scenario.ask(), delegate, scenario.end, scenario.search, scenario.end])
-    made = create_deep_agent(scripted(script), [tool()], middleware=[middleware])
-
-    state = made.invoke(ASKED)
+    state = run(agent(script, middleware=[middleware], **NO_SAVER), {})
 
     assert needle("alice") in script.seen[4][-1]
     results = [message for message in state["messages"] if isinstance(message, ToolMessage)]
@@ -383,17 +344,12 @@ def test_a_subagent_of_a_run_without_a_thread_changes_nothing_of_that_run(store)
 
 def delegating(script, offloading, *subagents, **options):
     """A deep agent whose first tool call is to its first subagent."""
-    return create_deep_agent(
-        scripted(script),
-        [tool()],
-        middleware=[offloading],
-        subagents=with_offloading(offloading, subagents),
-        **{"checkpointer": InMemorySaver(), **options},
-    )
+    subagents = with_offloading(offloading, subagents)
+    return agent(script, middleware=[offloading], subagents=subagents, **options)
 
 
-def delegate(to="general-purpose", message="Look."):
-    return lambda _: Call("task", {"description": message, "subagent_type": to}, "call_t")
+def delegate(to="general-purpose", message=lambda _: "Look."):
+    return lambda texts: Call("task", {"description": message(texts), "subagent_type": to}, "call_t")
 
 
 RESEARCHER = {"name": "researcher", "description": "Researches.", "system_prompt": "Be brief."}
@@ -401,7 +357,6 @@ RESEARCHER = {"name": "researcher", "description": "Researches.", "system_prompt
 
 # With a thread, and without one.
 THREADS = pytest.mark.parametrize("config", [thread(), {}])
-NO_SAVER = {"checkpointer": None}
 
 
 @THREADS
@@ -409,9 +364,8 @@ NO_SAVER = {"checkpointer": None}
 @pytest.mark.parametrize("subagents", [[], [RESEARCHER]])
 def test_a_subagent_offloads_and_its_ids_resolve_for_the_main_agent(store, run, subagents, config):
     name = subagents[0]["name"] if subagents else "general-purpose"
-    found = lambda texts: f"In {scenario.refs(texts)[-1]}."  # noqa: E731 # one turn
-    look = lambda texts: Call("context_grep", {"pattern": "needle of", "id": texts[-1][3:13]}, "call_g")  # noqa: E731 # one turn
-    script = Script([delegate(name), scenario.ask(), scenario.search, found, look, scenario.end])
+    inner = scenario.ask(), scenario.search, scenario.tell
+    script = Script([delegate(name), *inner, scenario.search_told, scenario.end])
     offloading = OffloadMiddleware(store)
 
     state = run(delegating(script, offloading, *subagents, **({} if config else NO_SAVER)), config)
@@ -425,9 +379,8 @@ def test_a_subagent_offloads_and_its_ids_resolve_for_the_main_agent(store, run, 
 
 @THREADS
 def test_a_subagent_reads_an_item_whose_id_the_main_agent_passes(store, config):
-    hand_over = lambda texts: delegate(message=f"Look into {scenario.refs(texts)[-1]}.")(texts)  # noqa: E731 # one turn
-    look = lambda texts: Call("context_grep", {"pattern": "needle of", "id": texts[0][10:20]}, "call_g")  # noqa: E731 # one turn
-    script = Script([scenario.ask(), hand_over, look, scenario.end, scenario.end])
+    hand_over = delegate(message=scenario.tell)
+    script = Script([scenario.ask(), hand_over, scenario.search_told, scenario.end, scenario.end])
 
     run(delegating(script, OffloadMiddleware(store), **({} if config else NO_SAVER)), config)
 
@@ -446,20 +399,12 @@ def test_the_usage_of_a_subagent_is_not_taken_for_that_of_the_main_agent(store, 
 
 def test_specs_that_offload_already_or_run_elsewhere_are_unchanged(store):
     offloading = OffloadMiddleware(store)
-    compiled = {"name": "compiled", "description": "x", "runnable": object()}
-    remote = {"name": "remote", "description": "x", "graph_id": "g"}
-    fork = {"name": "fork", "description": "x", "mode": "fork"}
-    general = {
-        "name": "general-purpose",
-        "description": "x",
-        "system_prompt": "x",
-        "middleware": [offloading],
-    }
-
-    given: list[Any] = [compiled, remote, fork, general]
+    general = {"name": "general-purpose", "system_prompt": "x", "middleware": [offloading]}
+    elsewhere = [{"runnable": object()}, {"graph_id": "g"}, {"mode": "fork"}]
+    given: list[Any] = [{"name": "x", "description": "x", **spec} for spec in (*elsewhere, general)]
 
     assert with_offloading(offloading, given) == given
-    [own] = with_offloading(offloading, [{**general, "middleware": []}])
+    [own] = with_offloading(offloading, [{**given[-1], "middleware": []}])
     assert own["middleware"] == [offloading]
 
 
@@ -472,13 +417,8 @@ MEDIA = {"/chart.png": b"not a text\n" * 3000, "/paper.PDF": b"%PDF-1.4\n" * 300
 def test_a_file_that_is_media_by_its_extension_reaches_the_model_whole(store, path, is_offloading):
     files = OffloadBackend(store)
     script = Script([lambda _: Call("read_file", {"file_path": path}, "r"), scenario.end])
-    made = create_deep_agent(
-        scripted(script),
-        [],
-        backend=files,
-        middleware=[OffloadMiddleware(store)] if is_offloading else [],
-        checkpointer=InMemorySaver(),
-    )
+    middleware = [OffloadMiddleware(store)] if is_offloading else []
+    made = agent(script, backend=files, middleware=middleware)
     OffloadBackend(store, session="alice").upload_files([(path, MEDIA[path])])
 
     state = run(made, thread())
@@ -506,14 +446,6 @@ def test_a_file_and_a_folder_of_one_name_are_both_listed(store):
     assert files.read("/a").file_data["content"] == "1"
 
 
-def test_a_search_that_could_not_read_a_file_is_no_search_without_matches(store):
-    OffloadBackend(store, session="s").write("/x", "1")
-    found = OffloadBackend(FaultyStore(store, verb="get"), session="s").grep("1")
-
-    assert "the store did not respond" in found.error
-    assert found.matches is None
-
-
 @pytest.mark.parametrize("faulty", [FaultyStore, FaultyBulkStore])
 def test_every_verb_reports_a_failing_store(store, faulty):
     OffloadBackend(store, session="s").write("/x", "1")
@@ -532,6 +464,10 @@ def test_every_verb_reports_a_failing_store(store, faulty):
     ]
 
     assert all("the store did not respond" in each.error for each in told)
+    # A search that could not read a file is no search without matches.
+    unread = OffloadBackend(faulty(store, verb="get"), session="s").grep("1")
+    assert "the store did not respond" in unread.error
+    assert unread.matches is None
     assert OffloadBackend(store, session="s").read("/x").file_data["content"] == "1"
 
 

@@ -74,10 +74,14 @@ class Server(ThreadingHTTPServer):
         sent = {"system": request.get("system", ""), "tools": request.get("tools", ())}
         self.binding.check(request["messages"], **sent)
         number = len(self.requests)
-        signatures = self.binding.sign(request["messages"], **sent, blocks=1 + (number % 3 == 0))
-        return [self._thought(number + n, signature) for n, signature in enumerate(signatures)]
+        signatures = self.binding.sign(request["messages"], **sent, blocks=self.blocks(number))
+        return [self.thought(number + n, signature) for n, signature in enumerate(signatures)]
 
-    def _thought(self, number: int, signature: str) -> Any:
+    def blocks(self, number: int) -> int:
+        """Return how many blocks of thinking the answer to a request has, by its number from 1."""
+        return 1 + (number % 3 == 0)
+
+    def thought(self, number: int, signature: str) -> Any:
         if self.redacts and number % 4 == 1:
             return {"type": "redacted_thinking", "data": signature}
         return {"type": "thinking", "thinking": "So." if number % 2 else "", "signature": signature}
@@ -170,7 +174,7 @@ def events(message: Any) -> str:
         events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
         events.append({"type": "content_block_stop", "index": index})
     ended = {"stop_reason": message["stop_reason"], "stop_sequence": None}
-    events.append({"type": "message_delta", "delta": ended, "usage": {"output_tokens": 1}})
+    events.append({"type": "message_delta", "delta": ended, "usage": message["usage"]})
     events.append({"type": "message_stop"})
     return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
 
@@ -184,6 +188,7 @@ def _parts(block: Any) -> tuple[Any, list[Any]]:
             shown = [{"type": "thinking_delta", "thinking": block["thinking"]}] if block["thinking"] else []
             signed = {"type": "signature_delta", "signature": block["signature"]}
             return {**block, "thinking": "", "signature": ""}, [*shown, signed]
-        case "redacted_thinking":
-            return block, []
-    return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}]
+        case "tool_use":
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+            return {**block, "input": {}}, [delta]
+    return block, []

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from frameworks.anthropic_server import events
 
 NO_BINARY = "Claude Code comes with claude-agent-sdk: make test-integration-claude-code"
 # A run takes 1 to 4 seconds on a machine that has nothing else to do.
@@ -179,7 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
             error = {"type": "overloaded_error", "message": "Overloaded"}
             self._send(529, json.dumps({"type": "error", "error": error}))
         elif request.json.get("stream"):
-            self._send(200, _events(_message(answer)), "text/event-stream; charset=utf-8")
+            self._send(200, events(_message(answer)), "text/event-stream; charset=utf-8")
         else:
             self._send(200, json.dumps(_message(answer)))
 
@@ -383,33 +384,3 @@ def _message(answer: Answer) -> dict[str, Any]:
             **answer.usage,
         },
     }
-
-
-def _events(message: dict[str, Any]) -> str:
-    """Return a message as the events of a stream."""
-    events: list[Any] = [
-        {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
-    ]
-    for index, block in enumerate(message["content"]):
-        start, deltas = _parts(block)
-        events.append({"type": "content_block_start", "index": index, "content_block": start})
-        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-        events.append({"type": "content_block_stop", "index": index})
-    ended = {"stop_reason": message["stop_reason"], "stop_sequence": None}
-    events.append({"type": "message_delta", "delta": ended, "usage": message["usage"]})
-    events.append({"type": "message_stop"})
-    return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
-
-
-def _parts(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the start of a block in a stream, and what is added to it."""
-    if block["type"] == "text":
-        return {"type": "text", "text": ""}, [{"type": "text_delta", "text": block["text"]}]
-    if block["type"] == "tool_use":
-        delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
-        return {**block, "input": {}}, [delta]
-    if block["type"] != "thinking":
-        return block, []
-    start = {"type": "thinking", "thinking": "", "signature": ""}
-    thought = {"type": "thinking_delta", "thinking": block["thinking"]}
-    return start, [thought, {"type": "signature_delta", "signature": block["signature"]}]

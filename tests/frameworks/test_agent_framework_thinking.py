@@ -82,7 +82,7 @@ def test_a_change_by_the_host_removes_the_thinking_behind_it(store):
 
     with bound_server.serving(redacts=False) as server:
         messages = asyncio.run(conversation(server))
-        assert server.refused == []
+        assert server.refusals == []
         sent = server.thinking_sent()
     kept = [c for m in messages for c in m.contents if c.type == "text_reasoning"]
     assert len(kept) > sent, "the session keeps what requests leave out"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 import warnings
 from contextlib import contextmanager
@@ -86,6 +87,20 @@ def run(options, prompt="go"):
     return result
 
 
+def ran(tmp_path, off, *turns, agents=(), **more):
+    """Run a script with an offloader, and with more options; return the API and the result."""
+    with running(tmp_path, *turns, agents=agents) as (api, options):
+        return api, run(offloaded(dataclasses.replace(options, **more), off))
+
+
+async def talk(options, *prompts):
+    async with ClaudeSDKClient(options) as client:
+        for prompt in prompts:
+            await client.query(prompt)
+            async for _ in client.receive_response():
+                pass
+
+
 def sales(returns=report):
     @tool("query_sales", "Sales.", {})
     async def query_sales(_arguments: Any) -> Any:
@@ -107,8 +122,7 @@ def off(store):
 def test_a_model_searches_and_reads_an_offloaded_result(tmp_path, off):
     turns = [LONG, call("context_grep", pattern="5876"), call("context_read", start_line=5875, end_line=5877)]
 
-    with running(tmp_path, *turns, DONE) as (api, options):
-        result = run(offloaded(options, off))
+    api, result = ran(tmp_path, off, *turns, DONE)
 
     assert result.result == "done"
     placeholder, found, lines = api.last.results
@@ -124,22 +138,13 @@ def test_a_model_searches_and_reads_an_offloaded_result(tmp_path, off):
 
 def test_a_client_of_several_prompts_keeps_its_items(tmp_path, off):
     with running(tmp_path, LONG, DONE, call("context_grep", pattern="5876"), DONE) as (api, options):
-
-        async def talk():
-            async with ClaudeSDKClient(offloaded(options, off)) as client:
-                for prompt in ("first", "second"):
-                    await client.query(prompt)
-                    async for _ in client.receive_response():
-                        pass
-
-        asyncio.run(talk())
+        asyncio.run(talk(offloaded(options, off), "first", "second"))
 
     assert "line 5876" in api.last.results[-1]
 
 
 def test_output_that_claude_code_cuts_is_stored_whole(tmp_path, off):
-    with running(tmp_path, HUGE, call("context_grep", pattern="87654"), DONE) as (api, options):
-        run(offloaded(options, off))
+    api, _ = ran(tmp_path, off, HUGE, call("context_grep", pattern="87654"), DONE)
 
     [record] = off.records()
     assert content(off, record.ref).split() == [str(n) for n in range(1, 100_001)]
@@ -150,8 +155,7 @@ def test_output_that_claude_code_cuts_is_stored_whole(tmp_path, off):
 @pytest.mark.parametrize("fork", [False, True])
 def test_a_resumed_conversation_reads_its_items_in_another_process_of_the_host(tmp_path, fork):
     store = str(tmp_path / "store")
-    with running(tmp_path, LONG, DONE) as (_, options):
-        first = run(offloaded(options, Offloader(store, session="alice")))
+    _, first = ran(tmp_path, Offloader(store, session="alice"), LONG, DONE)
     turns = [DONE, DONE, call("context_grep", pattern="5876"), DONE]
 
     with running(tmp_path, *turns) as (api, options):
@@ -163,14 +167,12 @@ def test_a_resumed_conversation_reads_its_items_in_another_process_of_the_host(t
 
 
 def test_a_session_cannot_read_items_of_another(tmp_path, store, off):
-    with running(tmp_path / "a", LONG, DONE) as (_, options):
-        run(offloaded(options, off))
+    ran(tmp_path / "a", off, LONG, DONE)
     [record] = off.records()
     answers = []
     for ref in (record.ref, "abcdefghij"):
         asked = claude_code.tool("mcp__offload__context_read", id=ref)
-        with running(tmp_path / ref, asked, DONE) as (api, options):
-            run(offloaded(options, Offloader(store, session="mallory")))
+        api, _ = ran(tmp_path / ref, Offloader(store, session="mallory"), asked, DONE)
         answers.append(api.last.results[0].replace(ref, "REF"))
 
     assert answers[0] == answers[1]
@@ -180,8 +182,7 @@ def test_a_session_cannot_read_items_of_another(tmp_path, store, off):
 def test_a_store_that_fails_costs_no_result_and_ends_no_run(tmp_path, store, caplog):
     faulty = FaultyStore(store, verb="put", is_lasting=True)
 
-    with running(tmp_path, LONG, DONE) as (api, options):
-        result = run(offloaded(options, Offloader(faulty, session="alice")))
+    api, result = ran(tmp_path, Offloader(faulty, session="alice"), LONG, DONE)
 
     assert result.result == "done"
     assert api.last.results == [LONG_OUTPUT]
@@ -193,9 +194,7 @@ ROWS = '{"rows":[' + ",".join(f'{{"n":{n}}}' for n in range(9000)) + "]}"
 
 @pytest.mark.parametrize("returns", [report, lambda: ROWS])
 def test_a_result_of_a_server_of_the_program_is_offloaded(tmp_path, off, returns):
-    with running(tmp_path, SALES, call("context_tail", lines=1), DONE) as (api, options):
-        options.mcp_servers = sales(returns)
-        run(offloaded(options, off))
+    api, _ = ran(tmp_path, off, SALES, call("context_tail", lines=1), DONE, mcp_servers=sales(returns))
 
     placeholder, tail = api.last.results
     assert len(placeholder) < 3000
@@ -207,9 +206,7 @@ def test_texts_of_a_result_are_one_item_and_images_are_kept(tmp_path, off):
     image = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
     given = {"content": [{"type": "text", "text": report()}, image, {"type": "text", "text": "end"}]}
 
-    with running(tmp_path, SALES, DONE) as (api, options):
-        options.mcp_servers = sales(lambda: given)
-        run(offloaded(options, off))
+    api, _ = ran(tmp_path, off, SALES, DONE, mcp_servers=sales(lambda: given))
 
     [result] = [b for m in api.last.messages for b in claude_code.blocks_of(m) if b["type"] == "tool_result"]
     assert [block["type"] for block in result["content"]] == ["text", "image"]
@@ -222,9 +219,7 @@ def test_a_failed_call_is_kept(tmp_path, off):
     given = {"content": [{"type": "text", "text": report()[:9000]}], "is_error": True}
     fails = claude_code.tool("Bash", command="seq 1 2000; exit 3")
 
-    with running(tmp_path, SALES + fails, DONE) as (api, options):
-        options.mcp_servers = sales(lambda: given)
-        run(offloaded(options, off))
+    api, _ = ran(tmp_path, off, SALES + fails, DONE, mcp_servers=sales(lambda: given))
 
     assert all("[Offloaded:" not in result for result in api.last.results)
     assert off.records() == []
@@ -248,8 +243,7 @@ def test_results_of_concurrent_calls_are_all_offloaded(tmp_path, off):
     for n in range(2, 6):
         calls += claude_code.tool("Bash", command=f"seq {n} 6000")
 
-    with running(tmp_path, calls, DONE) as (api, options):
-        run(offloaded(options, off))
+    api, _ = ran(tmp_path, off, calls, DONE)
 
     found = [content(off, ref).split() for ref in refs(api.last)]
     assert sorted(found, key=len) == [[str(i) for i in range(n, 6001)] for n in range(5, 0, -1)]
@@ -258,8 +252,7 @@ def test_results_of_concurrent_calls_are_all_offloaded(tmp_path, off):
 def test_a_policy_keeps_results_of_a_tool(tmp_path, store):
     off = Offloader(store, session="alice", policy=OffloadPolicy(exclude_tools=("Bash",)))
 
-    with running(tmp_path, LONG, DONE) as (api, options):
-        run(offloaded(options, off))
+    api, _ = ran(tmp_path, off, LONG, DONE)
 
     assert api.last.results == [LONG_OUTPUT]
 
@@ -324,15 +317,9 @@ def test_the_retrieval_tools_are_loaded_from_the_start_and_need_no_permission(tm
     with running(tmp_path, LONG, call("context_read", limit=100), DONE) as (api, options):
         options.can_use_tool = refuse
 
-        async def talk():
-            async with ClaudeSDKClient(offloaded(options, off)) as client:
-                await client.query("go")
-                async for _ in client.receive_response():
-                    pass
-
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the SDK warns that Bash is allowed
-            asyncio.run(talk())
+            asyncio.run(talk(offloaded(options, off), "go"))
 
     first = api.requests[0]
     offered = {tool["name"] for tool in first.json["tools"]}
@@ -349,8 +336,7 @@ def test_the_retrieval_tools_are_loaded_from_the_start_and_need_no_permission(tm
 def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(tmp_path, off, arguments):
     asked = claude_code.tool("mcp__offload__context_read", **arguments)
 
-    with running(tmp_path, asked, DONE) as (api, options):
-        result = run(offloaded(options, off))
+    api, result = ran(tmp_path, off, asked, DONE)
 
     assert result.result == "done"
     assert re.search("error", api.last.results[0], re.IGNORECASE)
@@ -359,9 +345,7 @@ def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(tmp_path, off
 def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(tmp_path, store):
     shown = []
     for name, into in (("a", store), ("b", MemoryStore())):
-        with running(tmp_path / name, SALES, DONE) as (api, options):
-            options.mcp_servers = sales()
-            run(offloaded(options, Offloader(into, session="s")))
+        api, _ = ran(tmp_path / name, Offloader(into, session="s"), SALES, DONE, mcp_servers=sales())
         shown += api.last.results
 
     assert shown[0] == shown[1]

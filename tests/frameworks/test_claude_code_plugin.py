@@ -89,6 +89,15 @@ def project(root: Path, api: Api, *options: str, **environ: str) -> Project:
     return Project(program, store, plugin_in(program.home, *options))
 
 
+def ran(root: Path, *scripts: Any, options: tuple[str, ...] = (), **environ: Any) -> tuple[Project, Api]:
+    """Run Claude Code with the plugin to the end of its scripts, those of sub-agents last."""
+    with serving(*scripts) as api:
+        made = project(root, api)
+        made.program.environ |= environ
+        made.run("go", *options)
+    return made, api
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     folder = tmp_path / "a folder, é 数"
@@ -122,9 +131,7 @@ def reading(name: str, **arguments: Any) -> Callable[[Request], Answer]:
 
 
 def test_a_large_output_is_stored_whole_and_read_back_through_the_program(root: Path) -> None:
-    with serving(asking(tool("Bash", command=LARGE), reading(GREP, pattern="5987"))) as api:
-        made = project(root, api)
-        made.run()
+    made, api = ran(root, asking(tool("Bash", command=LARGE), reading(GREP, pattern="5987")))
 
     placeholder, found = api.last.results
     assert made.stored() == {ref_in(placeholder): NUMBERS}
@@ -134,9 +141,7 @@ def test_a_large_output_is_stored_whole_and_read_back_through_the_program(root: 
 
 
 def test_an_output_that_the_program_cuts_is_stored_whole(root: Path) -> None:
-    with serving(asking(tool("Bash", command="seq 1 400000"), reading(GREP, pattern="399876"))) as api:
-        made = project(root, api)
-        made.run()
+    made, api = ran(root, asking(tool("Bash", command="seq 1 400000"), reading(GREP, pattern="399876")))
 
     placeholder, found = api.last.results
     [stored] = made.stored().values()
@@ -147,9 +152,7 @@ def test_an_output_that_the_program_cuts_is_stored_whole(root: Path) -> None:
 
 
 def test_a_small_output_is_sent_as_it_is(root: Path) -> None:
-    with serving([tool("Bash", command=SMALL)]) as api:
-        made = project(root, api)
-        made.run()
+    made, api = ran(root, [tool("Bash", command=SMALL)])
 
     assert api.last.results == ["\n".join(map(str, range(1, 21)))]
     assert made.stored() == {}
@@ -168,21 +171,15 @@ def test_the_user_is_told_what_was_stored(root: Path) -> None:
 # Failures
 
 
-def test_with_a_store_that_cannot_be_written_the_original_is_kept(root: Path) -> None:
-    (root / "file").touch()
-    with serving([tool("Bash", command=LARGE)]) as api:
-        made = project(root, api)
-        made.program.environ["OFFLOAD_STORE"] = str(root / "file" / "store")
-        made.run()
-
-    assert api.last.results == [NUMBERS]
-
-
-def test_with_a_broken_setting_the_original_is_kept(root: Path) -> None:
-    with serving([tool("Bash", command=LARGE)]) as api:
-        made = project(root, api)
-        made.program.environ["OFFLOAD_POLICY"] = "nonsense"
-        made.run()
+@pytest.mark.parametrize(
+    "environ",
+    [{"OFFLOAD_STORE": "/dev/null/store"}, {"OFFLOAD_POLICY": "nonsense"}],
+    ids=["store", "setting"],
+)
+def test_with_a_store_that_cannot_be_written_or_a_broken_setting_the_original_is_kept(
+    root: Path, environ: dict[str, Any]
+) -> None:
+    _, api = ran(root, [tool("Bash", command=LARGE)], **environ)
 
     assert api.last.results == [NUMBERS]
 
@@ -341,19 +338,9 @@ def test_file_reads_leave_if_the_user_asks_and_can_be_edited(root: Path) -> None
 
 
 def test_results_of_servers_are_stored_whatever_their_form_and_size(root: Path) -> None:
-    with serving(
-        [
-            tool("mcp__t__text", count=3),
-            tool("mcp__t__text", count=1500),
-            tool("mcp__t__parts", count=1500),
-            tool("mcp__t__rows", count=500),
-            tool("mcp__t__text", count=2300),
-            tool("mcp__t__text", count=20_000),
-            tool("mcp__t__failing", count=1500),
-        ]
-    ) as api:
-        made = project(root, api)
-        made.run("go", "--mcp-config", json.dumps(SERVER))
+    kinds = ("text", 3), ("text", 1500), ("parts", 1500), ("rows", 500), ("text", 2300), ("text", 20_000)
+    calls = [tool(f"mcp__t__{name}", count=count) for name, count in (*kinds, ("failing", 1500))]
+    made, api = ran(root, calls, options=("--mcp-config", json.dumps(SERVER)))
 
     small, *results, failed = api.last.results
     stored = made.stored()
@@ -377,9 +364,7 @@ def test_what_a_sub_agent_stored_is_read_by_the_main_agent_and_its_report_is_sto
     report = lines(1500)
     agents = asking(tool("Bash", command=LARGE), lambda r: text(f"see id {ref_in(r.results[-1])}\n{report}"))
     steps = asking(tool("Agent", **TASK, run_in_background=False), reading(READ))
-    with serving(steps, agents) as api:
-        made = project(root, api)
-        made.run()
+    made, api = ran(root, steps, agents)
 
     placeholder, page = api.last.results
     stored = made.stored()
@@ -391,9 +376,7 @@ def test_what_a_sub_agent_stored_is_read_by_the_main_agent_and_its_report_is_sto
 
 def test_the_report_of_a_background_sub_agent_stays_whole_since_no_hook_can_change_it(root: Path) -> None:
     report = lines(1500)
-    with serving([tool("Agent", **TASK), text("waiting")], [text(report)]) as api:
-        made = project(root, api)
-        made.run()
+    made, api = ran(root, [tool("Agent", **TASK), text("waiting")], [text(report)])
 
     assert f"<result>{report}</result>" in api.last.texts
     assert not made.store.exists() or made.stored() == {}
@@ -473,9 +456,7 @@ def test_in_a_new_home_the_plugin_stores_in_the_home_if_no_setting_names_a_store
 
 def test_calls_at_once_are_stored_each(root: Path) -> None:
     calls = [tool("Bash", command=f"seq {number} 6000") for number in range(1, 9)]
-    with serving([sum(calls[1:], calls[0])]) as api:
-        made = project(root, api)
-        made.run()
+    made, api = ran(root, [sum(calls[1:], calls[0])])
 
     stored = made.stored()
     found = sorted(stored[ref_in(result)].partition("\n")[0] for result in api.last.results)

@@ -24,98 +24,66 @@ from frameworks.claude_code import Answer, ClaudeCode, Request, serving, text, t
 
 from offload.integrations.claude_code._shapes import result_of
 
-_BASH = {"stdout:str", "stderr:str", "interrupted:bool", "isImage:bool", "noOutputExpected:bool"}
-_WRITE = {"type:str", "filePath:str", "content:str", "userModified:bool"}
-_PATCH = {
-    *("structuredPatch[].oldStart:int", "structuredPatch[].oldLines:int", "structuredPatch[].newStart:int"),
-    *("structuredPatch[].newLines:int", "structuredPatch[].lines[]:str"),
-}
+_BASH = "stdout:str stderr:str interrupted:bool isImage:bool noOutputExpected:bool"
+_WRITE = "type:str filePath:str content:str userModified:bool"
+_PATCH = (
+    "structuredPatch[].oldStart:int structuredPatch[].oldLines:int structuredPatch[].newStart:int "
+    "structuredPatch[].newLines:int structuredPatch[].lines[]:str"
+)
 # Fields of each result, those of its parts with their place, each with the type of its value.
-SHAPES: dict[str, set[str]] = {
+SHAPES = {
     "Bash": _BASH,
-    "Bash over 30,000 characters": _BASH | {"persistedOutputPath:str", "persistedOutputSize:int"},
-    "Bash in the background": _BASH | {"backgroundTaskId:str"},
-    "Bash, exit code 3": {"error"},
-    "Read, text": {
-        *("type:str", "file.filePath:str", "file.content:str"),
-        *("file.numLines:int", "file.startLine:int", "file.totalLines:int"),
-    },
-    "Read, image": {
-        *("type:str", "file.base64:str", "file.type:str", "file.originalSize:int"),
-        *("file.dimensions.originalWidth:int", "file.dimensions.originalHeight:int"),
-        *("file.dimensions.displayWidth:int", "file.dimensions.displayHeight:int"),
-    },
-    "Read, PDF": {"type:str", "file.filePath:str", "file.base64:str", "file.originalSize:int"},
-    "Read, notebook": {
-        *("type:str", "file.filePath:str", "file.cells[].cellType:str", "file.cells[].source:str"),
-        *("file.cells[].execution_count:int", "file.cells[].cell_id:str", "file.cells[].language:str"),
-        *("file.cells[].outputs[].output_type:str", "file.cells[].outputs[].text:str"),
-    },
-    "Edit": _PATCH
-    | {
-        *("filePath:str", "oldString:str", "newString:str", "originalFile:str"),
-        *("userModified:bool", "replaceAll:bool"),
-    },
-    "Write, new": _WRITE | {"structuredPatch[]", "originalFile:NoneType"},
-    "Write, changed": _WRITE | _PATCH | {"originalFile:str"},
-    "NotebookEdit": {
-        *(
-            "new_source:str",
-            "old_source:str",
-            "cell_type:str",
-            "language:str",
-            "edit_mode:str",
-            "cell_id:str",
-        ),
-        *("error:str", "notebook_path:str", "original_file:str", "updated_file:str"),
-    },
-    "Agent, waited for": {
-        *(
-            "status:str",
-            "prompt:str",
-            "agentId:str",
-            "agentType:str",
-            "content[].type:str",
-            "content[].text:str",
-        ),
-        *(
-            "totalDurationMs:int",
-            "totalTokens:int",
-            "totalToolUseCount:int",
-            "usage:dict",
-            "resolvedModel:str",
-        ),
-        *("canContinueAgent:bool", "harnessNoteCount:int", "harnessSectionHash:str", "harnessTailCount:int"),
-    },
-    "Agent in the background": {
-        *("isAsync:bool", "status:str", "agentId:str", "description:str", "resolvedModel:str", "prompt:str"),
-        *("outputFile:str", "canReadOutputFile:bool", "canContinueAgent:bool"),
-    },
-    "ToolSearch": {"matches[]:str", "query:str", "total_deferred_tools:int"},
-    "Monitor": {"taskId:str", "timeoutMs:int", "persistent:bool"},
-    "WebFetch": {"bytes:int", "code:int", "codeText:str", "result:str", "durationMs:int", "url:str"},
-    "WebSearch": {
-        "query:str",
-        "results[]:str",
-        "results[].tool_use_id:str",
-        "results[].content[]",
-        "durationSeconds:float",
-        "searchCount:int",
-    },
-    "MCP, text": {"[].type:str", "[].text:str"},
-    "MCP, text and image": {
-        *(
-            "[].type:str",
-            "[].text:str",
-            "[].source.type:str",
-            "[].source.media_type:str",
-            "[].source.data:str",
-        ),
-    },
-    "MCP, structured": {"str"},
-    "MCP over 50,000 characters": {"[].type:str", "[].text:str"},
-    "MCP over 25,000 tokens": {"str"},
-    "MCP, failed": {"error"},
+    "Bash over 30,000 characters": f"{_BASH} persistedOutputPath:str persistedOutputSize:int",
+    "Bash in the background": f"{_BASH} backgroundTaskId:str",
+    "Bash, exit code 3": "error",
+    "Read, text": (
+        "type:str file.filePath:str file.content:str file.numLines:int file.startLine:int file.totalLines:int"
+    ),
+    "Read, image": (
+        "type:str file.base64:str file.type:str file.originalSize:int file.dimensions.originalWidth:int "
+        "file.dimensions.originalHeight:int file.dimensions.displayWidth:int "
+        "file.dimensions.displayHeight:int"
+    ),
+    "Read, PDF": "type:str file.filePath:str file.base64:str file.originalSize:int",
+    "Read, notebook": (
+        "type:str file.filePath:str file.cells[].cellType:str file.cells[].source:str "
+        "file.cells[].execution_count:int file.cells[].cell_id:str file.cells[].language:str "
+        "file.cells[].outputs[].output_type:str file.cells[].outputs[].text:str"
+    ),
+    "Edit": (
+        f"{_PATCH} filePath:str userModified:bool oldString:str newString:str originalFile:str "
+        "replaceAll:bool"
+    ),
+    "Write, new": f"{_WRITE} structuredPatch[] originalFile:NoneType",
+    "Write, changed": f"{_WRITE} {_PATCH} originalFile:str",
+    "NotebookEdit": (
+        "new_source:str old_source:str cell_type:str language:str edit_mode:str cell_id:str error:str "
+        "notebook_path:str original_file:str updated_file:str"
+    ),
+    "Agent, waited for": (
+        "status:str prompt:str agentId:str agentType:str content[].type:str content[].text:str "
+        "totalDurationMs:int totalTokens:int totalToolUseCount:int usage:dict resolvedModel:str "
+        "canContinueAgent:bool harnessNoteCount:int harnessSectionHash:str harnessTailCount:int"
+    ),
+    "Agent in the background": (
+        "status:str prompt:str agentId:str resolvedModel:str canContinueAgent:bool isAsync:bool "
+        "description:str outputFile:str canReadOutputFile:bool"
+    ),
+    "ToolSearch": "matches[]:str query:str total_deferred_tools:int",
+    "Monitor": "taskId:str timeoutMs:int persistent:bool",
+    "WebFetch": "bytes:int code:int codeText:str result:str durationMs:int url:str",
+    "WebSearch": (
+        "query:str results[]:str results[].tool_use_id:str results[].content[] durationSeconds:float "
+        "searchCount:int"
+    ),
+    "MCP, text": "[].type:str [].text:str",
+    "MCP, text and image": (
+        "[].type:str [].text:str [].source.type:str [].source.media_type:str [].source.data:str"
+    ),
+    "MCP, structured": "str",
+    "MCP over 50,000 characters": "[].type:str [].text:str",
+    "MCP over 25,000 tokens": "str",
+    "MCP, failed": "error",
 }
 # What every hook gets beside the result.
 EVENT = {
@@ -280,7 +248,8 @@ def test_the_result_of_a_tool_has_the_recorded_form(events: dict[str, Any], name
     is_failed = event["hook_event_name"] == "PostToolUseFailure"
     fields = {"error"} if is_failed else fields_of(event["tool_response"])
 
-    changes = {"missing": sorted(SHAPES[name] - fields), "new": sorted(fields - SHAPES[name])}
+    recorded = set(SHAPES[name].split())
+    changes = {"missing": sorted(recorded - fields), "new": sorted(fields - recorded)}
     assert changes == {"missing": [], "new": []}, f"{name} has another form than the recorded one: {changes}"
 
 

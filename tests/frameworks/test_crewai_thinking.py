@@ -31,6 +31,6 @@ def test_a_run_with_thinking_is_never_refused_and_sends_none_back(store):
         )
         asked = Task(description="Question?", expected_output="A sentence.", agent=agent)
         assert Crew(agents=[agent], tasks=[asked]).kickoff().raw == "The answer 5."
-        assert server.refused == []
+        assert server.refusals == []
         assert not any("signature" in json.dumps(request["messages"]) for request in server.requests)
     assert offloading.offloader.records()

@@ -344,8 +344,8 @@ def test_a_subagent_of_a_run_without_a_thread_changes_nothing_of_that_run(store)
 
 def delegating(script, offloading, *subagents, **options):
     """A deep agent whose first tool call is to its first subagent."""
-    subagents = with_offloading(offloading, subagents)
-    return agent(script, middleware=[offloading], subagents=subagents, **options)
+    made = with_offloading(offloading, subagents)
+    return agent(script, middleware=[offloading], subagents=made, **options)
 
 
 def delegate(to="general-purpose", message=lambda _: "Look."):
@@ -399,8 +399,8 @@ def test_the_usage_of_a_subagent_is_not_taken_for_that_of_the_main_agent(store, 
 
 def test_specs_that_offload_already_or_run_elsewhere_are_unchanged(store):
     offloading = OffloadMiddleware(store)
-    general = {"name": "general-purpose", "system_prompt": "x", "middleware": [offloading]}
-    elsewhere = [{"runnable": object()}, {"graph_id": "g"}, {"mode": "fork"}]
+    general: Any = {"name": "general-purpose", "system_prompt": "x", "middleware": [offloading]}
+    elsewhere: list[Any] = [{"runnable": object()}, {"graph_id": "g"}, {"mode": "fork"}]
     given: list[Any] = [{"name": "x", "description": "x", **spec} for spec in (*elsewhere, general)]
 
     assert with_offloading(offloading, given) == given

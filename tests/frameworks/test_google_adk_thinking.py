@@ -85,7 +85,7 @@ def test_a_change_by_the_host_removes_the_thinking_behind_it(store):
         event = next(e for e in events if e.get_function_responses())
         event.get_function_responses()[0].response = {"result": "a shorter result"}
         app.run("Question?")
-        assert server.refused == []
+        assert server.refusals == []
         assert 0 < server.thinking_sent() < before + 5
     kept = [p for e in app.session().events for p in e.content.parts if p.thought]
     assert len(kept) > server.thinking_sent(), "the events keep what requests leave out"

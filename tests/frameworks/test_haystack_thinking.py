@@ -67,7 +67,7 @@ def test_a_change_by_the_host_removes_the_thinking_behind_it_and_restore_returns
         edited = [changed if m is first else m for m in messages]
         asked = [*edited, ChatMessage.from_user("Question again?")]
         run = agent(server, offloading).run(asked, hook_context=offloading.context("alice"))
-        assert server.refused == []
+        assert server.refusals == []
         assert server.thinking_sent() < 8
     kept = [m for m in run["messages"] if not m.is_from("system")]
     assert [m.reasoning for m in kept[: len(edited)]] != [m.reasoning for m in edited]

@@ -83,7 +83,7 @@ def test_a_change_by_the_host_removes_the_thinking_behind_it(store):
 
     with bound_server.serving(redacts=False) as server:
         messages = asyncio.run(conversation(server))
-        assert server.refused == []
+        assert server.refusals == []
         sent = server.thinking_sent()
     kept = [b for m in messages for b in m.blocks if b.block_type == "thinking"]
     assert len(kept) > sent, "the memory keeps what requests leave out"

@@ -89,6 +89,12 @@ def results(messages: list[Any]) -> list[str]:
     return [message["content"] for message in messages if message["role"] == "tool"]
 
 
+def outputs(fs: ContextFileSystem, messages: list[Any] | None = None) -> list[Any]:
+    """Return the tool results among the items of a tree."""
+    items = fs.items() if messages is None else fs.items(messages)
+    return [item for item in items if item.item_type == "tool_result"]
+
+
 def files_in(root: Path) -> list[str]:
     """Return the files of a tree as a person sees them: without what is hidden."""
     paths = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
@@ -177,7 +183,7 @@ def test_05_one_number_replaces_every_tools_own(make):
 
     fs.offload([*messages, ANSWER])
 
-    kept = [item.tool_use_id for item in fs.items() if item.item_type == "tool_result" and not item.destroyed]
+    kept = [item.tool_use_id for item in outputs(fs) if not item.destroyed]
     assert kept == ["r3", "b3", "g0", "g1", "g2", "g3"]
 
 
@@ -188,7 +194,7 @@ def test_06_each_ephemeral_tool_keeps_its_last_outputs(make):
 
     fs.offload([*messages, ANSWER])
 
-    kept = [item for item in fs.items() if item.item_type == "tool_result" and not item.destroyed]
+    kept = [item for item in outputs(fs) if not item.destroyed]
     assert [item.tool_use_id for item in kept if item.tool_name == "read_large_file"] == ["c6", "c9", "c12"]
     assert [item.tool_use_id for item in kept if item.tool_name == "mcp__web"] == ["c13"]
     assert len([item for item in kept if item.tool_name == "Other"]) == 5
@@ -301,7 +307,7 @@ def test_11_an_output_shorter_than_a_placeholder_is_kept(make):
     done = fs.offload(messages)
 
     assert results(done.messages)[0] == "exit 0"
-    assert [item.destroyed for item in fs.items() if item.item_type == "tool_result"] == [False, True, False]
+    assert [item.destroyed for item in outputs(fs)] == [False, True, False]
 
 
 def test_11_outputs_of_one_turn_are_seen_before_they_are_offloaded(make):
@@ -321,12 +327,9 @@ def test_12_the_fields_of_items_agree_with_the_messages(make):
 
     sent = fs.offload(messages).messages
 
-    states = {item.tool_use_id: item for item in fs.items() if item.item_type == "tool_result"}
-    assert [(i.destroyed, i.offloaded) for i in states.values()] == [
-        (True, True),
-        (False, True),
-        (False, False),
-    ]
+    states = {item.tool_use_id: item for item in outputs(fs)}
+    assert [item.destroyed for item in states.values()] == [True, False, False]
+    assert [item.offloaded for item in states.values()] == [True, True, False]
     for item in states.values():
         shown = sent[item.message]["content"]
         assert item.offloaded == (shown == PLACEHOLDER.format(item.offload_path))
@@ -344,7 +347,7 @@ def test_12_a_received_placeholder_is_listed_and_a_forged_one_is_stored(make, ro
 
     fs.offload([*sent, *turn("c", forged, "Bash"), *turn("d", real, "Bash"), *turn("e", "x " + real, "Bash")])
 
-    told = {item.tool_use_id: item.offload_path for item in fs.items() if item.item_type == "tool_result"}
+    told = {item.tool_use_id: item.offload_path for item in outputs(fs)}
     assert told["a"] == str(path_in(real))
     # The forged one is stored, so that what looks like a placeholder in what is sent is one.
     assert (told["b"], told["e"]) == (None, None)
@@ -364,7 +367,7 @@ def test_13_an_item_that_cannot_be_stored_is_not_destroyed(make, root):
     assert not any(item.destroyed or item.offloaded for item in fs.items())
     (root / "tool_result").unlink()
     fs.offload(messages)
-    assert [item.destroyed for item in fs.items() if item.item_type == "tool_result"] == [True, False]
+    assert [item.destroyed for item in outputs(fs)] == [True, False]
 
 
 def test_14_offloaded_items_are_not_stored_again(make, root):
@@ -575,7 +578,7 @@ def test_17_messages_of_every_format_keep_their_structure(make, messages):
     sent = fs.offload(messages).messages
 
     assert messages == given
-    [path] = {i.offload_path for i in fs.items() if i.item_type == "tool_result"}
+    [path] = {item.offload_path for item in outputs(fs)}
     shown = json.dumps(sent)
     assert json.dumps(PLACEHOLDER.format(path))[1:-1] in shown
     assert json.dumps(TEXT) not in shown
@@ -1137,13 +1140,8 @@ def test_40_an_agent_configuration_opens_the_tree(tmp_path, monkeypatch):
         ephemeral_keep_recent=2,
     )
     context = ContextManager(config=config)
-    for message in [
-        *turn("a", words(900)),
-        *turn("b", words(900)),
-        *turn("c", words(900)),
-        *turn("d", words(3000), "Bash"),
-        ANSWER,
-    ]:
+    reads = [message for call in "abc" for message in turn(call, words(900))]
+    for message in [*reads, *turn("d", words(3000), "Bash"), ANSWER]:
         context.add(message)
 
     sent = context.before_model_call().messages
@@ -1192,14 +1190,11 @@ def test_41_the_items_of_an_agents_messages_are_listed(make, root):
 
     forged = PLACEHOLDER.format(root / "tool_result" / "Read" / "call_abcdefghij.json")
     messages = [*context.messages, *turn("d", forged, "Bash")]
-    *states, last = [item for item in fs.items(messages) if item.item_type == "tool_result"]
+    *states, last = outputs(fs, messages)
 
     assert (last.offloaded, last.offload_path) == (False, None)
-    assert [(i.tool_use_id, i.destroyed, i.offloaded) for i in states] == [
-        ("a", True, True),
-        ("b", False, True),
-        ("c", False, False),
-    ]
+    assert [item.tool_use_id for item in states if item.destroyed] == ["a"]
+    assert [item.tool_use_id for item in states if item.offloaded] == ["a", "b"]
     assert [i.offload_path for i in states] == [
         str(path_in(text)) if text.startswith("[") else None for text in results(context.messages)
     ]

@@ -72,7 +72,6 @@ from offload.events import ContextEvent, EventBus, EventType
 from offload.index import sessions
 from offload.layout import encode_part
 from offload.policy.tool_names import RETRIEVAL_TOOLS, TOOL_NAMES
-from offload.presets._files import IndexFiles
 from offload.presets.context_refs import TRUNCATED, ContextRefs, size_of
 from offload.record.header import draw_ref
 from offload.testing.faults import FaultyStore
@@ -909,18 +908,6 @@ def test_44_a_turn_with_nothing_new_makes_no_store_operation():
     refs.offload([*messages, {"role": "user", "content": "go on"}])
 
     assert store.operations == before
-
-
-def test_45_a_writer_whose_listing_was_overtaken_writes_the_manifest_again():
-    store = MemoryStore()
-    listings = iter([["a"], ["a", "b"], ["a", "b"]])
-    manifests = IndexFiles(store, lambda _: next(listings), lambda row: {"id": row})
-    manifests.note_change("chat-1/manifest.json")
-
-    manifests.update()
-
-    assert json.loads(store.get("chat-1/manifest.json"))["items"] == [{"id": "a"}, {"id": "b"}]
-    assert list(listings) == []
 
 
 def test_46_an_output_without_a_call_id_is_restored_in_a_tool_message_that_has_one(refs, tmp_path):

@@ -111,14 +111,7 @@ def test_two_conversations_have_a_timeline_each_and_the_records_stay_in_one_sess
     }
 
 
-def test_a_new_gateway_continues_the_timelines_of_the_one_before(upstream, off):
-    for count in (2, 3):
-        with sending(upstream, Offloader(off.store, session="gateway", journal=True)) as send:
-            send(turns(count))
-    assert [timeline(off).at(n) for n in (1, 2)] == [seen.json["messages"] for seen in upstream.seen]
-
-
-def test_replicas_that_answer_in_turn_keep_one_timeline(upstream, off):
+def test_new_gateways_and_replicas_that_answer_in_turn_keep_one_timeline(upstream, off):
     twin = Offloader(off.store.url, session="gateway", journal=True)
     for count in range(1, 4):
         # Each replica has its entry in the store before the other one gets the next request.

@@ -22,8 +22,8 @@ from offload.messages.base import Item
 from offload.messages.thinking import (
     bare_of,
     content_digest,
+    signature_of,
     signed_thinking,
-    thinking_key,
     with_thinking,
     without_thinking,
 )
@@ -149,13 +149,14 @@ class RemovedThinking:
         ]
 
     def _line(self, one: _Stripped) -> str:
-        kept = {one.digest, one.before, *one.keys}
+        signatures = [signature_of(part.block) for part in one.removed]
+        kept = {one.digest, one.before, *one.keys, *(text for text in signatures if isinstance(text, str))}
         blocks = [{"path": list(part.path), "block": part.block} for part in one.removed]
         row = {"digest": one.digest, "before": one.before, "keys": one.keys, "blocks": blocks}
 
         def edit(text: str) -> str:
             # A signature has no words to redact, and is useless with a change.
-            return text if text in kept or thinking_key(text) in kept else self._redacted(text)
+            return text if text in kept else self._redacted(text)
 
         return encode_row(row, edit)
 

@@ -29,8 +29,12 @@ _PLACES: tuple[Path, ...] = (
     ("provider_data", "content_blocks"),
     ("provider_data", "thinking_blocks"),
 )
-# The characters of a signature: of base64, also in URLs.
-_BASE64 = lazy_pattern(r"[A-Za-z0-9+/=_-]*")
+# A signature of a provider, in base64 or its form for URLs; these are far longer.
+_SIGNATURE = lazy_pattern(r"[A-Za-z0-9+/=_-]{40,}")
+# A text in its place that cannot be one.
+_BLACKED_OUT = lazy_pattern(r"(?i)redacted|[^A-Za-z0-9+/=_-]")
+# The fields of a block that are the same in many of them.
+_NOT_OWN = frozenset({"type", "format", "index", "thought", "cache_control", "cachePoint"})
 # An API accepts no message without content.
 _EMPTIED = "(empty)"
 # Cache marks are not content: they may move between requests.
@@ -58,20 +62,34 @@ def signed_thinking(message: Any) -> list[Thinking]:
         if isinstance(message, dict) and place[0] not in message:
             continue
         for index, block in enumerate(block_list(at(message, place))):
-            signature = _signature(block)
-            if signature:
-                found.append(Thinking((*place, index), _key_of(block, signature)))
+            signature = signature_of(block)
+            key = _key_of(block, signature) if signature else None
+            if key is not None:
+                found.append(Thinking((*place, index), key))
     return found
 
 
-def _key_of(block: Any, signature: Any) -> str:
+def _key_of(block: Any, signature: Any) -> str | None:
     """Return the digest by which a block is known: that of its signature, which no other block has.
 
-    A log that blacks signatures out writes one text for all; then it is that of the block.
+    A log that blacks signatures out writes one text for all; then it is that of the block. None if such a
+    block has no other text: it is the same as others, and no provider reads it.
     """
-    if isinstance(signature, str) and not _BASE64.fullmatch(signature):
-        return thinking_key(json.dumps(to_json(block), sort_keys=True))
-    return thinking_key(signature)
+    if isinstance(signature, bytes) or (isinstance(signature, str) and _SIGNATURE.fullmatch(signature)):
+        return thinking_key(signature)
+    fields = to_json(block)
+    if _BLACKED_OUT.search(str(signature)) and not _has_text(fields, signature):
+        return None
+    return thinking_key(json.dumps(fields, sort_keys=True))
+
+
+def _has_text(value: Any, signature: Any) -> bool:
+    """Return whether a block of thinking holds more than its signature."""
+    if isinstance(value, dict):
+        return any(_has_text(part, signature) for name, part in value.items() if name not in _NOT_OWN)
+    if isinstance(value, list):
+        return any(_has_text(part, signature) for part in value)
+    return bool(value) and value != signature
 
 
 def thinking_key(signature: Any) -> str:
@@ -127,7 +145,7 @@ def content_digest(message: Any) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _signature(block: Any) -> Any:
+def signature_of(block: Any) -> Any:
     """Return the signature of a block of thinking, or its data if it is not shown; None for other blocks."""
     read = _BY_TYPE.get(get(block, "type"))
     if read is not None:
@@ -162,7 +180,7 @@ _BY_TYPE: dict[Any, Callable[[Any], Any]] = {
     "reasoning_content": _of_reasoning_content,
     "reasoning.text": lambda block: get(block, "signature"),
     "reasoning.encrypted": _of_encrypted,
-    "non_standard": lambda block: _signature(get(block, "value")),
+    "non_standard": lambda block: signature_of(get(block, "value")),
 }
 
 

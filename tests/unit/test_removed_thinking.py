@@ -56,19 +56,40 @@ def test_another_process_restores_it_from_a_record_of_any_form(store: Any, codec
     assert off.verify() == []
 
 
-def test_thinking_with_the_one_signature_of_a_log_that_blacks_them_out_is_restored(store: Any) -> None:
+@pytest.mark.parametrize("one", ["[REDACTED]", "REDACTED", "null"])
+def test_thinking_with_the_one_signature_of_a_log_that_blacks_them_out_is_restored(
+    store: Any, one: str
+) -> None:
     text = json.dumps(conversation())
     for signature in SIGNATURES:
-        text = text.replace(signature, "[REDACTED]")
+        text = text.replace(signature, one)
     messages = json.loads(text)
     off = Offloader(store, session="s")
     off.offload(messages[:5])
     assert off.remove_thinking(messages[:5]) == 2
-    assert json.dumps(off.offload(messages).messages).count("REDACTED") == 2
+    assert json.dumps(off.offload(messages).messages).count(one) == 2
     assert off.remove_thinking(messages) == 2
     sent = off.offload(messages).messages
-    assert "REDACTED" not in json.dumps(sent)
+    assert one not in json.dumps(sent)
     assert Offloader(store, session="s").restore(sent) == messages
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "thinking", "thinking": "", "signature": "[REDACTED]"},
+        {"type": "redacted_thinking", "data": "REDACTED"},
+    ],
+)
+def test_thinking_that_a_log_blacked_out_whole_is_kept_since_none_can_be_told_from_others(
+    store: Any, block: Any
+) -> None:
+    messages = conversation()
+    for message in messages[1::2]:
+        message["content"][0] = block
+    off = Offloader(store, session="s")
+    assert off.remove_thinking(messages[:5]) == 0
+    assert off.restore(off.offload(messages).messages) == messages
 
 
 def test_redaction_changes_its_text_and_no_signature(store: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from offload.compaction import CompactionResult, CompactionStrategy, Proposal
 from offload.compaction.rounds import Confirm, Refusal, ask
 from offload.context import ContextIR
+from offload.engine.results import Restored
 
 
 class Confirmation:
@@ -61,4 +62,13 @@ class ConfirmedStrategy:
         return strategy.compact(context, current_total_tokens=tokens)
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
-        return self._refused.restore(self._strategy.restore(messages))
+        restored = self._strategy.restore(messages)
+        return restored if is_whole(restored) else self._refused.restore(restored)
+
+
+def is_whole(messages: Sequence[Any]) -> bool:
+    """Return whether an offloader restored all of these messages; a strategy may keep removed ones elsewhere.
+
+    Restored once more, a text that only looks like a placeholder would have no record.
+    """
+    return isinstance(messages, Restored) and not messages.missing

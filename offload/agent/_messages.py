@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from offload.agent._confirmation import is_whole
 from offload.compaction import CompactionResult, CompactionStrategy
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
 from offload.engine.results import OffloadResult
@@ -199,8 +200,9 @@ class AgentMessages:
 
     def restore(self, offloader: Offloader, strategy: CompactionStrategy) -> list[Any]:
         """Return all messages that were ever added, as they were. Raises `OffloadError`."""
-        # A strategy may keep removed messages elsewhere.
-        restored = offloader.restore(strategy.restore(self.context.conversation_messages))
+        restored = strategy.restore(self.context.conversation_messages)
+        if not is_whole(restored):
+            restored = offloader.restore(restored)
         return [*(item.message for item in self.context.header.items), *restored]
 
 

@@ -297,3 +297,12 @@ def test_an_argument_of_another_type_is_refused_at_once(arguments, named):
 
     with pytest.raises(ConfigError, match=f"{re.escape(named)}$"):
         ContextManager(**arguments)
+
+
+@pytest.mark.parametrize("confirm", [None, lambda _: YES])
+def test_a_text_with_a_placeholder_of_another_session_is_restored(confirm: Any) -> None:
+    [quoted] = Offloader(MemoryStore()).offload([{"role": "user", "content": "row\n" * 9000}]).messages
+    m = manager(confirm=confirm)
+    m.add(quoted)
+    assert m.before_model_call().messages != [quoted]
+    assert m.restore() == [quoted]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from offload.engine.parts import MessageState
@@ -33,16 +33,19 @@ class BoundThinking:
         self.at: list[int] = []
         self.unremoved: int | None = None
         self.keys_checked = 0
-        # How many messages the turn kept; the parts of the others, how they looked, and how they were sent.
+        # How many messages the turn kept; the parts of the others, how they looked, how they were sent, and
+        # what the caller received.
         self._kept = 0
         self._dropped: list[MessageState] = []
         self._seen: Sequence[Any] = ()
         self._sent: Sequence[Any] = ()
+        self._received: Sequence[Any] = ()
 
     def drop(self, kept: int) -> None:
         """Note that a turn replaces all messages but the first `kept`."""
         self._kept, self._dropped = kept, self._states[kept:]
         self._seen, self._sent = self._messages.seen[kept:], self._messages.sent_seen[kept:]
+        self._received = self._messages.sent[kept:]
 
     def add(self, state: MessageState) -> None:
         """Note a message, before its history has it."""
@@ -58,10 +61,11 @@ class BoundThinking:
         later = self.at[bisect_left(self.at, index) :]
         return [at for at in later if self._states[at].left_out is None]
 
-    def edited_before(self) -> int | None:
+    def edited_before(self, original_of: Callable[[Any], Any]) -> int | None:
         """Return the first message that the caller changed before thinking that was sent with another one.
 
-        None if there is no such thinking: it came after the change, or only marks of the cache moved.
+        None if there is no such thinking: it came after the change, only marks of the cache moved, or the
+        caller passes the originals of placeholders, which `original_of` returns, in place of these.
         """
         kept, states, dropped = self._kept, self._states, self._dropped
         if not dropped or not self.at or self.at[-1] < kept:
@@ -75,7 +79,7 @@ class BoundThinking:
         if not bound:
             return None
         places = range(kept, min(len(states), kept + len(dropped)))
-        first = next((at for at in places if self._is_edited(at)), None)
+        first = next((at for at in places if self._is_edited(at, original_of)), None)
         return first if first is not None and bound[-1] >= first else None
 
     def _answers_dropped(self, index: int) -> bool:
@@ -89,7 +93,7 @@ class BoundThinking:
             return True
         return index > self._kept and self._is_known(self._messages.passed[index - 1], -1)
 
-    def _is_edited(self, index: int) -> bool:
+    def _is_edited(self, index: int, original_of: Callable[[Any], Any]) -> bool:
         """Return whether the model reads another message than before at the place of a dropped one."""
         place = index - self._kept
         old, new = self._dropped[place], self._states[index]
@@ -98,7 +102,11 @@ class BoundThinking:
         is_gap = not is_left_out and [t.key for t in old.thinking] != [t.key for t in new.thinking]
         if is_gap and bool(self.at) and self.at[0] < index:
             return True
-        return not self._is_known(self._messages.passed[index], place)
+        message = self._messages.passed[index]
+        return not (
+            self._is_known(message, place)
+            or _content(original_of(self._received[place])) == _content(message)
+        )
 
     def _is_known(self, message: Any, place: int) -> bool:
         """Return whether a message is a dropped one, as the caller had it or as the caller received it."""

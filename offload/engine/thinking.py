@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from offload.engine.items import unweighed
 from offload.engine.rows import decode_rows, encode_row
 from offload.engine.writer import ItemWriter, Skipped, WriteRequest
-from offload.errors import OffloadError
+from offload.errors import OffloadError, result_or_error
 from offload.events.observer import Observer
 from offload.messages import Removed
 from offload.messages.base import Item
@@ -95,6 +95,11 @@ class RemovedThinking:
     def left_out(self, message: Any) -> Any:
         """Return `message` without its blocks that were removed; itself if it has none."""
         return bare_of(message, self.keys)
+
+    def original_of(self, message: Any) -> Any:
+        """Return a message that was sent without its placeholders; itself if they cannot be read."""
+        found = result_or_error(self._undone, [message])
+        return message if isinstance(found, OffloadError) else found[0][-1]
 
     def remove(self, messages: Sequence[Any], indices: Iterable[int], cause: str) -> int:
         """Store and remove all signed thinking of some messages; return how many blocks.

@@ -221,3 +221,18 @@ def test_a_fork_sends_what_its_origin_sent() -> None:
     assert again.messages == out.messages
     assert again.errors == []
     assert other.restore(out.messages) == messages
+
+
+@pytest.mark.parametrize("made", [as_is, as_object])
+def test_thinking_stays_if_the_host_passes_the_originals_of_the_placeholders_that_it_kept(made: Any) -> None:
+    provider, off = Binding(), Offloader("memory://", session="s")
+    originals: list[Any] = [{"role": "user", "content": "the task"}]
+    messages = originals
+    for turn in range(4):
+        messages = off.offload(messages).messages
+        new = [reply(turn, provider.sign(messages)), made(result(turn, 40_000))]
+        messages, originals = [*messages, *new], [*originals, *new]
+    sent = off.offload(originals).messages
+    provider.check(sent)
+    assert len(provider.signatures(sent)) == 4
+    assert off.restore(sent) == originals

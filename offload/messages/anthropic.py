@@ -47,7 +47,8 @@ def result_ids(content: Any) -> list[Any]:
     blocks = block_list(content)
     own = {call for block in blocks if isinstance(call := get(block, "id"), str)}
     results = (block for block in blocks if str(get(block, "type")).endswith("tool_result"))
-    return [call for block in results if (call := get(block, "tool_use_id")) not in own]
+    calls = (get(block, "tool_use_id") for block in results)
+    return [call for call in calls if not (isinstance(call, str) and call in own)]
 
 
 def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> None:

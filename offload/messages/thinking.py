@@ -147,7 +147,8 @@ def content_digest(message: Any) -> str:
 
 def signature_of(block: Any) -> Any:
     """Return the signature of a block of thinking, or its data if it is not shown; None for other blocks."""
-    read = _BY_TYPE.get(get(block, "type"))
+    kind = get(block, "type")
+    read = _BY_TYPE.get(kind) if isinstance(kind, str) else None
     if read is not None:
         return read(block)
     reasoning = get(block, "reasoningContent")
@@ -173,7 +174,7 @@ def _of_reasoning_content(block: Any) -> Any:
     return get(content, "signature") or get(content, "redacted_content") or get(block, "redacted_content")
 
 
-_BY_TYPE: dict[Any, Callable[[Any], Any]] = {
+_BY_TYPE: dict[str, Callable[[Any], Any]] = {
     "thinking": lambda block: get(block, "signature"),
     "redacted_thinking": lambda block: get(block, "data"),
     "reasoning": _of_reasoning,

@@ -73,7 +73,7 @@ def _threaded(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, A
 def _was_seen(row: dict[str, Any]) -> bool:
     message = row.get("message")
     return (
-        row.get("type") in {"user", "assistant"}
+        row.get("type") in ("user", "assistant")
         and isinstance(message, dict)
         and message.get("role") == row["type"]
         and isinstance(message.get("content"), str | list)

@@ -13,7 +13,7 @@ from offload.replay._transcripts import Transcript, Window, answer_of, transcrip
 
 # Items that Codex notes for itself.
 _NOT_SENT = ("ghost_snapshot",)
-ROW_TYPES = {"session_meta", "response_item", "turn_context", "event_msg"}
+ROW_TYPES = ("session_meta", "response_item", "turn_context", "event_msg")
 
 
 def read_codex(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcript]:

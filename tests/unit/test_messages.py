@@ -10,7 +10,7 @@ from offload.errors import MessageError
 from offload.messages import Call
 from offload.messages.base import Block, Scan
 from offload.messages.calls import CallId
-from offload.messages.formats import adapter_for, role_of
+from offload.messages.formats import adapter_for, answered_calls, role_of
 
 IMAGE = {"type": "image", "source": {"type": "base64", "data": "aGk="}}
 
@@ -253,3 +253,9 @@ def test_an_input_that_has_no_json_has_no_text_of_the_model() -> None:
 
         assert found.texts == []
         assert found.calls["t"].name == "f"
+
+
+@pytest.mark.parametrize("odd", [["toolu_1"], {"id": 1}, None])
+def test_a_result_whose_id_is_no_text_answers_no_call(odd: Any) -> None:
+    block = {"type": "tool_result", "tool_use_id": odd, "content": "x"}
+    assert answered_calls({"role": "user", "content": [block]}) == []

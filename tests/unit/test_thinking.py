@@ -182,3 +182,7 @@ def test_restored_thinking_in_an_sdk_message_is_an_sdk_object() -> None:
     message = reply(*SDK)
     bare, removed = without_thinking(message, signed_thinking(message))
     assert with_thinking(bare, [one._replace(block=to_json(one.block)) for one in removed]) == message
+
+
+def test_a_block_of_an_odd_type_is_no_thinking() -> None:
+    assert signed_thinking({"role": "assistant", "content": [{"type": ["thinking"], "signature": "s"}]}) == []

@@ -166,6 +166,7 @@ def test_the_rows_of_one_answer_become_one_message_even_with_a_result_between(tm
         row("user", "said twice", "1"),
         row("user", None, "2"),
         row("assistant", "odd", ["2"]),
+        {"type": ["user"], "uuid": "2"},
         ["no", "row"],
     ],
 )

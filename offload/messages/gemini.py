@@ -11,12 +11,11 @@ from typing import Any
 
 from offload.messages._documents import Document, TextFile
 from offload.messages._shapes import JsonObject
-from offload.messages.access import Path, block_list, get, text_of
+from offload.messages.access import Path, block_list, get, role_of, text_of
 from offload.messages.base import MessageAdapter, Scan
 from offload.messages.calls import Call, CallId
 from offload.messages.media import Media, Place
 
-_ROLES = {"model": "assistant", None: "user"}
 _CALL = ("functionCall", "function_call")
 _RESPONSE = ("functionResponse", "function_response")
 _CONTINUES = ("willContinue", "will_continue")
@@ -48,9 +47,12 @@ class GeminiAdapter(MessageAdapter):
             get(part, "type") is None and get(part, "part_kind") is None for part in parts
         )
 
-    def role(self, message: Any, where: str) -> str:  # noqa: ARG002 # a content may have no role
-        role = get(message, "role")
-        return _ROLES.get(role) or str(role)
+    def role(self, message: Any, where: str) -> str:
+        """Return the role of a message; that of one without a role is "user"."""
+        if get(message, "role") is None:
+            return "user"
+        role = role_of(message, where)
+        return "assistant" if role == "model" else role
 
     def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         scan = Scan.of_role(self.role(message, where), calls)

@@ -197,6 +197,7 @@ def test_a_message_belongs_to_the_first_format_that_claims_it(message: dict[str,
         ("hello", "messages[3]", '"role"'),
         (7, "messages[3]", '"role"'),
         ({"role": 7, "content": "x"}, "messages[3]", "7"),
+        ({"role": ["model"], "parts": [{"text": "x"}]}, "messages[3]", "model"),
         ({"role": "user"}, "messages[3].content", "a string or a list of blocks, got NoneType"),
         ({"role": "user", "content": 7}, "messages[3].content", "got int"),
         ({"role": "user", "content": {"type": "text"}}, "messages[3].content", "got dict"),
@@ -219,7 +220,7 @@ def test_a_message_belongs_to_the_first_format_that_claims_it(message: dict[str,
         ({"role": "system", "content": [{"type": "text"}]}, "messages[3].content[0]", '"text"'),
         ({"role": "assistant", "content": None, "tool_calls": 7}, "messages[3].tool_calls", "got int"),
     ],
-    ids=range(22),
+    ids=range(23),
 )
 def test_a_malformed_message_is_refused_with_its_place_and_what_was_expected(
     message: Any, place: str, expected: str

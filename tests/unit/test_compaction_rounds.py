@@ -98,6 +98,20 @@ def test_a_compactor_without_a_summarizer_leaves_a_notice_alone() -> None:
     assert compactor.events is off.events
 
 
+def test_in_a_small_context_a_summary_has_half_as_many_characters_as_the_trigger_has_tokens() -> None:
+    messages = [user("anthropic", "the task"), *(m for n in range(24) for m in step("anthropic", n))]
+    config = RoundConfig(max_context_tokens=1200, summary_max_length=5000)
+    compactor = RoundCompactor(
+        Offloader("memory://"), lambda _: f"<summary>{'word ' * 900}</summary>", config
+    )
+
+    assert (
+        config.trigger_tokens // 2 - 5
+        < len(compactor.compact(messages).summary)
+        <= config.trigger_tokens // 2
+    )
+
+
 def test_above_the_window_a_failing_summarizer_leaves_a_notice_without_a_summary() -> None:
     def overloaded(_: list[Any]) -> str:
         raise RuntimeError("overloaded")

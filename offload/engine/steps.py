@@ -34,21 +34,22 @@ def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache 
     part(reading.retry, None, turn)
     unread = reading.add(turn, messages)
     moment = part(watch.begin, Moment(), history.answers, host, turn.failures)
-    thinking = history.thinking.at
-    mode = part(mode_of, HistoryMode(), turn.policy.history, turn.model, thinking)
+    mode = part(mode_of, HistoryMode(), turn.policy.history, turn.model, history.thinking.at)
     part(_open_paying, None, turn, moment)
     first = 0 if history.note_bound(is_bound=turn.is_bound) else known
     part(finding.find_stored, None, turn, known, first)
     part(finding.prove_claims, None, turn)
     part(deciding.decide, None, turn, history.items.opened())
     part(deciding.decide_together, None, turn, known)
+    # Thinking that was removed before this turn counts no more: a sweep looks at the tokens that are sent.
+    gone = part(reading.leave_out, [], turn, known)
     part(_leave, None, turn, known)
-    for index in (*part(reading.leave_out, [], turn, known), *history.edited_outputs()):
+    for index in (*gone, *part(reading.leave_out, [], turn, known), *history.edited_outputs()):
         part(leaving.render, None, turn, index)
     part(_report_excess, None, turn, known)
     part(history.end_turn, None)
-    cache = part(_cache_report, None, turn, watch, moment)
-    result = _result(turn, cache, mode._replace(thinking_removed=turn.thinking_removed))
+    mode = mode._replace(thinking_removed=turn.thinking_removed)
+    result = _result(turn, part(_cache_report, None, turn, watch, moment), mode)
     for index in unread:
         result.messages[index] = messages[index]
     return result

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from binding import Binding
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from strength import examples
 
@@ -105,6 +105,17 @@ turns = st.tuples(
 )
 
 
+SWEPT = [
+    (0, 1, [3000, 0, 0], "", 0.0),
+    (1, 2, [900, 30_000, 0], "", 0.0),
+    (0, 0, [0, 0, 0], "edit", 0.0),
+    (0, 2, [0, 900, 0], "", 0.0),
+    (0, 2, [900, 30_000, 0], "", 0.0),
+]
+
+
+# A sweep nearly due, once the tokens of removed thinking are counted.
+@example(policy=POLICIES[6], drawn=SWEPT)
 @examples(40)
 @given(policy=st.sampled_from(POLICIES), drawn=st.lists(turns, min_size=2, max_size=9))
 def test_no_request_is_refused_and_everything_is_restored(policy: OffloadPolicy, drawn: list[Any]) -> None:

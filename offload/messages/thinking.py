@@ -30,7 +30,7 @@ _PLACES: tuple[Path, ...] = (
     ("provider_data", "thinking_blocks"),
 )
 # A signature of a provider, in base64 or its form for URLs; these are far longer.
-_SIGNATURE = lazy_pattern(r"[A-Za-z0-9+/=_-]{40,}")
+_SIGNATURE = lazy_pattern(r"(?!(?i:.*redacted))[A-Za-z0-9+/=_-]{16,}")
 # A text in its place that cannot be one.
 _BLACKED_OUT = lazy_pattern(r"(?i)redacted|[^A-Za-z0-9+/=_-]")
 # The fields of a block that are the same in many of them.

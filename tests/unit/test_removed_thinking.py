@@ -56,7 +56,7 @@ def test_another_process_restores_it_from_a_record_of_any_form(store: Any, codec
     assert off.verify() == []
 
 
-@pytest.mark.parametrize("one", ["[REDACTED]", "REDACTED", "null"])
+@pytest.mark.parametrize("one", ["[REDACTED]", "REDACTED_SIGNATURE", "null"])
 def test_thinking_with_the_one_signature_of_a_log_that_blacks_them_out_is_restored(
     store: Any, one: str
 ) -> None:

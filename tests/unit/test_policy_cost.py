@@ -7,7 +7,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pairs import each_in_turn
+from strength import examples
 
 from offload import CacheModel, ItemFacts, Offloader, OffloadPolicy, Rule
 from offload.messages.access import block_count
@@ -214,23 +217,63 @@ def test_an_item_leaves_once_nothing_holds_it_unless_its_message_was_dropped() -
     assert list(costs.due) == ["a"]
 
 
-def test_messages_that_are_dropped_leave_no_trace() -> None:
-    def run(costs: CostPlan[str]) -> dict[str, str]:
-        costs.due.clear()
-        pass_turns(costs, 3)
-        costs.add(6000, [item("b")])
-        pass_turns(costs, 2)
-        costs.cool()
-        return costs.due
+Drawn = list[tuple[int, list[tuple[int, int, bool]], bool, int]]
+drawn_messages = st.lists(
+    st.tuples(
+        st.sampled_from([50, 700, 6000, 40_000]),
+        st.lists(
+            st.tuples(st.sampled_from([600, 5000, 20_000]), st.integers(0, 2), st.booleans()), max_size=3
+        ),
+        st.booleans(),
+        st.integers(0, 3),
+    ),
+    max_size=8,
+)
 
-    fresh, taken_back = plan(), plan()
+
+def feed(costs: CostPlan[str], name: str, messages: Drawn) -> None:
+    for n, (tokens, items, is_reply, reads) in enumerate(messages):
+        made = [
+            item(f"{name} {n} {i}", size, waits=waits, is_ruled=is_ruled)
+            for i, (size, waits, is_ruled) in enumerate(items)
+        ]
+        costs.add(tokens + sum(one.tokens for one in made), made, is_reply=is_reply, reads=reads)
+
+
+@examples(200)
+@given(
+    first=drawn_messages, dropped=drawn_messages, later=drawn_messages, marks=st.sampled_from([None, 1, 2])
+)
+def test_messages_that_are_dropped_leave_no_trace(
+    first: Drawn, dropped: Drawn, later: Drawn, marks: int | None
+) -> None:
+    fresh, taken_back = (plan(CacheModel(marks=marks)) for _ in range(2))
     for costs in (fresh, taken_back):
-        costs.add(20_000)
-        pass_turns(costs, 2)
-    taken_back.add(5000, [item("x", 5000), item("y", 600)], reads=3)
-    pass_turns(taken_back, 4, 700)
-    taken_back.truncate(3)
-    assert run(taken_back) == run(fresh)
+        costs.may_leave = lambda key: not key.endswith("2")
+        feed(costs, "first", first)
+    feed(taken_back, "dropped", dropped)
+    taken_back.truncate(len(first))
+    for costs in (fresh, taken_back):
+        feed(costs, "later", later)
+        costs.cool()
+        costs.may_leave = lambda _: True
+        costs.retry_refused()
+    assert taken_back.due == fresh.due
+    assert taken_back.reasons == fresh.reasons
+
+
+@pytest.mark.parametrize("marks", [None, 1, 2])
+def test_items_of_one_message_leave_as_those_of_two_messages_of_the_turn(marks: int | None) -> None:
+    for sizes in ((600, 9000, 600), (9000, 600, 600), (600, 600, 9000), (3000, 3000, 3000)):
+        together, apart = (plan(CacheModel(marks=marks)) for _ in range(2))
+        for costs, groups in ((together, [sizes]), (apart, [(size,) for size in sizes])):
+            costs.add(20_000, is_reply=True)
+            number = iter(range(len(sizes)))
+            for group in groups:
+                made = [item(f"{next(number)}", size, waits=size == sizes[1]) for size in group]
+                costs.add(sum(group), made)
+            pass_turns(costs, 12, 900)
+        assert together.reasons == apart.reasons
 
 
 def test_a_plan_looks_at_the_latest_turns_only_while_the_cache_is_warm() -> None:

@@ -80,6 +80,7 @@ MODULES: dict[str, Sequence[str]] = {
         "unit/test_offloader.py",
         "property/test_look_alikes.py",
         "faults/test_foreign_refs.py",
+        "property/test_restart.py",
     ),
     "engine/writer.py": (
         "unit/test_offloader.py",

@@ -19,6 +19,8 @@ from offload.store import OffloadStore, get_many, in_groups
 
 # The most that a worker checks at once; a larger record is a slice of its own.
 _SLICE_RECORDS, _SLICE_BYTES = 16, 64 * 1024**2
+# Links are small, and each slice of them lists the sessions that share.
+_SLICE_LINKS = 1000
 
 
 @dataclass(slots=True)
@@ -119,9 +121,15 @@ def verify(
 def _slices(store: OffloadStore, session: str | None) -> Iterator[_Slice]:
     listed = list_sessions(store) if session is None else [list_session(store, encode_part(session))]
     for objects in listed:
-        infos = [*objects.records, *objects.torn]
-        groups = in_groups(infos, attrgetter("stored_bytes"), most=_SLICE_BYTES, count=_SLICE_RECORDS)
-        for number, group in enumerate([*groups] or [[]]):
+        own, links = list[RecordInfo](), list[RecordInfo]()
+        for info in (*objects.records, *objects.torn):
+            (links if is_link(info.key) else own).append(info)
+        size = attrgetter("stored_bytes")
+        groups = [
+            *in_groups(own, size, most=_SLICE_BYTES, count=_SLICE_RECORDS),
+            *in_groups(links, size, most=_SLICE_BYTES, count=_SLICE_LINKS),
+        ]
+        for number, group in enumerate(groups or [[]]):
             yield _Slice(objects.part, group, not number, objects.is_fork)
 
 
@@ -129,10 +137,11 @@ def _check(store: OffloadStore, part: _Slice) -> _Checked:
     """Return the faults in a slice, and in the branch of a fork with the first one."""
     reader = SessionReader(store, session_name(store, part.part))
     checked = _Checked([], [], [])
-    for info in part.infos:
-        if (damage := reader.check(info)) is not None:
-            is_lost = is_link(info.key) and isinstance(damage.error, NotFoundError)
-            (checked.lost if is_lost else checked.damaged).append((reader.name, damage))
+    damages = [reader.check(info) for info in part.infos if not is_link(info.key)]
+    checked.damaged.extend((reader.name, damage) for damage in damages if damage is not None)
+    for damage in reader.check_links([info for info in part.infos if is_link(info.key)]):
+        is_lost = isinstance(damage.error, NotFoundError)
+        (checked.lost if is_lost else checked.damaged).append((reader.name, damage))
     if part.is_first and part.is_fork:
         try:
             reader.catalog.load()

@@ -18,6 +18,7 @@ from offload.errors import (
     NotFoundError,
     OffloadError,
     StoreError,
+    result_or_error,
     unexpected,
 )
 from offload.index.catalog import Catalog
@@ -236,6 +237,22 @@ class SessionReader:
             return Damage(info, error)
         return None
 
+    def check_links(self, infos: Sequence[RecordInfo]) -> list[Damage]:
+        """Return the links that lead to no record, with the reasons.
+
+        It reads each link and lists each session that shares; it opens no record. Raises `StoreError`.
+        """
+        damages, doubtful = list[Damage](), set[str]()
+        for info, body in zip(infos, get_many(self.store, [info.key for info in infos]), strict=True):
+            owner = body if isinstance(body, OffloadError) else result_or_error(self._owner, info, body)
+            if isinstance(owner, StoreError):
+                damages.append(Damage(info, owner))
+            elif isinstance(owner, OffloadError):
+                doubtful.add(info.key)
+        doubtful |= self.lost_links(info.key for info in infos)
+        found = (self.check(info) for info in infos if info.key in doubtful)
+        return damages + [damage for damage in found if damage is not None]
+
     def verified(self, info: RecordInfo) -> StoredRecord:
         """Return an open record after all its checksums were compared; raises `OffloadError`."""
         record = self.open(info)
@@ -285,19 +302,25 @@ class SessionReader:
         if self._parent is not None and self.catalog.is_inherited(info.key):
             return self._inherited_record(self._parent, info, body)
         try:
-            link = LINKS.decode(self._fetch(info, info.key)(end=_LINK_BYTES))
+            data = self._fetch(info, info.key)(end=_LINK_BYTES)
         except NotFoundError:
             self.catalog.drop(info.key)
             raise self.missing(info.ref) from None
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise CorruptError(f"{info.key} contains no session name: {error}") from error
-        self._owners[info.key] = link.session
-        origin = SessionReader(self.store, link.session)
+        origin = SessionReader(self.store, self._owner(info, data))
         originals = origin.catalog.find(info.ref)
         if originals and not is_link(originals[0].key):
             return origin.open(originals[0])
         gone = origin.missing(info.ref)
         raise gone if isinstance(gone, ExpiredError) else self.missing(info.ref)
+
+    def _owner(self, info: RecordInfo, data: bytes) -> str:
+        """Return the session that a link with the content `data` leads to, and note it."""
+        try:
+            owner = LINKS.decode(data).session
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise CorruptError(f"{info.key} contains no session name: {error}") from error
+        self._owners[info.key] = owner
+        return owner
 
     def _inherited_record(self, parent: SessionReader, info: RecordInfo, body: bytes | None) -> StoredRecord:
         original = parent.find(info.ref)

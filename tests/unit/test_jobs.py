@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from counted import CountedStore
 from forks import journaled
 from forks import run as agent
 from worker import size_of
@@ -187,6 +188,18 @@ def test_a_damaged_entry_of_a_journal_is_found_by_any_workers(tmp_path, processe
         assert path.name in str(error)
     assert verify(off.store, session="a").damaged_entries == []
     assert verify(off.store, session="a").entries == 3
+
+
+def test_links_are_verified_by_their_own_content_and_one_listing_of_the_session_that_shares() -> None:
+    store = CountedStore()
+    owner = journaled(store)
+    agent(owner, 12)
+    for stored in list_session(store, "a").records:
+        owner.share(stored.ref, to="reader")
+    store.requests.clear()
+    assert verify(store, session="reader").links == 11
+    assert store.count("get") == 11
+    assert store.requests.count("keys r/a/") == 1
 
 
 def test_verify_follows_shared_records_and_reads_the_branches_of_forks(tmp_path: Path) -> None:

@@ -61,11 +61,11 @@ class BoundThinking:
         later = self.at[bisect_left(self.at, index) :]
         return [at for at in later if self._states[at].left_out is None]
 
-    def edited_before(self, original_of: Callable[[Any], Any]) -> int | None:
+    def edited_before(self, originals_of: Callable[[Sequence[Any]], Sequence[Any]]) -> int | None:
         """Return the first message that the caller changed before thinking that was sent with another one.
 
         None if there is no such thinking: it came after the change, only marks of the cache moved, or the
-        caller passes the originals of placeholders, which `original_of` returns, in place of these.
+        caller passes the originals of placeholders, which `originals_of` returns, in place of these.
         """
         kept, states, dropped = self._kept, self._states, self._dropped
         if not dropped or not self.at or self.at[-1] < kept:
@@ -79,7 +79,7 @@ class BoundThinking:
         if not bound:
             return None
         places = range(kept, min(len(states), kept + len(dropped)))
-        first = next((at for at in places if self._is_edited(at, original_of)), None)
+        first = min(self._edited(places, originals_of), default=None)
         return first if first is not None and bound[-1] >= first else None
 
     def _answers_dropped(self, index: int) -> bool:
@@ -93,20 +93,25 @@ class BoundThinking:
             return True
         return index > self._kept and self._is_known(self._messages.passed[index - 1], -1)
 
-    def _is_edited(self, index: int, original_of: Callable[[Any], Any]) -> bool:
-        """Return whether the model reads another message than before at the place of a dropped one."""
+    def _edited(
+        self, places: Sequence[int], originals_of: Callable[[Sequence[Any]], Sequence[Any]]
+    ) -> list[int]:
+        """Return the places of dropped messages where the model reads another message than before."""
+        passed, kept = self._messages.passed, self._kept
+        unknown = [at for at in places if not self._is_known(passed[at], at - kept)]
+        originals = originals_of([self._received[at - kept] for at in unknown]) if unknown else ()
+        pairs = zip(unknown, originals, strict=True)
+        edited = [at for at, original in pairs if _content(original) != _content(passed[at])]
+        return [*edited, *filter(self._has_gap, places)]
+
+    def _has_gap(self, index: int) -> bool:
+        """Return whether a message lacks thinking of the dropped one at its place, between other thinking."""
         place = index - self._kept
         old, new = self._dropped[place], self._states[index]
         # Thinking may be left out from the first on, not between other thinking.
         is_left_out = old.left_out is not None and not new.thinking
         is_gap = not is_left_out and [t.key for t in old.thinking] != [t.key for t in new.thinking]
-        if is_gap and bool(self.at) and self.at[0] < index:
-            return True
-        message = self._messages.passed[index]
-        return not (
-            self._is_known(message, place)
-            or _content(original_of(self._received[place])) == _content(message)
-        )
+        return is_gap and bool(self.at) and self.at[0] < index
 
     def _is_known(self, message: Any, place: int) -> bool:
         """Return whether a message is a dropped one, as the caller had it or as the caller received it."""

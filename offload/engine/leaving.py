@@ -97,7 +97,7 @@ def _remove_thinking(turn: Turn) -> int:
         return 0
     late = [slot for slot in _sent_leaving(turn) if not _is_skipped(turn, slot)]
     # Thinking that could not be stored in an earlier turn is tried again.
-    edited = bound.edited_before(turn.thinking.original_of)
+    edited = bound.edited_before(turn.thinking.originals_of)
     edits = [at for at in (edited, bound.unremoved) if at is not None]
     bound.unremoved = min(edits, default=None)
     changes = [slot.at + 1 for slot in late] + edits

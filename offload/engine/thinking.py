@@ -96,10 +96,10 @@ class RemovedThinking:
         """Return `message` without its blocks that were removed; itself if it has none."""
         return bare_of(message, self.keys)
 
-    def original_of(self, message: Any) -> Any:
-        """Return a message that was sent without its placeholders; itself if they cannot be read."""
-        found = result_or_error(self._undone, [message])
-        return message if isinstance(found, OffloadError) else found[0][-1]
+    def originals_of(self, messages: Sequence[Any]) -> Sequence[Any]:
+        """Return messages that were sent without their placeholders; themselves if the store fails."""
+        found = result_or_error(self._undone, messages)
+        return messages if isinstance(found, OffloadError) else [some[-1] for some in found]
 
     def remove(self, messages: Sequence[Any], indices: Iterable[int], cause: str) -> int:
         """Store and remove all signed thinking of some messages; return how many blocks.

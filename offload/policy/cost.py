@@ -162,9 +162,8 @@ class _Message(msgspec.Struct, Generic[T], eq=False):
     is_reply: bool
     blocks: int
     before: _Figures
-    # Most messages have none: tuples, which are shared then.
-    left: tuple[tuple[_Turn[T], Candidate[T]], ...] = ()
-    refused: tuple[Candidate[T], ...] = ()
+    left: list[tuple[_Turn[T], Candidate[T]]] = msgspec.field(default_factory=list)
+    refused: list[Candidate[T]] = msgspec.field(default_factory=list)
 
 
 class _Outlook(msgspec.Struct, frozen=True):
@@ -402,7 +401,7 @@ class CostPlan(Generic[T]):
             return
         self._refused.pop(item, None)
         turn.move(item, is_out=True)
-        self._messages[-1].left += ((turn, item),)
+        self._messages[-1].left.append((turn, item))
         figures = self._figures
         self._figures = replace(
             figures,
@@ -419,7 +418,7 @@ class CostPlan(Generic[T]):
         """Note that an item was to be offloaded and cannot be."""
         if item not in self._refused:
             self._refused[item] = turn
-            self._messages[-1].refused += (item,)
+            self._messages[-1].refused.append(item)
 
     def _chance(self, item: Candidate[T], age: int) -> float:
         """Return the chance of a read; more reads than expected so far raise it for all, fewer lower it.

@@ -8,7 +8,7 @@ from typing import Any
 from offload.compaction import CompactionResult, CompactionStrategy, Proposal
 from offload.compaction.rounds import Confirm, Refusal, ask
 from offload.context import ContextIR
-from offload.engine.results import Restored
+from offload.engine.results import is_whole
 
 
 class Confirmation:
@@ -64,11 +64,3 @@ class ConfirmedStrategy:
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         restored = self._strategy.restore(messages)
         return restored if is_whole(restored) else self._refused.restore(restored)
-
-
-def is_whole(messages: Sequence[Any]) -> bool:
-    """Return whether an offloader restored all of these messages; a strategy may keep removed ones elsewhere.
-
-    Restored once more, a text that only looks like a placeholder would have no record.
-    """
-    return isinstance(messages, Restored) and not messages.missing

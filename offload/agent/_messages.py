@@ -6,10 +6,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from offload.agent._confirmation import is_whole
 from offload.compaction import CompactionResult, CompactionStrategy
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
-from offload.engine.results import OffloadResult
+from offload.engine.results import OffloadResult, is_whole
 from offload.errors import ContextFullError, MessageError, OffloadError, failure
 from offload.messages._equal import are_equal
 from offload.messages.thinking import bare_of, signed_thinking

@@ -202,6 +202,14 @@ class Restored(list[Any]):
         self.missing: list[Missing] = list(missing)
 
 
+def is_whole(messages: Sequence[Any]) -> bool:
+    """Return whether an offloader restored all of these messages; a strategy may keep removed ones elsewhere.
+
+    Restored once more, a text that only looks like a placeholder would have no record.
+    """
+    return isinstance(messages, Restored) and not messages.missing
+
+
 class Latest:
     """The decisions of the last call, and on the latest single texts."""
 

@@ -29,9 +29,8 @@ _PLACES: tuple[Path, ...] = (
     ("provider_data", "content_blocks"),
     ("provider_data", "thinking_blocks"),
 )
-# A signature of a provider, in base64 or its form for URLs; these are far longer.
-_SIGNATURE = lazy_pattern(r"(?!(?i:.*redacted))[A-Za-z0-9+/=_-]{16,}")
-# A text in its place that cannot be one.
+# No signature is shorter, and none has other characters than base64 or its form for URLs.
+_LEAST_CHARS = 16
 _BLACKED_OUT = lazy_pattern(r"(?i)redacted|[^A-Za-z0-9+/=_-]")
 # The fields of a block that are the same in many of them.
 _NOT_OWN = frozenset({"type", "format", "index", "thought", "cache_control", "cachePoint"})
@@ -75,10 +74,12 @@ def _key_of(block: Any, signature: Any) -> str | None:
     A log that blacks signatures out writes one text for all; then it is that of the block. None if such a
     block has no other text: it is the same as others, and no provider reads it.
     """
-    if isinstance(signature, bytes) or (isinstance(signature, str) and _SIGNATURE.fullmatch(signature)):
+    text = "" if isinstance(signature, bytes) else str(signature)
+    is_blacked_out = _BLACKED_OUT.search(text) is not None
+    if isinstance(signature, bytes) or (len(text) >= _LEAST_CHARS and not is_blacked_out):
         return thinking_key(signature)
     fields = to_json(block)
-    if _BLACKED_OUT.search(str(signature)) and not _has_text(fields, signature):
+    if is_blacked_out and not _has_text(fields, signature):
         return None
     return thinking_key(json.dumps(fields, sort_keys=True))
 

@@ -350,7 +350,7 @@ class Journal:
         """
         # No key is between that of the entry and its beginning.
         listed = self._store.keys(JOURNAL.prefix(encode_part(self._session)), after=self._last[:-1])
-        return [stored.key for stored in islice(listed, 2)] != [key for key in [self._last] if key]
+        return [stored.key for stored in islice(listed, 2)] != ([self._last] if self._last else [])
 
     def read(self) -> JournalState:
         """Return the conversation as of the last entry; empty if there is none.

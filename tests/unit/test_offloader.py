@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import zstandard
+from encoded import facts
 
 from offload import (
     ConfigError,
@@ -28,9 +29,7 @@ from offload import (
     explain,
 )
 from offload.codec import CODECS
-from offload.codec.content import TextContent
 from offload.placeholder import DefaultRenderer
-from offload.record import Header
 
 LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" for n in range(400))
 OTHER = "".join(f"{n},{n * n},row of a table\n" for n in range(800))
@@ -745,17 +744,8 @@ def test_a_record_of_another_session_under_a_key_of_this_one_is_refused(tmp_path
 
 def test_a_record_whose_ref_is_not_drawn_from_its_content_is_refused(tmp_path):
     off = Offloader(tmp_path, session="s")
-    content = TextContent.of(LOG, 9)
-    header = Header(
-        ref="abcdefghij",
-        session="s",
-        item_type="tool_result",
-        created_at=0.0,
-        sha256=content.counts.sha256,
-        placeholder="[Offloaded: tool result, 1 line, 1 characters, id abcdefghij]\n",
-    )
-    body = CODECS["zstd"].encode(header, content).body
-    off.store.put(f"r/s/abcdefghij~tool_result~~{len(LOG)}~9.zst", body)
+    body = CODECS["zstd"].encode(*facts(LOG)).body
+    off.store.put(f"r/s/abcdefghij~tool_result~=42ash~{len(LOG)}~5.zst", body)
 
     assert [type(d.error) for d in off.verify()] == [CorruptError]
 

@@ -55,7 +55,7 @@ from offload.tools.answers import (
 from offload.tools.arguments import check_arguments
 from offload.tools.budget import BUDGET, BudgetExceeded
 from offload.tools.pointer import CONTAINERS, JsonValue, PointerReader
-from offload.tools.search import NO_MATCHES, Mode, compile_pattern, looks_like_regex
+from offload.tools.search import NO_MATCHES, Mode, compile_pattern, hint
 from offload.tools.sources import Sources, source_line, source_note
 
 if TYPE_CHECKING:
@@ -212,23 +212,32 @@ class Tools:
         words = words_of_query(query)
         if words:
             limit = min(limit, (self._max_chars - FRAME_CHARS) // _ROW_CHARS)
-            return self._found(
-                find_titles(self._session, words, item_type=item_type, tool=tool, limit=limit, after=cursor)
+            found = find_titles(
+                self._session, words, item_type=item_type, tool=tool, limit=limit, after=cursor
             )
+            return self._found(found, self._stored(found.total, item_type, tool))
         listed = self._session.catalog.page(item_type, tool, min(limit, _MAX_ROWS), cursor)
         infos, unread = listed.infos, "; titles could not be read"
         with suppress(StoreError):
             infos, unread = with_titles(self._session, infos), ""
         lines = fitting_rows(map(self._row, infos), self._max_chars - FRAME_CHARS)
         start, end = listed.start, listed.start + len(lines)
-        first = f"[{listed.total} stored, {start + 1 if lines else start}-{end} shown, newest first{unread}]"
+        shown = f"{start + 1}-{end}" if lines else "none"
+        first = f"[{self._stored(listed.total, item_type, tool)}, {shown} shown, newest first{unread}]"
         is_more = lines and end < listed.total
         last = f'[more: cursor="{listed.infos[len(lines) - 1].ref}"]' if is_more else "[end of list]"
         return "\n".join([first, *lines, last])
 
-    def _found(self, found: FoundTitles) -> str:
+    def _stored(self, count: int, item_type: str | None, tool: str | None) -> str:
+        """Return how many entries there are, and if none, how many without the filters."""
+        named = [("item_type", item_type), ("tool", tool)]
+        filters = " and ".join(f"{name}={value[:40]!r}" for name, value in named if value is not None)
+        total = self._session.catalog.page(limit=1).total if filters and not count else 0
+        return f"{count} stored" + f" with {filters}, {total} in all" * bool(total)
+
+    def _found(self, found: FoundTitles, stored: str) -> str:
         count = len(found.infos)
-        part = f"{min(found.start + 1, found.end)}-{found.end} of {found.total} stored"
+        part = f"{min(found.start + 1, found.end)}-{found.end} of {stored}"
         first = f"[{count} title{'s' * (count != 1)} with these words, searched {part}, newest first]"
         last = f'[more: cursor="{found.last}"]' if found.last else "[end of list]"
         return "\n".join([first, *map(self._row, found.infos), last])
@@ -404,8 +413,8 @@ class Tools:
             is_redacted=ranked.is_redacted,
         )
         answer = grep.run(ranked.refs, start, len(infos))
-        if mode == "literal" and answer.startswith(NO_MATCHES) and looks_like_regex(pattern):
-            answer = f'{answer[:-1]}; the pattern was read as literal text, mode="regex" reads it as a regex]'
+        if answer.startswith(NO_MATCHES):
+            answer = f"{answer[:-1]}{hint(pattern, mode)}]"
         for ref, excerpt in grep.excerpts.items():
             self._observer.read_back(ref, excerpt)
         self._note_shown(asked, grep.excerpts)

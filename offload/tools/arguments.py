@@ -16,6 +16,7 @@ from offload.tools._definitions import accepted_arguments
 _MAX_INTEGER = 10**15
 _TYPES: dict[str, Any] = {"string": str, "integer": int, "boolean": bool, "array": list}
 _A = {"string": "a string", "integer": "an integer", "boolean": "true or false", "array": "a list of strings"}
+_FLAGS = {"true": True, "false": False}
 _DIGITS = lazy_pattern(r"-?\d{1,15}", re.ASCII)
 _SHOWN_CHARS = 60
 
@@ -62,12 +63,14 @@ def parse_arguments(arguments: Mapping[str, Any] | str | None) -> dict[str, Any]
 
 
 def _plain(value: Any, kind: str) -> Any:
-    """Return an integer for 5.0, which is one in JSON, and for "5", which some models send."""
+    """Return an integer for 5.0, which is one in JSON, and the value of "5" or "true", which models send."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if kind == "array" and isinstance(value, str):
         # Some models send a list as its JSON, or with commas.
         return [part.strip(" '\"") for part in value.strip("[] ").split(",")]
+    if kind == "boolean" and isinstance(value, str):
+        return _FLAGS.get(value.lower(), value)
     is_number = kind == "integer" and isinstance(value, str) and _DIGITS.fullmatch(value)
     return int(value) if is_number else value
 

@@ -36,6 +36,9 @@ _LOOKBEHIND = 4
 _REACH = 64 * 1024
 _MAX_WORDS = 32
 
+# In an expression: what is quoted, an escape, a class, or a `$` that is none of these.
+_LINE_END = re.compile(rb"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|(\$)", re.DOTALL)
+
 # RE2 repeats the whole expression in its reason.
 _REASON_CHARS = 200
 # RE2's reason for refusing a construct, and how to write the pattern instead.
@@ -108,9 +111,13 @@ def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool =
     return Pattern(partial(_find_regex, regex), min(_REGEX_OVERLAP, most // 4), min(_BUFFER_BYTES, most))
 
 
-def looks_like_regex(pattern: str) -> bool:
-    """Return whether a text looks like a regular expression."""
-    return _EXPRESSION.search(pattern) is not None
+def hint(pattern: str, mode: str) -> str:
+    """Return what to do otherwise after a search without a match, or nothing."""
+    if mode == "literal" and _EXPRESSION.search(pattern):
+        return '; the pattern was read as literal text, mode="regex" reads it as a regex'
+    if mode == "regex" and ("\n" in pattern or r"\n" in pattern):
+        return "; no match of a regex crosses lines: search for one line, with context_lines"
+    return ""
 
 
 class Search:
@@ -220,7 +227,7 @@ def _compile_regex(pattern: str, mode: Mode, ignore_case: bool) -> Any:
     options.never_nl = mode == "regex"
     options.case_sensitive = not ignore_case
     encoded = encode_text(pattern)
-    source = re2.escape(encoded) if mode == "literal" else b"(?m)" + encoded
+    source = re2.escape(encoded) if mode == "literal" else b"(?m)" + _LINE_END.sub(_before_return, encoded)
     try:
         regex = re2.compile(source, options)
     except re2.error as error:
@@ -232,6 +239,11 @@ def _compile_regex(pattern: str, mode: Mode, ignore_case: bool) -> Any:
     if regex.search(b"") is not None:
         raise ConfigError("pattern matches the empty string; require a character, e.g. a+ instead of a*")
     return regex
+
+
+def _before_return(part: re.Match[bytes]) -> bytes:
+    """Return a part of an expression; `$` matches before the carriage return of a line of Windows too."""
+    return rb"(?:\r?$)" if part[1] else part[0]
 
 
 def _fix(reason: str) -> str:

@@ -70,6 +70,24 @@ def test_no_expression_matches_across_lines_and_there_is_nothing_in_nothing() ->
         assert list(find([b"", b""], compile_pattern("a", mode))) == []
 
 
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("a$", ["a\r", "a"]),
+        ("^(a|b)$", ["a\r", "b\r", "a"]),
+        (r"(?i)B$", ["b\r"]),
+        (r"a\$", ["a$"]),
+        (r"\Qa$\E", ["a$"]),
+        ("[]$]$", ["$"]),
+        (r"[[:alpha:]][$\]]", ["a$"]),
+    ],
+)
+def test_the_end_of_a_line_is_before_the_return_of_windows_too(pattern: str, found: list[str]) -> None:
+    content = b"a\r\nb\r\nab c\r\na$\na"
+    spans = find([content], compile_pattern(pattern, "regex"))
+    assert [content[start:end].decode() for start, end in spans] == found
+
+
 def test_memory_does_not_grow_with_the_content() -> None:
     chunk = b"some line of text\n" * 14_000
     tracemalloc.start()

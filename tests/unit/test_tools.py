@@ -199,7 +199,12 @@ def test_a_list_can_be_of_one_tool_or_one_type() -> None:
     tools = Tools(into)
     assert [r for r in (bash, other, user) if r in tools.list(tool="Bash")] == [bash]
     assert [r for r in (bash, other, user) if r in tools.list(item_type="user_message")] == [user]
-    assert tools.list(tool="none") == "[0 stored, 0-0 shown, newest first]\n[end of list]"
+    first = "[0 stored with tool='bash', 3 in all, none shown, newest first]"
+    assert tools.list(tool="bash") == f"{first}\n[end of list]"
+    asked: dict[str, Any] = {"item_type": "none", "tool": "Bash", "query": "a"}
+    assert "0-0 of 0 stored with item_type='none' and tool='Bash', 3 in all" in tools.list(**asked)
+    assert tools.list(cursor=bash).startswith("[3 stored, none shown, newest first]")
+    assert Tools(session()).list(tool="Bash").startswith("[0 stored, none shown, newest first]")
 
 
 # --- sessions and damage --------------------------------------------------------------------------
@@ -396,6 +401,9 @@ def test_a_value_of_another_kind_is_refused_also_of_an_argument_that_is_not_show
     for name, value in {"mode": "fuzzy", "ignore_case": "maybe", "max_matches": "two"}.items():
         assert f"Error: {name} must be " in TOOLS.call("context_grep", {"pattern": "event", name: value})
     assert "literal, regex, words, search" in TOOLS.call("context_grep", {"pattern": "a", "mode": "fuzzy"})
+    for value, found in {"True": "1 match", "false": "No matches"}.items():
+        asked = {"pattern": "EVENT É", "ignore_case": value, "max_matches": 1}
+        assert TOOLS.call("context_grep", asked).startswith(f"[{found}")
 
 
 def test_an_unknown_tool_or_argument_is_answered_with_those_that_there_are() -> None:

@@ -14,7 +14,8 @@ from offload.codec.content import StoredContent
 from offload.errors import ConfigError, CorruptError, NotFoundError
 from offload.layout import REF_PATTERN
 from offload.placeholder.default import safe_for_model
-from offload.tools.answers import is_binary, read_error
+from offload.record.binary import is_binary
+from offload.tools.answers import read_error
 from offload.tools.budget import BUDGET, Budget, BudgetExceeded
 from offload.tools.search import NO_MATCHES, Pattern, Search, Span
 

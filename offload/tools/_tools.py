@@ -23,6 +23,7 @@ from offload.events.observer import Observer, observed
 from offload.placeholder.default import safe_for_model, tool_label
 from offload.policy.tool_names import TOOL_NAMES
 from offload.record import Header, RecordInfo
+from offload.record.binary import is_binary
 from offload.record.titles import words_of_query
 from offload.search import Passage, SearchResult
 from offload.session import Session
@@ -47,7 +48,6 @@ from offload.tools.answers import (
     Pages,
     error_for_model,
     fitting_rows,
-    is_binary,
     read_error,
     store_error,
     with_notes,

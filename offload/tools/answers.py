@@ -21,6 +21,7 @@ from offload.errors import (
 )
 from offload.messages.media import media_facts
 from offload.placeholder.default import safe_for_model
+from offload.record.binary import file_kind, is_binary
 from offload.record.text import escape_surrogates
 from offload.tools.pointer import JsonValue
 
@@ -31,24 +32,8 @@ FRAME_CHARS = 320
 REPEATED = "[Shown before in this session: the content never changes]"
 
 REDACTED = "[Redacted: some content was removed before storage. Do not write this text back.]"
-# Characters of neither text nor terminal colors, and those that a failed decoding produces.
-_CONTROL = re.compile("[\0-\x06\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd\udc80-\udcff]")
-_BINARY_SHARE = 0.1
 _SHOWN_REF_CHARS = 40
 _ENDS = {"expired": "expired", "quota": "was deleted to free space"}
-_MAGIC = {
-    "%PDF-": "PDF",
-    "PNG\r\n": "PNG image",
-    "GIF8": "GIF image",
-    "JFIF": "JPEG image",
-    "PK\x03\x04": "zip archive",
-    "ELF": "ELF program",
-    "SQLite format 3": "SQLite database",
-    "\x1f\x8b": "gzip data",
-    "\x1f\ufffd\x08": "gzip data",
-    "\x1f\udc8b": "gzip data",
-}
-_MAGIC_CHARS = 16
 # A part of the data URL that is the content of an image or a document.
 _BASE64 = re.compile(r"(?:data:[\w/.+;=-]{1,200},)?[A-Za-z0-9+/]{64,}={0,2}", re.ASCII)
 _MEDIA_HEAD_CHARS = 64 * 1024
@@ -87,11 +72,6 @@ def error_for_model(error: Exception) -> str:
         _log.warning("the model was not shown this error of the store: %s", known)
         return store_error(known)
     return escape_surrogates(str(known))[:MAX_ERROR_CHARS]
-
-
-def is_binary(text: str) -> bool:
-    """Return whether a text is unreadable: it has a NUL, or more than 10 % control characters."""
-    return "\0" in text or len(_CONTROL.findall(text)) > _BINARY_SHARE * len(text)
 
 
 class Pages:
@@ -187,9 +167,8 @@ def _media_note(content: StoredContent, excerpt: str) -> str | None:
 def _readable(text: str, start: int) -> str:
     if not is_binary(text):
         return safe_for_model(text)
-    begin = text[:_MAGIC_CHARS] if start == 0 else ""
-    kind = next((f"{kind}, " for magic, kind in _MAGIC.items() if magic in begin), "")
-    return f"(binary content not shown: {kind}{len(text)} characters)"
+    kind = file_kind(text) if start == 0 else ""
+    return f"(binary content not shown: {kind}{', ' * bool(kind)}{len(text)} characters)"
 
 
 def _quoted(pointer: str) -> str:

@@ -1,0 +1,46 @@
+"""Binary content: the bytes of a program, an archive or an image that a tool printed."""
+
+from __future__ import annotations
+
+from offload.patterns import lazy_pattern
+
+# Characters of neither text nor terminal colors, and those that a failed decoding produces.
+_CONTROL = lazy_pattern("[\0-\x06\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd\udc80-\udcff]")
+_BINARY_SHARE = 0.1
+# Of each of the beginning, the middle and the end of a long text.
+_SAMPLE_CHARS = 1000
+_MAGIC = {
+    "%PDF-": "PDF",
+    "PNG\r\n": "PNG image",
+    "GIF8": "GIF image",
+    "JFIF": "JPEG image",
+    "PK\x03\x04": "zip archive",
+    "ELF": "ELF program",
+    "SQLite format 3": "SQLite database",
+    "\x1f\x8b": "gzip data",
+    "\x1f\ufffd\x08": "gzip data",
+    "\x1f\udc8b": "gzip data",
+}
+_MAGIC_CHARS = 16
+
+
+def is_binary(text: str) -> bool:
+    """Return whether a text is unreadable: it has a NUL, or more than 10 % control characters."""
+    return "\0" in text or _has_controls(text)
+
+
+def has_binary_sample(text: str) -> bool:
+    """Return whether over 10 % of the sampled characters are controls. NULs, as in UTF-16, do not count."""
+    middle = len(text) // 2
+    sample = text[:_SAMPLE_CHARS] + text[middle : middle + _SAMPLE_CHARS] + text[-_SAMPLE_CHARS:]
+    return _has_controls(sample.replace("\0", ""))
+
+
+def file_kind(text: str) -> str:
+    """Return the kind of file that begins so, or nothing for an unknown one."""
+    begin = text[:_MAGIC_CHARS]
+    return next((kind for magic, kind in _MAGIC.items() if magic in begin), "")
+
+
+def _has_controls(text: str) -> bool:
+    return len(_CONTROL.findall(text)) > _BINARY_SHARE * len(text)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeGuard, TypeVar, runtime_checkable
 
-from offload.errors import ConfigError, OffloadError, result_or_error
+from offload.errors import ConfigError, ExistsError, OffloadError, result_or_error
 from offload.patterns import lazy_pattern
 
 T = TypeVar("T")
@@ -247,6 +247,20 @@ def delete_many(store: OffloadStore, keys: Iterable[str]) -> None:
         store.delete_many(keys)
     else:
         OneByOne.delete_many(store, keys)
+
+
+def create(store: OffloadStore, key: str, data: bytes = b"") -> bool:
+    """Store an object unless its key is taken; return whether it is new."""
+    try:
+        store.put(key, data)
+    except ExistsError:
+        return False
+    return True
+
+
+def has(store: OffloadStore, key: str) -> bool:
+    """Return whether there is an object under `key`, by a listing."""
+    return any(stored.key == key for stored in store.keys(key))
 
 
 def folders(store: OffloadStore, prefix: str = "") -> Iterator[str]:

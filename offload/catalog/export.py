@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offload.catalog.batches import RECORDS, REQUESTS, batches, request_batches, schema_of
-from offload.errors import CorruptError, ExistsError, NotFoundError
+from offload.errors import CorruptError, NotFoundError
 from offload.layout import random_letters
 from offload.registry import folder_of
-from offload.store import OffloadStore
+from offload.store import OffloadStore, create
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,10 +172,6 @@ def _put_manifest(target: OffloadStore, manifest: _Manifest) -> int:
     """Create the manifest under the next free number; return that."""
     data = msgspec.json.format(msgspec.json.encode(manifest))
     run = 1 + sum(1 for _ in target.keys(_RUNS))
-    while True:
-        try:
-            target.put(f"{_RUNS}{run:09}.json", data)
-        except ExistsError:
-            run += 1
-        else:
-            return run
+    while not create(target, f"{_RUNS}{run:09}.json", data):
+        run += 1
+    return run

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError, StoreError
-from offload.store import OffloadStore
+from offload.errors import ConfigError, NotFoundError, OffloadError, StoreError
+from offload.store import OffloadStore, create
 from offload.system import patiently
 
 try:
@@ -165,8 +165,7 @@ class IndexFiles(Generic[Row]):
 
     def create(self, key: str) -> None:
         """Write the file at `key` without entries if there is none. Raises `StoreError`."""
-        with suppress(ExistsError):
-            self._store.put(key, self._render(key, ()))
+        create(self._store, key, self._render(key, ()))
 
     def _write(self, key: str) -> None:
         """Write a file until a listing after the write gives the same.

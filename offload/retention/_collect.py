@@ -38,7 +38,7 @@ from offload.session.lineage import chain_of, entry_of, parse_branch, records_of
 from offload.session.names import check_name
 from offload.session.reader import SessionReader
 from offload.session.session import note_deletions
-from offload.store import OffloadStore, StoredObject, delete_many, put_many, update_index
+from offload.store import OffloadStore, StoredObject, create, delete_many, has, put_many, update_index
 
 _ABANDONED_SECONDS = 3600
 
@@ -177,8 +177,7 @@ def _close(store: OffloadStore, part: str, base: int | None = None) -> str:
     Marks of forks that are listed afterwards are all that count.
     """
     key = layout.CLOSED.key(session=part, base=None if base is None else f"{base:09}")
-    with suppress(ExistsError):
-        store.put(key, b"")
+    create(store, key)
     return key
 
 
@@ -445,7 +444,7 @@ class _Run:
         place = parse_branch(branch)
         with suppress(NotFoundError):
             return records_of_branch(self._store, branch)[1]
-        if self._has(branch):
+        if has(self._store, branch):
             return set()  # Its journal was deleted by hand, and no record is known to be read.
         if not self._now or marked_at > self._now - _ABANDONED_SECONDS:
             return records_until(self._store, place)
@@ -453,14 +452,11 @@ class _Run:
             child = layout.session_part(branch)
             key = layout.FORK.key(session=part, receiver=child, base=f"{place.base:09}")
             self._store.delete(key)
-            if self._has(branch):
+            if has(self._store, branch):
                 # The fork was repeated meanwhile: the process that acts last detects that.
                 self._store.put(key, b"", overwrite=True)
                 return records_until(self._store, place)
         return None
-
-    def _has(self, key: str) -> bool:
-        return any(stored.key == key for stored in self._store.keys(key))
 
     def undelete(self, part: str, records: Sequence[DeletedRecord]) -> list[RecordInfo]:
         """Delete the tombstones of records; return the records that are readable again."""

@@ -7,11 +7,11 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
-from offload.errors import ExistsError, NotFoundError
+from offload.errors import NotFoundError
 from offload.layout import BRANCH, CLOSED, FORK, GRANT, LAST_USE, PIN, encode_part, session_part
 from offload.session.names import check_known, check_name, is_ref
 from offload.session.reader import SessionReader
-from offload.store import OffloadStore, StoredObject
+from offload.store import OffloadStore, StoredObject, create, has
 
 
 class Marks(NamedTuple):
@@ -83,11 +83,7 @@ def pin(store: OffloadStore, session: str, ref: str | None = None, *, must_exist
         StoreError: the store failed; the pin may exist or not.
     """
     key = _pin_key(store, session, ref, must_exist=must_exist)
-    try:
-        store.put(key, b"")
-        is_new = True
-    except ExistsError:
-        is_new = False
+    is_new = create(store, key)
     if ref is None:
         return
     # Look for the record after the pin is stored: gc first marks a record and then reads the pins.
@@ -110,7 +106,7 @@ def unpin(store: OffloadStore, session: str, ref: str | None = None, *, must_exi
         StoreError: the store failed; the pin may exist or not.
     """
     key = _pin_key(store, session, ref, must_exist=must_exist)
-    was_pinned = any(stored.key == key for stored in store.keys(key))
+    was_pinned = has(store, key)
     store.delete(key)
     return was_pinned
 

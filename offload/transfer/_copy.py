@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -29,6 +29,7 @@ from offload.session.reader import SessionReader
 from offload.store import (
     OffloadStore,
     SupportsTimes,
+    create,
     get_many,
     identity_of,
     in_groups,
@@ -344,37 +345,28 @@ class _Copy:
             renamed = self._renamed(deleted)
             key = torn.get(renamed, renamed)
             # The key is taken first, so that no writer stores a record under it that would count as deleted.
-            if renamed in torn or (key not in taken and self._put_empty(key)):
-                self._put_empty(layout.tombstone_key(key, reason))
-
-    def _put_empty(self, key: str) -> bool:
-        """Create an empty object; return False if the key is taken."""
-        try:
-            self._target.store.put(key, b"")
-        except errors.ExistsError:
-            return False
-        return True
+            if renamed in torn or (key not in taken and create(self._target.store, key)):
+                create(self._target.store, layout.tombstone_key(key, reason))
 
     def _copy_journal(self) -> None:
         """Copy the journal entries in order, so that an interrupted copy shows an earlier turn."""
-        target = layout.JOURNAL.prefix(self._target_part)
-        existing = {stored.key.removeprefix(target) for stored in self._target.store.keys(target)}
-        names = self._journal_names()
-        if existing.issubset(names):
-            for name, key in names.items():
-                if name not in existing:
-                    with suppress(errors.ExistsError):
-                        self._target.store.put(target + name, self._source.store.get(key))
+        self._copy_objects(layout.JOURNAL, self._journal_names(), is_whole=True)
 
     def _copy_calls(self) -> None:
         """Copy the calls that a gateway answered, so that the copy continues its conversations."""
-        source, target = (layout.CALLS.prefix(part) for part in (self._source_part, self._target_part))
+        source = layout.CALLS.prefix(self._source_part)
+        calls = [stored.key for stored in self._source.store.keys(source) if layout.CALLS.match(stored.key)]
+        self._copy_objects(layout.CALLS, {key.removeprefix(source): key for key in calls})
+
+    def _copy_objects(self, family: layout.Family, names: dict[str, str], *, is_whole: bool = False) -> None:
+        """Copy objects that the target lacks, by their names there; with `is_whole` only to no other ones."""
+        target = family.prefix(self._target_part)
         existing = {stored.key.removeprefix(target) for stored in self._target.store.keys(target)}
-        for stored in self._source.store.keys(source):
-            name = stored.key.removeprefix(source)
-            if layout.CALLS.match(stored.key) and name not in existing:
-                with suppress(errors.ExistsError):
-                    self._target.store.put(target + name, self._source.store.get(stored.key))
+        if is_whole and not existing.issubset(names):
+            return
+        for name, key in names.items():
+            if name not in existing:
+                create(self._target.store, target + name, self._source.store.get(key))
 
     def _journal_names(self) -> dict[str, str]:
         """Return the keys of the journal by their ends in the copy, which has all of a fork as its own."""
@@ -387,7 +379,7 @@ class _Copy:
         """Copy the pins before the records, so that gc deletes no copied record in between."""
         for stored in self._source.store.keys(layout.PIN.prefix(self._source_part)):
             if layout.PIN.match(stored.key):
-                self._put_empty(stored.key)
+                create(self._target.store, stored.key)
 
 
 def _dated(store: OffloadStore) -> SupportsTimes | None:

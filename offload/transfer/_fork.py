@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from offload.codec._frames import SLOW_LEVEL, compress
-from offload.errors import ConfigError, ExistsError, NotFoundError
+from offload.errors import ConfigError, NotFoundError
 from offload.layout import BRANCH, CLOSED, FORK, JOURNAL, RECORD, encode_part, random_letters
 from offload.session.lineage import (
     NO_CHANGES,
@@ -26,7 +26,7 @@ from offload.session.lineage import (
 )
 from offload.session.names import check_known, check_name
 from offload.session.reader import SessionReader
-from offload.store import OffloadStore, delete_many
+from offload.store import OffloadStore, create, delete_many, has
 
 # Those of all entries that begin a fork: a second fork at the same place is the same.
 _LETTERS = "forkedhere"
@@ -66,16 +66,16 @@ def fork(
     key = BRANCH.key(session=child, parent=parent, base=f"{base.number:09}")
     more = [] if at is not None else _unnoted(store, session, place)
     # A deletion too kept all that an earlier mark names.
-    is_new = _create(store, mark, b"")
+    is_new = create(store, mark)
     if is_new and not _is_open(store, place):
         delete_many(store, [key, entry, mark])
         raise NotFoundError(f"session {session!r} or a branch of it is being deleted; nothing was forked")
-    _create(store, entry, compress(NO_CHANGES, SLOW_LEVEL))
-    _create(store, key, msgspec.json.encode(Origin(session, more)))
+    create(store, entry, compress(NO_CHANGES, SLOW_LEVEL))
+    create(store, key, msgspec.json.encode(Origin(session, more)))
     # An earlier fork goes last: until then, the first of both holds.
     for stale in {*old} - {mark, entry, key}:
         store.delete(stale)
-    if not is_new and all(found.key != mark for found in store.keys(mark)):
+    if not is_new and not has(store, mark):
         # A gc deleted the old mark before it could see the branch.
         fork(store, session, name, at=at, branch=branch)
 
@@ -91,15 +91,6 @@ def rewind(store: OffloadStore, session: str, at: int, *, branch: str | None = N
     number = max(entry.number for entry in (*entries, *own_entries(store, part))) + 1
     key = _entry_key(part, number, base.number, letters=random_letters())
     store.put(key, compress(NO_CHANGES, SLOW_LEVEL))
-
-
-def _create(store: OffloadStore, key: str, data: bytes) -> bool:
-    """Store an object; return whether it is new."""
-    try:
-        store.put(key, data)
-    except ExistsError:
-        return False
-    return True
 
 
 def _is_open(store: OffloadStore, place: Branch) -> bool:

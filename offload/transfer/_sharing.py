@@ -11,13 +11,13 @@ from contextlib import suppress
 
 import msgspec
 
-from offload.errors import CollisionError, CorruptError, ExistsError, NotFoundError
+from offload.errors import CollisionError, CorruptError, NotFoundError
 from offload.index.catalog import Catalog
 from offload.layout import GRANT, LINK, RECORD, encode_part, is_link, name_of, ref_of
 from offload.record import RecordInfo
 from offload.session.names import check_known, check_name, is_ref
 from offload.session.reader import LINKS, Link, SessionReader
-from offload.store import OffloadStore
+from offload.store import OffloadStore, create, has
 
 
 def share(store: OffloadStore, session: str, ref: str, to: str) -> None:
@@ -37,15 +37,12 @@ def share(store: OffloadStore, session: str, ref: str, to: str) -> None:
     if owner.name == check_name(to):
         return
     mark = _grant_key(owner.name, ref, to)
-    with suppress(ExistsError):
-        store.put(mark, b"")
+    create(store, mark)
     link = _link_key(store, info, to)
-    try:
-        store.put(link, msgspec.json.encode(Link(owner.name)))
-    except ExistsError:
-        if _linked_session(store, link) != owner.name:
-            store.delete(mark)
-            raise CollisionError(f"another session shares its record {ref!r} with {to!r}") from None
+    is_new = create(store, link, msgspec.json.encode(Link(owner.name)))
+    if not is_new and _linked_session(store, link) != owner.name:
+        store.delete(mark)
+        raise CollisionError(f"another session shares its record {ref!r} with {to!r}")
 
 
 def revoke(store: OffloadStore, session: str, ref: str, to: str) -> bool:
@@ -64,7 +61,7 @@ def revoke(store: OffloadStore, session: str, ref: str, to: str) -> bool:
         if _linked_session(store, link) == owner:
             store.delete(link)
     mark = _grant_key(owner, ref, to)
-    was_shared = any(stored.key == mark for stored in store.keys(mark))
+    was_shared = has(store, mark)
     store.delete(mark)
     return was_shared
 

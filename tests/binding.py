@@ -132,7 +132,7 @@ class Binding:
             fields = {k: self._bare(v) for k, v in value.items() if v is not None and k not in _MARKS}
             return {k: v for k, v in fields.items() if v != []}
         if isinstance(value, list):
-            kept = [part for part in value if not self._is_thinking(part)]
+            kept = [part for part in value if not self._is_thinking(part) and not _is_mark(part)]
             return [self._bare(part) for part in kept]
         return value
 
@@ -143,6 +143,10 @@ class Binding:
         lists = [value for value in part.values() if isinstance(value, list)]
         is_deeper = any(next(self._signatures(value), None) for value in lists)
         return not is_deeper and next(self._signatures(part), None) is not None
+
+
+def _is_mark(part: Any) -> bool:
+    return isinstance(part, Mapping) and bool(part) and {*part} <= {*_MARKS}
 
 
 def _get(message: Any, name: str) -> Any:

@@ -214,4 +214,9 @@ def _bare(value: Any) -> Any:
         if isinstance(bare.get("content"), str) and ("role" in bare or bare.get("type") == "tool_result"):
             bare["content"] = [{"type": "text", "text": bare["content"]}]
         return bare
-    return [_bare(part) for part in value] if isinstance(value, list) else value
+    return [_bare(part) for part in value if not _is_mark(part)] if isinstance(value, list) else value
+
+
+def _is_mark(value: Any) -> bool:
+    """Return whether a block is only a mark of the cache, as in Bedrock's messages."""
+    return isinstance(value, dict) and value.keys() <= {*_NO_CONTENT} and bool(value)

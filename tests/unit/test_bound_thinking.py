@@ -139,6 +139,22 @@ def test_the_model_decides_whether_history_may_change(model: str | None, rule: s
     assert Offloader("memory://", model=model).offload(unsigned).history.rule == "editable"
 
 
+def test_marks_of_the_cache_that_are_blocks_may_move() -> None:
+    off, messages = Offloader("memory://", session="s"), list[dict[str, Any]]()
+    mark = {"cachePoint": {"type": "default"}}
+    for turn in range(4):
+        result = {"toolUseId": f"c{turn - 1}", "content": [{"text": "row\n" * (3, 9000)[turn % 2]}]}
+        asked = [{"toolResult": result} if turn else {"text": "the task"}]
+        out = off.offload([*messages, {"role": "user", "content": [*asked, mark]}])
+        assert out.history.thinking_removed == 0
+        thought = {"reasoningText": {"text": "I look.", "signature": f"c2lnbmVk{turn:08}"}}
+        use = {"toolUse": {"toolUseId": f"c{turn}", "name": "Bash", "input": {}}}
+        reply = {"role": "assistant", "content": [{"reasoningContent": thought}, use]}
+        last = out.messages[-1]
+        messages = [*out.messages[:-1], {**last, "content": last["content"][:-1]}, reply]
+    assert "[Offloaded:" in str(messages)
+
+
 def test_a_change_by_the_host_removes_the_thinking_behind_it_and_restore_returns_it() -> None:
     provider = Binding()
     off, messages, _ = run(None, provider, 8)

@@ -160,12 +160,15 @@ def test_the_digest_of_a_message_is_that_of_its_json(message: Any, count: int) -
 
 
 @pytest.mark.parametrize("role", ["user", "system", "assistant"])
-def test_the_digest_is_the_same_for_a_text_and_for_one_block_of_it(role: str) -> None:
+def test_the_digest_is_the_same_for_a_text_and_for_one_block_of_it_with_and_without_marks(role: str) -> None:
     block = {"type": "text", "text": "Build it.", "cache_control": {"type": "ephemeral"}}
     text = content_digest({"role": role, "content": "Build it."})
     assert content_digest({"role": role, "content": [block]}) == text
     assert content_digest({"role": role, "content": [block, block]}) != text
     assert content_digest({"role": role, "content": "Build it"}) != text
+    mark = {"cachePoint": {"type": "default"}}
+    converse = {"role": role, "content": [{"text": "Build it."}]}
+    assert content_digest({**converse, "content": [{"text": "Build it."}, mark]}) == content_digest(converse)
     result = {"type": "tool_result", "tool_use_id": "c", "content": "Built."}
     held = {"role": "user", "content": [result]}
     blocks = {"role": "user", "content": [{**result, "content": [{"type": "text", "text": "Built."}]}]}

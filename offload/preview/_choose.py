@@ -42,8 +42,9 @@ _MOST_TROUBLED = 200
 # A bound on evaluations of lines, which texts of distinct lines never reach.
 _MOST_LOOKS = 400
 _LEAST_COST = 12
-# Digits become spaces, and spaces characters that no line has, so that a split takes a number as one.
-_DIGITS_APART = bytes.maketrans(b" \t\n0123456789", b"\1\2\3          ")
+# Digits and bars become spaces, and other separators characters that no line has, so that a split takes a
+# number as one with the spaces that align it.
+_DIGITS_APART = bytes.maketrans(b"\t\n0123456789#=", b"\2\3            ")
 # A line that only closes something.
 _CLOSING = lazy_pattern(r"[\0-/:-@\[-`{-\x7f]*|(?:end|fi|done|esac)[),;]*|</[A-Za-z0-9_.-]+>")
 
@@ -250,6 +251,6 @@ def _places(word: str, joined: str, starts: Sequence[int], at_most: int) -> Iter
 
 
 def _shapes(texts: Iterable[str]) -> list[bytes]:
-    """Return the texts, none of which has a line break, as bytes with each number as 0."""
+    """Return the texts, none of which has a line break, as bytes with each number and space as 0."""
     parts = encode_text("\n".join(["", *texts, ""])).translate(_DIGITS_APART).split()
     return b"0".join(parts).split(b"\3")[1:-1]

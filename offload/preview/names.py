@@ -107,7 +107,9 @@ def _known(tokens: Sequence[bytes]) -> dict[bytes, str]:
         has_number = ":" in text and text[0] < "A"
         name = (_LINE_NUMBER.sub("", text, count=1) if has_number else text).strip("./:-")
         is_name = _SHORTEST <= len(name) <= _LONGEST and (_MARK.search(name) or _CAMEL.search(name))
-        if is_name and not (len(name) > _LONGEST_PLAIN and name.isalnum()):
+        is_plain = len(name) > _LONGEST_PLAIN and name.isalnum()
+        # Rules of underscores are no names.
+        if is_name and not is_plain and name.strip("_./:-"):
             known[token] = name
     return known
 

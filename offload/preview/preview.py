@@ -11,7 +11,7 @@ from offload.preview._json import json_shape
 from offload.preview.kinds import PATHS, Kind, kind_of
 from offload.preview.names import MAX_QUERY_CHARS, TROUBLE, error_parts, terms_of
 from offload.preview.sample import END_CHARS, MIDDLE_CHARS, REACH, Sample, sample_of
-from offload.record.binary import file_kind, has_binary_sample
+from offload.record.binary import unreadable_kind
 
 _HEAD_SHARE = 0.6
 # A cut moves to a line border within this share of the budget.
@@ -39,8 +39,8 @@ def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0,
     It shows the first and the last line; lines that carry the structure of their kind of content
     (definitions, headings, files of a diff, errors), match the query, or hold many names that no other line
     holds; and names of hidden lines. Each line follows its number, from 1, or `@` and its offset in
-    characters, as `context_read` takes them. Of lines of a log that differ only in numbers, one is counted.
-    Binary content is named, not shown.
+    characters, as `context_read` takes them. Of lines of a log that differ only in numbers and spaces, one
+    is counted. Binary content and base64 are named, not shown.
 
     Pure and deterministic. Work is bounded: only samples of the two ends of a long text are examined.
 
@@ -53,8 +53,8 @@ def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0,
     """
     if len(text) <= max_chars or max_chars < _LEAST_CHARS:
         return head_tail(text, max_chars, left_out=left_out)
-    if has_binary_sample(text):
-        return Preview(f"[Preview: {file_kind(text) or 'binary content'}, not shown]", 0)
+    if hidden_kind := unreadable_kind(text):
+        return Preview(f"[Preview: {hidden_kind}, not shown]", 0)
     if len(text) > 2 * END_CHARS:
         left_out += len(text) - 2 * END_CHARS
         text = text[:END_CHARS] + text[-END_CHARS:]

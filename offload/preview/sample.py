@@ -203,7 +203,8 @@ def _add_part(sample: Sample, text: str, part: _Part, shift: int | None, left_ou
         body = line if shift is None else _without_number(line, number + shift)
         end = start + len(line)
         if bare := (body if is_clean else _UNSEEN.sub("", body)).strip():
-            if len(body) > _PIECE_CHARS or start == first_cut or end == last_cut:
+            has_frames = not is_clean and "\r" in body.rstrip("\r")
+            if len(body) > _PIECE_CHARS or has_frames or start == first_cut or end == last_cut:
                 begin = end - len(body.lstrip())
                 _add_pieces(sample, text, (start, begin, end), number, skipped, is_clean=is_clean)
             else:
@@ -222,11 +223,12 @@ def _add_pieces(sample: Sample, text: str, span: _Part, number: int, skipped: in
     label = f"@{start + skipped}" if mark or not number else str(number)
     while start < end:
         stop = _piece_end(text, begin, end)
-        piece = text[begin:stop] if is_clean else _UNSEEN.sub("", text[begin:stop])
+        piece = text[begin:stop] if is_clean else _UNSEEN.sub("", text[begin:stop].replace("\r", " "))
         last_mark = _mark(text, stop)
-        sample.texts.append(f"{mark}{piece.rstrip()}{last_mark[::-1]}")
-        sample.labels.append(label)
-        sample.ends.append(stop)
+        if piece := piece.rstrip():
+            sample.texts.append(f"{mark}{piece}{last_mark[::-1]}")
+            sample.labels.append(label)
+            sample.ends.append(stop)
         start = begin = stop
         mark, label = last_mark, f"@{stop + skipped}"
 
@@ -238,13 +240,17 @@ def _without_number(line: str, number: int) -> str:
 
 def _mark(text: str, at: int) -> str:
     """Return the mark of a cut, with a space if the word next to it is whole."""
-    if at == 0 or text[at - 1] == "\n" or text[at : at + 1] in ("", "\n"):
+    if at == 0 or text[at - 1] in "\r\n" or text[at : at + 1] in ("", "\n"):
         return ""
     return "… " if text[at - 1].isspace() else "…"
 
 
 def _piece_end(text: str, begin: int, end: int) -> int:
+    """Return the end of a piece: the return before the next frame of a progress bar, or a space."""
     stop = begin + _PIECE_CHARS
+    frame = text.find("\r", begin + _LINE_CHARS, min(stop, end - 1))
+    if frame >= 0:
+        return frame + 1
     if stop >= end:
         return end
     cut = _AFTER_ITEM.match(text, begin, stop) or _AFTER_SPACE.match(text, begin, stop)

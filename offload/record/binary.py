@@ -9,6 +9,15 @@ _CONTROL = lazy_pattern("[\0-\x06\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd\udc80-\udcff]
 _BINARY_SHARE = 0.1
 # Of each of the beginning, the middle and the end of a long text.
 _SAMPLE_CHARS = 1000
+_OTHER = lazy_pattern(r"[^A-Za-z0-9+/=\s]|[ \t]")
+# One in so many characters is of each of these kinds; half of what random bytes give.
+_BASE64 = {
+    lazy_pattern("[A-Z]"): 5,
+    lazy_pattern("[a-z]"): 5,
+    lazy_pattern("[0-9]"): 13,
+    lazy_pattern("[+/]"): 64,
+}
+_LEAST_LINE = 40
 _MAGIC = {
     "%PDF-": "PDF",
     "PNG\r\n": "PNG image",
@@ -29,17 +38,29 @@ def is_binary(text: str) -> bool:
     return "\0" in text or _has_controls(text)
 
 
-def has_binary_sample(text: str) -> bool:
-    """Return whether over 10 % of the sampled characters are controls. NULs, as in UTF-16, do not count."""
+def unreadable_kind(text: str) -> str:
+    """Return the kind of content that says nothing to a reader, judged by samples; nothing for a text.
+
+    It is base64, or has more than 10 % control characters. NULs, as in UTF-16, do not count.
+    """
     middle = len(text) // 2
     sample = text[:_SAMPLE_CHARS] + text[middle : middle + _SAMPLE_CHARS] + text[-_SAMPLE_CHARS:]
-    return _has_controls(sample.replace("\0", ""))
+    if _is_base64(sample):
+        return "base64"
+    return (file_kind(text) or "binary content") if _has_controls(sample.replace("\0", "")) else ""
 
 
 def file_kind(text: str) -> str:
     """Return the kind of file that begins so, or nothing for an unknown one."""
     begin = text[:_MAGIC_CHARS]
     return next((kind for magic, kind in _MAGIC.items() if magic in begin), "")
+
+
+def _is_base64(sample: str) -> bool:
+    """Return whether a sample has only characters of base64, most kinds of them, and long lines."""
+    if _OTHER.search(sample) or sample.count("\n") * _LEAST_LINE > len(sample):
+        return False
+    return all(len(kind.findall(sample)) * least > len(sample) for kind, least in _BASE64.items())
 
 
 def _has_controls(text: str) -> bool:

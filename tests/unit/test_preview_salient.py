@@ -6,8 +6,10 @@ import json
 import re
 import subprocess
 import sys
+from base64 import b64encode, encodebytes
 from collections import Counter
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -256,6 +258,30 @@ def test_a_piece_of_a_long_line_stands_at_its_offset() -> None:
     assert len(pieces) > 1
     for offset, piece in pieces:
         assert text[int(offset) :].startswith(piece)
+
+
+def test_base64_is_named_and_not_shown_and_what_only_looks_like_it_is_shown() -> None:
+    data = b"".join(sha256(bytes([n])).digest() for n in range(256))
+    for text in (b64encode(data).decode(), encodebytes(data).decode(), encodebytes(data).decode() * 40):
+        assert preview_of(text, 1000) == ("[Preview: base64, not shown]", 0)
+    words = [f"{chr(65 + n % 26)}ame{n}/Part{n}" for n in range(900)]
+    for text in ("\n".join(words), " ".join(words), data.hex(), "supercalifragilistic" * 600):
+        assert "not shown" not in preview_of(text, 1000).text
+
+
+def test_frames_of_a_progress_bar_are_counted_at_the_first() -> None:
+    bar = "\r".join(f"Receiving {n:3}% [{'#' * (n // 4):25}] {n * 9}/900" for n in range(101))
+    end = "unpacked into /srv/data"
+    first, *_, last = preview_of(f"{bar}, done.\n{end}\n", 700).text.split("\n")[1:]
+    assert first == "1 Receiving   0% [                         ] 0/900 (+99 alike)"
+    assert last == f"2 {end}"
+    old_mac = "\r".join(f"the heading {chr(97 + n % 26)} of section {n}" for n in range(900))
+    assert "1 the heading a of section 0 (+" in preview_of(old_mac, 700).text
+
+
+def test_a_rule_of_underscores_is_no_name() -> None:
+    text = "\n".join(["_" * 9 + f" test_{n} " + "_" * (10 + n) for n in range(300)])
+    assert re.search(r"(^|[ :])_+[\] ]", preview_of(text, 700).text.split("[Names within it")[1]) is None
 
 
 @pytest.mark.parametrize("errors", ["replace", "surrogateescape", "latin-1"])

@@ -398,6 +398,21 @@ class Offloader:
         with exclusive(self._gate):
             return self._conversation.thinking.remove(conversation, indices, cause)
 
+    def keep_look_alikes(self, messages: Sequence[Any]) -> None:
+        """Store the texts of `messages` that only look like placeholders, so that `restore` returns them.
+
+        `offload` does so itself. Call it for messages that you send without it; compaction and the gateway
+        do. The messages remain as they are. It costs nothing without such a text.
+
+        Raises:
+            MessageError: `messages` is not a list.
+            ConfigError: a hook or listener calls this method.
+            OffloadError: one of the texts could not be stored; `restore` may report it then.
+        """
+        conversation = _as_list(messages)
+        with exclusive(self._gate):
+            self._conversation.look_alikes.keep(conversation)
+
     @property
     def model(self) -> str | None:
         """Name of the model of the last `offload` call; at first that of the options."""

@@ -187,3 +187,11 @@ def body_of(messages: Any, **fields: Any) -> bytes:
     request = {"model": "claude-opus-5", "max_tokens": 32000, "messages": messages, "tools": TOOLS} | fields
     text = json.dumps(request, indent=3)
     return text.replace("32000", "3.20e4").replace("Build it.", "Build\\u0020it.").encode()
+
+
+def wait_for(is_so: Callable[[], object]) -> None:
+    for _ in range(1000):
+        if is_so():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never became so")

@@ -48,9 +48,11 @@ class MessageArchive:
         """Store the messages at the indices `removed`; return the record's ref and the notice as a message.
 
         That message must replace the first of them. Each item of theirs that the session's policy offloads,
-        at once or later, gets a record of its own first. Raises `MessageError` if JSON cannot restore one of
-        them exactly, and `OffloadError` for a notice that is no shorter than they are.
+        at once or later, gets a record of its own first, and so do texts of all messages that only look like
+        placeholders. Raises `MessageError` if JSON cannot restore one of the removed messages exactly, and
+        `OffloadError` for a notice that is no shorter than they are.
         """
+        self.offloader.keep_look_alikes(messages)
         notice, small = self._redacted(notice), self._without_items(messages, removed)
         offloader, edit = self._open(notice), self._edit(small)
         # A long summary may be shorter than the messages, and longer than what is left of them.

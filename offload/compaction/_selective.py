@@ -112,6 +112,12 @@ class SelectiveCompaction(StoringCompactor):
             OffloadError: with `on_error="raise"`, the failure. `ContextFullError` if nothing can be removed.
         """
         tokens = _tokens(context, current_total_tokens)
+        return self._restorable(context, self._compact(context, tokens))
+
+    acompact = as_async(compact)
+    """Run `compact` in a thread; async hooks run on this loop."""
+
+    def _compact(self, context: ContextIR, tokens: int) -> SelectiveResult:
         if tokens < self.threshold_tokens:
             return SelectiveResult(tokens, tokens)
         bus = context.event_bus if self._events is None else self._events
@@ -121,9 +127,6 @@ class SelectiveCompaction(StoringCompactor):
         if self._on_error == "raise":
             raise result from result.__cause__
         return SelectiveResult(tokens, tokens, error=result)
-
-    acompact = as_async(compact)
-    """Run `compact` in a thread; async hooks run on this loop."""
 
     def _shorten(self, context: ContextIR, tokens: int) -> SelectiveResult:
         groups = split_groups(context.conversation.messages)

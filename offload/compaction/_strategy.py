@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from offload.compaction._archive import MessageArchive
 from offload.compaction._digest import Digest
@@ -16,7 +17,7 @@ from offload.compaction._summary import Summarizer, summarize
 from offload.context import ContextEvent, ContextIR, EventBus, EventType, ItemType
 from offload.context.ir import ContextCompactor
 from offload.context.tokens import MESSAGE_TOKENS
-from offload.errors import ContextFullError, OffloadError, failure, unexpected
+from offload.errors import ContextFullError, OffloadError, failure, result_or_error, unexpected
 from offload.events.observer import error_text
 from offload.messages.formats import adapter_for, scan_of
 from offload.messages.thinking import bare_of, signed_thinking
@@ -89,6 +90,8 @@ class StoringCompactor:
     def __init__(self, offloader: Offloader, grounding: Grounding = "report") -> None:
         self._archive = MessageArchive(offloader)
         self._grounding = grounding
+        # By context, the ids of the items whose texts `restore` can tell from placeholders.
+        self._known: WeakKeyDictionary[ContextIR, set[str]] = WeakKeyDictionary()
         # A model may quote in a summary what no record may hold.
         self._redacted = offloader.options.redacted
 
@@ -99,6 +102,19 @@ class StoringCompactor:
         be read.
         """
         return self._archive.restore(messages)
+
+    def _restorable(self, context: ContextIR, result: ResultT) -> ResultT:
+        """Return the result of a compaction once `restore` can tell texts of the context from placeholders.
+
+        If that fails, the result has the error, unless it has one.
+        """
+        items, known = context.conversation.items, self._known.get(context, ())
+        new = [] if result.is_compacted else [item.message for item in items if item.id not in known]
+        error = result_or_error(self._archive.offloader.keep_look_alikes, new)
+        if error is not None:
+            return replace(result, error=result.error or error)
+        self._known[context] = {item.id for item in items}
+        return result
 
     def _summarize(
         self,

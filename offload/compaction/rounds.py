@@ -345,7 +345,7 @@ class RoundCompactor(_Rounds):
         context = ContextIR(token_counter=self._token_counter)
         context.conversation.items = [context.new_item(message) for message in messages]
         total = self._counter.fixed(system_prompt, tools) + context.conversation.tokens
-        return self._compact(context, total)
+        return self._restorable(context, self._compact(context, total))
 
     acompact = as_async(compact)
     """Run `compact` in a thread; async hooks run on this loop."""
@@ -373,12 +373,15 @@ class RoundStrategy(_Rounds):
                 definitions included; by default, the context's own count.
         """
         total = context.total_tokens if current_total_tokens is None else current_total_tokens
-        if not self.config.enabled or total < self.config.trigger_tokens:
-            return CompactResult(total, total, context.conversation_messages)
-        return self._compact(context, total)
+        return self._restorable(context, self._compact_if_due(context, total))
 
     acompact = as_async(compact)
     """Run `compact` in a thread; async hooks run on this loop."""
+
+    def _compact_if_due(self, context: ContextIR, total: int) -> CompactResult:
+        if not self.config.enabled or total < self.config.trigger_tokens:
+            return CompactResult(total, total, context.conversation_messages)
+        return self._compact(context, total)
 
 
 def _unchanged(view: View, error: OffloadError | None = None) -> CompactResult:

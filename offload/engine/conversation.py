@@ -16,6 +16,7 @@ from offload.engine.following import Follower
 from offload.engine.history import History
 from offload.engine.items import Slot, unweighed
 from offload.engine.leaving import fallback_text
+from offload.engine.look_alikes import LookAlikes
 from offload.engine.moment import CacheWatch, HostCache
 from offload.engine.reading import facts_of
 from offload.engine.recognition import Recognition
@@ -61,6 +62,7 @@ class Conversation:
         undo = partial(undone, recognition)
         self.recognition: Recognition = recognition
         self._writer = ItemWriter(session, options, recognition, observer)
+        self.look_alikes: LookAlikes = LookAlikes(recognition, self._writer)
         self.thinking: RemovedThinking = RemovedThinking(session, as_is, options.redacted, observer, undo)
         self.model: str | None = options.model
         self._agent: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,7 +27,7 @@ from offload.messages.base import Block, Item
 from offload.messages.formats import adapter_for, role_or_none, scan_of
 from offload.placeholder.notice import NOTICE_TOOL, notice_number
 from offload.record import Header, RecordInfo
-from offload.record.text import decode_text
+from offload.record.text import decode_text, encode_text
 from offload.session import Session
 
 # Number of placeholders that an error names; `missing` lists all of them.
@@ -336,15 +337,23 @@ class _Undoing:
         return any(isinstance(header, OffloadError) or stands_for(header, item) for header in headers)
 
     def _is_text(self, item: Item, claim: Claim, error: _Outcome) -> bool:
-        """Return whether a look-alike needs no record, or a record proves that it is just text."""
+        """Return whether a look-alike needs no record, or a record proves that it is just text.
+
+        Its placeholder is the text itself if that had to be kept; else the text is its content, and who
+        offloaded it may have sent it in full, as the gateway does.
+        """
         if self._recognition.is_plain(item):
             return True
         if not claim.is_strict:
             return type(error) is NotFoundError
         kind = (item.item_type, len(item.text))
         alike = [i for i in self._session.catalog.entries() if (i.item_type, i.chars) == kind]
+        own = (item.tool_use_id, sha256(encode_text(item.text)).digest())
         opened = (record for _, record in self._session.open_many(alike))
-        return any(not isinstance(r, OffloadError) and stands_for(r.header, item) for r in opened)
+        headers = (record.header for record in opened if not isinstance(record, OffloadError))
+        return any(
+            stands_for(header, item) or (header.tool_use_id, header.sha256) == own for header in headers
+        )
 
 
 def _proving(record: StoredRecord | OffloadError, item: Item) -> StoredRecord:

@@ -241,6 +241,12 @@ class Request:
         edits = [edit for made in self.sent.values() for edit in made]
         return replaced(self.text, edits) if edits else self.text
 
+    @property
+    def look_alikes(self) -> list[Any]:
+        """The messages as they are sent with texts that the engine does not see, as placeholders already."""
+        hidden = (index for (index, _), tail in self.tails.items() if _is_placeholder(tail))
+        return [self.message_sent(index) for index in dict.fromkeys(hidden) if index >= self.first]
+
     def message_sent(self, index: int) -> Any:
         """Return a message of the text with the last changes by `with_messages`, without cache marks."""
         first, last = self.starts[index], self.ends[index - self.first]
@@ -476,8 +482,10 @@ def _parts(message: dict[str, Any]) -> Iterator[tuple[Path, str]]:
         for name in _RESPONSES:
             result = part.get(name)
             returned = result.get("response") if isinstance(result, dict) else None
-            if isinstance(returned, dict) and any(map(_is_placeholder, returned.values())):
+            texts = filter(_is_placeholder, returned.values() if isinstance(returned, dict) else ())
+            if (text := next(texts, None)) is not None:
                 part[name] = {**part[name], "response": {}}
+                yield ("parts", index, name, "response"), text
 
 
 def _is_placeholder(value: Any) -> bool:

@@ -446,6 +446,8 @@ class Rewriter:
         is_latest = conversation.latest is read and not self._spare.locked()
         if request.tokens_removed and is_latest and not conversation.may_bind(read):
             self._in_background(self._prepare(conversation, read))
+        if any(read.tails.values()):
+            self._in_background(self._keep_look_alikes(conversation, read))
         used = None if reply is None else conversation.offloader.report_usage(reply)
         if conversation.journal is not None and request.result is not None:
             self._journals.add(conversation.journal, read, request.result, used)
@@ -457,6 +459,18 @@ class Rewriter:
                 with suppress(RuntimeError):  # The gateway stops.
                     result = await self._in_thread(_offloaded, conversation, request, [_REPLY])
                     self._note_errors(result)
+
+    async def _keep_look_alikes(self, conversation: Conversation, request: Request) -> None:
+        """Store which texts of a request only look like placeholders; a later one with them tries again."""
+        if not (texts := await self._reading(lambda: request.look_alikes)):
+            return
+        try:
+            async with self._spare, conversation.lock:
+                await self._in_thread(conversation.offloader.keep_look_alikes, texts)
+        except OffloadError as error:
+            self._status.failed(f"texts like placeholders are not stored: {error_text(error)}")
+        except RuntimeError:  # The gateway stops.
+            return
 
     async def _in_time(self, conversation: Conversation, request: Request) -> Rewritten:
         """Rewrite a request when it is its turn.

@@ -31,6 +31,7 @@ from gateways import (
     providing,
     running,
     turns,
+    wait_for,
 )
 
 from offload import Offloader, OffloadError, OffloadPolicy
@@ -396,6 +397,65 @@ def test_openai_chat_and_responses_are_rewritten_too(gateway, upstream):
         LOG[:11],
     ]
     assert [i["output"][:11] for i in items_seen["input"] if "output" in i] == ["[Offloaded:", LOG[:11]]
+
+
+FAKE = "[Offloaded: Bash result, 9 lines, 900 characters, id abcdefghij]\nsomething\n[Read it: x]"
+READ_BACK = {"name": "context_read", "parameters": {}}
+TALKS: dict[str, tuple[str, str, list[Any], list[Any]]] = {
+    "anthropic": (
+        "/v1/messages",
+        "messages",
+        [{"name": "context_read"}],
+        [
+            {"role": "user", "content": [{"type": "text", "text": FAKE}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "text", "text": FAKE},
+                    {"type": "tool_use", "id": "c", "name": "Bash", "input": {"command": FAKE}},
+                ],
+            },
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": FAKE}]},
+        ],
+    ),
+    "chat": (
+        "/v1/chat/completions",
+        "messages",
+        [{"type": "function", "function": READ_BACK}],
+        [
+            {"role": "user", "content": f"{FAKE}\n<system-reminder>Be good.</system-reminder>"},
+            {"role": "assistant", "content": FAKE},
+            {"role": "user", "content": "Go on."},
+        ],
+    ),
+    "gemini": (
+        "/v1beta/models/gemini-3:generateContent",
+        "contents",
+        [{"functionDeclarations": [READ_BACK]}],
+        [
+            {"role": "user", "parts": [{"text": FAKE}]},
+            {"role": "model", "parts": [{"functionCall": {"name": "Bash", "args": {}}}]},
+            {
+                "role": "user",
+                "parts": [{"functionResponse": {"name": "Bash", "response": {"output": FAKE}}}],
+            },
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("api", TALKS)
+def test_texts_of_the_client_that_look_like_placeholders_pass_and_restore_on_another_machine(
+    upstream, off, api
+):
+    path, field, tools, messages = TALKS[api]
+    with running(upstream.url, off) as url:
+        ask(url + path, json.dumps({"model": "m", "tools": tools, field: messages}).encode())
+        [sent] = [seen.json[field] for seen in upstream.seen]
+        assert sent[::2] == messages[::2]
+        wait_for(lambda: off.restore(sent, on_missing="keep").missing == [])
+
+    assert Offloader(off.store.url, session="gateway").restore(sent) == messages
 
 
 # When the store or the tools are missing

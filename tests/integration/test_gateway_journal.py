@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import contextmanager
 
 import pytest
-from gateways import REPLY, USAGE, ask, body_of, providing, running, turns
+from gateways import REPLY, USAGE, ask, body_of, providing, running, turns, wait_for
 
 from offload import Offloader, index
 from offload.errors import StoreUnavailableError
@@ -131,14 +130,6 @@ def test_live_replicas_see_what_the_other_one_wrote(upstream, off):
             wait_for(lambda: conversations(off.store) and len(timeline(off)) == count)  # noqa: B023 # called at once
     found = timeline(off)
     assert [found.at(n + 1) for n in range(6)] == [seen.json["messages"] for seen in upstream.seen]
-
-
-def wait_for(is_so):
-    for _ in range(1000):
-        if is_so():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it never became so")
 
 
 def test_a_fork_of_a_conversation_continues_it_and_reads_its_records(upstream, off):

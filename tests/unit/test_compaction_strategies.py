@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from compactions import context_of
 
-from offload import ConfigError, Offloader
+from offload import ConfigError, NotFoundError, Offloader, StoreError
 from offload.agent import AgentConfig, ContextManager
-from offload.compaction import CompactionResult, MessageArchive, TypeRule
+from offload.compaction import (
+    CompactionResult,
+    MessageArchive,
+    RoundCompactor,
+    RoundConfig,
+    RoundStrategy,
+    SelectiveCompaction,
+    TypeRule,
+)
 from offload.context import ContextIR, ItemType
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
 
 
 class OldestHalf:
@@ -74,3 +86,69 @@ def test_settings_of_the_default_strategy_are_refused_with_another_one() -> None
     for config, summarizer in ((AgentConfig(), lambda _: "summary"), (rules, None)):
         with pytest.raises(ConfigError, match="pass them to the strategy"):
             ContextManager(off, config, summarizer=summarizer, strategy=OldestHalf(off))
+
+
+FAKE = "[Offloaded: Bash result, 9 lines, 900 characters, id abcdefghij]\nsomething\n[Read it: x]"
+
+
+def talk(rounds: int, fakes: Sequence[int]) -> list[Any]:
+    """Return a conversation in which the messages at some indices only look like placeholders."""
+    roles = ("user", "assistant")
+    return [
+        {"role": roles[n % 2], "content": FAKE if n in fakes else f"{n} " + "words " * 200}
+        for n in range(2 * rounds)
+    ]
+
+
+def by_rounds(off: Offloader, messages: list[Any]) -> tuple[Any, list[Any], Any]:
+    compactor = RoundCompactor(off, None, RoundConfig(max_context_tokens=4000))
+    result = compactor.compact(messages)
+    return compactor, result.new_messages, result
+
+
+def in_a_context(off: Offloader, messages: list[Any], strategy: Any) -> tuple[Any, list[Any], Any]:
+    context = context_of(messages)
+    result = strategy.compact(context)
+    return strategy, context.lower(), result
+
+
+COMPACTORS = {
+    "rounds": by_rounds,
+    "strategy": lambda off, messages: in_a_context(
+        off, messages, RoundStrategy(off, None, RoundConfig(max_context_tokens=4000))
+    ),
+    "selective": lambda off, messages: in_a_context(
+        off, messages, SelectiveCompaction(off, threshold_tokens=1000)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", COMPACTORS)
+@pytest.mark.parametrize("rounds", [1, 10])
+def test_a_text_that_looks_like_a_placeholder_comes_back_also_if_it_was_never_offloaded(
+    tmp_path: Path, kind: str, rounds: int
+) -> None:
+    messages = talk(rounds, [0, 2 * rounds - 1])
+    compactor, sent, result = COMPACTORS[kind](Offloader(tmp_path, session="s"), messages)
+
+    assert (result.is_compacted, result.error) == (rounds > 1, None)
+    assert sent[-1] is messages[-1]
+    assert compactor.restore(sent) == messages
+    assert Offloader(tmp_path, session="s").restore(sent) == messages
+    with pytest.raises(NotFoundError):
+        Offloader(tmp_path, session="another").restore(sent)
+
+
+def test_a_context_is_looked_through_once_and_again_after_a_failure() -> None:
+    store = FaultyStore(MemoryStore(), verb="put", is_lasting=True)
+    off = Offloader(store, session="s")
+    strategy, context = SelectiveCompaction(off, threshold_tokens=10_000), context_of(talk(1, [0]))
+
+    assert isinstance(strategy.compact(context).error, StoreError)
+    store.heal()
+    assert strategy.compact(context).error is None
+    operations = store.operations
+    assert strategy.compact(context).error is None
+
+    assert store.operations == operations
+    assert strategy.restore(context.lower()) == talk(1, [0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -24,6 +24,7 @@ from offload.policy.facts import PolicyName
 from offload.replay import DEFAULT_MODEL, PriceCard, Prices, Replay, Transcript, find, load, replay
 
 _SHOWN_ROWS = 20
+_SHOWN_REASONS = 3
 # The columns of the table, and the figures in them. They fit in 80 characters.
 _COLUMNS = {
     "transcript": "transcript",
@@ -48,6 +49,7 @@ class _Report:
         items: the items of each conversation, if `lists_items`.
         kept: number and tokens of large kept items by the reason.
         skipped: files without a conversation.
+        left_out: files of which some messages were left out, with their number and the first reasons.
         unpriced: number of conversations without a model of known price.
         tally: large items that are replaced and kept.
     """
@@ -59,6 +61,7 @@ class _Report:
     items: list[list[dict[str, Any]]] = field(default_factory=list)
     kept: dict[str, Counter[str]] = field(default_factory=dict)
     skipped: list[dict[str, str]] = field(default_factory=list)
+    left_out: list[dict[str, Any]] = field(default_factory=list)
     unpriced: int = 0
     tally: Tally = field(default_factory=lambda: Tally(Counter(), Counter()))
 
@@ -69,6 +72,7 @@ class _Report:
             "transcripts": self.rows,
             "total": _with_ratios(self.total),
             "skipped": self.skipped,
+            "left_out": self.left_out,
             "kept_large": self.kept_large(),
             "large": {"replaced": self.tally.replaced, "kept": self.tally.kept},
         }
@@ -82,6 +86,16 @@ class _Report:
             place = f"{file} ({name})" if name else str(file)
             err.print(f"offload: skipped {one_line(place)}: {one_line(error)}", soft_wrap=True)
             self.skipped.append({"file": str(file), "reason": f"{name}: {error}" if name else str(error)})
+
+    def note_left_out(self, file: Path, reasons: Sequence[str]) -> None:
+        """Report the messages of a file that could not be read."""
+        if reasons:
+            some = reasons[:_SHOWN_REASONS]
+            more = f"; and {len(reasons) - len(some)} more" if len(reasons) > len(some) else ""
+            number = count(len(reasons), "malformed message")
+            why = "; ".join(map(one_line, some))
+            err.print(f"offload: left out {number} of {one_line(str(file))}: {why}{more}", soft_wrap=True)
+            self.left_out.append({"file": str(file), "messages": len(reasons), "reasons": list(some)})
 
     def kept_large(self) -> list[dict[str, Any]]:
         """Return the reasons why large items were kept, each with items and tokens, most tokens first."""
@@ -186,7 +200,9 @@ def _transcripts(report: _Report, files: list[Path]) -> Iterator[tuple[Path, Tra
     """Yield each conversation with its file."""
     for file in progress(list(find(files)), "replaying"):
         with report.skipping(file):
-            yield from ((file, transcript) for transcript in load(file))
+            for transcript in load(file):
+                report.note_left_out(file, transcript.left_out)
+                yield file, transcript
 
 
 # Figures

@@ -90,7 +90,7 @@ class StoringCompactor:
     def __init__(self, offloader: Offloader, grounding: Grounding = "report") -> None:
         self._archive = MessageArchive(offloader)
         self._grounding = grounding
-        # By context, the ids of the items whose texts `restore` can tell from placeholders.
+        # By context, the ids of the items whose look-alikes are stored.
         self._known: WeakKeyDictionary[ContextIR, set[str]] = WeakKeyDictionary()
         # A model may quote in a summary what no record may hold.
         self._redacted = offloader.options.redacted
@@ -104,7 +104,7 @@ class StoringCompactor:
         return self._archive.restore(messages)
 
     def _restorable(self, context: ContextIR, result: ResultT) -> ResultT:
-        """Return the result of a compaction once `restore` can tell texts of the context from placeholders.
+        """Return the result of a compaction once the look-alikes in its context are stored as texts.
 
         If that fails, the result has the error, unless it has one.
         """

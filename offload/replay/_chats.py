@@ -8,13 +8,14 @@ tokens, and the ISO time.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from offload.errors import MessageError
 from offload.messages.anthropic import AnthropicAdapter
 from offload.messages.openai_chat import OpenAIChatAdapter
-from offload.replay._transcripts import Answer, Transcript, answer_of
+from offload.replay._transcripts import Answer, Transcript, answer_of, problem_in
 
 _USAGE_COLUMNS = (
     *("message_index", "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
@@ -22,17 +23,22 @@ _USAGE_COLUMNS = (
 )
 
 
-def read_chat(path: Path) -> list[Transcript]:
-    """Return the conversation of a JSON file of messages, or of a request to an API."""
+def read_chat(path: Path, left_out: list[str]) -> list[Transcript]:
+    """Return the conversation of a JSON file of messages, or of a request to an API.
+
+    Malformed messages are added to `left_out`, each with its place and the reason.
+    """
     with path.open(encoding="utf-8-sig") as file:
         try:
             document = json.load(file)
         except ValueError as error:
             raise MessageError(f"not JSON: {error}") from error
     envelope = document if isinstance(document, dict) else {"messages": document}
-    messages = envelope.get("messages")
-    if not _are_messages(messages):
+    kept = dict(_readable(envelope.get("messages"), left_out))
+    messages = [*kept.values()]
+    if not messages:
         raise MessageError("not a transcript: found no list of messages with roles")
+    usage = _recorded_usage(envelope.get("recorded_usage"))
     name, kind = envelope.get("id"), envelope.get("format")
     return [
         Transcript(
@@ -40,7 +46,7 @@ def read_chat(path: Path) -> list[Transcript]:
             format=kind if isinstance(kind, str) else _format_of(messages, envelope),
             system=envelope.get("system"),
             messages=messages,
-            usage=_recorded_usage(envelope.get("recorded_usage")),
+            usage={new: usage[old] for new, old in enumerate(kept) if old in usage},
             model=_first_text(envelope.get("model")),
         )
     ]
@@ -62,12 +68,16 @@ def _first_text(value: object) -> str | None:
     return first if isinstance(first, str) else None
 
 
-def _are_messages(value: object) -> TypeGuard[list[dict[str, Any]]]:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in value)
-    )
+def _readable(messages: object, left_out: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each message of a list that can be read, with its index."""
+    for index, message in enumerate(messages if isinstance(messages, list) else ()):
+        where = f"messages[{index}]"
+        if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
+            left_out.append(f"{where}: a message must be an object with a role")
+        elif problem := problem_in(message, where):
+            left_out.append(problem)
+        else:
+            yield index, message
 
 
 def _format_of(messages: list[dict[str, Any]], envelope: dict[str, Any]) -> str:

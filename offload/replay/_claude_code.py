@@ -8,7 +8,7 @@ from typing import Any
 
 from offload.errors import MessageError
 from offload.messages.anthropic import AnthropicAdapter
-from offload.replay._transcripts import Transcript, Window, answer_of, transcripts_of
+from offload.replay._transcripts import Transcript, Window, answer_of, problem_in, transcripts_of
 
 _SYNTHETIC = "<synthetic>"
 
@@ -39,10 +39,15 @@ class _Thread(Window):
                 self.answers[message["id"]] = self.messages[-1]
 
 
-def read_claude_code(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcript]:
-    """Return the conversations of a log of Claude Code: the main thread, and those of its subagents."""
+def read_claude_code(
+    name: str, rows: Iterable[tuple[str, dict[str, Any]]], left_out: list[str]
+) -> list[Transcript]:
+    """Return the conversations of a log of Claude Code: the main thread, and those of its subagents.
+
+    Malformed messages are added to `left_out`, each with its place, which its row has, and the reason.
+    """
     threads: dict[str, list[_Thread]] = {}
-    for root, row in _threaded(rows):
+    for root, row in _threaded(rows, left_out):
         parts = threads.setdefault(root, [_Thread()])
         if row.get("isCompactSummary") and parts[-1].messages:
             parts.append(_Thread())
@@ -56,17 +61,23 @@ def read_claude_code(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcri
     return transcripts
 
 
-def _threaded(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _threaded(
+    rows: Iterable[tuple[str, dict[str, Any]]], left_out: list[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each row that a model saw once, with the root of its thread ("" for the main thread)."""
     roots: dict[str, str] = {}
-    for row in rows:
+    for where, row in rows:
         uuid = row.get("uuid")
         if not isinstance(uuid, str) or uuid in roots:
             continue
         # Rows that no model saw link threads too, and a subagent's first row may follow the main thread.
         parent = roots.get(str(row.get("parentUuid")))
         roots[uuid] = (parent or uuid) if row.get("isSidechain") else ""
-        if _was_seen(row):
+        if not _was_seen(row):
+            continue
+        if problem := _problem_in(row, where):
+            left_out.append(problem)
+        else:
             yield roots[uuid], row
 
 
@@ -74,11 +85,18 @@ def _was_seen(row: dict[str, Any]) -> bool:
     message = row.get("message")
     return (
         row.get("type") in ("user", "assistant")
-        and isinstance(message, dict)
-        and message.get("role") == row["type"]
-        and isinstance(message.get("content"), str | list)
-        and isinstance(message.get("id", ""), str)
-        and message.get("model") != _SYNTHETIC
+        and not (isinstance(message, dict) and message.get("model") == _SYNTHETIC)
         and not row.get("isMeta")
         and not row.get("isApiErrorMessage")
     )
+
+
+def _problem_in(row: dict[str, Any], where: str) -> str | None:
+    """Return why the message of a row cannot be read, None if it can."""
+    message = row.get("message")
+    if not isinstance(message, dict) or message.get("role") != row["type"]:
+        return f"{where}: the message must have the role {row['type']!r}"
+    content = message.get("content")
+    if not (isinstance(content, str | list) and isinstance(message.get("id", ""), str)):
+        return f"{where}: the message must have a content of text or blocks, and no id but a text"
+    return problem_in({"role": message["role"], "content": content}, where)

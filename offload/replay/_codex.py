@@ -9,20 +9,27 @@ from typing import Any
 from offload.errors import MessageError
 from offload.messages.formats import adapter_for
 from offload.messages.openai_responses import OpenAIResponsesAdapter
-from offload.replay._transcripts import Transcript, Window, answer_of, transcripts_of
+from offload.replay._transcripts import Transcript, Window, answer_of, problem_in, transcripts_of
 
 # Items that Codex notes for itself.
 _NOT_SENT = ("ghost_snapshot",)
 ROW_TYPES = ("session_meta", "response_item", "turn_context", "event_msg")
 
 
-def read_codex(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcript]:
-    """Return the conversation of a log of Codex."""
-    session = _CodexSession()
-    for row in rows:
+def read_codex(
+    name: str, rows: Iterable[tuple[str, dict[str, Any]]], left_out: list[str]
+) -> list[Transcript]:
+    """Return the conversation of a log of Codex.
+
+    Malformed items are added to `left_out`, each with its place, which its row has, and the reason.
+    """
+    session = _CodexSession(left_out)
+    for where, row in rows:
         payload = row.get("payload")
         if isinstance(payload, dict):
-            session.add(str(row.get("type")), payload, row.get("timestamp"))
+            session.add(str(row.get("type")), payload, row.get("timestamp"), where)
+        elif row.get("type") == "response_item":
+            left_out.append(f"{where}: a payload must be an object")
     windows = [window for window in session.windows if window.messages]
     if not windows:
         raise MessageError("not a transcript: this Codex session has no model items")
@@ -36,8 +43,11 @@ class _Rollout(Window):
     answer: int | None = None
     is_answering: bool = False
 
-    def extend(self, items: Iterable[dict[str, Any]]) -> None:
+    def extend(self, items: Iterable[dict[str, Any]], where: str, left_out: list[str]) -> None:
         for item in filter(_is_item, items):
+            if problem := problem_in(item, where):
+                left_out.append(problem)
+                continue
             was_answering = self.is_answering
             self.is_answering = OpenAIResponsesAdapter().role(item, "item") == "assistant"
             if self.is_answering and not was_answering:
@@ -61,20 +71,21 @@ class _Rollout(Window):
 class _CodexSession:
     """A session of Codex, read row by row; `model` is that of the current turn."""
 
+    left_out: list[str]
     system: str | None = None
     model: object = None
     windows: list[_Rollout] = field(default_factory=lambda: [_Rollout()])
 
-    def add(self, kind: str, payload: dict[str, Any], time: object) -> None:
+    def add(self, kind: str, payload: dict[str, Any], time: object, where: str) -> None:
         if kind == "session_meta" and self.system is None:
             self.system = _instructions(payload)
         elif kind == "turn_context":
             self.model = payload.get("model")
         elif kind == "response_item":
-            self.windows[-1].extend([payload])
+            self.windows[-1].extend([payload], where, self.left_out)
         elif kind == "compacted":
             self.windows.append(_Rollout())
-            self.windows[-1].extend(_after_compaction(payload))
+            self.windows[-1].extend(_after_compaction(payload), where, self.left_out)
         elif payload.get("type") == "token_count":
             self.windows[-1].note_tokens(time, payload.get("info"), self.model)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from offload.engine.failures import malformed
+from offload.errors import OffloadError, result_or_error
 from offload.messages import Usage
+from offload.messages.formats import adapter_for
 from offload.messages.usage import usage_of
 
 
@@ -37,6 +40,8 @@ class Transcript:
         usage: the provider's report by index of the answer, of its first message in formats with several;
             empty if the file has none.
         model: the model that answered most requests, None if the file names none.
+        left_out: why parts of the file are in none of its conversations, each with its place: lines that are
+            not JSON, and malformed messages. The first conversation of a file has all of them.
     """
 
     name: str
@@ -45,6 +50,15 @@ class Transcript:
     messages: list[dict[str, Any]]
     usage: Mapping[int, Answer] = field(default_factory=dict)
     model: str | None = None
+    left_out: Sequence[str] = ()
+
+
+def problem_in(message: object, where: str) -> str | None:
+    """Return why the message at `where` cannot be read, None if it can."""
+    scan = result_or_error(lambda: adapter_for(message).scan(message, where, {}))
+    if isinstance(scan, OffloadError):
+        return str(malformed(scan, where))
+    return next((str(malformed(error, place)) for place, error in scan.failed), None)
 
 
 def answer_of(time: object, usage: object) -> Answer | None:

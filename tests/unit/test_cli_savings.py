@@ -827,7 +827,9 @@ def test_the_policy_is_a_preset_or_a_file_and_a_store_gets_the_records(
     assert b"".join(off.content(info.ref)) == LONG.encode()
 
 
-def test_a_malformed_conversation_and_other_files_are_skipped_and_named(run: Run, tmp_path: Path) -> None:
+def test_a_malformed_message_is_left_out_and_other_files_are_skipped_and_both_are_named(
+    run: Run, tmp_path: Path
+) -> None:
     rows = [
         {"type": "user", "uuid": "1", "message": user("go")},
         {"type": "user", "uuid": "2", "isSidechain": True, "message": {"role": "user", "content": [7]}},
@@ -838,8 +840,10 @@ def test_a_malformed_conversation_and_other_files_are_skipped_and_named(run: Run
 
     done, alone = run("savings", tmp_path), run("savings", other)
 
-    assert f"skipped {tmp_path}/s.jsonl (s-side-2): messages[0].content[0]" in done.stderr
+    assert f"left out 1 malformed message of {tmp_path}/s.jsonl: line 2.content[0]" in done.stderr
     assert "total of 1" in done.stdout
+    [left_out] = json.loads(run("savings", tmp_path, "--json").stdout)["left_out"]
+    assert (left_out["file"], left_out["messages"]) == (f"{tmp_path}/s.jsonl", 1)
     for each, code in ((done, 0), (alone, 1)):
         assert (each.returncode, f"skipped {other}: not a transcript" in each.stderr) == (code, True)
 

@@ -14,7 +14,7 @@ import zstandard
 
 from offload.errors import MessageError
 from offload.messages import Usage
-from offload.replay import Answer, Transcript, find, load
+from offload.replay import Answer, Transcript, find, load, replay
 
 
 def text(words: str) -> dict[str, Any]:
@@ -204,18 +204,80 @@ def test_each_compaction_starts_a_new_transcript(tmp_path: Path) -> None:
     assert found == {"session": ["before"], "session-part-2": ["what happened so far", "after"]}
 
 
-def test_a_row_that_is_being_written_is_left_out_and_other_broken_or_foreign_rows_are_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_row_that_is_being_written_is_left_out_and_a_log_of_foreign_rows_is_refused(tmp_path: Path) -> None:
     path = write_session(tmp_path, row("user", "go", "1"))
     with path.open("ab") as file:
         file.write('{"type": "user", "message": "é'.encode()[:-1])
     assert the_one(path).messages == [{"role": "user", "content": [text("go")]}]
-    path.write_text(json.dumps(row("user", "go", "1")) + "\n{oops\n")
-    with pytest.raises(MessageError, match="line 2"):
+    assert the_one(path).left_out == []
+    path.write_text("{oops\n")
+    with pytest.raises(MessageError, match=r"not a transcript: .*; line 1 is not JSON"):
         list(load(path))
     with pytest.raises(MessageError, match="Claude Code"):
         list(load(write_session(tmp_path, {"type": "session"}, {"type": "message", "id": "1"})))
+
+
+BAD = {"role": "user", "content": [7]}
+CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+LEFT_OUT: list[tuple[str, list[Any], list[int], list[str]]] = [
+    (
+        "chat.json",
+        [{"role": "user", "content": "a"}, BAD, 7, {"content": "b"}, {"role": "assistant", "content": "c"}],
+        [0, 4],
+        ["messages[1].content[0]", "messages[2]: ", "messages[3]: "],
+    ),
+    (
+        "claude.jsonl",
+        [
+            row("user", "a", "1"),
+            "{oops",
+            row("user", [7], "2"),
+            row("user", None, "3"),
+            row("user", "b", "4"),
+        ],
+        [0, 4],
+        ["line 2 is not JSON", "line 3.content[0]", "line 4: "],
+    ),
+    (
+        "codex.jsonl",
+        [
+            {"type": "response_item", "payload": CALL},
+            {"type": "response_item", "payload": {**CALL, "type": "function_call_output", "output": 7}},
+            {"type": "response_item", "payload": 7},
+            "[" * 100_000,
+            {"type": "response_item", "payload": {**CALL, "type": "function_call_output", "output": "b"}},
+        ],
+        [0, 4],
+        ["line 2.output: ", "line 3: ", "line 4 is not JSON"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "parts", "kept", "reasons"), LEFT_OUT, ids=[name for name, *_ in LEFT_OUT])
+def test_a_malformed_message_costs_itself_and_is_named_with_its_place(
+    tmp_path: Path, name: str, parts: list[Any], kept: list[int], reasons: list[str]
+) -> None:
+    def written(parts: list[Any], name: str) -> Path:
+        if name.endswith(".json"):
+            usage = [
+                [at, 3, 500, 40, 7, "2026-11-01T10:00:00Z"]
+                for at, part in enumerate(parts)
+                if part == parts[-1]
+            ]
+            return write_json(tmp_path, {"messages": parts, "recorded_usage": usage}, name)
+        path = tmp_path / name
+        path.write_text("".join(f"{p if isinstance(p, str) else json.dumps(p)}\n" for p in parts))
+        return path
+
+    found = the_one(written(parts, name))
+    whole = the_one(written([parts[at] for at in kept], f"whole-{name}"))
+
+    assert (found.messages, found.usage) == (whole.messages, whole.usage)
+    assert [reason.startswith(start) for reason, start in zip(found.left_out, reasons, strict=True)] == [
+        True
+    ] * 3
+    assert replay(found).requests == replay(whole).requests
+    assert whole.left_out == []
 
 
 def answer_row(uuid: str, second: int, message: str, block: dict[str, Any], **usage: Any) -> dict[str, Any]:

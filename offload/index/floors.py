@@ -3,7 +3,7 @@
 gc raises it in a session whose records are all deleted. Later it deletes their keys, although a stalled gc
 may still overwrite or delete one: no writer stores a record under it again. For this a writer has to know the
 floor, from a listing that is at most a day old when its record is stored; gc waits seven times as long before
-it deletes a key below a floor. `docs/operations.md` has the races.
+it deletes a key below a floor. `offload/FORMAT.md` has the races.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import json
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import brotli
@@ -13,6 +14,9 @@ import zstandard
 
 # Longer answers, and longer lines of a stream, are not read.
 _MOST_BYTES = 8 * 1024 * 1024
+# Of zstd: the largest window of an HTTP body (RFC 9659), and input that decodes to 8 MiB at most: a block of
+# 4 bytes may be 128 KiB.
+_WINDOW, _SLICE = 8 * 1024 * 1024, 256
 _EVENTS = b"text/event-stream"
 _JSON = b"application/json"
 _FIELDS = ("usage", "usageMetadata")
@@ -133,14 +137,46 @@ def text_of(body: bytes, encoding: bytes) -> str:
 
 
 def decoder(encoding: bytes) -> Callable[[bytes], bytes] | None:
-    """Return a function that decodes one part of a body after another; None for an unknown encoding."""
+    """Return a function that decodes one part of a body after another; None for an unknown encoding.
+
+    It raises `ValueError` for a part that is far larger decoded, and exceptions of codecs for invalid ones.
+    """
     if encoding in (b"", b"identity"):
         return bytes
     if encoding in (b"gzip", b"deflate"):
-        return zlib.decompressobj(wbits=47).decompress
+        return partial(_inflated, zlib.decompressobj(wbits=47))
     if encoding == b"zstd":
-        return zstandard.ZstdDecompressor().decompressobj().decompress
+        return partial(
+            _unzstd,
+            zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj(read_across_frames=True),
+        )
     if encoding == b"br":
-        decompressor = brotli.Decompressor()
-        return lambda chunk: bytes(decompressor.process(chunk))
+        return partial(_unbrotli, brotli.Decompressor())
     return None
+
+
+def _inflated(decompressor: Any, chunk: bytes) -> bytes:
+    data: bytes = decompressor.decompress(chunk, _MOST_BYTES)
+    if decompressor.unconsumed_tail:
+        raise _too_large()
+    return data
+
+
+def _unbrotli(decompressor: Any, chunk: bytes) -> bytes:
+    data: bytes = decompressor.process(chunk, output_buffer_limit=_MOST_BYTES)
+    if not decompressor.can_accept_more_data():
+        raise _too_large()
+    return data
+
+
+def _unzstd(decompressor: Any, chunk: bytes) -> bytes:
+    data = bytearray()
+    for start in range(0, len(chunk), _SLICE):
+        data += decompressor.decompress(chunk[start : start + _SLICE])
+        if len(data) > _MOST_BYTES:
+            raise _too_large()
+    return bytes(data)
+
+
+def _too_large() -> ValueError:
+    return ValueError(f"a part of an answer has more than {_MOST_BYTES} bytes")

@@ -11,10 +11,14 @@ import re
 import socket
 import threading
 import time
+import tracemalloc
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import brotli
 import prepared
 import pytest
 import zstandard
@@ -190,6 +194,30 @@ def test_an_encoded_answer_arrives_as_it_is_and_its_usage_is_read(alone, upstrea
     assert reply.body == data
     assert ("Content-Encoding", "gzip") in reply.headers
     assert status(alone)["cache_read_tokens"] == 5000
+
+
+ENCODERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "br": partial(brotli.compress, quality=5),
+    "zstd": zstandard.compress,
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODERS)
+def test_an_answer_that_is_far_larger_decoded_passes_in_bounded_memory(alone, upstream, encoding):
+    data = ENCODERS[encoding](b" " * 2**26 + json.dumps(REPLY).encode())
+    upstream.answer = lambda provider: provider.say(200, data, ("Content-Encoding", encoding))
+
+    tracemalloc.start()
+    try:
+        reply = ask(alone + PATH, body_of(turns(1, "short")))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert (reply.status, reply.body) == (200, data)
+    assert status(alone)["cache_read_tokens"] == 0
+    assert peak < 2**25
 
 
 def test_a_stream_arrives_part_by_part_while_the_provider_still_writes(alone, upstream):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from offload.errors import CorruptError, MessageError
 from offload.messages import from_json, to_json
-from offload.messages.stored import as_data, map_texts
+from offload.messages.stored import map_texts, without_json
 
 _T = TypeVar("_T")
 
@@ -32,11 +32,17 @@ def encode_row(row: dict[str, Any], edit: Callable[[str], str] | None = None) ->
 
     Raises `MessageError` if JSON cannot restore it exactly.
     """
-    data = to_json(row)
-    line = json.dumps(data, ensure_ascii=False)
-    if json.loads(line, object_hook=from_json) != as_data(row):
-        where = f"messages[{row['at']}]" if "at" in row else "thinking"
-        raise MessageError(f"{where}: JSON cannot restore it exactly, so it cannot be stored")
+    try:
+        data = to_json(row, is_exact=True)
+        line = json.dumps(data, ensure_ascii=False)
+        # The marks of tuples and NaN are compared, since NaN equals none.
+        is_whole = to_json(json.loads(line, object_hook=from_json), is_exact=True) == data
+    except (MessageError, TypeError, ValueError):
+        is_whole = False
+    if not is_whole:
+        where, value = (f"messages[{row['at']}]", row["message"]) if "at" in row else ("thinking", row)
+        problem = next(without_json(value, where), f"{where}: JSON cannot restore it exactly")
+        raise MessageError(f"{problem}, so the message cannot be stored")
     return line if edit is None else json.dumps(map_texts(data, edit), ensure_ascii=False)
 
 

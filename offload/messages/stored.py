@@ -1,16 +1,19 @@
-"""Messages as JSON, for records of whole messages: bytes are written as base64."""
+"""Messages as JSON, for records of whole messages: bytes are written as base64, tuples as marked lists."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from offload.errors import MessageError
 from offload.patterns import lazy_pattern
 
-_BYTES = "$bytes"
-_RESERVED, _ESCAPED = lazy_pattern(r"\$+bytes"), lazy_pattern(r"\$\$+bytes")
+_BYTES, _TUPLE, _FLOAT = "$bytes", "$tuple", "$float"
+_RESERVED, _ESCAPED = (lazy_pattern(rf"{some}(?:bytes|tuple|float)") for some in (r"\$+", r"\$\$+"))
+# The numbers that JSON lacks; NaN equals none.
+_FLOATS = {1: math.inf, -1: -math.inf, 0: math.nan}
 
 
 def refuse(value: Any) -> Any:
@@ -27,18 +30,43 @@ def as_data(value: Any) -> Any:
         return {"type": kind, **data} if isinstance(kind, str) and isinstance(data, dict) else data
     if isinstance(value, Mapping):
         return {name: as_data(part) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(as_data(part) for part in value)
     return [as_data(part) for part in value] if isinstance(value, list) else value
 
 
-def to_json(message: Any, fallback: Callable[[Any], Any] = refuse) -> Any:
-    """Return `message` as a JSON value; `fallback` returns a replacement for a part that has no JSON."""
-    return _encoded(as_data(message), fallback)
+def to_json(message: Any, fallback: Callable[[Any], Any] = refuse, *, is_exact: bool = False) -> Any:
+    """Return `message` as a JSON value; `fallback` returns a replacement for a part that has no JSON.
+
+    If it `is_exact`, `from_json` returns tuples, infinity and NaN too; else a tuple becomes a list.
+    """
+    return _encoded(as_data(message), fallback, is_exact=is_exact)
+
+
+def without_json(value: Any, where: str) -> Iterator[str]:
+    """Yield the place of each part of a message at `where` that has no JSON, with its type."""
+    data = as_data(value)
+    if isinstance(data, dict):
+        for name, part in data.items():
+            if isinstance(name, str):
+                yield from without_json(part, f"{where}.{name}")
+            else:
+                yield f"{where}: the name of a field is {type(name).__name__}"
+    elif isinstance(data, list | tuple):
+        for index, part in enumerate(data):
+            yield from without_json(part, f"{where}[{index}]")
+    elif data is not None and not isinstance(data, str | int | float | bytes):
+        yield f"{where}: {type(data).__name__} has no JSON"
 
 
 def from_json(fields: dict[str, Any]) -> Any:
     """Decode an object that `to_json` wrote, as `object_hook=` of `json.loads`."""
     if fields.keys() == {_BYTES}:
         return base64.b64decode(fields[_BYTES])
+    if fields.keys() == {_TUPLE}:
+        return tuple(fields[_TUPLE])
+    if fields.keys() == {_FLOAT}:
+        return _FLOATS[fields[_FLOAT]]
     return {name[1:] if _ESCAPED.fullmatch(name) else name: part for name, part in fields.items()}
 
 
@@ -53,18 +81,21 @@ def map_texts(value: Any, edit: Callable[[str], str]) -> Any:
     return value
 
 
-def _encoded(value: Any, fallback: Callable[[Any], Any]) -> Any:
+def _encoded(value: Any, fallback: Callable[[Any], Any], *, is_exact: bool) -> Any:
     if isinstance(value, bytes):
         return {_BYTES: base64.b64encode(value).decode()}
     if isinstance(value, dict):
-        return {_escaped(name): _encoded(part, fallback) for name, part in value.items()}
+        return {_escaped(name): _encoded(part, fallback, is_exact=is_exact) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_encoded(part, fallback) for part in value]
+        parts = [_encoded(part, fallback, is_exact=is_exact) for part in value]
+        return {_TUPLE: parts} if is_exact and isinstance(value, tuple) else parts
+    if is_exact and isinstance(value, float) and not math.isfinite(value):
+        return {_FLOAT: next(sign for sign, number in _FLOATS.items() if number == value or not sign)}
     if value is None or isinstance(value, str | int | float):
         return value
     return fallback(value)
 
 
 def _escaped(name: Any) -> Any:
-    """Return the name of a field, escaped if it could be confused with the field for bytes."""
+    """Return the name of a field, escaped if it could be confused with that of a mark."""
     return f"${name}" if isinstance(name, str) and _RESERVED.fullmatch(name) else name

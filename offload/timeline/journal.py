@@ -408,7 +408,7 @@ class Journal:
         """Return the text and the row of a message."""
         unknown: list[str] = []
         try:
-            data = to_json(line.message, lambda value: _named(value, unknown))
+            data = to_json(line.message, lambda value: _named(value, unknown), is_exact=True)
             text = _json([line.item_type, map_texts(data, self._hooks.redacted)])
         except Exception as error:  # noqa: BLE001 # a hook may raise anything
             failed.append(failure("a message was not stored in the journal:", error))

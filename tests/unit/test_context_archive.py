@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from anthropic.types import TextBlock
 from hypothesis import given
 from hypothesis import strategies as st
 from strength import examples
 
-from offload import Offloader
+from offload import MessageError, Offloader
 from offload.compaction import MessageArchive
 
 MESSAGES = [{"role": ("user", "assistant")[n % 2], "content": f"{n} " + "word " * 60} for n in range(8)]
@@ -54,6 +56,43 @@ def test_sdk_blocks_bytes_and_a_field_with_a_reserved_name_are_restored_as_data(
     assert len(short) == 2
     data = {"role": "assistant", "content": [{"type": "text", "text": said}]}
     assert archive.restore(short) == [data, *messages[1:]]
+
+
+@pytest.mark.parametrize(
+    "value", [(1, ("a", [()])), math.inf, -math.inf, math.nan, {"$tuple": [1]}, {"$$float": 2}]
+)
+def test_tuples_and_numbers_that_json_lacks_are_restored_as_they_were(value):
+    archive = MessageArchive(Offloader("memory://", session="s"))
+    text = ({"type": "text", "text": "word " * 60},)
+    call = {"type": "tool_use", "id": "t", "name": "f", "input": {"x": value}}
+    messages: list[Any] = [
+        {"role": "user", "content": text},
+        {"role": "assistant", "content": [call]},
+        MESSAGES[0],
+    ]
+
+    restored = archive.restore(without(archive, messages, [0, 1]))
+
+    # NaN equals none.
+    assert repr(restored) == repr(messages)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({3}, "x: set has no JSON"),
+        ([{}, (object(),)], r"x\[1\]\[0\]: object has no JSON"),
+        ({1: 2}, "x: the name of a field is int"),
+    ],
+)
+def test_a_message_that_has_no_json_is_kept_and_the_error_names_the_place(value, said):
+    off = Offloader("memory://", session="s")
+    call = {"type": "tool_use", "id": "t", "name": "f", "input": {"x": value}}
+    messages: list[Any] = [MESSAGES[0], {"role": "assistant", "content": [call]}, *MESSAGES[2:]]
+
+    with pytest.raises(MessageError, match=rf"^messages\[1\]\.content\[0\]\.input\.{said}"):
+        without(MessageArchive(off), messages, [0, 1])
+    assert off.records() == []
 
 
 def test_later_messages_follow_the_restored_ones():

@@ -144,9 +144,9 @@ _HTML = Kind(
 PATHS = Kind("list of paths", evidence=((_Pattern(r"[^\s\\/]*+[\\/]\S++$"), 0.6),))
 # Beginnings of sentences and paragraphs.
 _TEXT = Kind("text", marks=_Pattern(r"([^a-z\s…].{40})"), worths=(0.15,), trouble=1.0)
-_JSON = Kind("JSON")
-_NDJSON = Kind("JSON lines")
-_TABLE = Kind("table")
+_JSON = Kind("JSON", trouble=1.0)
+_NDJSON = Kind("JSON lines", trouble=1.0)
+_TABLE = Kind("table", trouble=1.0)
 
 # In this order; the first that fits is used.
 _KINDS = (_DIFF, _HTML, PATHS, _MARKDOWN, _LOG, _CODE, _TROUBLED, _TEXT)

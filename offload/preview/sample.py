@@ -31,8 +31,9 @@ REACH = 400
 # A longer line is split into pieces, each cut at a space if one is near.
 _PIECE_CHARS = 170
 _AFTER_SPACE = lazy_pattern("(?s:.{130,})[ ,;。\N{FULLWIDTH COMMA}]")
-# Short JSON items are kept whole.
+# Short JSON items are kept whole, and lines of a JSON string.
 _AFTER_ITEM = lazy_pattern(r"(?s:.{50,})\}, ?(?=\{)")
+_LEAST_PIECE = 50
 _MAX_CLUSTER = 8
 _UNSEEN = lazy_pattern(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 _CONTROLS = bytes([*range(0x09), *range(0x0B, 0x20), 0x7F])
@@ -253,6 +254,9 @@ def _piece_end(text: str, begin: int, end: int) -> int:
         return frame + 1
     if stop >= end:
         return end
+    line = text.rfind("\\n", begin + _LEAST_PIECE, stop)
+    if line >= 0:
+        return line + 2
     cut = _AFTER_ITEM.match(text, begin, stop) or _AFTER_SPACE.match(text, begin, stop)
     return cut.end() if cut else _cluster_start(text, stop)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from string import ascii_lowercase, ascii_uppercase, digits
+
 from offload.patterns import lazy_pattern
 
 # Characters of neither text nor terminal colors, and those that a failed decoding produces.
@@ -9,14 +11,10 @@ _CONTROL = lazy_pattern("[\0-\x06\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd\udc80-\udcff]
 _BINARY_SHARE = 0.1
 # Of each of the beginning, the middle and the end of a long text.
 _SAMPLE_CHARS = 1000
-_OTHER = lazy_pattern(r"[^A-Za-z0-9+/=\s]|[ \t]")
+_CONTROL_BYTES = bytes([*range(0x07), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F])
 # One in so many characters is of each of these kinds; half of what random bytes give.
-_BASE64 = {
-    lazy_pattern("[A-Z]"): 5,
-    lazy_pattern("[a-z]"): 5,
-    lazy_pattern("[0-9]"): 13,
-    lazy_pattern("[+/]"): 64,
-}
+_BASE64 = {ascii_uppercase.encode(): 5, ascii_lowercase.encode(): 5, digits.encode(): 13, b"+/": 64}
+_BASE64_BYTES = b"".join(_BASE64) + b"=\r\n"
 _LEAST_LINE = 40
 _MAGIC = {
     "%PDF-": "PDF",
@@ -58,10 +56,18 @@ def file_kind(text: str) -> str:
 
 def _is_base64(sample: str) -> bool:
     """Return whether a sample has only characters of base64, most kinds of them, and long lines."""
-    if _OTHER.search(sample) or sample.count("\n") * _LEAST_LINE > len(sample):
+    data = sample.encode() if sample.isascii() else b" "
+    if data.translate(None, _BASE64_BYTES) or data.count(b"\n") * _LEAST_LINE > len(data):
         return False
-    return all(len(kind.findall(sample)) * least > len(sample) for kind, least in _BASE64.items())
+    return all(_count(kind, data) * least > len(data) for kind, least in _BASE64.items())
 
 
 def _has_controls(text: str) -> bool:
-    return len(_CONTROL.findall(text)) > _BINARY_SHARE * len(text)
+    is_ascii = text.isascii()
+    count = _count(_CONTROL_BYTES, text.encode()) if is_ascii else len(_CONTROL.findall(text))
+    return count > _BINARY_SHARE * len(text)
+
+
+def _count(characters: bytes, data: bytes) -> int:
+    """Return how many bytes of `data` are `characters`; faster than a search for them."""
+    return len(data) - len(data.translate(None, characters))

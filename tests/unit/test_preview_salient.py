@@ -213,12 +213,26 @@ def test_lines_of_json_are_told_from_one_json() -> None:
     assert preview_of(text, 500).text.startswith("[Preview: JSON lines. ")
 
 
+@pytest.mark.parametrize("kind", ["JSON {", "JSON lines. ", "table. "])
+def test_an_error_within_data_is_shown(kind: str) -> None:
+    said = [f"request {n} done" for n in range(600)]
+    said[333] = "Error: billing-db refused"
+    text = json.dumps({"stdout": "\n".join(said), "exit_code": 1})
+    if kind == "JSON lines. ":
+        text = "\n".join(json.dumps({"at": n, "message": line}) for n, line in enumerate(said))
+    if kind == "table. ":
+        text = "at,host,message\n" + "\n".join(f"{n},web{n % 3},{line}" for n, line in enumerate(said))
+    shown = preview_of(text, 1000).text
+    assert shown.startswith(f"[Preview: {kind}")
+    assert "Error: billing-db refused" in shown
+
+
 def test_a_table_is_shown_with_its_header_and_its_last_row() -> None:
     text = "id,name,email\n" + "".join(f"{n},user{n},user{n}@example.com\n" for n in range(500))
     shown = preview_of(text, 500)
     assert shown.text.startswith("[Preview: table. ")
     assert lines_of(shown.text)[1] == "id,name,email"
-    assert lines_of(shown.text)[501] == "499,user499,user499@example.com"
+    assert lines_of(shown.text)[501] == "499,user499,user499@example.com (+499 alike)"
 
 
 @pytest.mark.parametrize(

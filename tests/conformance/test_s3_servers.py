@@ -41,6 +41,10 @@ class TestOnSeaweedFS(BucketConformance):
     def whole_bucket(cls, seaweedfs_server: Server) -> Container:
         return new_container(S3Bucket, seaweedfs_server.endpoint)
 
+    @pytest.mark.xfail(run=False, reason="SeaweedFS names the folders of deleted objects for a while")
+    def test_a_folder_whose_objects_are_deleted_is_not_named(self, store: OffloadStore) -> None:
+        super().test_a_folder_whose_objects_are_deleted_is_not_named(store)
+
     def test_bytes_that_were_damaged_on_the_way_in_are_sent_again(self, container: Container) -> None:
         data = bytes(range(256)) * 100
         with serving(Proxy(container.endpoint)) as proxy:

@@ -14,18 +14,19 @@ from relay import Proxy, Relay, hang, lose_the_answer, serving
 from servers import new_bucket
 
 from offload.errors import ExistsError, StoreUnavailableError
+from offload_backends._bucket import store as store_module
+from offload_backends._bucket import uploads
 from offload_backends.s3 import S3Store, _claims
 
 if TYPE_CHECKING:
     from servers import Bucket
 
-SIZE = 17 * 128 * 1024
 WRITER = """
 import json, sys
 from offload_backends._bucket import store, uploads
 from offload_backends.s3 import S3Store
-url, options, size = sys.argv[1:]
-uploads._PART, store._ONE_PUT = 2**20, 2 * 2**20
+url, options, part, size = sys.argv[1:]
+uploads._PART, store._ONE_PUT = int(part), 2 * int(part)
 S3Store(url, storage_options=json.loads(options)).put("k", b"d" * int(size))
 """
 
@@ -34,8 +35,12 @@ S3Store(url, storage_options=json.loads(options)).put("k", b"d" * int(size))
     params=["s3_endpoint", pytest.param("seaweedfs_server", marks=pytest.mark.slow)],
     ids=["moto", "seaweedfs"],
 )
-def bucket(request: pytest.FixtureRequest) -> Bucket:
+def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, small_parts: None) -> Bucket:
+    """A bucket, and parts of the smallest size that its server takes."""
     server = request.getfixturevalue(request.param)
+    if request.param == "seaweedfs_server":
+        monkeypatch.setattr(uploads, "_PART", 5 * 2**20)
+        monkeypatch.setattr(store_module, "_ONE_PUT", 10 * 2**20)
     return new_bucket(getattr(server, "endpoint", server))
 
 
@@ -46,7 +51,7 @@ def line(bucket: Bucket) -> Iterator[Proxy]:
 
 
 @pytest.fixture(autouse=True)
-def _short_pause(monkeypatch: pytest.MonkeyPatch, small_parts: None) -> None:
+def _short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_claims, "_SHOWN_WITHIN_SECONDS", 0.2)
 
 
@@ -55,10 +60,15 @@ def store(bucket: Bucket, proxy: Proxy | None = None) -> S3Store:
     return S3Store(bucket.url, storage_options={**options, "endpoint_url": proxy.url} if proxy else options)
 
 
+def size() -> int:
+    """Return the size of an object of two parts and a bit."""
+    return 2 * uploads._PART + 2**17
+
+
 def outcome(store: S3Store, letter: str) -> str:
-    """Return "stored" or "taken": what came of a put of SIZE times `letter`."""
+    """Return "stored" or "taken": what came of a put of size() times `letter`."""
     try:
-        store.put("k", letter.encode() * SIZE)
+        store.put("k", letter.encode() * size())
     except ExistsError:
         return "taken"
     return "stored"
@@ -80,7 +90,7 @@ def put_at_once(bucket: Bucket, letters: str) -> dict[str, str]:
 def letter_of(bucket: Bucket) -> str:
     """Return the letter that the stored object consists of, after a look at every byte."""
     data = bucket.read("k")
-    assert data == data[:1] * SIZE
+    assert data == data[:1] * size()
     return data[:1].decode()
 
 
@@ -129,7 +139,7 @@ def kill_a_writer(
     """Kill a writer of the letter "d" while it waits for the answer to its claim or completion."""
     arrived = let(line, fault, at)
     options = json.dumps({**bucket.storage_options, "endpoint_url": line.url})
-    with prepared.start(WRITER, bucket.url, options, SIZE):
+    with prepared.start(WRITER, bucket.url, options, uploads._PART, size()):
         assert arrived.wait(60)
 
 
@@ -253,6 +263,6 @@ def test_a_server_that_refuses_every_claim_and_shows_none_is_not_asked_for_ever(
     line.aim, line.faults, line.last_fault_stays = ".claim-", [refuse_creates], True
 
     with pytest.raises(StoreUnavailableError, match="claim"):
-        store(bucket, line).put("k", b"a" * SIZE)
+        store(bucket, line).put("k", b"a" * size())
 
     assert not list(store(bucket).keys())

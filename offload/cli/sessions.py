@@ -23,7 +23,7 @@ from offload.cli.stores import full_ref, open_record, open_session
 from offload.cli.tables import print_facts, print_rows
 from offload.cli.terminal import count, note, out, page, print_json
 from offload.codec.base import StoredRecord
-from offload.record.text import escape_controls
+from offload.record.text import escape_controls, printed_bytes
 from offload.session.reader import SessionReader
 
 _LINES = re.compile(r"([0-9]{0,15})(:([0-9]{0,15}))?", re.ASCII)
@@ -190,17 +190,17 @@ def query(
 def cat(ref: IdArgument, *, store: StoreOption = None, session: OneSessionOption = None) -> None:
     """Write a record's content to stdout, byte for byte when redirected.
 
-    On a terminal, control characters are escaped.
+    Output of `offload exec` is then as the command printed it. On a terminal, control characters are escaped.
 
     Example: offload cat kqzmwpxhva > output.txt
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     with open_record(store, session, ref) as (off, found):
-        for chunk in off.content(found):
-            if out.is_terminal:
-                sys.stdout.write(escape_controls(decoder.decode(chunk)))
-            else:
-                sys.stdout.buffer.write(chunk)
+        content = off.content(found)
+        if out.is_terminal:
+            sys.stdout.writelines(escape_controls(decoder.decode(chunk)) for chunk in content)
+        else:
+            sys.stdout.buffer.writelines(printed_bytes(content))
     sys.stdout.flush()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 
 from offload.patterns import lazy_pattern
 
@@ -11,6 +12,9 @@ _INVISIBLE = lazy_pattern(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
+# The three bytes of U+DC80 to U+DCFF, which replace invalid bytes, and the first of them before a cut.
+_ESCAPED_BYTE = lazy_pattern(rb"\xed[\xb2\xb3][\x80-\xbf]")
+_UNFINISHED = lazy_pattern(rb"\xed[\xb2\xb3]?\Z")
 _CONTROL_PICTURES = 0x2400
 _DELETE = 0x7F
 _UNITS = ("", "k", "M", "G", "T")
@@ -25,6 +29,22 @@ def encode_text(text: str) -> bytes:
 def decode_text(content: bytes | memoryview) -> str:
     """Return the text of content bytes, the inverse of `encode_text`."""
     return str(content, "utf-8", "surrogatepass")
+
+
+def printed_bytes(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield content bytes as a program printed them: with the byte that a lone surrogate replaces."""
+    rest = b""
+    for chunk in chunks:
+        data = rest + chunk
+        cut = _UNFINISHED.search(data)
+        end = cut.start() if cut else len(data)
+        rest = data[end:]
+        yield _ESCAPED_BYTE.sub(_byte_of, data[:end])
+    yield rest
+
+
+def _byte_of(escaped: re.Match[bytes]) -> bytes:
+    return escaped[0].decode("utf-8", "surrogatepass").encode("utf-8", "surrogateescape")
 
 
 def escape_surrogates(text: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from offload.codec.content import TextContent
 from offload.record import Header
 from offload.record.header import draw_ref
-from offload.record.text import decode_text, encode_text, escape_surrogates
+from offload.record.text import decode_text, encode_text, escape_surrogates, printed_bytes
 
 DIGEST = hashlib.sha256(b"content").digest()
 
@@ -95,6 +95,16 @@ def test_content_bytes_are_utf_8_with_surrogates_in_three_bytes_or_written_out()
     assert encode_text("é\ud83d\ude00") == b"\xc3\xa9\xed\xa0\xbd\xed\xb8\x80"
     assert decode_text(memoryview(b"\xc3\xa9\xed\xa0\xbd\xed\xb8\x80")) == "é\ud83d\ude00"
     assert escape_surrogates("a\ud800é\U0001f600") == "a\\ud800é\U0001f600"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_the_bytes_of_a_program_are_those_that_it_printed_wherever_its_content_is_cut(size: int) -> None:
+    printed = bytes(range(256)) + b"\xed\xb2\x80 \xed " + "é\u20ac\ud7ff😀".encode() + b"\xed\xb3"
+    content = encode_text(printed.decode("utf-8", "surrogateescape"))
+    chunks = [content[start : start + size] for start in range(0, len(content), size)]
+    assert b"".join(printed_bytes(chunks)) == printed
+    other = encode_text("\ud800\udc7f")
+    assert b"".join(printed_bytes([other])) == other
 
 
 @pytest.mark.parametrize("field", ["session", "item_type", "tool_use_id", "form"])

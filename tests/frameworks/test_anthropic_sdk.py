@@ -472,6 +472,8 @@ def answer_of(files, command, arguments):
         ("view", {"path": "/memories/a", "view_range": [2, -1]}),
         ("view", {"path": "/memories/a", "view_range": [0, -1]}),
         ("view", {"path": "/memories/a", "view_range": [3, 99]}),
+        ("view", {"path": "/memories/a", "view_range": [2]}),
+        ("view", {"path": "/memories/a", "view_range": [2, 3, 4]}),
         ("view", {"path": "/memories/crlf"}),
         ("view", {"path": "/memories/none"}),
         ("str_replace", {"path": "/memories/a", "old_str": "three", "new_str": "3\n3b"}),
@@ -485,6 +487,9 @@ def answer_of(files, command, arguments):
         ("insert", {"path": "/memories/a", "insert_line": 5, "insert_text": "six\n\n"}),
         ("insert", {"path": "/memories/crlf", "insert_line": 1, "insert_text": "x"}),
         ("insert", {"path": "/memories/empty", "insert_line": 0, "insert_text": "x"}),
+        ("insert", {"path": "/memories/a", "insert_line": 5, "insert_text": ""}),
+        ("insert", {"path": "/memories/a", "insert_line": 2, "insert_text": ""}),
+        ("insert", {"path": "/memories/blank", "insert_line": 0, "insert_text": "x"}),
         ("insert", {"path": "/memories/a", "insert_line": 9, "insert_text": "x"}),
         ("insert", {"path": "/memories/a", "insert_line": -1, "insert_text": "x"}),
         ("insert", {"path": "/memories/none", "insert_line": 0, "insert_text": "x"}),
@@ -496,6 +501,9 @@ def answer_of(files, command, arguments):
         ("rename", {"old_path": "/memories/a", "new_path": "/memories/b/x"}),
         ("rename", {"old_path": "/memories/.", "new_path": "/memories/c"}),
         ("rename", {"old_path": "/memories/none", "new_path": "/memories/c"}),
+        ("rename", {"old_path": "/memories/none", "new_path": "/memories/b"}),
+        ("rename", {"old_path": "/memories/b", "new_path": "/memories/a"}),
+        ("rename", {"old_path": "/memories/a", "new_path": "/memories/a"}),
     ],
 )
 def test_every_answer_is_that_of_the_sdks_own_memory(store, tmp_path, command, arguments):
@@ -506,6 +514,7 @@ def test_every_answer_is_that_of_the_sdks_own_memory(store, tmp_path, command, a
         "/memories/crlf": "one\r\ntwo\r\n",
         "/memories/repeated": "aaa\naa",
         "/memories/empty": "",
+        "/memories/blank": "one\n\n",
     }
     for files in both:
         for path, text in paths.items():
@@ -523,15 +532,6 @@ def test_every_answer_is_that_of_the_sdks_own_memory(store, tmp_path, command, a
 
 def contents(store):
     return {found.key: store.get(found.key) for found in store.keys()}
-
-
-def test_an_empty_text_is_inserted_as_a_line(store):
-    files = memory(store)
-    wrote(files, "/memories/a", "one\ntwo")
-
-    told(files, "insert", path="/memories/a", insert_line=2, insert_text="")
-
-    assert [row[7:] for row in shown(files, "/memories/a").splitlines()[1:]] == ["one", "two", "", ""]
 
 
 def test_a_file_of_a_million_lines_is_shown_by_range_only(store):
@@ -572,6 +572,8 @@ def test_a_file_and_a_folder_are_renamed_and_deleted(store):
     ("command", "arguments"),
     [
         ("create", {"path": "/memories/f", "file_text": "a folder is there"}),
+        ("create", {"path": "/memories/a/b/c", "file_text": "a file is there"}),
+        ("rename", {"old_path": "/memories/f", "new_path": "/memories/a/b"}),
         ("str_replace", {"path": "/memories/a", "old_str": "", "new_str": "E"}),
         ("delete", {"path": "/memories"}),
         ("rename", {"old_path": "/memories/a", "new_path": "/memories/f"}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -66,7 +66,8 @@ class OffloadMemory(sdk.BetaAbstractMemoryTool):
         lines = decode_text(content).split("\n")
         if len(lines) > _MAX_LINES and not command.view_range:
             raise sdk.ToolError(f"File {command.path} exceeds maximum line limit of {_MAX_LINES:,} lines.")
-        first, last = command.view_range or (1, -1)
+        shown: Sequence[int] = command.view_range or ()
+        first, last = shown if len(shown) == len(("first", "last")) else (1, -1)
         lines = lines[max(first, 1) - 1 : None if last == -1 else last]
         return f"Here's the content of {command.path} with line numbers:\n{_numbered(lines, max(first, 1))}"
 
@@ -75,6 +76,7 @@ class OffloadMemory(sdk.BetaAbstractMemoryTool):
         path = _path(command.path)
         if self._is_folder(path):
             raise sdk.ToolError(f"File {command.path} already exists")
+        self._check_parents(path)
         self._create(path, encode_text(command.file_text), f"File {command.path} already exists")
         return f"File created successfully at: {command.path}"
 
@@ -113,7 +115,8 @@ class OffloadMemory(sdk.BetaAbstractMemoryTool):
                 f"It should be within the range [0, {len(lines)}]."
             )
         lines.insert(command.insert_line, command.insert_text.rstrip("\n"))
-        self._files.put(path, encode_text("\n".join(lines) + "\n"))
+        edited = "\n".join(lines)
+        self._files.put(path, encode_text(edited if edited.endswith("\n") else f"{edited}\n"))
         return f"The file {command.path} has been edited."
 
     def delete(self, command: Any) -> str:
@@ -132,10 +135,11 @@ class OffloadMemory(sdk.BetaAbstractMemoryTool):
             raise sdk.ToolError(f"Cannot rename the {_ROOT} directory itself")
         if new.startswith(f"{old}/"):
             raise sdk.ToolError(f"Cannot rename {command.old_path} to {command.new_path}, which is inside it")
-        names = self._all_of(old, command.old_path)
         exists = f"The destination {command.new_path} already exists"
-        if self._is_folder(new):
+        if self._is_folder(new) or self._files.get(new) is not None:
             raise sdk.ToolError(exists)
+        names = self._all_of(old, command.old_path)
+        self._check_parents(new)
         for name in names:
             target = new + name.removeprefix(old)
             self._create(target, encode_text(self._text(name, name)), exists)
@@ -153,6 +157,14 @@ class OffloadMemory(sdk.BetaAbstractMemoryTool):
             self._files.put(path, content, overwrite=False)
         except ExistsError:
             raise sdk.ToolError(otherwise) from None
+
+    def _check_parents(self, path: str) -> None:
+        """Raise `ToolError` if a folder of `path` is a file: with both under one name, neither is found."""
+        parent = posixpath.dirname(path)
+        while parent.startswith(f"{_ROOT}/"):
+            if self._files.get(parent) is not None:
+                raise sdk.ToolError(f"The path {parent} is not a directory.")
+            parent = posixpath.dirname(parent)
 
     def _is_folder(self, path: str) -> bool:
         return path == _ROOT or any(self._files.list(f"{path}/"))

@@ -329,8 +329,8 @@ class Offloader:
     def timeline(self, *, branch: str | None = None) -> Timeline:
         """Return the requests of the session as its journal has them now, from any process.
 
-        It is empty for a session without a journal. With the id of one of its `branches`, which rewinds left,
-        they are those before this rewind. Raises `NotFoundError` for another id, and `StoreError`.
+        It is empty for a session without a journal. With the id of one of its `branches`, it has the requests
+        as they were before that rewind. Raises `NotFoundError` for another id, and `StoreError`.
         """
         with NO_FORK:
             from offload.timeline import Timeline  # noqa: PLC0415 # loaded only when used
@@ -349,8 +349,8 @@ class Offloader:
     def store_again(self) -> int:
         """Store the items of the last `offload` call again whose records were deleted since.
 
-        Another process may have deleted them. Their ids and placeholders do not change; so a host that keeps
-        the originals, as the gateway does, keeps what it sent readable. It takes a listing.
+        Another process may have deleted them. Their ids and placeholders do not change, so the model can read
+        again what was sent. It takes a listing.
 
         Returns:
             The number of items that were stored.
@@ -368,11 +368,11 @@ class Offloader:
     def remove_thinking(
         self, messages: Sequence[Any], start: int | Sequence[int] = 0, *, cause: str | None = None
     ) -> int:
-        """Store the signed thinking of the messages from `start` on; later calls of `offload` leave it out.
+        """Store the signed thinking of the messages from `start` on, and omit it in later calls of `offload`.
 
         Call it if a provider refuses a request because thinking "is bound to a different conversation", or
-        if you changed a message before thinking that you keep; then call `offload` again. `restore` brings
-        the thinking back. `ContextManager` and the gateway do this themselves.
+        if you changed a message before thinking that you keep; then call `offload` again. `restore` restores
+        the thinking. `ContextManager` and the gateway do this themselves.
 
         Args:
             messages: the messages as they were passed to `offload`, or as it returned them. Never changed.
@@ -626,16 +626,16 @@ class Offloader:
 
         `readFile`, `read_file` and `src/a.py` are found by their parts too, and text without spaces between
         words by each two characters. A passage needs only some of the words. A record is read at the first
-        search after it was stored, and the index is in memory. The session's forks and the sessions that
-        it shares with search only what they may read.
+        search after it was stored, and the index is in memory. Forks, and sessions that records are
+        shared with, search only what they may read.
 
         Args:
-            text: words in any order, of which 64 count.
+            text: words in any order; the first 64 count.
             limit: the most passages.
 
         Returns:
-            The passages, the best first, at most two of a record; how much was searched; and which records
-            were not, or not as a whole, with the reason: binary content, damage, size.
+            The passages, the best first, at most two per record; how much was searched; and which records
+            were not searched completely, with the reason: binary content, damage, size.
 
         Raises:
             ConfigError: no letter or digit in `text`, or a `limit` below 1.

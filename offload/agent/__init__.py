@@ -1,4 +1,4 @@
-"""The agent loop: what it calls each turn to keep the context of its model within the window."""
+"""The agent loop: keeps a conversation within the context window of its model."""
 
 from offload.agent._bound import is_bound_refusal
 from offload.agent._config import AgentConfig

@@ -20,7 +20,7 @@ def is_bound_refusal(error: BaseException) -> bool:
 
 
 def refused_thinking(error: BaseException) -> BoundRefusal | None:
-    """Return what an error says of refused thinking; None if it is another error."""
+    """Return the text of an error about refused thinking; None if it is another error."""
     for one in chain_of(error):
         found = bound_refusal(text_of(one)) if status_of(one) in _REFUSED else None
         if found is not None:

@@ -233,11 +233,11 @@ class ContextManager:
         bytes, for this request only. Then all steps of a request run.
 
         If it was refused for thinking that is bound to other messages, this thinking and all after it is
-        removed and stored, or all of it if that was refused as well. `restore` brings it back.
+        removed and stored, or all of it if that was refused as well. `restore` restores it.
 
         Raises:
             ContextFullError: nothing more can be offloaded or removed; the message names what remains.
-            ConfigError: the error says nothing of this; see `is_too_long` and `is_bound_refusal`.
+            ConfigError: the error has another cause; see `is_too_long` and `is_bound_refusal`.
             OffloadError: the refused thinking could not be stored; or with the offloader's
                 `on_error="raise"`, the failure.
         """

@@ -106,7 +106,7 @@ class AgentMessages:
     def offload(self, offloader: Offloader, model: str | None, *, for_good: bool = False) -> OffloadResult:
         """Offload items by the offloader's policy, in a request to `model`.
 
-        With `for_good`, all later calls start from its output, in place of the original messages.
+        With `for_good`, all later calls start from its output, not from the original messages.
         """
         result = offloader.offload(self._current if for_good else self._originals, model=model)
         changed = _differences(self._current, result.messages)

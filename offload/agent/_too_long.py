@@ -70,7 +70,7 @@ def is_too_long(error: BaseException) -> bool:
 
 
 def refused(error: BaseException) -> Refused | None:
-    """Return what an error says of the length of a request; None if it is another error."""
+    """Return the figures of an error about a request that is too long; None if it is another error."""
     for one in chain_of(error):
         if status_of(one) in _OTHER_STATUS:
             continue

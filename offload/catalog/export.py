@@ -6,7 +6,7 @@
 
 A run takes what changed since a day before the newest change that earlier runs took: an upload in parts may
 have the time when it began. So rows recur, and the newest row of a key or request counts. Files without a
-manifest are of a run that was killed; they have true rows, and the next run takes these again.
+manifest are from a killed run; their rows are correct, and the next run writes these again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Inventories of a bucket that its provider writes once a day or week, in place of listings.
+"""Inventories: lists of a bucket that its provider writes every day or week, read instead of listings.
 
 The manifest names the files, in CSV or Parquet: `manifest.json` of S3 Inventory, `RULE-manifest.json` of blob
 inventory in Azure, that of a report of Storage Insights in Google Cloud (CSV with a header). Rows are in no
@@ -111,9 +111,7 @@ class InventoryStore(ReadOnlyStore):
 
     def _refusal(self, key: str) -> StorePermissionError:
         super()._refusal(key)
-        return StorePermissionError(
-            f"{self.url}: nothing is changed on the word of an inventory; list the store"
-        )
+        return StorePermissionError(f"{self.url}: an inventory is read-only; open the store itself")
 
 
 def open_inventory(store: OffloadStore, manifest: str) -> InventoryStore:
@@ -207,7 +205,7 @@ def _manifest(data: bytes, place: str) -> _Manifest:
 def _of_s3(fields: Mapping[str, Any]) -> _Manifest:
     kind = fields["fileFormat"]
     if kind not in ("CSV", "Parquet"):
-        raise ConfigError(f"an inventory in {kind!r:.20} is not read; choose CSV or Parquet")
+        raise ConfigError(f"cannot read an inventory in {kind!r:.20}; choose CSV or Parquet")
     names = [file["key"] for file in fields["files"]]
     taken_at = int(fields["creationTimestamp"]) / 1000
     if kind == "Parquet":

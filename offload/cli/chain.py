@@ -1,4 +1,4 @@
-"""`offload verify --chain` and `checkpoint`: whether journals and their records are as they were written."""
+"""`offload verify --chain` and `checkpoint`: checks that journals and their records are unchanged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def checkpoint(
 ) -> None:
     """Print the head of a session's journal as JSON: keep it outside of the store.
 
-    `offload verify --head FILE` finds by it what was changed or cut since.
+    With it, `offload verify --head FILE` finds later changes and a cut end.
 
     Example: offload checkpoint research-42 > research-42.checkpoint
     """
@@ -54,7 +54,7 @@ def verify_chain(
     *,
     as_json: bool,
 ) -> None:
-    """Check the chain of one session or of all, and print what is wrong; exit with 3 if something is.
+    """Check the chain of one session or of all, and print the problems; exit with 3 if there are any.
 
     Args:
         store: the store's URL.

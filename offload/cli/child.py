@@ -17,7 +17,7 @@ _NOT_RUNNABLE, _NOT_FOUND, _SIGNALLED = 126, 127, 128
 def run_child(
     command: Sequence[str], *, output: IO[bytes] | None = None, environ: Mapping[str, str] | None = None
 ) -> int:
-    """Run a program and return its exit code; one that cannot be run is said on stderr.
+    """Run a program and return its exit code; if it cannot be run, stderr says so.
 
     Args:
         command: the program and its arguments.
@@ -42,7 +42,7 @@ def run_child(
 
 
 def warn(text: str) -> None:
-    """Print a line to stderr that no other program could have written."""
+    """Print a line to stderr that begins with `offload:`."""
     from offload.cli.terminal import err, one_line  # noqa: PLC0415 # a tenth of the time of `offload exec`
 
     err.print(one_line(f"offload: {text}"), soft_wrap=True)
@@ -50,7 +50,7 @@ def warn(text: str) -> None:
 
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Log nothing of the library: the command says itself what matters, in its own time."""
+    """Turn the log of the library off: the command prints its own messages."""
     log = logging.getLogger("offload")
     level = log.level
     log.setLevel(logging.CRITICAL)

@@ -31,7 +31,9 @@ def evidence(
     *,
     at: Annotated[
         int | None,
-        typer.Option("--at", metavar="N", help="The text replies to request N [default: the last]."),
+        typer.Option(
+            "--at", metavar="N", help="Check the text as the reply to request N [default: the last]."
+        ),
     ] = None,
     store: StoreOption = None,
     session: OneSessionOption = None,

@@ -1,4 +1,4 @@
-"""`offload gateway`: a client's requests to a model, without their old large results."""
+"""`offload gateway`: a proxy that replaces old large results in a client's requests to a model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def gateway(
         typer.Option(
             "--name",
             metavar="DOMAIN",
-            help="Further name that clients use, as of a balancer; may be repeated.",
+            help="Another host name that clients use, such as that of a balancer; may be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -60,9 +60,9 @@ def gateway(
 ) -> None:
     """Replace old large tool results in the requests of a client to the API of a model.
 
-    Set the base URL of the client to the gateway. The model reads back with tools that the gateway adds to
-    the requests and answers itself, unless the client has them, such as those of `offload mcp` with the same
-    store and session.
+    Set the base URL of the client to the gateway. The gateway adds retrieval tools to the requests and
+    answers their calls, unless the client has such tools, for example from `offload mcp` with the same store
+    and session.
 
     Example: offload gateway --upstream https://api.anthropic.com
     """

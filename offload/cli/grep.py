@@ -31,7 +31,8 @@ def grep(
     ] = False,
     ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case.")] = False,
     context: Annotated[
-        int, typer.Option("--context", "-C", min=0, max=1000, metavar="N", help="Show N lines around it.")
+        int,
+        typer.Option("--context", "-C", min=0, max=1000, metavar="N", help="Show N lines around each match."),
     ] = 0,
     lists: Annotated[
         bool, typer.Option("--list", "-l", help="Print only the ids of the records that match.")

@@ -1,4 +1,4 @@
-"""The option that reads an inventory of a bucket in place of listings."""
+"""The option that reads an inventory of a bucket instead of listings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ InventoryOption = Annotated[
 
 
 def listed_by(store: OffloadStore, inventory: str | None, *, has_workers: bool = False) -> OffloadStore:
-    """Return a store as an inventory lists it, and say how old that is; the store itself without one."""
+    """Return a store as an inventory lists it, and print its age; without an inventory, the store itself."""
     if inventory is None:
         return store
     if has_workers:

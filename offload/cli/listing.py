@@ -1,4 +1,4 @@
-"""`offload ls`, `verify` and `reindex`: the records of a store, without what a model reads them with."""
+"""`offload ls`, `verify` and `reindex`: the records of a store."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ def verify(
 ) -> None:
     """Check every record and list damaged ones; exit with 3 if there are any.
 
-    Records that a lost worker did not check are listed too: run it again. With --chain, list instead what was
-    changed, reordered, added or cut since it was written, also where all checksums fit.
+    Records that a lost worker did not check are listed too: run it again. With --chain, list what was
+    changed, reordered, added or cut later, even if all checksums fit.
 
     Example: offload verify --store s3://bucket/prefix --workers 64
     """

@@ -36,7 +36,7 @@ NameOption = Annotated[
     typer.Option(
         "--name",
         metavar="DOMAIN",
-        help="With --http: a further name that clients use, as of a balancer; may be repeated.",
+        help="With --http: another host name that clients use, such as that of a balancer; may be repeated.",
         show_default=False,
     ),
 ]

@@ -23,9 +23,9 @@ class Reach:
 
     Attributes:
         policy: the policy with the same effect.
-        covered: what it covers.
-        uncovered: what it does not.
-        needed: what a conversation must have for it to have an effect.
+        covered: the items that it can replace.
+        uncovered: the items that it cannot.
+        needed: an item without which a conversation cannot be made smaller.
     """
 
     policy: OffloadPolicy
@@ -41,14 +41,14 @@ def reach_of(way: Way) -> Reach:
             return Reach(
                 _at_append("Bash", "WebFetch", "WebSearch", "Agent", "Task", "mcp__*"),
                 f"{_RESULTS} Bash, web tools, subagents and MCP tools, before the model sees them",
-                "file reads, failed calls, prompts, arguments of tool calls, and what Claude Code cut itself",
+                "file reads, failed calls, prompts, tool-call arguments, results that Claude Code truncated",
                 "a large result of Bash, a web tool, a subagent or an MCP tool",
             )
         case "mcp-proxy":
             return Reach(
                 _at_append("mcp__*"),
                 f"{_RESULTS} MCP tools (mcp__*), before the model sees them, if each server is wrapped",
-                "the agent's own tools, failed calls, prompts, and arguments of tool calls",
+                "the agent's own tools, failed calls, prompts, and tool-call arguments",
                 "a large result of an MCP tool (mcp__*)",
             )
         case "gateway":
@@ -94,7 +94,7 @@ class Tally:
 
 
 def sentences(way: Way, tally: Tally) -> Iterator[str]:
-    """Yield what a way covers, and what it found to replace."""
+    """Yield sentences about what a way can replace, and what it replaces here."""
     reach = reach_of(way)
     yield f"{way} covers {reach.covered}."
     yield f"Not covered: {reach.uncovered}."

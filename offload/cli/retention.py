@@ -67,7 +67,7 @@ def gc(
 ) -> None:
     """Delete records past their TTL or over a quota, in one session or the whole store.
 
-    On a terminal it asks before it marks more than ten records; a script is not asked.
+    On a terminal it asks before it marks more than ten records.
 
     Example: offload gc --dry-run --store-bytes 20GB
     """
@@ -119,7 +119,7 @@ def _marked(report: GcReport) -> int:
 def _effects(report: GcReport, place: str) -> str:
     """Return the effects of a gc in one line."""
     protected = sum(map(len, report.protected.values()))
-    kept = f"; {count(protected, 'record')} protected" if protected else ""
+    kept = f"; {count(protected, 'record')} protected ({', '.join(report.protected)})" if protected else ""
     if not (report.deleted or report.marked or report.undeleted or report.entries):
         return f"Nothing to delete in {place}{kept}."
     would = "would be " if report.is_dry_run else ""
@@ -151,7 +151,7 @@ def du(
     sums = ("records", "stored_bytes", "marked", "marked_bytes", "pinned")
     total = {name: sum(row[name] for row in rows) for name in sums}
     print_report(
-        [*rows, {"session": "(all)", **total, "last_use": None}] if rows else [],
+        [*rows, {"session": "(all)", **total, "last_use": None}] if len(rows) > 1 else rows,
         f"{count(total['records'], 'record')} in {count(len(rows), 'session')} of {place_of(opened)}",
         as_json=as_json,
         document={"store": opened.url, "sessions": rows, "total": total},
@@ -300,4 +300,6 @@ def _print_report(report: GcReport, summary: str, *, as_json: bool, **facts: obj
         "bytes_freed": report.bytes_freed,
         "entries": report.entries,
     }
-    print_report(rows, summary, as_json=as_json, document={**facts, **figures, "records": rows})
+    # The summary counts protected records: a store has many more of them than of those that gc deletes.
+    listed = [row for row in rows if row["what"] != "protected"]
+    print_report(listed, summary, as_json=as_json, document={**facts, **figures, "records": rows})

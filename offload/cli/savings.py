@@ -305,8 +305,8 @@ def _sentences(report: _Report, policy: str) -> Iterator[str]:
     if recorded:
         number = count(len(recorded), "conversation")
         yield (
-            f"The usage that {number} recorded comes to {Dollars(sum(recorded))} of input; it includes tool "
-            "definitions and system prompts that the files do not contain."
+            f"The recorded usage of {number} costs {Dollars(sum(recorded))} of input, with the system "
+            "prompts and tools that the files lack."
         )
     if len(recorded) < len(rows):
         number = count(len(rows) - len(recorded), "conversation")

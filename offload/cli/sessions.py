@@ -1,6 +1,6 @@
 """`offload show`, `tail`, `diff`, `query`, `cat`, `stats`: records as people and programs read them.
 
-Content goes to stdout alone; a line about it goes to stderr.
+Content is printed to stdout, and a line about it to stderr.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def show(
     session: OneSessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a part of a record. Where more follows, stderr has the command that shows it.
+    """Show a part of a record. If there is more, stderr has the command that shows it.
 
     Example: offload show kqzmwpxhva --offset 8192
     """

@@ -312,5 +312,5 @@ def _listed(names: list[str], nothing: str) -> str:
 
 
 def is_of(info: RecordInfo, tool: str | None) -> bool:
-    """Return whether a record is of a tool whose name matches a glob; None is any."""
+    """Return whether the tool of a record matches a glob; None matches any."""
     return tool is None or fnmatchcase((info.tool_name or "").lower(), tool.lower())

@@ -1,4 +1,4 @@
-"""Tables of the commands, which fit the terminal; the same facts as JSON."""
+"""Output of the commands: tables that fit the terminal, or JSON."""
 
 from __future__ import annotations
 

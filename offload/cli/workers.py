@@ -42,7 +42,7 @@ def executor_of(
 ) -> Iterator[Executor | None]:
     """Yield the executor that the options ask for, None for the default. Raises `ConfigError` for both."""
     if workers is not None and on is not None:
-        raise ConfigError("--workers and --on exclude each other: a cluster has the workers that it has")
+        raise ConfigError("--workers and --on exclude each other: a cluster sets its own number of workers")
     if on is None and workers is None:
         yield None
         return

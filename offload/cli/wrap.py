@@ -91,9 +91,9 @@ def wrap(
 ) -> None:
     """Run COMMAND, a client of a model, behind a gateway that replaces old large tool results.
 
-    The gateway adds the tools to read back, and answers them. Known clients are claude, codex, opencode and
-    gemini. Any other one needs --upstream; it gets ANTHROPIC_BASE_URL or OPENAI_BASE_URL. The gateway ends
-    with the client. Options after COMMAND belong to COMMAND.
+    The gateway adds the retrieval tools and answers their calls. Known clients are claude, codex,
+    opencode and gemini. Any other one needs --upstream; it gets ANTHROPIC_BASE_URL or OPENAI_BASE_URL.
+    The gateway ends with the client. Options after COMMAND belong to COMMAND.
 
     Example: offload wrap claude
     """
@@ -165,7 +165,7 @@ def _summary(status: Mapping[str, Any], accounts: Sequence[Account]) -> list[str
     freed = sum(account.kept_out for account in accounts) or status["tokens_removed"]
     unusual = {why: number for why, number in status["passed"].items() if why != NOTHING_DUE}
     passed = "; ".join(f"{number:,} passed unchanged: {why}" for why, number in unusual.items())
-    kept = f"{freed:,} tokens kept out" if freed else passed or "nothing was large or old enough to leave"
+    kept = f"{freed:,} tokens kept out" if freed else passed or "nothing was large or old enough to offload"
     parts = [count(status["requests"], "request"), kept]
     if freed and (saved := _saved(accounts)):
         parts.append(saved)

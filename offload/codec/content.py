@@ -65,7 +65,7 @@ class TextContent(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, text: str, tokens: int) -> TextContent:
-        """Return the content of `text`, which has so many tokens."""
+        """Return the content of `text`, which has `tokens` tokens."""
         data = encode_text(text)
         sizes = split(data, is_ascii=text.isascii())
         ends_line = text == "" or text.endswith("\n")

@@ -90,7 +90,7 @@ class DocumentCodec:
 
 
 class PlainCodec:
-    """The content as it is, for files that people read."""
+    """The content without a container, for files that people read."""
 
     name = "raw"
     suffix = ".txt"

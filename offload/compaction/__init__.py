@@ -1,4 +1,4 @@
-"""Compaction: removes messages from a conversation that nears its context window, and loses none of them."""
+"""Compaction: removes messages from a conversation that nears its context window, and stores them."""
 
 from offload.compaction._archive import MessageArchive
 from offload.compaction._selective import SelectiveCompaction, SelectiveResult

@@ -53,15 +53,14 @@ class SelectiveCompaction(StoringCompactor):
 
     Args:
         offloader: the session that stores removed messages.
-        summarizer: asks a model for the summary of what is removed, in the notice; without one there is no
-            last resort. If it fails, messages are removed by rule without a summary, and the result has the
-            error.
+        summarizer: asks a model for the summary in the notice; without one there is no last resort. If it
+            fails, messages are removed by rule without a summary, and the result has the error.
         rules: item type → rule; these change the table `DEFAULT_RULES`.
         threshold_tokens: a compaction is due at this number of tokens or more.
-        model: in place of the threshold, the model whose window sets it; see `threshold_for`.
+        model: the model whose window sets the threshold, if that is not given; see `threshold_for`.
         windows: with `model`, glob of model names → context window in tokens.
-        events: gets the events of compactions in place of the bus of each context.
-        replaces_all: whether there is the last resort, a summary in place of the whole conversation.
+        events: the bus for events; by default that of each context.
+        replaces_all: whether a summary may replace the whole conversation as the last resort.
         grounding: the effect of exact values in a summary or ledger that the messages do not have: "report"
             emits `ungrounded_text` and names them in the result, "retry" also asks for another summary first,
             once, "off" does not check.

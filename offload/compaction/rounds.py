@@ -358,7 +358,7 @@ class RoundStrategy(_Rounds):
 
     Args:
         offloader: as for `RoundCompactor`, like `summarizer`, `config` and `confirm`.
-        events: gets the events in place of the bus of each context.
+        events: the bus for events; by default that of each context.
 
     Raises:
         ConfigError: the settings require a confirmation, and `confirm` is missing.

@@ -23,7 +23,7 @@ def write(trial: Trial) -> CheckResult:
         trial.used.clear()
         reads = f"the store {access(trial.store)}, which is enough for reading"
         raise errors.StorePermissionError(f"cannot write: {error}; {reads}") from error
-    require(trial.store.get(key) == data, "get returned other bytes than were put")
+    require(trial.store.get(key) == data, "get returned wrong bytes")
     for start, end in ((1, 9), (_SIZE - 1, None), (_SIZE // 2, 2 * _SIZE), (-8, None)):
         part = trial.store.get(key, start=start, end=end)
         require(part == data[start:end], f"get returned wrong bytes for the range from {start} to {end}")
@@ -64,12 +64,12 @@ def overwrite(trial: Trial) -> CheckResult:
     key = trial.key("overwrite")
     trial.store.put(key, b"longer than the replacement")
     trial.store.put(key, b"new", overwrite=True)
-    require(trial.store.get(key) == b"new", "get returned other bytes than an overwrite put")
+    require(trial.store.get(key) == b"new", "get returned wrong bytes after an overwrite")
     return CheckResult("objects are replaced completely")
 
 
 def delete(trial: Trial) -> CheckResult:
-    """Check that a deleted object is gone."""
+    """Check that a deleted object cannot be read."""
     key = trial.key("delete")
     trial.store.delete(key)
     trial.store.put(key, b"x")
@@ -118,6 +118,6 @@ def streams(trial: Trial) -> CheckResult:
     """Check that an object is written in pieces."""
     store, key, pieces = trial.store, trial.key("stream"), [bytes([n]) * _SIZE for n in range(3)]
     stores.put_stream(store, key, pieces, 3 * _SIZE)
-    require(store.get(key) == b"".join(pieces), "get returned other bytes than were streamed")
+    require(store.get(key) == b"".join(pieces), "get returned wrong bytes of a streamed object")
     way = "in pieces, in constant memory" if isinstance(store, stores.SupportsStreams) else "from memory"
     return CheckResult(f"large objects are written {way}")

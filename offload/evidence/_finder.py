@@ -27,10 +27,10 @@ class Finder:
     """Finds values in the texts of a session.
 
     Args:
-        requests: the requests, the last of which is the view; None if they are not known.
+        requests: the requests; the last one is the view. None if they are not known.
         records: the texts of the records.
         infos: the entries of the records, oldest first.
-        has_journal: whether the requests are all that there were.
+        has_journal: whether these are all requests of the session.
         is_whole: whether all texts of the session were read.
     """
 

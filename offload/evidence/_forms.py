@@ -52,9 +52,9 @@ class Form(NamedTuple):
     """The spellings of a value, to find it by.
 
     Attributes:
-        anchors: texts, one of which begins each place of the value.
+        anchors: texts; each place of the value begins with one of them.
         pattern: matches the value at such a place.
-        words: the words of each spelling, all of which a text with the value has; see `words_of`.
+        words: the words of each spelling; a text with the value has all of them. See `words_of`.
     """
 
     anchors: Sequence[str]

@@ -16,7 +16,7 @@ _GROUP = 32
 
 
 class JournalReader:
-    """Follows the requests of one session."""
+    """Reads the requests of one session, and later those that were added."""
 
     def __init__(self, reader: SessionReader) -> None:
         self._store, self._session = reader.store, reader.name
@@ -27,7 +27,7 @@ class JournalReader:
         self._read: list[JournalEntry] = []
 
     def requests(self, at: int | None, deadline: float) -> tuple[Requests | None, str | None]:
-        """Return the requests up to number `at`, by default the last one, and why they are not whole.
+        """Return the requests up to number `at`, by default the last one, and why some are missing.
 
         There are none without a journal, or if it cannot be read up to there until a time of the monotonic
         clock.

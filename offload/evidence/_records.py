@@ -46,7 +46,7 @@ class Records:
     Attributes:
         texts: the texts that were read.
         keys: the keys of their records.
-        unread: why the text of a record, by its key, was not read, or not as a whole.
+        unread: why the text of a record, by its key, was not read completely.
     """
 
     def __init__(self, reader: SessionReader, *, may_be_redacted: bool) -> None:
@@ -61,7 +61,7 @@ class Records:
         self.unread: dict[str, str] = {}
 
     def complete(self, infos: Sequence[RecordInfo], deadline: float) -> None:
-        """Read the records that are not read yet, the first first, up to a time of the monotonic clock."""
+        """Read the records that are not read yet, in order, up to a time of the monotonic clock."""
         if self.keys - {info.key for info in infos} or self._reader.lost_links(self.keys):
             self.clear()  # A deleted record has no evidence.
         self.unread = {key: why for key, why in self.unread.items() if why not in PASSING or key in self.keys}

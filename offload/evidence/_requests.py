@@ -28,7 +28,7 @@ class Row:
 
     Attributes:
         count: how often it is among the messages now.
-        request: the last request that had it, once no message is it any more.
+        request: the last request that had it, if no message has it now.
         index: its index in that request.
         has_refs: whether it has placeholders.
     """
@@ -53,7 +53,7 @@ class Requests:
     Attributes:
         number: how many requests there were.
         texts: the texts of all messages that any of them had.
-        left_out: why not all texts are there; None if they are.
+        left_out: why some texts are missing; None if none are.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Requests:
         self._calls: dict[CallId, Call] = {}
 
     def add(self, change: JournalChange) -> None:
-        """Take over what an entry of the journal changes."""
+        """Apply the changes of a journal entry."""
         new = [self._row(line) for line in change.new]
         before = self._rows
         edits: Sequence[Sequence[int]] = change.head.get("edits", ())
@@ -82,7 +82,7 @@ class Requests:
         self.number += change.entry.sent is not None
 
     def add_request(self, messages: Sequence[Any]) -> None:
-        """Take over the messages of a request that has no journal."""
+        """Add the messages of a request that has no journal."""
         self._rows = [self._row(JournalMessage(ItemType.USER_MESSAGE, message)) for message in messages]
         for row in self._rows:
             row.count += 1

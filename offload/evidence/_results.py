@@ -61,12 +61,12 @@ class Evidence:
         session: the session that was searched.
         text: the text after the session's `redact`, which offsets refer to.
         values: the values, in order; a repeated one each time.
-        request: the number of the last request, whose view counts; None without a journal.
+        request: the number of the last request, which is the view; None without a journal.
         records: how many records were searched.
         chars: how many characters of messages and records were searched.
         checked_chars: how many characters of the text were checked; fewer than all if it is longer than
-            1,000,000, has more than 500 different values, or they are looked for longer than 8 seconds.
-        unsearched: why a record, by its id, or the "journal" was not searched, or not all of it.
+            1,000,000, has more than 500 different values, or the search takes longer than 8 seconds.
+        unsearched: why a record, by its id, or the "journal" was not searched completely.
     """
 
     session: str
@@ -84,7 +84,7 @@ class Evidence:
         return [value for value in self.values if value.state == "not_found"]
 
     def pieces(self) -> Iterator[tuple[str, Value | None]]:
-        """Yield the text in pieces, each with the value that it is, or None."""
+        """Yield the text in pieces, each with its value, or None if it has none."""
         at = 0
         for value in self.values:
             yield self.text[at : value.start], None
@@ -98,7 +98,7 @@ class Evidence:
 
 
 def marked_piece(text: str, value: Value | None) -> str:
-    """Return one of the pieces of a text with the place of the value that it is."""
+    """Return a piece of a text with the place of its value."""
     if value is None:
         return text
     return f">>{text}<< [not found]" if value.state == "not_found" else f"{text} [{value.place}]"

@@ -1,4 +1,4 @@
-"""Texts in memory, with the blocks that each word may be in: a value is looked for in few of them."""
+"""Texts in memory, with the blocks that may have each word, so that a search reads few of them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class SessionEvidence:
 
     Args:
         reader: the records that the session may read.
-        hooks: those of the session, of which `redact` is applied to each text first.
+        hooks: those of the session; `redact` is applied to each text first.
     """
 
     def __init__(self, reader: SessionReader, hooks: Hooks) -> None:
@@ -38,7 +38,7 @@ class SessionEvidence:
         renew_in_child(self)
 
     def renew(self) -> None:
-        """Forget all; a forked child does, since a thread of the parent may have been reading."""
+        """Forget all texts, in a forked child: a thread of the parent may have been reading."""
         self._lock = Lock()
         self._records = Records(self._reader, may_be_redacted=self._hooks.redact is None)
         self._journal = JournalReader(self._reader)

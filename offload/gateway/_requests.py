@@ -1,4 +1,4 @@
-"""Requests of four APIs: their messages as the engine sees them, and the way back to the bytes that came.
+"""Requests of four APIs: their messages as the engine sees them, and the changes of their bytes.
 
 The engine gets a view of each message, without what must be kept: cache marks, reminders that a client put
 into a text, results with references to tools, and texts that are placeholders or a client's notices already.

@@ -80,7 +80,7 @@ class Catalog:
                 self._cached.add(info)
 
     def drop(self, key: str) -> None:
-        """Remove the entry of a key whose object is gone."""
+        """Remove the entry of a key whose object was deleted."""
         with self._lock:
             info = self._entries.pop(key, None)
             if info is not None:

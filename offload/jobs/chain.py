@@ -97,7 +97,7 @@ def verify_chain(
     storage_options: Mapping[str, Any] | None = None,
     on_progress: Callable[[ChainReport], object] | None = None,
 ) -> ChainReport:
-    """Check that the journals of a store, or of one session, and their records are as they were written.
+    """Check that the journals of a store, or of one session, and their records are unchanged.
 
     Every entry and every cited record is read whole. With a session, those that it was forked from are
     checked too. An encrypted store needs its key: the digests are those of the contents.

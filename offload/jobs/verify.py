@@ -38,7 +38,7 @@ class VerifyReport:
         entries: how many entries of journals were read whole.
         damaged_entries: the errors of those that cannot be read, and of branches of forks, with the names of
             their sessions.
-        failures: the errors of workers that were lost, each with a session of which not all was checked.
+        failures: the errors of lost workers, each with a session that was not checked completely.
     """
 
     sessions: int = 0

@@ -81,7 +81,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a durable file in place of any other; its reader sees the old or the new bytes."""
+    """Replace a file durably; a reader sees the old or the new bytes."""
     temporary = path.with_name(f".tmp-{secrets.token_hex(8)}")
     try:
         write_new(temporary, data)

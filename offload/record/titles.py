@@ -1,4 +1,4 @@
-"""Titles: the line that says what a record is of, such as a path or a command; its words; names of agents."""
+"""Titles of records, such as a path or a command, and their words; names of agents."""
 
 from __future__ import annotations
 

@@ -98,5 +98,5 @@ def _problem_in(row: dict[str, Any], where: str) -> str | None:
         return f"{where}: the message must have the role {row['type']!r}"
     content = message.get("content")
     if not (isinstance(content, str | list) and isinstance(message.get("id", ""), str)):
-        return f"{where}: the message must have a content of text or blocks, and no id but a text"
+        return f"{where}: the message must have text or blocks as its content, and a string as its id, if any"
     return problem_in({"role": message["role"], "content": content}, where)

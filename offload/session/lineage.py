@@ -173,7 +173,9 @@ def place_of_request(entries: Sequence[JournalEntry], session: str, number: int 
     if places:
         raise NotFoundError(f"session {session!r} has requests 1 to {len(places)}, got {number}")
     if entries:
-        raise NotFoundError(f"the journal of session {session!r} is of a release that noted no requests")
+        raise NotFoundError(
+            f"the journal of session {session!r} was written by a release that recorded no requests"
+        )
     raise NotFoundError(f"session {session!r} has no journal; see Offloader(journal=True)")
 
 

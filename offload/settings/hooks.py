@@ -74,7 +74,7 @@ class Hooks:
         try:
             summary = _str_of("summarizer", _call("summarizer", self.summarizer, text, text))
         except OffloadError as error:  # An item can be offloaded without a summary.
-            _log.warning("a summary failed, its item goes without: %s", error)
+            _log.warning("a summarizer failed, so an item has no summary: %s", error)
             return None
         return escape_surrogates(summary).strip()[:MAX_SUMMARY_CHARS] or None
 

@@ -28,7 +28,7 @@ class JournalSummary(NamedTuple):
         first: its first entry; that of a fork names the session that it was forked from.
         last: the object of its last entry.
         requests: how many requests it has, also those that were left by a rewind.
-        sent: the last one; None if the journal is of a release that noted no requests.
+        sent: the last one; None if a release that recorded no requests wrote the journal.
         model: the model that it was sent to, if it is known.
     """
 

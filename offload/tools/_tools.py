@@ -194,7 +194,7 @@ class Tools:
     ) -> str:
         """Return a page of the session's records with their titles, newest first.
 
-        A title says what a record is of, such as the path that was read. Titles that this process does not
+        A title describes a record, such as the path that was read. Titles that this process does not
         know are read, in one bulk read; a search reads at most 1,000, and then returns a cursor.
 
         Args:

@@ -107,7 +107,7 @@ class References:
         """Return the content of a reference, and its characters."""
         unknown = [name for name in reference if name not in (_KEY, *_PARTS)]
         if unknown or all(name in reference for name in _PARTS):
-            raise ConfigError(f"a reference has {_KEY}, and lines or pointer for a part; nothing else")
+            raise ConfigError(f"a reference may have only {_KEY}, and lines or pointer for a part")
         content = record.content
         if "pointer" in reference:
             return self._value(content, reference["pointer"])
@@ -152,7 +152,7 @@ def _range(content: StoredContent, count: int, lines: Any) -> tuple[int, int]:
         raise ConfigError('lines must be a text such as "10-40" or "7", from 1')
     first, last = int(match[1]), int(match[2] or match[1])
     if last < first:
-        raise ConfigError(f"lines {lines} end before they begin; the first line comes first: {last}-{first}")
+        raise ConfigError(f"lines {lines}: the first line must come first: {last}-{first}")
     if last > count:
         raise ConfigError(f"lines {lines} are not in the item, which has {count} (1-{count})")
     return content.line_start(first), content.line_start(last + 1)

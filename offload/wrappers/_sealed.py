@@ -38,7 +38,7 @@ _BASE64 = re.compile(r"([A-Za-z0-9+/_-]{43})=?", re.ASCII)
 
 
 class Key:
-    """A secret of 32 random bytes, and what it does; no repr, error or pickle contains the secret."""
+    """A key of 32 random bytes that seals and opens objects; no repr, error or pickle contains it."""
 
     __slots__ = ("_secret", "id")
 

@@ -106,7 +106,7 @@ def test_the_url_that_the_client_had_is_the_provider_and_a_short_conversation_sa
     client(project, bodies=BODIES[:1])
     code, _, [line] = run(project, "claude", ANTHROPIC_BASE_URL=upstream.url)
     assert [code, len(upstream.seen)] == [7, 1]
-    assert line.startswith("offload: 1 request, nothing was large or old enough to leave.")
+    assert line.startswith("offload: 1 request, nothing was large or old enough to offload.")
 
 
 def test_codex_opencode_and_gemini_get_the_gateway_in_their_settings_of_this_run(project):

@@ -650,7 +650,7 @@ def test_the_table_ends_with_what_is_assumed_and_what_is_saved(run: Run, chats: 
     assert "1 conversation would cost $0.00" in shown
     assert "1 because the retrieval tools" in shown
     assert "2 conversations recorded no usage" in shown
-    assert "The usage that 1 conversation recorded comes to $0.007 of input" in shown
+    assert "The recorded usage of 1 conversation costs $0.007 of input" in shown
     assert "\nPrices of claude-opus-4-5, as of 2026-10-24: --prices lists them.\n" in shown
 
 

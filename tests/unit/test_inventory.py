@@ -73,7 +73,7 @@ def test_an_inventory_alone_decides_no_deletion(kind: str, tmp_path: Path) -> No
         lambda: delete(listed, "a"),
         lambda: Offloader(listed, session="a", on_error="raise").offload_text("x\n" * 9000),
     ):
-        with pytest.raises(StorePermissionError, match="nothing is changed on the word of an inventory"):
+        with pytest.raises(StorePermissionError, match="an inventory is read-only"):
             change()
     assert [key.key for key in store.keys()] == before
 
@@ -86,7 +86,7 @@ def edited(manifest: Path, **fields: Any) -> str:
 @pytest.mark.parametrize(
     ("fields", "error", "said"),
     [
-        ({"fileFormat": "ORC"}, ConfigError, "'ORC' is not read"),
+        ({"fileFormat": "ORC"}, ConfigError, "cannot read an inventory in 'ORC'"),
         ({"fileSchema": "Bucket, Key"}, ConfigError, "lacks LastModifiedDate, Size: add them"),
         ({"files": [{"key": "data/none.csv.gz"}]}, NotFoundError, "has no file data/none.csv.gz"),
         ({"creationTimestamp": "yesterday"}, CorruptError, "no manifest of an inventory"),

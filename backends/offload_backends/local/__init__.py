@@ -1,6 +1,6 @@
 """A store in a local folder, whose objects are complete and durable even if the process is killed.
 
-`_files` contains the method, `_folders` and `_system` what it needs of the operating system. Paths below the
+`_files` contains the method, `_folders` and `_system` the calls of the operating system. Paths below the
 root are opened part by part without following symbolic links.
 """
 

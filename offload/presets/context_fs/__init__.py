@@ -99,7 +99,7 @@ class ContextFileSystem:
         ephemeral_keep_recent: replaces every number in `ephemeral`.
         ttl: minimum lifetime of a document: seconds, a `timedelta` or a text like "7d". Later calls of
             `offload` delete expired documents, even if a message refers to them. None keeps all.
-        policy: a whole policy, in place of the six arguments before it.
+        policy: a policy that replaces the six arguments before it.
         compress: write documents as zstd streams (`.zst`) instead of JSON. Placeholders then name
             `context_read`, one of `fs.offloader.tools`.
         **options: `token_counter`, `redact`, `on_error` and others, as for `Offloader`.

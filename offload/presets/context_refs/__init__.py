@@ -77,7 +77,7 @@ class ContextRefs:
             `myFilesystem`. The results of all their tools are kept.
         never_tools: words in the names of tools without a server, such as `read` in `ReadFile`, whose results
             are kept. An entry with `*`, `?` or `[` is a glob of any tool, a server's too: `github.get_*`.
-        policy: a whole policy in place of `never_servers`, `never_tools` and the sizes above.
+        policy: a policy that replaces `never_servers`, `never_tools` and the sizes above.
         storage_options: passed to the backend of `root`.
         **options: `token_counter`, `redact`, `on_error` and others, as for `Offloader`. With
             `on_error="truncate"` no output is kept in full when the store fails.

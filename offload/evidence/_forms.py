@@ -180,7 +180,9 @@ def _path(text: str) -> Form:
     parts = re.split(r"[/\\]+", text)
     while parts[0] in (".", "..") and len(parts) > 1:
         parts = parts[1:]
-    return _literal([sign.join(parts) for sign in ("/", "\\", "\\\\", "\\/")], _PATH_START, _PATH_END)
+    spelled = [sign.join(parts) for sign in ("/", "\\", "\\\\", "\\/")]
+    escaped = [sign.join(json.dumps(part)[1:-1] for part in parts) for sign in ("/", "\\\\", "\\/")]
+    return _literal(spelled if text.isascii() else [*spelled, *escaped], _PATH_START, _PATH_END)
 
 
 def _identifier(text: str) -> Form:

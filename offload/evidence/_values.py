@@ -36,16 +36,30 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.ASCII,
 )
+# Letters beyond ASCII: no punctuation, no symbols. Scripts from Thai on have no spaces between words.
+_LETTERS = (
+    r"\u00aa\u00b5\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02af\u0300-\u037d\u037f-\u05bd\u05bf-\u060b\u060d-\u061a"
+    r"\u0620-\u0963\u0966-\u1fff\u3005-\u3007\u3041-\u3096\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff"
+    r"\ua000-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_UNSPACED = re.compile(r"[\u0e00-\u0fff\u3005-\ufaff\U00020000-\U0003ffff]")
+_WIDE = re.compile(
+    rf"(?<![\w{_LETTERS}@~./\\:-])[\w@~./\\:-]{{0,200}}[{_LETTERS}][\w{_LETTERS}@~./\\:-]*", re.ASCII
+)
+# Signs before a path in a text without spaces.
+_OPENING = frozenset(" \t`\"'([{<=|:\u3000\uff08\uff1a\u300c\u300e\u300a\u201c\u201e\u00ab")
 _PERCENT = re.compile(r"[ \u00a0\u202f]?(?:%|percent\b|per cent\b)")
 _LINE_NUMBER = re.compile(r":\d[\d:-]*\Z")
 # After a path and a line number, more of them: `a.py:114,139,197`.
 _MORE_LINES = re.compile(r"(?:, ?\d+(?:-\d+)?)+(?!\w)", re.ASCII)
 _PATH_PART, _WORD = re.compile(r"[^/\\]+"), re.compile(r"[\w@~]+", re.ASCII)
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
-_FILE_NAME = re.compile(r"[\w@.-]*\.[A-Za-z][A-Za-z0-9]{0,7}", re.ASCII)
+_FILE_NAME = re.compile(rf"[\w{_LETTERS}@.-]*\.[A-Za-z][A-Za-z0-9]{{0,7}}", re.ASCII)
 _SLASH = re.compile(r"[/\\]")
 # A name that is no word: an underscore, a hump, a letter at a digit, a dot or colons within it.
-_MARKED = re.compile(r"\w_\w|[a-z][A-Z]|[A-Za-z]-?\d|\d[A-Za-z]|\w\.\w|\w::\w|\w@\w|\A--", re.ASCII)
+_MARKED = re.compile(
+    rf"\w_\w|[a-z][A-Z]|[A-Za-z]-?\d|\d[A-Za-z]|[\w{_LETTERS}]\.\w|\w::\w|\w@\w|\A--", re.ASCII
+)
 _MARKED_PART = re.compile(r"[_.\d-]")
 _SEVERAL_WORDS = re.compile(r"\w\W*\s\W*\w")
 _EXTENSIONS = frozenset([
@@ -66,6 +80,9 @@ class Stated(NamedTuple):
     is_percent: bool = False
 
 
+_NO_PATH: tuple[Stated | None, int] = None, 0
+
+
 def values_of(text: str) -> Iterator[Stated]:
     """Yield the exact values in a text, in order, none within another."""
     fences = [match.start() for match in _FENCE.finditer(text)]
@@ -74,18 +91,58 @@ def values_of(text: str) -> Iterator[Stated]:
 
 def _values_in(text: str, at: int, end: int, fences: Sequence[int] | None) -> Iterator[Stated]:
     """Yield the values in a part of a text; quotes only outside code, and none if `fences` is None."""
-    while (match := _TOKEN.search(text, at, end)) is not None:
-        at = match.end()
-        if len(match[0]) > MAX_VALUE_CHARS + len('""'):
+    paths = _wide_paths(text, at, end)
+    path, until = next(paths, _NO_PATH)
+    match = _TOKEN.search(text, at, end)
+    while match is not None or path is not None:
+        if path is not None and (match is None or path.start <= match.start()):
+            yield path
+            # A token within the path is none; any other one is found already.
+            if match is not None and match.start() < until:
+                match = _TOKEN.search(text, until, end)
+        elif match is not None:
+            yield from _values_at(match, text, fences)
+            at = _end_of(match, text)
+            match = _TOKEN.search(text, at, end)
+            if path is None or at <= path.start:
+                continue
+        path, until = next(paths, _NO_PATH)
+
+
+def _wide_paths(text: str, at: int, end: int) -> Iterator[tuple[Stated | None, int]]:
+    """Yield the paths with letters beyond ASCII, and where the token of each ends."""
+    for match in _WIDE.finditer(text, at, end):
+        found = _name(match[0], match.start())
+        if found is None or found.kind != "path" or len(match[0]) > MAX_VALUE_CHARS or "://" in match[0]:
             continue
-        if match.lastgroup == "quote" and (fences is None or not _is_quote(match, fences)):
-            yield from _values_in(text, match.start() + 1, match.end() - 1, None)
-        elif (found := _value(match, text)) is not None:
-            yield found
-        elif match.lastgroup == "name":
-            yield from _parts_of_name(match, text)
-        if match.lastgroup == "name" and ":" in match[0] and (lines := _MORE_LINES.match(text, at)):
-            at = lines.end()
+        root = _SLASH.split(match[0])[0]
+        if _UNSPACED.search(root) is None or _is_apart(match, text):
+            yield found, _end_of(match, text)
+
+
+def _is_apart(match: re.Match[str], text: str) -> bool:
+    """Return whether a token is no part of a sentence without spaces."""
+    before, behind = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
+    return before in _OPENING or (before in ("", "\n") and behind in ("", "\r", "\n"))
+
+
+def _values_at(match: re.Match[str], text: str, fences: Sequence[int] | None) -> Iterator[Stated]:
+    """Yield the value that a token is, or else those within it."""
+    if len(match[0]) > MAX_VALUE_CHARS + len('""'):
+        return
+    if match.lastgroup == "quote" and (fences is None or not _is_quote(match, fences)):
+        yield from _values_in(text, match.start() + 1, match.end() - 1, None)
+    elif (found := _value(match, text)) is not None:
+        yield found
+    elif match.lastgroup == "name":
+        yield from _parts_of_name(match, text)
+
+
+def _end_of(match: re.Match[str], text: str) -> int:
+    """Return the end of a token; more line numbers behind a name are part of it."""
+    is_numbered = match.lastgroup in ("name", None) and ":" in match[0]
+    lines = _MORE_LINES.match(text, match.end()) if is_numbered else None
+    return match.end() if lines is None else lines.end()
 
 
 def _parts_of_name(match: re.Match[str], text: str) -> Iterator[Stated]:

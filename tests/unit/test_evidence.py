@@ -83,6 +83,14 @@ class FailingReads(WrapperStore):
         ("`src/a.py:12`, ./b/c.txt: C:\\x\\y.md.", ["path src/a.py", "path ./b/c.txt", "path C:\\x\\y.md"]),
         ("and/or yes/no n/a e.g. i.e. /help word-by-word 10-20 12:30", []),
         ("b.py:114,139,197 and setup.cfg", ["path b.py", "path setup.cfg"]),
+        ("/home/Müller/straße.txt:3,14 été/hiver naïve", ["path /home/Müller/straße.txt"]),
+        ("C:\\Größe\\Jörg.md, résumé.pdf; данные/итог_2.csv.", [
+            "path C:\\Größe\\Jörg.md", "path résumé.pdf", "path данные/итог_2.csv",
+        ]),
+        ("`文档/报告.md`。见 文档/表.csv。", ["path 文档/报告.md", "path 文档/表.csv"]),
+        ("请打开文档/报告.md。文件src/a.py在", ["path src/a.py"]),
+        ("파일 src/a.py를, Ä5,000 12345é", ["path src/a.py", "number 5,000", "number 12345"]),
+        ('"see /x/é.md there" https://x.org/é/a.md', ["quote see /x/é.md there", "url https://x.org/é/a.md"]),
         ("call foo_bar(readFile, std::sort) of d1111b99", [
             "identifier foo_bar", "identifier readFile", "identifier std::sort", "identifier d1111b99",
         ]),
@@ -121,6 +129,10 @@ SAME = [
     ("./src/a.py", "src\\a.py"),
     ("src/deep/b.py", '"C:\\\\src\\\\deep\\\\b.py"'),
     ("/repo/src", "/repo/src/a.py"),
+    ("données/été.csv", "/srv/donne\u0301es/e\u0301te\u0301.csv:3"),
+    ("donne\u0301es/e\u0301te\u0301.csv", "données\\été.csv"),
+    ("/home/Müller/straße.txt", '{"path": "/home/M\\u00fcller/stra\\u00dfe.txt"}'),
+    ("文档/报告.md", '{"path": "文档/报告.md"}'),
     ("d1111b99", "commit d1111b99ab12cd34ef56"),
     ("read_file", '{"text":"\\nread_file()"}'),
     ('"no such file"', "error: no such\n  file"),
@@ -143,6 +155,7 @@ OTHER = [
     ("12:30:45", "12:30:45:99"),
     ("src/a.py", "my-src/a.py and src/a.pyc and src/a.py.bak and rc/a.py"),
     ("/src/a.py", "/repo/src/a.py"),
+    ("données/été.csv", "données/étés.csv données/ete.csv donnees/été.csv"),
     ("readFile", "readFiles and read_file and readfile"),
     ("d1111b99", "ad1111b99"),
     ("1.2.3", "1.2.3.4 and 0.1.2.3"),
@@ -426,6 +439,7 @@ def test_a_check_that_goes_on_says_what_a_new_process_says(data: st.DataObject) 
 
 @pytest.mark.parametrize("unit", [
     '"', "`", "a/", "1,", "1,234", "x_", "..", "https://", "12:30:", "--a", "\\n", "/", ":1", "1.1", "“",
+    "é", "/é/x.md ", "文档", "文档/a.md文 ", "a-é.", "é:1,2,",
 ])  # fmt: skip # a list of texts
 @pytest.mark.timeout(30)
 def test_a_hostile_text_is_checked_in_bounded_time(unit: str) -> None:

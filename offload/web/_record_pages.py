@@ -15,6 +15,7 @@ from starlette.routing import Route
 from offload.codec.base import StoredRecord
 from offload.errors import ConfigError, CorruptError
 from offload.layout import is_link
+from offload.record.text import printed_bytes
 from offload.retention.marks import read_marks
 from offload.tokens import estimate_tokens
 from offload.tools._query import MAX_SQL_CHARS, Queries
@@ -164,7 +165,8 @@ class RecordPages:
         """
         reader, info = self._site.record(request)
         disposition = {"Content-Disposition": f'attachment; filename="{info.ref}.txt"'}
-        return StreamingResponse(reader.read(info.ref).stream(), headers=_DOWNLOAD | disposition)
+        content = printed_bytes(reader.read(info.ref).stream())
+        return StreamingResponse(content, headers=_DOWNLOAD | disposition)
 
     def _to_page(self, request: Request, query: Mapping[str, str]) -> Response:
         reader, info = self._site.record(request)

@@ -174,12 +174,12 @@ def test_the_outline_of_broken_json_names_the_error(store):
 
 
 def test_a_record_is_downloaded_byte_for_byte_and_never_rendered(store):
-    text = "<html><script>alert(1)</script></html>\x1b\r\n\0" * 500
-    ref = put_text(store, text)
+    printed = b"<html><script>alert(1)</script></html>\x1b\r\n\0\xff" * 500
+    ref = put_text(store, printed.decode("utf-8", "surrogateescape"))
 
     answer = visitor(store).get(path_of("s", ref) + "/download")
 
-    assert answer.content == text.encode()
+    assert answer.content == printed
     assert answer.headers["content-disposition"] == f'attachment; filename="{ref}.txt"'
     assert answer.headers["content-type"] == "application/octet-stream"
     assert answer.headers["x-content-type-options"] == "nosniff"

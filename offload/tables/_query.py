@@ -228,7 +228,7 @@ class _Query:
         """Return an error of SQLite with what would be right; `place` is the offset of its token, or -1."""
         tables = self.database.tables
         if found := _NO_COLUMN.search(message):
-            return f"unknown column {found[1][:_SHOWN_CHARS]}; {_shown(tables)}"
+            return f"unknown column {found[1][:_SHOWN_CHARS]}; {_nested(found[1], tables)}{_shown(tables)}"
         if found := _NO_TABLE.search(message):
             return self._unknown_table(found[1])
         if fix := next((fix for words, fix in _FIXES.items() if words in message.lower()), ""):
@@ -296,6 +296,17 @@ def _shown(tables: dict[str, Table]) -> str:
     return "; ".join(
         f"{name} has {', '.join(map(quoted, [*table.columns][:40]))}" for name, table in tables.items()
     )
+
+
+def _nested(name: str, tables: dict[str, Table]) -> str:
+    """Return how to read what an unknown column such as `user.name` means, if `user` is a column."""
+    parts = name.split(".")
+    columns = {column for table in tables.values() for column in table.columns}
+    place = next((i for i, part in enumerate(parts[:-1]) if part in columns), None)
+    if place is None:
+        return ""
+    path = ".".join(parts[place + 1 :])
+    return f"for a value within it use json_extract({quoted(parts[place])}, '$.{path[:_SHOWN_CHARS]}'); "
 
 
 def _example(tables: dict[str, Table]) -> str:

@@ -19,6 +19,9 @@ _A = {"string": "a string", "integer": "an integer", "boolean": "true or false",
 _FLAGS = {"true": True, "false": False}
 _DIGITS = lazy_pattern(r"-?\d{1,15}", re.ASCII)
 _SHOWN_CHARS = 60
+_IDS = {"id", "old", "new"}
+# What some models copy with an id.
+_AROUND_ID = " \t\r\n\"'`[](),"
 
 
 def check_arguments(
@@ -38,6 +41,7 @@ def check_arguments(
         names = ", ".join(_shown(key) for key in unknown[:5])
         raise ConfigError(f"unknown argument {names} for {name}; use {', '.join(rules)}")
     fields = {k: _plain(v, rules[k]["type"]) for k, v in fields.items() if v is not None}
+    fields |= {k: fields[k].strip(_AROUND_ID) for k in _IDS & fields.keys() if isinstance(fields[k], str)}
     missing = [k for k in required if k not in fields]
     if missing:
         raise ConfigError(f"{name}: missing argument {', '.join(missing)}")

@@ -406,6 +406,12 @@ def test_a_value_of_another_kind_is_refused_also_of_an_argument_that_is_not_show
         assert TOOLS.call("context_grep", asked).startswith(f"[{found}")
 
 
+def test_an_id_may_be_copied_with_quotes_or_brackets_around_it() -> None:
+    expected = TOOLS.read(REF, limit=30)
+    for copied in (f'"{REF}"', f" `{REF}`\n", f"[{REF}]", f"'{REF}',"):
+        assert TOOLS.call("context_read", {"id": copied, "limit": 30}).startswith(expected[:90])
+
+
 def test_an_unknown_tool_or_argument_is_answered_with_those_that_there_are() -> None:
     assert "context_list, context_read, context_tail, context_grep" in TOOLS.call("bash", {})
     assert "; use id, lines" in TOOLS.call("context_tail", {"id": REF, "line": 3})

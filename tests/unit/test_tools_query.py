@@ -104,6 +104,14 @@ def test_a_long_value_is_cut_and_the_rest_can_be_read() -> None:
     assert text[300:700] in tools.query(ref, "select substr(a, 301, 400) from t limit 1")
 
 
+@pytest.mark.parametrize("sql", ["select user.name from t", "select 1 from t where t.user.name = 'Ada 7'"])
+def test_a_nested_value_named_with_dots_is_answered_with_the_function_that_reads_it(sql: str) -> None:
+    tools, ref = tools_for(json.dumps([{"user": {"name": f"Ada {n}"}} for n in range(20)]))
+    answer = tools.call("context_query", {"id": ref, "sql": sql})
+    assert "user.name; for a value within it use json_extract(user, '$.name'); t has user" in answer
+    assert "Ada 7" in tools.query(ref, "select json_extract(user, '$.name') from t")
+
+
 ERRORS = {
     "select nme from t": "unknown column nme; t has id, name, note",
     "select * from users": "unknown table users; ",

@@ -22,7 +22,7 @@ from offload.engine.refusals import BoundRefusal, bound_refusal
 from offload.gateway._apis.base import Call, Reply, data_of
 from offload.gateway._headers import ExactRequest, as_text
 from offload.gateway._own_tools import MOST_ROUNDS, Opened, OwnTools
-from offload.gateway._requests import COUNT, Api, api_of
+from offload.gateway._requests import COUNT, Api, Received, api_of
 from offload.gateway._rewriter import Rewriter, Rewritten
 from offload.gateway._status import Status, logger
 from offload.gateway._usage import UsageReader, decoder, text_of
@@ -94,42 +94,38 @@ class Forwarder:
     async def _answer(self, scope: Scope, body: _Body, send: Send, session: str) -> None:
         is_counted = scope["path"].endswith(COUNT)
         api = api_of(scope["path"].removesuffix(COUNT)) if scope["method"] == "POST" else None
-        exchange = _Exchange(scope, _name_of(scope["method"], api), session)
-        headers = Headers(scope=scope)
+        name = _name_of(scope["method"], api)
+        exchange = _Exchange(scope, Headers(scope=scope), body, send, name, session)
         try:
-            opened = await self._request(exchange, api, headers, body, is_counted=is_counted)
+            opened = await self._request(exchange, api, is_counted=is_counted)
             if opened is None or is_counted:
-                async with self._asked(exchange, headers, body) as answer:
-                    await self._pass_on(exchange, answer, send)
+                async with self._asked(exchange) as answer:
+                    await self._pass_on(exchange, answer)
             else:
-                await self._whole(exchange, headers, body, opened, send)
+                await self._whole(exchange, opened)
         except ClientGoneError:
             return
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             if not body.is_gone:
-                await self._fail(exchange, error, send)
+                await self._fail(exchange, error)
 
     @asynccontextmanager
-    async def _asked(
-        self, exchange: _Exchange, headers: Headers, body: _Body
-    ) -> AsyncIterator[aiohttp.ClientResponse | _Refused]:
+    async def _asked(self, exchange: _Exchange) -> AsyncIterator[aiohttp.ClientResponse | _Refused]:
         """Send a request; yield the answer of the provider, or of a repaired request if that helps."""
         if exchange.request is not None:
             self._rewriter.check(exchange.request)
         async with AsyncExitStack() as stack:
-            answer = await stack.enter_async_context(
-                self._open(exchange.scope, headers, exchange.request, body)
-            )
+            answer = await stack.enter_async_context(self._open(exchange, exchange.request))
             refused = await _refused(exchange.request, answer)
             if refused is None:
                 yield answer
                 return
         async with AsyncExitStack() as stack:
-            repaired = await self._repaired(exchange, headers, body, refused, stack)
+            repaired = await self._repaired(exchange, refused, stack)
             yield refused if repaired is None else repaired
 
     async def _repaired(
-        self, exchange: _Exchange, headers: Headers, body: _Body, refused: _Refused, stack: AsyncExitStack
+        self, exchange: _Exchange, refused: _Refused, stack: AsyncExitStack
     ) -> aiohttp.ClientResponse | None:
         """Send a refused request again without its refused thinking; None if its answer is no better.
 
@@ -146,9 +142,8 @@ class Forwarder:
             if repaired is None:
                 continue
             try:
-                answer: aiohttp.ClientResponse = await stack.enter_async_context(
-                    self._open(exchange.scope, headers, repaired, body)
-                )
+                opening = self._open(exchange, repaired)
+                answer: aiohttp.ClientResponse = await stack.enter_async_context(opening)
                 if answer.status != HTTPStatus.BAD_REQUEST:
                     exchange.request = repaired
                     return answer
@@ -157,31 +152,27 @@ class Forwarder:
                 return None
         return None
 
-    async def _whole(
-        self, exchange: _Exchange, headers: Headers, body: _Body, opened: Opened, send: Send
-    ) -> None:
+    async def _whole(self, exchange: _Exchange, opened: Opened) -> None:
         """Pass a reply on; if it ends early, what it asked the provider is no part of the conversation."""
         is_whole = False
         try:
-            is_whole = await self._converse(exchange, headers, body, opened, send)
+            is_whole = await self._converse(exchange, opened)
         finally:
             if exchange.is_continued and not is_whole:
                 self._rewriter.forget(exchange.request)
 
-    async def _converse(
-        self, exchange: _Exchange, headers: Headers, body: _Body, opened: Opened, send: Send
-    ) -> bool:
+    async def _converse(self, exchange: _Exchange, opened: Opened) -> bool:
         """Pass a reply on, with calls of own tools answered; return whether it is whole."""
         reply: Reply | None = None
         while True:
-            async with self._asked(exchange, headers, body) as answer:
+            async with self._asked(exchange) as answer:
                 if not _is_readable(answer):
-                    await self._break_off(exchange, answer, reply, send)
+                    await self._break_off(exchange, answer, reply)
                     return False
                 if reply is None:
-                    exchange.is_streamed = opened.api.streams or _kind_of(answer) == _EVENTS
+                    exchange.is_streamed = opened.received.api.streams or _kind_of(answer) == _EVENTS
                     reply = opened.calls.reply(self._own.names, is_stream=exchange.is_streamed)
-                taken = await self._take(exchange, answer, reply, send)
+                taken = await self._take(exchange, answer, reply)
             calls, has_own = reply.end()
             goes_on = bool(calls) and not has_own and opened.rounds <= MOST_ROUNDS
             if calls and (goes_on or has_own):
@@ -190,21 +181,21 @@ class Forwarder:
                 rest = reply.close(is_stopped=bool(calls) and not has_own)
                 break
             opened = await self._own.grown(opened, reply)
-            await self._rewrite(exchange, opened, headers)
+            await self._rewrite(exchange, opened)
         if reply.is_whole:
             await self._own.passed(opened, reply)
-        await self._finish(exchange, taken, rest, send)
+        await self._finish(exchange, taken, rest)
         return reply.is_whole
 
-    async def _finish(self, exchange: _Exchange, taken: _Taken, rest: bytes, send: Send) -> None:
+    async def _finish(self, exchange: _Exchange, taken: _Taken, rest: bytes) -> None:
         """Send the rest of a reply, which is all of one that is no stream."""
         if not exchange.is_streamed:
             exchange.status = taken.answer.status
             is_same = rest == taken.plain
             rest = taken.raw if is_same else rest
-            await send(_start_of(taken.answer, None if is_same else len(rest)))
-        await send({"type": "http.response.body", "body": rest, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+            await exchange.send(_start_of(taken.answer, None if is_same else len(rest)))
+        await exchange.pass_part(rest)
+        await exchange.end()
 
     async def _answer_calls(
         self, exchange: _Exchange, opened: Opened, calls: Sequence[Call], reply: Reply, *, goes_on: bool
@@ -217,9 +208,7 @@ class Forwarder:
         answers = await self._own.answers(opened, calls, offloader)
         reply.answered(answers, goes_on=goes_on)
 
-    async def _take(
-        self, exchange: _Exchange, answer: aiohttp.ClientResponse, reply: Reply, send: Send
-    ) -> _Taken:
+    async def _take(self, exchange: _Exchange, answer: aiohttp.ClientResponse, reply: Reply) -> _Taken:
         """Read an answer, and send on what the client gets of it now."""
         is_first, exchange.status = exchange.status == 0, answer.status
         encoding = answer.headers.get("Content-Encoding", "").encode()
@@ -228,14 +217,14 @@ class Forwarder:
         if exchange.request is not None:
             await self._rewriter.accepted(exchange.request)
         if is_first and exchange.is_streamed:
-            await send(_start_of(answer, -1))
+            await exchange.send(_start_of(answer, -1))
         raw, plain = list[bytes](), list[bytes]()
         try:
             async for chunk in answer.content.iter_any():
                 reader.feed(chunk)
                 data = decode(chunk)
                 if part := reply.feed(data):
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                    await exchange.pass_part(part)
                 elif not exchange.is_streamed:
                     raw.append(chunk)
                     plain.append(data)
@@ -244,15 +233,11 @@ class Forwarder:
         return _Taken(answer, b"".join(raw), b"".join(plain))
 
     async def _break_off(
-        self,
-        exchange: _Exchange,
-        answer: aiohttp.ClientResponse | _Refused,
-        reply: Reply | None,
-        send: Send,
+        self, exchange: _Exchange, answer: aiohttp.ClientResponse | _Refused, reply: Reply | None
     ) -> None:
         """Send an answer on that is no reply; if the client has a part of a stream, its error ends that."""
         if reply is None or not exchange.is_streamed:
-            await self._pass_on(exchange, answer, send)
+            await self._pass_on(exchange, answer)
             return
         refused = answer if isinstance(answer, _Refused) else await _read_refusal(answer)
         exchange.status = refused.status
@@ -262,34 +247,28 @@ class Forwarder:
         error = error[0] if isinstance(error, list) and error else error
         if not isinstance(error, dict):
             raise BrokenAnswerError(f"status {refused.status}")
-        await send({"type": "http.response.body", "body": reply.failed(error), "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+        await exchange.pass_part(reply.failed(error))
+        await exchange.end()
 
-    async def _pass_refusal(self, exchange: _Exchange, refused: _Refused, send: Send) -> None:
+    async def _pass_refusal(self, exchange: _Exchange, refused: _Refused) -> None:
         """Send an error on that was read."""
-        exchange.status = refused.status
-        start = {"type": "http.response.start", "status": refused.status, "headers": refused.headers}
-        await send(start)
-        await send({"type": "http.response.body", "body": refused.body})
+        await exchange.begin(refused.status, refused.headers)
+        await exchange.end(refused.body)
         self._note(exchange, None)
 
-    async def _pass_on(
-        self, exchange: _Exchange, answer: aiohttp.ClientResponse | _Refused, send: Send
-    ) -> None:
+    async def _pass_on(self, exchange: _Exchange, answer: aiohttp.ClientResponse | _Refused) -> None:
         """Send an answer on as it comes, and note the usage in what came."""
         if isinstance(answer, _Refused):
-            await self._pass_refusal(exchange, answer, send)
+            await self._pass_refusal(exchange, answer)
             return
-        exchange.status = answer.status
         reader = UsageReader(
             answer.headers.get("Content-Type", "").encode() if exchange.request else b"",
             answer.headers.get("Content-Encoding", "").encode(),
             keeps_reply=exchange.request is not None and exchange.request.is_threaded,
         )
-        headers = _kept(answer.raw_headers)
         if exchange.request is not None and answer.status < HTTPStatus.BAD_REQUEST:
             await self._rewriter.accepted(exchange.request)
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await exchange.begin(answer.status, _kept(answer.raw_headers))
         try:
             async for chunk in answer.content.iter_any():
                 reader.feed(chunk)
@@ -297,67 +276,60 @@ class Forwarder:
                     reader.close()
                 # The client may continue the thread as soon as it has the end of the reply.
                 self._rewriter.replied(exchange.request, reader.reply)
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await exchange.pass_part(chunk)
         finally:
             # Also of a stream that the user interrupts.
             self._note(exchange, reader.close())
-        await send({"type": "http.response.body", "body": b""})
+        await exchange.end()
 
-    async def _fail(self, exchange: _Exchange, error: Exception, send: Send) -> None:
+    async def _fail(self, exchange: _Exchange, error: Exception) -> None:
         # The text of the error may quote the request.
         self._status.failed(f"the provider failed: {type(error).__name__}")
         logger.info("%s failed: %s", exchange.name, type(error).__name__)
         if exchange.status:
             raise BrokenAnswerError(type(error).__name__) from None
         text = f"offload gateway: no answer from {self._upstream}: {_problem(error, exchange.scope)}"
-        await send_error(send, 504 if isinstance(error, TimeoutError) else 502, text)
+        await send_error(exchange.send, 504 if isinstance(error, TimeoutError) else 502, text)
 
-    async def _request(
-        self, exchange: _Exchange, api: Api | None, headers: Headers, body: _Body, *, is_counted: bool
-    ) -> Opened | None:
+    async def _request(self, exchange: _Exchange, api: Api | None, *, is_counted: bool) -> Opened | None:
         """Make the request to be sent that of `exchange`; one that is too long or unknown passes unread.
 
         Returns it if the gateway answers the calls in its reply.
         """
-        began = time.perf_counter()
+        began, body = time.perf_counter(), exchange.body
         if api is None or not await body.read(MOST_BYTES):
             if api is not None:
                 self._status.passed("larger than 32 MB")
             return None
-        if headers.get("content-encoding", "identity") != "identity":
+        if exchange.headers.get("content-encoding", "identity") != "identity":
             self._status.passed("encoded")
             exchange.request = Rewritten(body.whole, reason="encoded")
             return None
-        opened = await self._own.opened(exchange.session, body.whole, api, headers, is_counted=is_counted)
+        received = Received(exchange.session, api, exchange.headers, body.whole)
+        opened = await self._own.opened(received, is_counted=is_counted)
         rewrite = self._rewriter.counted if is_counted else self._rewriter.rewrite
-        if opened is None:
-            exchange.request = await rewrite(exchange.session, body.whole, api, headers)
-        else:
-            text = opened.text.encode()
-            exchange.request = await rewrite(exchange.session, text, api, headers, opened.left_out)
+        exchange.request = await rewrite(received if opened is None else opened.completed)
         exchange.seconds = time.perf_counter() - began
         return opened
 
-    async def _rewrite(self, exchange: _Exchange, opened: Opened, headers: Headers) -> None:
+    async def _rewrite(self, exchange: _Exchange, opened: Opened) -> None:
         """Make the request that continues a reply that of `exchange`."""
         exchange.is_continued = True
         if not exchange.is_streamed:
             exchange.status = 0
         began = time.perf_counter()
-        text = opened.text.encode()
-        exchange.request = await self._rewriter.rewrite(
-            exchange.session, text, opened.api, headers, opened.left_out
-        )
+        exchange.request = await self._rewriter.rewrite(opened.completed)
         exchange.seconds = time.perf_counter() - began
 
-    def _open(self, scope: Scope, headers: Headers, request: Rewritten | None, body: _Body) -> Any:
+    def _open(self, exchange: _Exchange, request: Rewritten | None) -> Any:
+        scope, headers = exchange.scope, exchange.headers
         has_body = "content-length" in headers or "transfer-encoding" in headers
         passed = as_text((n, v) for n, v in _kept(scope["headers"]) if n.lower() not in _SET_ANEW)
         if request is not None:
             passed.append(("Content-Length", str(len(request.body))))
         elif "content-length" in headers:
             passed.append(("Content-Length", headers["content-length"]))
-        data = None if not has_body else body.rest() if request is None else _parts(request.body)
+        data = None if not has_body else exchange.body.rest() if request is None else _parts(request.body)
         query = scope["query_string"].decode("latin-1")
         target = self._upstream + scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         return self._connected().request(
@@ -404,7 +376,8 @@ class _Exchange:
     """A request and its answer.
 
     Attributes:
-        scope: the request of the client.
+        scope: the request of the client, its `headers` and its `body`.
+        send: sends the answer to the client.
         name: its method and API, for the log: a path may name content.
         session: the one with the records of its conversation.
         request: the request as it is sent; None if it is unread.
@@ -415,6 +388,9 @@ class _Exchange:
     """
 
     scope: Scope
+    headers: Headers
+    body: _Body
+    send: Send
     name: str
     session: str
     request: Rewritten | None = None
@@ -422,6 +398,19 @@ class _Exchange:
     status: int = 0
     is_streamed: bool = False
     is_continued: bool = False
+
+    async def begin(self, status: int, headers: RawHeaders) -> None:
+        """Send the head of an answer."""
+        self.status = status
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def pass_part(self, part: bytes) -> None:
+        """Send a part of the body."""
+        await self.send({"type": "http.response.body", "body": part, "more_body": True})
+
+    async def end(self, part: bytes = b"") -> None:
+        """Send the last part of the body."""
+        await self.send({"type": "http.response.body", "body": part})
 
 
 class _Taken(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -21,7 +21,7 @@ from offload.events.observer import error_text
 from offload.gateway._apis import CALLS_OF
 from offload.gateway._apis.base import Call, Calls, Reply, digest_of, dumped
 from offload.gateway._hidden import DEADLINE, HiddenCalls, HiddenStore, Known, Root
-from offload.gateway._requests import READ_BACK, Api, Request, hint_of, is_kept_elsewhere, parsed
+from offload.gateway._requests import READ_BACK, Api, Received, Request, is_kept_elsewhere, parsed
 from offload.gateway._spans import Edit, Places, replaced
 from offload.gateway._status import Status
 from offload.messages.stored import map_texts
@@ -79,7 +79,7 @@ class Opened:
     """A request of a conversation whose model has the tools of the gateway.
 
     Attributes:
-        session: the session that they read.
+        received: it, with the session that they read.
         text: with the tools, and with the hidden calls of earlier replies.
         left_out: digests of the thinking behind hidden calls that could not be inserted.
         marking: stores that the conversation began with the tools.
@@ -87,8 +87,7 @@ class Opened:
         rounds: how many answers of the provider there are, with the next one.
     """
 
-    session: str
-    api: Api
+    received: Received
     calls: Calls
     visible: Visible
     text: str = ""
@@ -99,7 +98,12 @@ class Opened:
 
     @property
     def root(self) -> Root:
-        return Root(self.session, self.visible.root)
+        return Root(self.received.session, self.visible.root)
+
+    @property
+    def completed(self) -> Received:
+        """The request with the tools and the hidden calls."""
+        return self.received._replace(body=self.text.encode(), left_out=self.left_out)
 
 
 class OwnTools:
@@ -122,21 +126,16 @@ class OwnTools:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._readers.shutdown(wait=False, cancel_futures=True)
 
-    async def opened(
-        self, session: str, body: bytes, api: Api, headers: Mapping[str, str], *, is_counted: bool
-    ) -> Opened | None:
-        """Return a request with the tools; None if it gets none. One that is only counted begins nothing.
-
-        The tools read `session`.
-        """
+    async def opened(self, received: Received, *, is_counted: bool) -> Opened | None:
+        """Return a request with the tools; None if it gets none. One that is only counted begins nothing."""
         if not self._are_added:
             return None
-        calls = CALLS_OF[api.name]
+        calls = CALLS_OF[received.api.name]
         try:
-            visible = await self._reading(self._read, body, api, calls, hint_of(session, headers, api))
+            visible = await self._reading(self._read, received, calls)
             if visible is None:
                 return None
-            opened = Opened(session, api, calls, visible)
+            opened = Opened(received, calls, visible)
             return opened if await self._begun(opened, is_counted=is_counted) else None
         except (ValueError, RecursionError):
             return None
@@ -211,23 +210,25 @@ class OwnTools:
         calls = chain.from_iterable(made for _, made in opened.visible.edits.values())
         return replaced(request.text, [tools, *calls])
 
-    def _read(self, body: bytes, api: Api, calls: Calls, hint: tuple[str | None, ...]) -> Visible | None:
+    def _read(self, received: Received, calls: Calls) -> Visible | None:
         """Return a request of the client; None if it cannot have the tools. Raises `ValueError`."""
-        before = self._visible.get(hint)
-        visible = _visible_of(body.decode(), api, calls, before)
+        before = self._visible.get(received.hint)
+        visible = _visible_of(received.body.decode(), received.api, calls, before)
         request = visible.request
         names = request.tool_names
         if not request.views or not names or any(n in self.names or n.endswith(READ_BACK) for n in names):
             return None
         if is_kept_elsewhere(request.fields) or not calls.can_have(request.fields):
             return None
-        self._visible.put(hint, visible)
+        self._visible.put(received.hint, visible)
         return visible
 
     async def answers(self, opened: Opened, calls: Sequence[Call], offloader: Offloader | None) -> list[str]:
         """Answer the calls in one answer of the provider. An error is an answer too."""
         began = time.monotonic()
-        tools = (offloader or self._offloader.with_options(session=opened.session, journal=False)).tools
+        tools = (
+            offloader or self._offloader.with_options(session=opened.received.session, journal=False)
+        ).tools
         is_late = opened.rounds >= MOST_ROUNDS or opened.seconds >= MOST_SECONDS
 
         async def answer(number: int, call: Call) -> str:
@@ -275,7 +276,7 @@ class OwnTools:
         messages = reply.messages()
         end = request.ends[-1]
         text = replaced(request.text, [Edit(end, end, "".join(f", {message}" for message in messages))])
-        again, _ = parsed(text, opened.api, request)
+        again, _ = parsed(text, opened.received.api, request)
         visible = replace(opened.visible, request=again, edits=dict(opened.visible.edits))
         more = replace(opened, visible=visible, rounds=opened.rounds + 1)
         if not self._insert(more, len(request.views), HiddenCalls("", "", reply.steps)):

@@ -53,6 +53,28 @@ APIS = (
     Api("Gemini", ":streamGenerateContent", "contents", "gemini", streams=True, signs_calls=True),
 )
 
+
+class Received(NamedTuple):
+    """A request of a client, as it came.
+
+    Attributes:
+        session: the session with the records of its conversation.
+        left_out: digests of thinking that cannot be sent any more.
+    """
+
+    session: str
+    api: Api
+    headers: Mapping[str, str]
+    body: bytes
+    left_out: frozenset[str] = frozenset()
+
+    @property
+    def hint(self) -> tuple[str | None, ...]:
+        """What requests of one conversation of a session have in common before they are read."""
+        names = (*_SESSION_HEADERS, _AGENT_HEADER)
+        return (self.session, self.api.name, *map(self.headers.get, names))
+
+
 # Behind the path of a request, to count its tokens; the provider checks its thinking too.
 COUNT = "/count_tokens"
 READ_BACK = "context_read"
@@ -399,11 +421,6 @@ def _take_known(request: Request, before: Request) -> int:
     request.tails = {key: tail for key, tail in before.tails.items() if key[0] < known}
     request.edits = {index: made for index, made in dict(before.edits).items() if index < known}
     return known
-
-
-def hint_of(session: str, headers: Mapping[str, str], api: Api) -> tuple[str | None, ...]:
-    """Return what requests of one conversation of a session have in common before they are read."""
-    return (session, api.name, *(headers.get(name) for name in (*_SESSION_HEADERS, _AGENT_HEADER)))
 
 
 def conversation_of(request: Request, headers: Mapping[str, str]) -> str:

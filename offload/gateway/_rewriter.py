@@ -22,10 +22,10 @@ from offload.gateway._requests import (
     READ_BACK,
     Api,
     ElsewhereError,
+    Received,
     Request,
     Thread,
     conversation_of,
-    hint_of,
     read_request,
 )
 from offload.gateway._status import NOTHING_DUE, Status
@@ -154,7 +154,6 @@ class Conversation:
 class _Found:
     """The facts of a request while it is read."""
 
-    left_out: frozenset[str] = frozenset()
     request: Request | None = None
     conversation: Conversation | None = None
 
@@ -216,78 +215,60 @@ class Rewriter:
         self._background: set[asyncio.Task[None]] = set()
         self._journals = JournalWriter(status)
 
-    async def rewrite(
-        self,
-        session: str,
-        body: bytes,
-        api: Api,
-        headers: Mapping[str, str],
-        left_out: frozenset[str] = frozenset(),
-    ) -> Rewritten:
-        """Return the request to send; `body` itself if nothing is replaced or anything fails.
+    async def rewrite(self, received: Received) -> Rewritten:
+        """Return the request to send; with the same body if nothing is replaced or anything fails.
 
-        The records are those of `session`. What was replaced earlier in front of thinking is replaced again
-        in any case. `left_out` has the digests of thinking that cannot be sent any more.
+        What was replaced earlier in front of thinking is replaced again in any case.
         """
-        found = _Found(left_out)
+        found = _Found()
         try:
-            rewritten = await self._in_time(*await self._find(found, session, body, api, headers))
+            rewritten = await self._in_time(*await self._find(found, received))
         except Exception as error:  # noqa: BLE001 # a request is sent in any case
             reason = self._reason(error)
         else:
             self._note(rewritten)
             return rewritten
         self._status.passed(reason)
-        return await self._reading(found.repeated, reason) or Rewritten(body, reason=reason)
+        return await self._reading(found.repeated, reason) or Rewritten(received.body, reason=reason)
 
-    async def counted(
-        self,
-        session: str,
-        body: bytes,
-        api: Api,
-        headers: Mapping[str, str],
-        left_out: frozenset[str] = frozenset(),
-    ) -> Rewritten:
+    async def counted(self, received: Received) -> Rewritten:
         """Return a request whose tokens are counted, with what was replaced before in front of thinking."""
-        found, reason = _Found(left_out), "tokens are counted"
+        found, reason = _Found(), "tokens are counted"
         with suppress(Exception):
-            await self._read(found, session, body, api, headers)
+            await self._read(found, received)
         again = await self._reading(found.repeated, reason)
-        return Rewritten(body if again is None else again.body, reason=reason)
+        return Rewritten(received.body if again is None else again.body, reason=reason)
 
-    async def _read(
-        self, found: _Found, session: str, body: bytes, api: Api, headers: Mapping[str, str]
-    ) -> tuple[Request, Place]:
+    async def _read(self, found: _Found, received: Received) -> tuple[Request, Place]:
         """Read a request; return it and the place of its conversation, which may be in memory.
 
         Raises `_UnchangedError`, or any other error.
         """
-        hinted = self._hints.get(hint_of(session, headers, api))
+        session = received.session
+        hinted = self._hints.get(received.hint)
         held = None if hinted is None else self._conversations.get(hinted)
         before = None if held is None else held.latest
         threads = self._kept_elsewhere.get(session)
         try:
-            request = await self._reading(read_request, body, api, before, threads)
+            request = await self._reading(read_request, received.body, received.api, before, threads)
         except ElsewhereError:
             self._status.say_once(ELSEWHERE)
             raise _UnchangedError("the provider keeps the conversation") from None
         if request is None:
             raise _UnchangedError("without tools or messages")
-        request.left_out = found.left_out
-        place = Place(session, conversation_of(request, headers))
+        request.left_out = received.left_out
+        place = Place(session, conversation_of(request, received.headers))
         found.request, found.conversation = request, self._conversations.get(place)
         return request, place
 
-    async def _find(
-        self, found: _Found, session: str, body: bytes, api: Api, headers: Mapping[str, str]
-    ) -> tuple[Conversation, Request]:
+    async def _find(self, found: _Found, received: Received) -> tuple[Conversation, Request]:
         """Read a request and find its conversation. Raises `_UnchangedError`, or any other error."""
-        request, place = await self._read(found, session, body, api, headers)
+        request, place = await self._read(found, received)
         if self._needs_read_back and not request.can_read_back:
             self._status.say_once(NO_READ_BACK)
             raise _UnchangedError("without tools to read back")
-        self._hints[hint_of(session, headers, api)] = place
-        found.conversation = self._conversation(place, request, api, len(body))
+        self._hints[received.hint] = place
+        found.conversation = self._conversation(place, request, received.api, len(received.body))
         return found.conversation, request
 
     def _reason(self, error: Exception) -> str:

@@ -17,10 +17,10 @@ from typing import Any, cast
 
 from offload.gateway._apis.base import (
     STOPPED,
-    Call,
     Calls,
     Json,
     Reply,
+    SteppedReply,
     StreamedReply,
     WholeReply,
     as_list,
@@ -51,10 +51,6 @@ class AnthropicCalls(Calls):
         """Return whether the client has the whole conversation."""
         return "thread" not in fields
 
-    def is_reply(self, message: Any) -> bool:
-        """Return whether a message is the model's."""
-        return isinstance(message, dict) and message.get("role") == "assistant"
-
     def digest(self, messages: Sequence[Any]) -> str:
         """Return a digest of messages."""
         return digest_of([_essence(message) for message in messages if not is_notice(message)])
@@ -79,8 +75,7 @@ class AnthropicCalls(Calls):
     ) -> Iterator[Edit]:
         """Yield the changes of a request."""
         message = request.views[at]
-        if reply is not None and self.digest([message]) != reply:
-            raise ValueError("the reply has changed")
+        self.check([message], reply)
         following = request.views[at + 1] if at + 1 < len(request.views) else None
         joins = _has_results(following)
         messages, joined = _assembled(deque(_parts(places, request, at)), steps, joins=joins)
@@ -191,80 +186,46 @@ def _essence_of(block: Json) -> Any:
     return content_digest({"content": [block]})
 
 
-class _Blocks(Reply):
+class _Blocks(SteppedReply):
     """The blocks of a reply as they come, from one answer after another."""
+
+    _ARGUMENTS, _CALLING = "input", _CALLED
 
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(names)
-        # Those that the client has, and the hidden calls of this answer with their places in `steps`.
-        self.visible: list[Json] = []
-        self._hidden: list[tuple[int, Json]] = []
-        # The other blocks of this answer, in the same way.
+        # The blocks of this answer that the client has, with their places in `steps`.
         self._shown: list[tuple[int, Json]] = []
-        self._has_own = False
-        self._stop: Any = None
 
-    def is_hidden(self, block: Json) -> bool:
-        return block.get("type") == _CALLED and block.get("name") in self._names
+    def _called(self, block: Json) -> Json | None:
+        return block if block.get("type") == _CALLED else None
 
     def add(self, block: Json) -> None:
         if self.is_hidden(block):
-            self._was_hidden = True
-            self._hidden.append((len(self.steps), block))
-            self.steps.append(["c", dumped(block)])
+            self._hide(block)
             return
         self.visible.append(block)
         self._shown.append((len(self.steps), block))
         self.steps.append(_kind(block))
-        self._has_own = self._has_own or block.get("type") == _CALLED
+        self._own += block.get("type") == _CALLED
         if (mark := _mark(block)) is not None:
             self.marks.append(mark)
             if self._answers > 1 and block.get("type") in _SIGNED:
                 self.unfounded.append(mark)
-
-    def _ended(self) -> tuple[list[Call], bool]:
-        self.is_whole = self._stop is not None
-        if self._stop != _CALLED:
-            self._forget()
-        return [_call(block) for _, block in self._hidden], self._has_own
-
-    def _forget(self) -> None:
-        """Leave hidden calls out that nobody answers."""
-        for at, _ in reversed(self._hidden):
-            del self.steps[at]
-        self._hidden = []
 
     def _stop_here(self) -> None:
         self._forget()
         self._stop = "end_turn"
         self.add({"type": "text", "text": STOPPED})
 
-    def rewritten(self, call: Call) -> None:
-        """Replace the arguments of a hidden call."""
-        for at, block in self._hidden:
-            if block.get("id") == call.id:
-                block["input"] = call.arguments
-                self.steps[at] = ["c", dumped(block)]
+    def _answer(self, block: Json, own: int, answer: str) -> str:
+        del own
+        return dumped({"type": "tool_result", "tool_use_id": block.get("id"), "content": answer})
 
-    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
-        """Add the answers to the hidden calls."""
-        results = [
-            dumped({"type": "tool_result", "tool_use_id": block.get("id"), "content": answer})
-            for (_, block), answer in zip(self._hidden, answers, strict=True)
-        ]
-        if goes_on:
-            for at, block in self._shown:
-                self.steps[at] = [*self.steps[at], dumped(block)]
-        self.steps.append(["a" if goes_on else "j", results])
-        self._hidden, self._shown = [], []
-        if goes_on:
-            self._next_answer()
-            self._stop, self._has_own = None, False
-
-    @property
-    def has_hidden(self) -> bool:
-        """Whether it has hidden calls."""
-        return any(step[0] == "c" for step in self.steps)
+    def _next_answer(self) -> None:
+        super()._next_answer()
+        for at, block in self._shown:
+            self.steps[at] = [*self.steps[at], dumped(block)]
+        self._shown = []
 
     def messages(self) -> list[str]:
         """Return the reply so far."""
@@ -301,7 +262,6 @@ class _Streamed(StreamedReply, _Blocks):
         self._indexes: dict[Any, int | None] = {}
         # The end of the message, which waits until the provider has nothing more to say.
         self._delta: tuple[bytes, Json] | None = None
-        self._last = b""
 
     def _passed(self, event: bytes, data: Any) -> bytes:
         kind = data.get("type") if isinstance(data, dict) else None
@@ -338,17 +298,9 @@ class _Streamed(StreamedReply, _Blocks):
             return b""
         return event if place == index else event_of({**data, "index": place})
 
-    def end(self) -> tuple[list[Call], bool]:
-        """Read the end of an answer."""
-        self._last += self._events.rest()
-        self._open = {}
-        return self._ended()
-
-    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
-        """Add the answers."""
-        super().answered(answers, goes_on=goes_on)
-        if goes_on:
-            self._indexes, self._delta, self._last = {}, None, b""
+    def _next_answer(self) -> None:
+        super()._next_answer()
+        self._open, self._indexes, self._delta = {}, {}, None
 
     def close(self, *, is_stopped: bool) -> bytes:
         """Return the end of the message."""
@@ -395,7 +347,3 @@ def _closed(block: Json, inputs: list[str]) -> Json:
         except ValueError:
             block["input"] = {}
     return block
-
-
-def _call(block: Json) -> Call:
-    return Call(str(block.get("id")), str(block.get("name")), block.get("input"))

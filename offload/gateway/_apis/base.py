@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from offload.gateway._requests import Request
 from offload.gateway._spans import Edit, Places
@@ -26,34 +26,43 @@ STOPPED = "[offload: this reply read stored items too often and was ended]"
 
 
 class Call(NamedTuple):
-    """A call of a retrieval tool by the model: its id, the tool, and its arguments, as an object or JSON."""
+    """A call of a retrieval tool by the model.
 
-    id: str
+    It has its number among the hidden calls of an answer, the tool, and the arguments, as an object or JSON.
+    """
+
+    number: int
     name: str
     arguments: Any
 
 
-class Calls(Protocol):
+class Calls(ABC):
     """An API: its requests, and the calls in its replies."""
 
     format: Format
 
+    @abstractmethod
     def can_have(self, fields: Mapping[str, Any]) -> bool:
         """Return whether a request has one reply, which the client repeats in its next request."""
-        ...
 
     def is_reply(self, message: Any) -> bool:
         """Return whether a message is the model's."""
-        ...
+        return isinstance(message, dict) and message.get("role") == "assistant"
 
+    @abstractmethod
     def digest(self, messages: Sequence[Any]) -> str:
         """Return a digest of what clients repeat of messages: not of marks, ids, empty fields and notices."""
-        ...
 
+    @abstractmethod
     def reply(self, names: Collection[str], *, is_stream: bool) -> Reply:
         """Return a reader of the answers to one request of a client; `names` are the tools to be hidden."""
-        ...
 
+    def check(self, messages: Sequence[Any], reply: str | None) -> None:
+        """Raise `ValueError` unless messages have the digest `reply`; None is any."""
+        if reply is not None and self.digest(messages) != reply:
+            raise ValueError("the reply has changed")
+
+    @abstractmethod
     def put_back(
         self, places: Places, request: Request, at: int, steps: Sequence[Any], reply: str | None
     ) -> Iterator[Edit]:
@@ -69,16 +78,15 @@ class Calls(Protocol):
         Raises:
             ValueError: the reply has changed.
         """
-        ...
 
     def storable(self, steps: Sequence[Any], may_store: Callable[[Any], bool]) -> list[Any]:
         """Return steps without what may not be stored, which the client has too; most have nothing of it."""
         del may_store
         return [*steps]
 
+    @abstractmethod
     def marks(self, message: Any) -> list[str]:
         """Return the signatures of thinking in a message, as digests, and the ids of its calls."""
-        ...
 
 
 class Reply(ABC):
@@ -90,6 +98,9 @@ class Reply(ABC):
         unfounded: see `HiddenCalls`.
         is_whole: whether the provider ended it.
     """
+
+    # The field with the arguments of a call.
+    _ARGUMENTS = "arguments"
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = names
@@ -126,6 +137,22 @@ class Reply(ABC):
         """End the reply with a text, without the hidden calls of this answer."""
 
     @abstractmethod
+    def _called(self, part: Json) -> Json | None:
+        """Return the object with the name and the arguments of a call; None for any other part."""
+
+    def is_hidden(self, part: Json) -> bool:
+        """Return whether a part is a call of a tool to be hidden."""
+        called = self._called(part)
+        return called is not None and called.get("name") in self._names
+
+    def _calls_in(self, parts: Iterable[Json]) -> list[Call]:
+        found = filter(None, map(self._called, parts))
+        return [
+            Call(number, str(called.get("name")), called.get(self._ARGUMENTS) or "{}")
+            for number, called in enumerate(found)
+        ]
+
+    @abstractmethod
     def rewritten(self, call: Call) -> None:
         """Replace the arguments of a hidden call."""
 
@@ -154,6 +181,71 @@ class Reply(ABC):
         """Return the usage of all answers."""
         usage: Json = summed(self._before, self._usage)
         return usage
+
+
+class SteppedReply(Reply):
+    """A reply that goes together in steps, each a list with a letter first, which is `c` for a hidden call.
+
+    Attributes:
+        visible: the parts that the client has.
+    """
+
+    # What an answer ends with whose calls wait for answers.
+    _CALLING: str
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__(names)
+        self.visible: list[Json] = []
+        # The hidden calls of this answer: the place in `steps`, the part, the client's calls before it.
+        self._hidden: list[tuple[int, Json, int]] = []
+        # The number of the client's calls in this answer, and what it ends with.
+        self._own = 0
+        self._stop: Any = None
+
+    @abstractmethod
+    def _answer(self, part: Json, own: int, answer: str) -> Any:
+        """Return what a step has of the answer to a hidden call."""
+
+    def _hide(self, part: Json) -> None:
+        self._was_hidden = True
+        self._hidden.append((len(self.steps), part, self._own))
+        self.steps.append(["c", dumped(part)])
+
+    def _ended(self) -> tuple[list[Call], bool]:
+        self.is_whole = self._stop is not None
+        if self._stop != self._CALLING:
+            self._forget()
+        return self._calls_in(part for _, part, _ in self._hidden), self._own > 0
+
+    def _forget(self) -> None:
+        """Leave hidden calls out that nobody answers."""
+        for at, _, _ in reversed(self._hidden):
+            del self.steps[at]
+        self._hidden = []
+
+    def rewritten(self, call: Call) -> None:
+        """Replace the arguments of a hidden call."""
+        at, part, _ = self._hidden[call.number]
+        (self._called(part) or {})[self._ARGUMENTS] = call.arguments
+        self.steps[at] = ["c", dumped(part)]
+
+    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
+        """Add the answers to the hidden calls."""
+        pairs = zip(self._hidden, answers, strict=True)
+        texts = [self._answer(part, own, answer) for (_, part, own), answer in pairs]
+        self.steps.append(["a" if goes_on else "j", texts])
+        self._hidden = []
+        if goes_on:
+            self._next_answer()
+
+    def _next_answer(self) -> None:
+        super()._next_answer()
+        self._own, self._stop = 0, None
+
+    @property
+    def has_hidden(self) -> bool:
+        """Whether it has hidden calls."""
+        return any(step[0] == "c" for step in self.steps)
 
 
 class WholeReply(Reply):
@@ -191,11 +283,9 @@ class WholeReply(Reply):
         self._first = self._first or value
         return self._ended()
 
-    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
-        """Add the answers."""
-        super().answered(answers, goes_on=goes_on)  # type: ignore[safe-super]
-        if goes_on:
-            self._body = b""
+    def _next_answer(self) -> None:
+        super()._next_answer()
+        self._body = b""
 
     def close(self, *, is_stopped: bool) -> bytes:
         """Return the whole reply."""
@@ -217,6 +307,8 @@ class StreamedReply(Reply):
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(names)
         self._events = Events()
+        # What follows the last event, and the events that wait until the provider has nothing more to say.
+        self._last = b""
 
     @abstractmethod
     def _passed(self, event: bytes, data: Any) -> bytes:
@@ -231,6 +323,15 @@ class StreamedReply(Reply):
             except (LookupError, TypeError, AttributeError):
                 parts.append(self._events.passed(event))
         return b"".join(parts)
+
+    def end(self) -> tuple[list[Call], bool]:
+        """Read the end of an answer."""
+        self._last += self._events.rest()
+        return self._ended()
+
+    def _next_answer(self) -> None:
+        super()._next_answer()
+        self._last = b""
 
 
 class Events:

@@ -54,10 +54,6 @@ class ChatCalls(Calls):
         """Return whether the request asks for one reply."""
         return fields.get("n") in (None, 1) and not fields.get("functions")
 
-    def is_reply(self, message: Any) -> bool:
-        """Return whether a message is the model's."""
-        return isinstance(message, dict) and message.get("role") == "assistant"
-
     def digest(self, messages: Sequence[Any]) -> str:
         """Return a digest of messages."""
         return digest_of([_essence(message) for message in messages if not is_notice(message)])
@@ -77,8 +73,7 @@ class ChatCalls(Calls):
         """Yield the changes of a request."""
         del places
         message = request.views[at]
-        if reply is not None and self.digest([message]) != reply:
-            raise ValueError("the reply has changed")
+        self.check([message], reply)
         following = request.views[at + 1] if at + 1 < len(request.views) else None
         texts, tail, behind = list[str](), dict(message), list[str]()
         for step in steps:
@@ -172,8 +167,8 @@ class _Message(Reply):
             self.fields[name] = held + value
         return passed
 
-    def is_hidden(self, call: Json) -> bool:
-        return (call.get("function") or {}).get("name") in self._names
+    def _called(self, call: Json) -> Json | None:
+        return call.get("function") or None
 
     def _hidden(self) -> list[tuple[int, Json]]:
         return [(at, call) for at, call in enumerate(self._calls.values()) if self.is_hidden(call)]
@@ -185,8 +180,7 @@ class _Message(Reply):
         self.marks += [str(call.get("id")) for call in own]
         if self._stop not in _CALLING:
             self._forget()
-        functions = [(str(call.get("id")), call["function"]) for _, call in self._hidden()]
-        return [Call(name, f["name"], f.get("arguments") or "{}") for name, f in functions], bool(own)
+        return self._calls_in(call for _, call in self._hidden()), bool(own)
 
     def _forget(self) -> None:
         self._calls = {}
@@ -198,9 +192,8 @@ class _Message(Reply):
 
     def rewritten(self, call: Call) -> None:
         """Replace the arguments of a hidden call."""
-        for _, one in self._hidden():
-            if str(one.get("id")) == call.id:
-                one["function"]["arguments"] = call.arguments
+        _, one = self._hidden()[call.number]
+        one["function"]["arguments"] = call.arguments
 
     def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
         """Add the answers to the hidden calls."""
@@ -217,7 +210,10 @@ class _Message(Reply):
         self._forget()
         if goes_on:
             self._next_answer()
-            self._starts, self._stop = {}, None
+
+    def _next_answer(self) -> None:
+        super()._next_answer()
+        self._starts, self._stop = {}, None
 
     @property
     def message(self) -> Json:
@@ -320,29 +316,22 @@ class _Streamed(StreamedReply, _Message):
         place = self._indexes[index]
         return None if place is None else {**part, "index": place}
 
-    def end(self) -> tuple[list[Call], bool]:
-        """Read the end of an answer."""
-        if rest := self._events.rest():
-            self._held.append((rest, None))
-        return self._ended()
-
-    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
-        """Add the answers."""
-        super().answered(answers, goes_on=goes_on)
-        if goes_on:
-            self._indexes, self._held = {}, []
+    def _next_answer(self) -> None:
+        super()._next_answer()
+        self._indexes, self._held = {}, []
 
     def close(self, *, is_stopped: bool) -> bytes:
         """Return the last chunks."""
         if not self._was_hidden:
-            return b"".join(event for event, _ in self._held)
+            return b"".join(event for event, _ in self._held) + self._last
         usage = self._all_usage()
-        return b"".join(
-            event if chunk is None else event_of(self._last(chunk, usage, is_stopped), is_named=False)
+        ended = (
+            event if chunk is None else event_of(self._ended_by(chunk, usage, is_stopped), is_named=False)
             for event, chunk in self._held
         )
+        return b"".join(ended) + self._last
 
-    def _last(self, chunk: Json, usage: Json, is_stopped: bool) -> Json:
+    def _ended_by(self, chunk: Json, usage: Json, is_stopped: bool) -> Json:
         first = self._first or {}
         own: Json = {name: first[name] for name in ("id", "created") if name in first}
         if isinstance(chunk.get("usage"), dict):

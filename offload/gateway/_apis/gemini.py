@@ -19,11 +19,11 @@ from typing import Any
 
 from offload.gateway._apis.base import (
     STOPPED,
-    Call,
     Calls,
     Events,
     Json,
     Reply,
+    SteppedReply,
     StreamedReply,
     WholeReply,
     as_list,
@@ -94,8 +94,7 @@ class GeminiCalls(Calls):
         end = at
         while end < len(request.views) and self.is_reply(request.views[end]):
             end += 1
-        if reply is not None and self.digest(request.views[at:end]) != reply:
-            raise ValueError("the reply has changed")
+        self.check(request.views[at:end], reply)
         following = request.views[end] if end < len(request.views) else None
         results = [i for i, part in enumerate(_parts(following)) if _get(part, *_RESPONSE) is not None]
         repeated = _Repeated([one for index in range(at, end) for one in _texts(places, request, index)])
@@ -283,33 +282,31 @@ def _say(said: list[Any], part: Json) -> None:
         said.append(joined + part["text"])
 
 
-class _Parts(Reply):
+class _Parts(SteppedReply):
     """The parts of a reply as they come, from one answer after another."""
+
+    _ARGUMENTS, _CALLING = "args", _ENDED
 
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(names)
-        # Those that the client has.
-        self.visible: list[Json] = []
-        # The hidden calls of this answer: the place in `steps`, the part, the client's calls before it.
-        self._hidden: list[tuple[int, Json, int]] = []
-        self._own = 0
         # The signature of a hidden call that the next call of the client may need.
         self._lent: str | None = None
-        self._stop: Any = None
         # Where this answer begins in `steps`; whether its first text follows another one.
         self._start = 0
         self._has_text = self._is_next = False
 
+    def _called(self, part: Json) -> Json | None:
+        call = part.get(_CALL[0])
+        return call if isinstance(call, dict) else None
+
     def shown(self, part: Json) -> Json | None:
         """Add a part; return it as the client gets it, None for a hidden call."""
-        call, signature, kind = part.get(_CALL[0]), part.get(_SIGNATURE[0]), _kind(part)
-        if isinstance(call, dict) and call.get("name") in self._names:
-            self._was_hidden = True
+        signature, kind = part.get(_SIGNATURE[0]), _kind(part)
+        if self.is_hidden(part):
             self._lent = self._lent or (None if self._own else signature)
-            self._hidden.append((len(self.steps), part, self._own))
-            self.steps.append(["c", dumped(part)])
+            self._hide(part)
             return None
-        if isinstance(call, dict):
+        if self._called(part) is not None:
             is_lent = self._lent is not None and not signature
             part = part | {_SIGNATURE[0]: self._lent} if is_lent else part
             self._lent = None
@@ -338,44 +335,15 @@ class _Parts(Reply):
                 return part | {"text": _BETWEEN + text}
         return part
 
-    def _ended(self) -> tuple[list[Call], bool]:
-        self.is_whole = self._stop is not None
-        if self._stop != _ENDED:
-            self._forget()
-        calls = [part[_CALL[0]] for _, part, _ in self._hidden]
-        # Not all calls have an id.
-        named = [Call(str(n), call["name"], call.get("args") or {}) for n, call in enumerate(calls)]
-        return named, self._own > 0
+    def _answer(self, part: Json, own: int, answer: str) -> tuple[int, str]:
+        call = part[_CALL[0]]
+        same = {name: call[name] for name in ("id", "name") if name in call}
+        return own, dumped({_RESPONSE[0]: {**same, "response": {"output": answer}}})
 
-    def _forget(self) -> None:
-        """Leave hidden calls out that nobody answers."""
-        for at, _, _ in reversed(self._hidden):
-            del self.steps[at]
-        self._hidden = []
-
-    def rewritten(self, call: Call) -> None:
-        """Replace the arguments of a hidden call."""
-        at, part, _ = self._hidden[int(call.id)]
-        part[_CALL[0]] = part[_CALL[0]] | {"args": call.arguments}
-        self.steps[at] = ["c", dumped(part)]
-
-    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
-        """Add the answers to the hidden calls."""
-        responses = []
-        for (_, part, own), answer in zip(self._hidden, answers, strict=True):
-            same = {name: part[_CALL[0]][name] for name in ("id", "name") if name in part[_CALL[0]]}
-            responses.append([own, dumped({_RESPONSE[0]: {**same, "response": {"output": answer}}})])
-        self.steps.append(["a" if goes_on else "j", responses])
-        self._hidden = []
-        if goes_on:
-            self._next_answer()
-            self._own, self._lent, self._stop = 0, None, None
-            self._start, self._is_next = len(self.steps), self._has_text
-
-    @property
-    def has_hidden(self) -> bool:
-        """Whether it has hidden calls."""
-        return any(step[0] == "c" for step in self.steps)
+    def _next_answer(self) -> None:
+        super()._next_answer()
+        self._lent = None
+        self._start, self._is_next = len(self.steps), self._has_text
 
     def messages(self) -> list[str]:
         """Return the reply so far."""
@@ -494,7 +462,6 @@ class _Streamed(StreamedReply, _Parts):
         self._first: Json | None = None
         # The chunk that ends an answer with hidden calls, which waits until the reply ends.
         self._held: Json | None = None
-        self._last = b""
 
     def feed(self, data: bytes) -> bytes:
         """Read chunks; return those for the client."""
@@ -529,16 +496,9 @@ class _Streamed(StreamedReply, _Parts):
             self._as_seen(data, candidate, parts or [{"text": ""}], self._first or data)
         )
 
-    def end(self) -> tuple[list[Call], bool]:
-        """Read the end of an answer."""
-        self._last = self._events.rest()
-        return self._ended()
-
-    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
-        """Add the answers."""
-        super().answered(answers, goes_on=goes_on)
-        if goes_on:
-            self._held, self._last = None, b""
+    def _next_answer(self) -> None:
+        super()._next_answer()
+        self._held = None
 
     def close(self, *, is_stopped: bool) -> bytes:
         """Return the end of the reply."""

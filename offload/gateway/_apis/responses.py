@@ -18,6 +18,7 @@ from offload.gateway._apis.base import (
     Calls,
     Json,
     Reply,
+    SteppedReply,
     StreamedReply,
     WholeReply,
     as_list,
@@ -100,8 +101,7 @@ class ResponsesCalls(Calls):
                     end, following = found, found + 1
             else:
                 inserted.setdefault(end, []).extend([value] if kind == "c" else value)
-        if reply is not None and self.digest(taken) != reply:
-            raise ValueError("the reply has changed")
+        self.check(taken, reply)
         for place, texts in inserted.items():
             if place is not None:
                 yield Edit(request.ends[place], request.ends[place], "".join(f", {text}" for text in texts))
@@ -162,76 +162,45 @@ def _essence_of(part: Any) -> Any:
     return part["text"] if is_text else content_digest({"content": [part]})
 
 
-class _Items(Reply):
+class _Items(SteppedReply):
     """The items of a reply as they come, from one answer after another."""
+
+    _CALLING = "completed"
 
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(names)
-        self.visible: list[Json] = []
-        self._hidden: list[tuple[int, Json]] = []
-        self._has_own = False
         self._first: Json | None = None
         self._response: Json | None = None
 
-    def is_hidden(self, item: Json) -> bool:
-        return item.get("type") == _CALLED and item.get("name") in self._names
+    def _called(self, item: Json) -> Json | None:
+        return item if item.get("type") == _CALLED else None
 
     def add(self, item: Json) -> None:
         if self.is_hidden(item):
-            self._was_hidden = True
-            self._hidden.append((len(self.steps), item))
-            self.steps.append(["c", dumped(item)])
+            self._hide(item)
             return
         self.visible.append(item)
         self.steps.append(["t", _key(item)] if _is_reasoning(item) else ["o"])
-        self._has_own = self._has_own or item.get("type") in _OWN
+        self._own += item.get("type") in _OWN
         if (mark := _mark(item)) is not None:
             self.marks.append(mark)
 
     def _ended(self) -> tuple[list[Call], bool]:
-        status = (self._response or {}).get("status")
-        self.is_whole = self._response is not None
-        if status != "completed":
-            self._forget()
-        calls = [
-            Call(str(item.get("call_id")), str(item.get("name")), item.get("arguments") or "{}")
-            for _, item in self._hidden
-        ]
-        return calls, self._has_own
-
-    def _forget(self) -> None:
-        for at, _ in reversed(self._hidden):
-            del self.steps[at]
-        self._hidden = []
+        self._stop = None if self._response is None else self._response.get("status", "")
+        return super()._ended()
 
     def _stop_here(self) -> None:
         self._forget()
         self.add(_stopped())
 
-    def rewritten(self, call: Call) -> None:
-        """Replace the arguments of a hidden call."""
-        for at, item in self._hidden:
-            if item.get("call_id") == call.id:
-                item["arguments"] = call.arguments
-                self.steps[at] = ["c", dumped(item)]
+    def _answer(self, item: Json, own: int, answer: str) -> str:
+        del own
+        return dumped({"type": "function_call_output", "call_id": item.get("call_id"), "output": answer})
 
-    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
-        """Add the answers to the hidden calls."""
-        outputs = [
-            dumped({"type": "function_call_output", "call_id": item.get("call_id"), "output": answer})
-            for (_, item), answer in zip(self._hidden, answers, strict=True)
-        ]
-        self.steps.append(["a" if goes_on else "j", outputs])
-        self._hidden = []
-        if goes_on:
-            self._usage = (self._response or {}).get("usage") or {}
-            self._next_answer()
-            self._response, self._has_own = None, False
-
-    @property
-    def has_hidden(self) -> bool:
-        """Whether it has hidden calls."""
-        return any(step[0] == "c" for step in self.steps)
+    def _next_answer(self) -> None:
+        self._usage = (self._response or {}).get("usage") or {}
+        super()._next_answer()
+        self._response = None
 
     def messages(self) -> list[str]:
         """Return the reply so far; reasoning that only the provider could know is no part of it."""
@@ -290,7 +259,6 @@ class _Streamed(StreamedReply, _Items):
         # By the provider's index the client's, None for hidden calls.
         self._indexes: dict[Any, int | None] = {}
         self._end: tuple[bytes, Json] | None = None
-        self._last = b""
 
     def _passed(self, event: bytes, data: Any) -> bytes:
         if not isinstance(data, dict):
@@ -332,18 +300,15 @@ class _Streamed(StreamedReply, _Items):
 
     def end(self) -> tuple[list[Call], bool]:
         """Read the end of an answer."""
-        self._last = self._events.rest()
         if self._response is not None and not self._indexes:
             # A provider that sends the items only at the end.
             for item in as_list(self._response.get("output")):
                 self.add(item)
-        return self._ended()
+        return super().end()
 
-    def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
-        """Add the answers."""
-        super().answered(answers, goes_on=goes_on)
-        if goes_on:
-            self._indexes, self._end, self._last = {}, None, b""
+    def _next_answer(self) -> None:
+        super()._next_answer()
+        self._indexes, self._end = {}, None
 
     def close(self, *, is_stopped: bool) -> bytes:
         """Return the end of the response."""

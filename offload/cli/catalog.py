@@ -8,7 +8,7 @@ import typer
 
 from offload.catalog import export as export_catalog
 from offload.catalog import views as catalog_views
-from offload.cli.help import CONTEXT, HelpfulCommand
+from offload.cli.help import CONTEXT, HelpfulCommand, group
 from offload.cli.inventory import InventoryOption, listed_by
 from offload.cli.options import JsonOption, StoreOption
 from offload.cli.stores import existing_store, place_of
@@ -17,15 +17,11 @@ from offload.cli.terminal import count, working
 from offload.cli.workers import OnOption, WorkersOption, executor_of
 from offload.registry import open_backend
 
-app = typer.Typer(
-    help="Export the catalog of a store to Parquet files.",
-    epilog="Example: offload catalog export ./catalog --store s3://bucket/prefix",
-    context_settings=CONTEXT,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
+app = group(
+    "Export the catalog of a store to Parquet files.",
+    "Example: offload catalog export ./catalog --store s3://bucket/prefix",
 )
-_Target = Annotated[str, typer.Argument(metavar="OUT", show_default=False, help="A folder or its URL.")]
+_Target = Annotated[str, typer.Argument(metavar="OUT", help="A folder or its URL.")]
 
 
 @app.command("export", cls=HelpfulCommand, context_settings=CONTEXT)

@@ -29,7 +29,7 @@ PublicKeyOption = Annotated[
 
 
 def checkpoint(
-    session: Annotated[str, typer.Argument(metavar="SESSION", show_default=False)],
+    session: Annotated[str, typer.Argument(metavar="SESSION")],
     *,
     key: Annotated[
         Path | None, typer.Option("--key", metavar="FILE", help="Sign with this Ed25519 private key (PEM).")

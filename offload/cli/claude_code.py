@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from offload import ConfigError, OffloadError
-from offload.cli.help import CONTEXT, HelpfulCommand
+from offload.cli.help import HelpfulCommand, group
 from offload.cli.options import JsonOption
 from offload.cli.stores import place_of
 from offload.cli.tables import print_facts
@@ -44,14 +44,7 @@ _GREETING = {
     },
 }
 
-app = typer.Typer(
-    help="Offload the tool results of Claude Code.",
-    epilog="Example: offload claude-code install",
-    context_settings=CONTEXT,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = group("Offload the tool results of Claude Code.", "Example: offload claude-code install")
 
 ClaudeOption = Annotated[
     str | None, typer.Option("--claude", metavar="PATH", help="The program [default: `claude` on PATH].")

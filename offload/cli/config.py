@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-import typer
-
-from offload.cli.help import CONTEXT, HelpfulCommand
+from offload.cli.help import HelpfulCommand, group
 from offload.cli.options import JsonOption
 from offload.cli.tables import print_table
 from offload.cli.terminal import print_json
 from offload.settings.loader import load_config
 
-app = typer.Typer(
-    help="Show the settings in effect.",
-    context_settings=CONTEXT,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = group("Show the settings in effect.")
 
 
 @app.callback()

@@ -25,9 +25,7 @@ _STYLES = {"not_found": "bold red", "unknown": "yellow", "hidden": "yellow"}
 
 
 def evidence(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Text file, - for standard input.", show_default=False)
-    ],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Text file, - for standard input.")],
     *,
     at: Annotated[
         int | None,

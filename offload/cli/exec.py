@@ -50,7 +50,7 @@ class _ShellRenderer(DefaultRenderer):
 
 
 def exec_(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND", show_default=False)],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND")],
     *,
     store: StoreOption = None,
     session: FolderSessionOption = None,

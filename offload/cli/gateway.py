@@ -41,7 +41,6 @@ def gateway(
             "--name",
             metavar="DOMAIN",
             help="Another host name that clients use, such as that of a balancer; may be repeated.",
-            show_default=False,
         ),
     ] = None,
     store: StoreOption = None,
@@ -50,8 +49,7 @@ def gateway(
         typer.Option(metavar="NAME", help='Session of all records [default: from settings, else "gateway"].'),
     ] = None,
     tools: Annotated[
-        ToolsOf,
-        typer.Option(metavar="gateway|client|none", help="Side that answers the retrieval tools."),
+        ToolsOf, typer.Option(metavar="gateway|client|none", help="Side that answers the retrieval tools.")
     ] = ToolsOf.gateway,
     keeps_no_journal: Annotated[
         bool, typer.Option("--without-journal", help="Keep no timeline of the conversations.")

@@ -20,8 +20,8 @@ from offload.tools.search import Mode, compile_pattern
 
 
 def grep(
-    pattern: Annotated[str, typer.Argument(metavar="PATTERN", show_default=False)],
-    ref: Annotated[str | None, typer.Argument(metavar="[ID]", show_default=False)] = None,
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN")],
+    ref: Annotated[str | None, typer.Argument(metavar="[ID]")] = None,
     *,
     is_regex: Annotated[
         bool, typer.Option("--regex", "-E", help="Read PATTERN as a regular expression (RE2).")

@@ -20,6 +20,18 @@ _PYTHON_ERROR = "Value error, "
 _REQUIRED = re.compile(r"\{(.+?)(?:\.\.\.)?\}")
 
 
+def group(summary: str, epilog: str | None = None) -> typer.Typer:
+    """Return an app for a group of commands."""
+    return typer.Typer(
+        help=summary,
+        epilog=epilog,
+        context_settings=CONTEXT,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+    )
+
+
 class HelpfulCommand(TyperCommand):
     """A command whose help is written for people who do not know Python's types.
 

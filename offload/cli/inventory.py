@@ -16,7 +16,6 @@ InventoryOption = Annotated[
         "--inventory",
         metavar="MANIFEST",
         help="Read the inventory of the bucket with this manifest, a file or URL, in place of listings.",
-        show_default=False,
     ),
 ]
 

@@ -17,7 +17,7 @@ from offload.cli.options import JsonOption, SessionOption, StoreOption, ToolOpti
 from offload.cli.stores import existing_store, is_of, place_of
 from offload.cli.tables import print_report
 from offload.cli.terminal import PROBLEMS, count, metering, note, progress
-from offload.cli.workers import OnOption, WorkersOption, check_failures, executor_of
+from offload.cli.workers import OnOption, WorkersOption, check_failures, check_shared, executor_of
 from offload.index.objects import list_session, list_sessions, session_name, session_parts
 from offload.layout import encode_part
 from offload.record.text import size_text
@@ -234,9 +234,8 @@ def reindex(
         with executor_of([opened], workers, on) as executor:
             steps = jobs.reindex(opened, executor=executor)
             found = [*progress(steps, "sessions", lambda: sum(1 for _ in session_parts(opened)))]
-    elif workers or on:
-        raise ConfigError("--workers and --on share the sessions of a store among workers: omit --session")
     else:
+        check_shared(session, workers, on)
         found = [(session, index.reindex(opened, session))]
     if isinstance(opened, TreeStore | ContextTree):
         opened.reindex()

@@ -32,7 +32,7 @@ _MAX_CHARS = 200
 
 
 def log(
-    session: Annotated[str | None, typer.Argument(metavar="SESSION", show_default=False)] = None,
+    session: Annotated[str | None, typer.Argument(metavar="SESSION")] = None,
     *,
     at: Annotated[
         int | None, typer.Option("--at", min=1, metavar="N", help="Show the messages of request N.")

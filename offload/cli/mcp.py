@@ -37,24 +37,17 @@ NameOption = Annotated[
         "--name",
         metavar="DOMAIN",
         help="With --http: another host name that clients use, such as that of a balancer; may be repeated.",
-        show_default=False,
     ),
 ]
 
 
 def mcp(
     url: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="URL", help="Store path or URL; from settings with --hook.", show_default=False
-        ),
+        str | None, typer.Argument(metavar="URL", help="Store path or URL; from settings with --hook.")
     ] = None,
     *,
     session: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Session name; with --hook one for the project.", show_default=False
-        ),
+        str | None, typer.Option(metavar="NAME", help="Session name; with --hook one for the project.")
     ] = None,
     http: HttpOption = None,
     name: NameOption = None,
@@ -128,7 +121,7 @@ def _serve_hook(url: str | None, session: str | None, readers: int | None) -> No
 
 
 def mcp_proxy(
-    command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", show_default=False)] = None,
+    command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND")] = None,
     *,
     url: Annotated[
         str | None, typer.Option(metavar="URL", help="Wrap the server at this URL, over streamable HTTP.")

@@ -8,7 +8,7 @@ import typer
 
 _URL_HELP = "Store path or URL [default: from settings]."
 StoreOption = Annotated[str | None, typer.Option("--store", "-S", metavar="URL", help=_URL_HELP)]
-UrlArgument = Annotated[str | None, typer.Argument(metavar="URL", help=_URL_HELP, show_default=False)]
+UrlArgument = Annotated[str | None, typer.Argument(metavar="URL", help=_URL_HELP)]
 SessionOption = Annotated[
     str | None, typer.Option("--session", "-s", metavar="NAME", help="Session name [default: all sessions].")
 ]
@@ -31,19 +31,13 @@ FolderSessionOption = Annotated[
         help="Session name [default: from settings, else one for this folder].",
     ),
 ]
-SessionName = Annotated[
-    str, typer.Option("--session", "-s", metavar="NAME", help="Session name.", show_default=False)
-]
+SessionName = Annotated[str, typer.Option("--session", "-s", metavar="NAME", help="Session name.")]
 BranchOption = Annotated[
     str | None,
     typer.Option("--branch", metavar="ID", help="A branch that a rewind left, see `offload log --branches`."),
 ]
 IdArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="ID",
-        help="Id or its beginning, `last`, placeholder, or path of a context file.",
-        show_default=False,
-    ),
+    typer.Argument(metavar="ID", help="Id or its beginning, `last`, placeholder, or path of a context file."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -16,7 +16,7 @@ from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, open_session, place_of, ref_named
 from offload.cli.tables import print_done, print_report
 from offload.cli.terminal import count, err, metering, one_line, out, say
-from offload.cli.workers import OnOption, WorkersOption, check_failures, executor_of
+from offload.cli.workers import OnOption, WorkersOption, check_failures, check_shared, executor_of
 from offload.index.objects import session_parts
 from offload.layout import JOURNAL, PIN, RECORD
 from offload.policy import Retention
@@ -27,7 +27,7 @@ from offload.retention import undelete as undelete_records
 from offload.retention import unpin as unpin_record
 from offload.session.reader import SessionReader
 
-_OptionalId = Annotated[str | None, typer.Argument(metavar="ID", show_default=False)]
+_OptionalId = Annotated[str | None, typer.Argument(metavar="ID")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted; change nothing.")]
 _Sure = Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")]
 # The number of records that gc marks without a question.
@@ -35,12 +35,12 @@ _FEW = 10
 
 
 def _limit(what: str) -> Any:
-    return typer.Option(min=1, metavar="N", help=f"Maximum {what}.", show_default=False)
+    return typer.Option(min=1, metavar="N", help=f"Maximum {what}.")
 
 
 def _size(what: str) -> Any:
     about = f'Maximum {what}, as "500kB", "20MB" or "10G".'
-    return typer.Option(metavar="SIZE", help=about, show_default=False)
+    return typer.Option(metavar="SIZE", help=about)
 
 
 def _duration(what: str) -> Any:
@@ -83,8 +83,7 @@ def gc(
     )
     if session is not None and (store_bytes or store_records):
         raise ConfigError("a store quota applies to all sessions: omit --session")
-    if session is not None and (workers or on):
-        raise ConfigError("--workers and --on share the sessions of a store among workers: omit --session")
+    check_shared(session, workers, on)
     opened = existing_store(store, session)
     place = place_of(opened, session)
     with executor_of([opened], workers, on) as executor:
@@ -159,7 +158,7 @@ def du(
 
 
 def rm(
-    refs: Annotated[list[str] | None, typer.Argument(metavar="ID", show_default=False)] = None,
+    refs: Annotated[list[str] | None, typer.Argument(metavar="ID")] = None,
     *,
     session: SessionName,
     store: StoreOption = None,
@@ -229,7 +228,7 @@ def _entries(report: GcReport, before: str = "", behind: str = "") -> str:
 
 
 def undelete(
-    refs: Annotated[list[str] | None, typer.Argument(metavar="ID", show_default=False)] = None,
+    refs: Annotated[list[str] | None, typer.Argument(metavar="ID")] = None,
     *,
     session: SessionName,
     store: StoreOption = None,

@@ -104,14 +104,13 @@ class _Report:
 
 
 def savings(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE...]", show_default=False)] = None,
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE...]")] = None,
     *,
     policy: Annotated[
         str | None,
         typer.Option(
             metavar="NAME|FILE",
             help=f"Policy: {', '.join(get_args(PolicyName))}, or a policy file [default: balanced].",
-            show_default=False,
         ),
     ] = None,
     way: Annotated[
@@ -120,7 +119,6 @@ def savings(
             "--for",
             metavar="WAY",
             help=f"Replace only what this integration can: {', '.join(get_args(Way))} [default: all items].",
-            show_default=False,
         ),
     ] = None,
     model: Annotated[
@@ -130,14 +128,11 @@ def savings(
     prices: Annotated[
         str | None,
         typer.Option(
-            metavar="[FILE]",
-            help="List the prices with their sources; with a file, add its models.",
-            show_default=False,
+            metavar="[FILE]", help="List the prices with their sources; with a file, add its models."
         ),
     ] = None,
     store: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Store the records there [default: nowhere].", show_default=False),
+        str | None, typer.Option(metavar="URL", help="Store the records there [default: nowhere].")
     ] = None,
     shows_all: Annotated[
         bool, typer.Option("--all", help="List every conversation, not only the 20 with the largest effect.")

@@ -17,7 +17,7 @@ from offload.search import Passage
 
 
 def search(
-    words: Annotated[list[str], typer.Argument(metavar="WORDS", show_default=False)],
+    words: Annotated[list[str], typer.Argument(metavar="WORDS")],
     *,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="Maximum passages.")] = 5,
     store: StoreOption = None,

@@ -160,8 +160,8 @@ def diff(
 
 
 def query(
-    sql: Annotated[str, typer.Argument(metavar="SQL", show_default=False)],
-    refs: Annotated[list[str], typer.Argument(metavar="ID...", show_default=False)],
+    sql: Annotated[str, typer.Argument(metavar="SQL")],
+    refs: Annotated[list[str], typer.Argument(metavar="ID...")],
     *,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV on a terminal too.")] = False,
     store: StoreOption = None,

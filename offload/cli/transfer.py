@@ -15,7 +15,7 @@ from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, open_record, place_of, store_at
 from offload.cli.tables import print_done, print_report
 from offload.cli.terminal import PROBLEMS, count, metering, progress, say
-from offload.cli.workers import OnOption, WorkersOption, executor_of
+from offload.cli.workers import OnOption, WorkersOption, check_shared, executor_of
 from offload.index.objects import session_parts
 from offload.layout import JOURNAL, RECORD, encode_part
 from offload.record.text import size_text
@@ -26,15 +26,13 @@ _As = Annotated[
     str | None,
     typer.Option("--as", metavar="NAME", help="Session name at the destination [default: unchanged]."),
 ]
-_To = Annotated[
-    str, typer.Option("--to", metavar="NAME", help="Name of the reading session.", show_default=False)
-]
-_File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False)]
+_To = Annotated[str, typer.Option("--to", metavar="NAME", help="Name of the reading session.")]
+_File = Annotated[Path, typer.Argument(metavar="FILE")]
 
 
 def copy(
-    source: Annotated[str, typer.Argument(metavar="FROM", show_default=False)],
-    target: Annotated[str, typer.Argument(metavar="TO", show_default=False)],
+    source: Annotated[str, typer.Argument(metavar="FROM")],
+    target: Annotated[str, typer.Argument(metavar="TO")],
     *,
     session: SessionOption = None,
     name: _As = None,
@@ -52,8 +50,7 @@ def copy(
             raise ConfigError("--as renames one session: add --session NAME")
         _copy_all(origin, destination, workers, on, as_json=as_json)
         return
-    if workers or on:
-        raise ConfigError("--workers and --on share the sessions of a store among workers: omit --session")
+    check_shared(session, workers, on)
     with _copying() as told:
         report = transfer.copy(origin, destination, session, name=name, on_progress=told)
     _print_copy(report, place_of(origin, session), place_of(destination, report.session), as_json=as_json)
@@ -101,7 +98,7 @@ def _failure(error: OffloadError, **facts: str | None) -> dict[str, str | None]:
 
 
 def fork(
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME")],
     *,
     session: SessionName,
     at: Annotated[
@@ -128,7 +125,7 @@ def fork(
 
 
 def rewind(
-    at: Annotated[int, typer.Argument(metavar="REQUEST", min=1, show_default=False)],
+    at: Annotated[int, typer.Argument(metavar="REQUEST", min=1)],
     *,
     session: SessionName,
     branch: BranchOption = None,

@@ -22,7 +22,6 @@ WorkersOption = Annotated[
         min=1,
         metavar="N",
         help="Work with N threads, or N processes if the store is local [default: 16 threads, 1 if local].",
-        show_default=False,
     ),
 ]
 OnOption = Annotated[
@@ -31,9 +30,14 @@ OnOption = Annotated[
         "--on",
         metavar="URL",
         help="Work on a Dask scheduler (tcp://host:8786) or a Ray cluster (ray://host:10001).",
-        show_default=False,
     ),
 ]
+
+
+def check_shared(session: str | None, workers: int | None, on: str | None) -> None:
+    """Raise `ConfigError` if the work on one session is to be shared."""
+    if session is not None and (workers or on):
+        raise ConfigError("--workers and --on share the sessions of a store among workers: omit --session")
 
 
 @contextmanager

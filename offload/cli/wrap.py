@@ -80,11 +80,10 @@ _CLIENTS = {
 
 
 def wrap(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND", show_default=False)],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND")],
     *,
     upstream: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="URL of the provider [default: that of a known client]."),
+        str | None, typer.Option(metavar="URL", help="URL of the provider [default: that of a known client].")
     ] = None,
     store: StoreOption = None,
     session: FolderSessionOption = None,

@@ -55,7 +55,7 @@ APIS = (
 
 
 class Received(NamedTuple):
-    """A request of a client, as it came.
+    """A request of a client before it is read.
 
     Attributes:
         session: the session with the records of its conversation.
@@ -70,7 +70,7 @@ class Received(NamedTuple):
 
     @property
     def hint(self) -> tuple[str | None, ...]:
-        """What requests of one conversation of a session have in common before they are read."""
+        """A key that the unread requests of one conversation of a session have in common."""
         names = (*_SESSION_HEADERS, _AGENT_HEADER)
         return (self.session, self.api.name, *map(self.headers.get, names))
 

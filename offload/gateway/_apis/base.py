@@ -99,7 +99,7 @@ class Reply(ABC):
         is_whole: whether the provider ended it.
     """
 
-    # The field with the arguments of a call.
+    # The field of a call with its arguments.
     _ARGUMENTS = "arguments"
 
     def __init__(self, names: Collection[str]) -> None:
@@ -138,7 +138,7 @@ class Reply(ABC):
 
     @abstractmethod
     def _called(self, part: Json) -> Json | None:
-        """Return the object with the name and the arguments of a call; None for any other part."""
+        """Return the object in a call that has its name and arguments; None for any other part."""
 
     def is_hidden(self, part: Json) -> bool:
         """Return whether a part is a call of a tool to be hidden."""

@@ -227,6 +227,16 @@ def test_an_error_within_data_is_shown(kind: str) -> None:
     assert "Error: billing-db refused" in shown
 
 
+@pytest.mark.parametrize(
+    "row",
+    ['{{"level":"{}","msg":"{}"}}', '{{"level": "{}", "msg": "{}"}}', "ts=2026-11-27 level={} msg='{}'"],
+)
+def test_an_error_is_found_by_its_level(row: str) -> None:
+    rows = [row.format("info", f"user {chr(97 + n % 23)} asked page_{n}.html") for n in range(600)]
+    rows[333] = row.format("error", "the upstream refused")
+    assert "the upstream refused" in preview_of("\n".join(rows), 700).text
+
+
 def test_a_table_is_shown_with_its_header_and_its_last_row() -> None:
     text = "id,name,email\n" + "".join(f"{n},user{n},user{n}@example.com\n" for n in range(500))
     shown = preview_of(text, 500)

@@ -1,4 +1,4 @@
-"""Evidence for a text: the exact values in it, and where a session's messages and records have them."""
+"""Evidence for a text: where a session's messages and records have its exact values."""
 
 from offload.evidence._results import Evidence, Value
 

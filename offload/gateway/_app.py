@@ -37,7 +37,7 @@ SessionOf = Callable[[Request], str | None]
 
 
 class Gateway:
-    """An ASGI app that sends requests on to one provider, without their old large results.
+    """An ASGI app that forwards requests to one provider, and replaces old large results in them.
 
     Its arguments are those of `gateway_app`.
     """
@@ -159,9 +159,9 @@ def gateway_app(
         names: further names by which clients call this server, as in the header `Host`: those of a domain or
             of a balancer. Names of this machine and IP addresses need not be given.
         session_of: returns the session for a request (`starlette.requests.Request`, whose body is not read),
-            in place of that of `offloader`, or None to refuse it; a function of the host, which authenticates
-            the request. It runs in a thread, once for each request; its errors refuse it too. Requests of
-            different sessions share no record, no answered call and no message in memory.
+            instead of that of `offloader`, or None to refuse it; the function authenticates the request. It
+            runs in a thread, once for each request; its errors refuse it too. Requests of different sessions
+            share no record, no answered call and no message in memory.
 
     Raises:
         ConfigError: `upstream` is not the URL of a server, or another `tools`.

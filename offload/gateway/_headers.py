@@ -1,4 +1,4 @@
-"""Header values as their bytes: aiohttp writes text in UTF-8 alone, and drops what is none."""
+"""Header values as their bytes: aiohttp writes only UTF-8, and drops all other bytes."""
 
 from __future__ import annotations
 

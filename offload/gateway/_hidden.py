@@ -52,7 +52,7 @@ class HiddenCalls(NamedTuple):
 
     Attributes:
         before: digest of all messages before the reply, and `reply` that of the reply as the client has it.
-        steps: how the reply goes together, as its API's file says.
+        steps: the steps that rebuild the reply, see the file of its API.
         marks: the signatures of its thinking, as digests, and the ids of the client's calls in it: a message
             that has one of them is this reply.
         unfounded: those of the thinking that was made behind an answer.

@@ -47,7 +47,7 @@ class ConversationJournal:
         self._last: list[tuple[Any, Any]] = []
 
     def write(self, request: Request, result: OffloadResult, used: Usage | None) -> list[OffloadError]:
-        """Store a request and what the provider counted for it; return the failures, which cost no more.
+        """Store a request and the provider's counts for it; return the failures.
 
         Args:
             request: as it was sent.

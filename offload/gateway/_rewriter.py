@@ -1,4 +1,4 @@
-"""Requests without their old large results: the conversations of a gateway, and one offloader for each."""
+"""Replaces old large results in requests: the conversations of a gateway, and one offloader for each."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Sent(NamedTuple):
         return [*repeated, *views[len(repeated) :]]
 
     def broken(self, views: Sequence[Any], messages: Sequence[Any]) -> int | None:
-        """Return the first message whose thinking was made behind others than `messages`, None without one.
+        """Return the first message whose thinking followed other messages than these, None without one.
 
         The last one that can be is the reply to this request.
         """

@@ -48,7 +48,7 @@ def __getattr__(name: str) -> Any:
 
 
 def policy_of(policy: OffloadPolicy | PolicyName | None = None) -> OffloadPolicy:
-    """Return the policy that an argument of an offloader means: one by its name, or the default for None."""
+    """Return the policy of an argument of an offloader: the named one, or the default for None."""
     model: type[OffloadPolicy] = __getattr__("OffloadPolicy")
     if policy is None:
         return model()

@@ -74,13 +74,13 @@ class CacheModel(PolicyPart):
         write: price of a token that is not read from it, including the price of storing it there.
         ttl: how long the provider keeps a prompt after its last use: seconds, a `timedelta`, or a text such
             as "5m" or "1h". After a longer pause the cache counts as cold; with None, it never does.
-        lookback: how many positions the provider searches from a mark backwards, that of the mark included,
-            for the end of an earlier request; it finds none further back. A position is a content block; a
-            run of tool calls is one, and so is a run of results. None is unlimited. Anthropic states 20.
-        marks: at the ends of how many of the latest requests a request has a mark; a prompt is cached up to
-            marks only. 1 is automatic caching, which marks the end of each request; items are then offloaded
-            late, together, when an edit pays; with more, when their rule says so. None, the default, is not
-            known: any prefix counts as cached, and `lookback` has no effect.
+        lookback: how many positions the provider searches backwards from a mark, the mark's own included, for
+            the end of an earlier request. A position is a content block; a run of tool calls is one, and so
+            is a run of results. None is unlimited. Anthropic states 20.
+        marks: how many of the ends of the latest requests a request marks; a prompt is cached only up to a
+            mark. 1 is automatic caching, which marks the end of each request; items are then offloaded late,
+            together, when an edit pays; with more, when their rule says so. None, the default, is not known:
+            any prefix counts as cached, and `lookback` has no effect.
     """
 
     read: Price = 0.1

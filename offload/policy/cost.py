@@ -1,7 +1,7 @@
 """Offloading by expected cost: which items of a conversation are offloaded to lower the price of its input.
 
-An item is offloaded when what later requests save exceeds the price of what is written again and of the
-chance that the model reads it back. A provider finds a cached prompt only at the end of an earlier request,
+An item is offloaded when the savings of later requests exceed the price of the tokens that are written again
+and of a read-back, times its chance. A provider finds a cached prompt only at the end of an earlier request,
 so an edit writes again all that follows the latest such end before it. The chances and their decay are
 priors: rounded from recorded sessions, the same for every tool and source; `docs/policy.md` has the figures
 behind them.
@@ -54,8 +54,8 @@ class Candidate(msgspec.Struct, Generic[T], eq=False):
     Attributes:
         freed: tokens that offloading it frees.
         waits: replies of the model before it may be offloaded.
-        is_ruled: whether a rule offloads it; of one that waits, the cost decides when.
-        shown: the share of it that its preview shows, in place of the model's own look at it.
+        is_ruled: whether a rule offloads it; if it waits, the cost decides when.
+        shown: the share of it that its preview shows, if the model has not seen it.
         start: tokens of its turn before it, as if nothing of the turn were offloaded.
         is_out: whether it is offloaded.
     """
@@ -199,7 +199,7 @@ class CostPlan(Generic[T]):
     Attributes:
         due: the items to offload and the reasons, until the caller takes them.
         reasons: the reasons for all that was offloaded by expected cost.
-        may_leave: whether an item that is to be offloaded can be; one that cannot counts as in view.
+        may_leave: returns whether an item can be offloaded; one that cannot counts as in view.
     """
 
     def __init__(self, cache: CacheModel) -> None:
@@ -254,7 +254,7 @@ class CostPlan(Generic[T]):
                     self._take(turn, item, age, outlook, ", and the cache is cold")
 
     def retry_refused(self) -> None:
-        """Offload the items that could not be when they were to."""
+        """Offload the items that could not be offloaded when they were due."""
         outlook, last = self._outlook(), len(self._turns) - 1
         for item, turn in [*self._refused.items()]:
             if self.may_leave(item.key):
@@ -262,7 +262,7 @@ class CostPlan(Generic[T]):
                 self._take(turn, item, last - self._turns.index(turn), outlook)
 
     def truncate(self, length: int) -> None:
-        """Drop all messages but the first `length`, and all that was decided since these."""
+        """Drop all messages but the first `length`, and all later decisions."""
         while len(self._messages) > length:
             message = self._messages.pop()
             for turn, item in message.left:

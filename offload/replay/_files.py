@@ -39,7 +39,7 @@ def load(path: Path) -> list[Transcript]:
 
     A Claude Code session has several: its main thread, one per subagent, and a new one after each
     compaction, which removes earlier messages from the context. A Codex session has a new one after each
-    compaction. Malformed parts are left out, and the first conversation says which and why.
+    compaction. Malformed parts are skipped; `left_out` of the first conversation names them.
 
     Raises:
         MessageError: the file cannot be read or has no conversation.

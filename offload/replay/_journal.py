@@ -1,7 +1,7 @@
 """The read-backs of a session and the input cost that offloading saved, from its journal.
 
-Each entry of a journal is written with a request. So the requests are known, and the messages of each, with
-the placeholders in it. With the texts of their records it is the request without offloading.
+Each entry of a journal has a request, with its messages and placeholders. With the texts of the records, it
+is the request without offloading.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Account:
         tokens: the tokens of the answers, by the id of the first record that a call names.
         requests: the number of requests.
         dollars: the price of their input.
-        dollars_plain: what it would have been without offloading, its tools and the read-backs.
+        dollars_plain: the price without offloading, its tools and the read-backs.
         kept_out: the tokens that the requests do not have because of offloading, all requests together.
         priced_as: the model whose prices these are. With several, the last one: each request has its own.
         is_assumed: whether the journal names no model.
-        is_priced: whether the prices of the models that it names are known; else the dollars say nothing.
+        is_priced: whether the prices of these models are known; else the dollars are meaningless.
         is_counted: whether the provider's counts are in the journal. `dollars` is then the price of these,
             with the system prompt and the tools, and `kept_out` is in its tokens; else both are estimates.
         models: how many models the journal names.
@@ -150,7 +150,7 @@ def replay_journal(reader: SessionReader, *, since: float = 0) -> Account:
 
     Args:
         reader: reads the session.
-        since: the time, in seconds since the epoch, from which on requests and their prices are counted.
+        since: count only requests from this time on, in seconds since the epoch.
 
     Raises:
         OffloadError: the journal cannot be read.

@@ -1,4 +1,4 @@
-"""Price cards of models: what a million input tokens cost, cached or not, when, and by which page."""
+"""Price cards of models: the price of a million input tokens, cached or not, with its day and source."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PriceCard(SettingsModel):
         cache: prices of cached tokens, in units of `input`: the name of a known cache or its figures.
         as_of: the day of these prices.
         source: the page that states them.
-        limits: for which requests they hold, if not for all.
+        limits: the requests that they apply to, if not all.
     """
 
     input: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -214,7 +214,7 @@ class Prices:
     def of(self, model: str | None) -> tuple[str, PriceCard]:
         """Return name and card for a transcript of a model; without one, those of `DEFAULT_MODEL`.
 
-        Raises `ConfigError` for a model whose price is not known: it has no card of another model.
+        Raises `ConfigError` for a model whose price is not known.
         """
         model = self._model or model or DEFAULT_MODEL
         name = self.named(model)

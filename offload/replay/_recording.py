@@ -40,7 +40,7 @@ class Request(NamedTuple):
         rows: number of texts in these messages.
         time: when the answer was logged, in seconds; 0 without usage.
         is_cold: whether the pause before it is longer than the cache lives; the first is always cold.
-        is_missed: whether the provider has nothing of it in its cache: it is cold, or a miss was recorded.
+        is_missed: whether no part of it is in the provider's cache: it is cold, or a miss was recorded.
         written: the names in the answer.
     """
 

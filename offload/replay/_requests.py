@@ -16,9 +16,9 @@ class RequestCost(NamedTuple):
 
     Attributes:
         dollars: its price, None if the provider's count or the price of the model is not known.
-        cold: "missed" if nothing of it was read from the provider's cache, which had been used for the one
-            before; "expired" if in addition, or without a count of cached tokens, the pause before it is
-            longer than the cache of its model lives. None for the first request, and if neither is known.
+        cold: "missed" if nothing was read from the provider's cache, although the request before used it;
+            "expired" if in addition, or without a count of cached tokens, the pause before it is longer than
+            the cache of its model lives. None for the first request, and if neither is known.
     """
 
     dollars: float | None

@@ -40,7 +40,7 @@ class Transcript:
         usage: the provider's report by index of the answer, of its first message in formats with several;
             empty if the file has none.
         model: the model that answered most requests, None if the file names none.
-        left_out: why parts of the file are in none of its conversations, each with its place: lines that are
+        left_out: the place and the reason of each part of the file that is in no conversation: lines that are
             not JSON, and malformed messages. The first conversation of a file has all of them.
     """
 

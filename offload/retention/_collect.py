@@ -56,7 +56,7 @@ def collect(
 ) -> GcReport:
     """Delete records past their time to live or over a quota, and complete earlier deletions.
 
-    Entries of a journal that a rewind left are deleted after the grace period, unless a fork needs them.
+    Journal entries of a branch are deleted after the grace period, unless a fork needs them.
 
     Any number of gc processes may run at once, next to readers and writers, and may be killed: the next one
     continues. All of them should use the same grace period.

@@ -28,11 +28,10 @@ class GcReport:
         marked: records that are now marked for deletion, and no longer listed or opened, by reason.
         deleted: records whose bytes were deleted, since their grace period is over.
         undeleted: marked records that are readable again, since they were pinned in time.
-        protected: records that would have been marked, by what protects them.
+        protected: records that would have been marked, by the reason for their protection.
         forks: the names of the forks that read protected records.
         failures: the errors of workers by the session that they had; run gc again.
-        entries: the number of journal entries that were deleted: those of deleted sessions, and those of
-            branches that a rewind left.
+        entries: the number of deleted journal entries, of deleted sessions and of branches.
     """
 
     is_dry_run: bool = False

@@ -13,7 +13,7 @@ class Passage:
     Attributes:
         session: the session that was searched.
         ref: the id of the record.
-        title: what the record is of, such as a path; the tool's name or the item type if it has no title.
+        title: the title of the record, such as a path; the tool's name or the item type if it has none.
         start: offset of the first character, from 0.
         start_line: the first line, from 1.
         end_line: the last line, inclusive.
@@ -46,7 +46,7 @@ class SearchResult:
         passages: the best first.
         records: the number of records whose text was searched.
         chars: the number of characters that were searched.
-        unsearched: by the id of a record, why its text was not searched, or not all of it.
+        unsearched: by the id of a record, why its text was not searched completely.
     """
 
     passages: list[Passage]

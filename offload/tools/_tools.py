@@ -84,7 +84,7 @@ class Tools:
 
     Args:
         session: the session to read.
-        names: the offered tools; others are neither named nor answered. They must include context_read, which
+        names: the offered tools; calls of others are refused. They must include context_read, which
             every placeholder names. With all default tools, context_diff is answered too.
         max_answer_chars: the most characters of an answer, at least 2,000.
         observer: is notified of reads.
@@ -498,14 +498,14 @@ class Tools:
         """Return the rows of one SELECT over records, as SQLite reads it.
 
         A record is the table `lines(n, text)` and, if its text is one, the table `t`: JSON, JSON lines, CSV,
-        tables of commands, grep output, logs. Several records are `t1`, `lines1`, `t2` and so on. A column of
-        text is a number only if each value can be written back as it was; nested values are JSON text. The
-        first query of a record loads it; later ones of this process reuse it.
+        tables of commands, grep output, logs. Several records are `t1`, `lines1`, `t2` and so on. A column
+        has numbers only if that changes no value; nested values are JSON text. The first query of a record
+        loads it; later ones of this process reuse it.
 
         Args:
             id: the ref, or a list of refs.
             sql: one SELECT.
-            ids: several refs, in place of `id`.
+            ids: several refs, instead of `id`.
 
         Raises:
             NotFoundError: no such record in this session.

@@ -1,4 +1,4 @@
-"""JSON pointers (RFC 6901) into stored content: the place of a value, and the members of a large one.
+"""JSON pointers (RFC 6901) into stored content: find a value, and list the members of a large one.
 
 The content is scanned from its beginning, or from the line in JSON lines, to the value, in constant memory.
 """

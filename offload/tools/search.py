@@ -112,7 +112,7 @@ def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool =
 
 
 def hint(pattern: str, mode: str) -> str:
-    """Return what to do otherwise after a search without a match, or nothing."""
+    """Return advice after a search without a match; empty if there is none."""
     if mode == "literal" and _EXPRESSION.search(pattern):
         return '; the pattern was read as literal text, mode="regex" reads it as a regex'
     if mode == "regex" and ("\n" in pattern or r"\n" in pattern):

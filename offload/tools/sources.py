@@ -1,4 +1,4 @@
-"""The sources of records: which calls read, changed and asked for the same again.
+"""The sources of records: which calls read or changed them, or made the same request again.
 
 One process knows them from the tool calls that the host passes; no request is sent.
 """
@@ -196,7 +196,7 @@ class Sources:
         return call
 
     def add_call(self, key: CallKey, call: Call, *, is_again: bool = False) -> None:
-        """Note a call; a known one that is passed again, or is equal after an absence, keeps its number.
+        """Note a call; a known call that is passed again keeps its number.
 
         Of two calls with one id neither is known, since results and records name only the id: any file may
         have been changed.
@@ -335,7 +335,7 @@ def _differ(one: FileCall | None, other: FileCall | None) -> bool:
 def source_line(known: Freshness, ref: str, *, has_diff: bool, is_first: bool) -> str | None:
     """Return the line of an answer on the source of record `ref`, None if there is nothing to say.
 
-    That a change is unknown is said once for a record, if it `is_first`.
+    An unknown change is mentioned once per record, if it `is_first`.
     """
     facts, edit, newer, older = [], known.edit, known.newer, known.older
     end = ""

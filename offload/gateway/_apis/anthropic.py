@@ -1,9 +1,9 @@
 """Calls of tools in the Messages API of Anthropic.
 
-A reply goes together in steps, each a list with a letter first: `t` thinking with its digest, `b` a blank
+A reply is rebuilt from steps, each a list with a letter first: `t` thinking with its digest, `b` a blank
 text, `o` any other block that the client has; `c` the text of a hidden call; `a` the texts of the answers to
-those before it, in a message of their own, and `j` in the message with the client's own results. Behind the
-first three may stand the text of the block as it was sent: what follows it may be bound to that, and clients
+those before it, in a message of their own, and `j` in the message with the client's own results. The
+first three may also have the text of the block as it was sent: later thinking may be bound to it, and clients
 spell blocks in another way.
 https://platform.claude.com/docs/en/build-with-claude/streaming
 """

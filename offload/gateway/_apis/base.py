@@ -72,7 +72,7 @@ class Calls(ABC):
             places: the text of the request.
             request: it, read.
             at: index of the message.
-            steps: how the reply goes together.
+            steps: the steps that rebuild the reply.
             reply: the digest that the reply must have; None is any.
 
         Raises:
@@ -80,7 +80,7 @@ class Calls(ABC):
         """
 
     def storable(self, steps: Sequence[Any], may_store: Callable[[Any], bool]) -> list[Any]:
-        """Return steps without what may not be stored, which the client has too; most have nothing of it."""
+        """Return steps without texts that may not be stored, which the client repeats; most have none."""
         del may_store
         return [*steps]
 
@@ -93,7 +93,7 @@ class Reply(ABC):
     """The reply to a client: what the answers of the provider have in common, without hidden calls.
 
     Attributes:
-        steps: how it goes together, for `Calls.put_back`.
+        steps: the steps that rebuild it, for `Calls.put_back`.
         marks: see `HiddenCalls`.
         unfounded: see `HiddenCalls`.
         is_whole: whether the provider ended it.
@@ -398,12 +398,12 @@ def event_of(data: Json, *, is_named: bool = True) -> bytes:
 
 
 def is_notice(message: Any) -> bool:
-    """Return whether a message is of the client itself, which may write it in another way later."""
+    """Return whether a message is the client's own text, which it may word differently later."""
     return isinstance(message, Mapping) and message.get("role") in ("system", "developer")
 
 
 def without_reminders(value: Any) -> Any:
-    """Return a message of a client without the reminders that it may write in another way later."""
+    """Return a message of a client without reminders, which it may word differently later."""
     if isinstance(value, str):
         return _REMINDER.sub("", value) if any(tag in value for tag in _REMINDS) else value
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
 """Calls of tools in OpenAI's chat completions, and in the many APIs of that form.
 
-The client has one message: texts of several answers follow each other in each of its fields. A reply goes
-together in steps, one for each answer with hidden calls:
+The client has one message: texts of several answers follow each other in each of its fields. A reply is
+rebuilt from steps, one for each answer with hidden calls:
 
 - `spans`: by field, where the part of this answer is in the field of the client's message;
 - `calls`: pairs of the place among the calls of the answer, and the text of a hidden call;

@@ -1,7 +1,7 @@
 """Calls of tools in the Gemini API, `generateContent` and `streamGenerateContent`, also of Vertex AI.
 
 Clients repeat a reply in several ways: one content or one for each chunk of a stream, texts joined or as they
-came, with thoughts or without. So a reply goes together in steps that count characters, each a list with a
+came, with thoughts or without. So a reply is rebuilt from steps that count characters, each a list with a
 letter first: `x` a number of characters of text, and the signature behind them or None; `t` the same of
 thoughts; `p` any other part that the client has, and `q` its call that got the signature of a hidden call
 before it, since the first call of an answer must have one; `c` the text of a part with a hidden call; `a` the

@@ -1,6 +1,6 @@
 """Calls of tools in OpenAI's Responses API.
 
-A reply is a run of items, and its hidden calls and their answers are items between them. It goes together in
+A reply is a run of items, and its hidden calls and their answers are items between them. It is rebuilt from
 steps, each a list with a letter first: `t` reasoning with its digest; `o` any other item that the client has;
 `c` the text of a hidden call; `a` the texts of the answers to those before it, and `j` the same where the
 client has calls in the same answer.

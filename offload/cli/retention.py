@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import wraps
+from inspect import Parameter, signature
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +28,7 @@ from offload.retention import GcReport, collect, delete, usage
 from offload.retention import pin as pin_record
 from offload.retention import undelete as undelete_records
 from offload.retention import unpin as unpin_record
+from offload.retention.limits import Limit, limits, retention_of
 from offload.session.reader import SessionReader
 
 _OptionalId = Annotated[str | None, typer.Argument(metavar="ID")]
@@ -34,32 +38,45 @@ _Sure = Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirm
 _FEW = 10
 
 
-def _limit(what: str) -> Any:
-    return typer.Option(min=1, metavar="N", help=f"Maximum {what}.")
+# How a limit is written, behind its description.
+_WRITTEN = {"N": "", "SIZE": ', as "500kB", "20MB" or "10G"', "TIME": ', as "90s", "15m", "2h" or "7d"'}
 
 
-def _size(what: str) -> Any:
-    about = f'Maximum {what}, as "500kB", "20MB" or "10G".'
-    return typer.Option(metavar="SIZE", help=about)
+def _option(limit: Limit) -> Parameter:
+    """Return the parameter of a command for a limit of `Retention`."""
+    about = f"{limit.about}{_WRITTEN[limit.form]}."
+    option = typer.Option(metavar=limit.form, help=about, min=1 if limit.form == "N" else None)
+    kind = int if limit.form == "N" else str
+    annotation = Annotated[kind | None, option]  # type: ignore[valid-type] # for typer
+    return Parameter(limit.name, Parameter.KEYWORD_ONLY, default=limit.default, annotation=annotation)
 
 
-def _duration(what: str) -> Any:
-    return typer.Option(metavar="TIME", help=f'{what}, as "90s", "15m", "2h" or "7d".')
+def _limited(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each limit in place of its parameter `retention`."""
+
+    @wraps(command)
+    def run(**arguments: Any) -> None:
+        texts = {limit.name: arguments.pop(limit.name) for limit in limits()}
+        given = {name: None if text is None else str(text) for name, text in texts.items()}
+        command(**arguments, retention=retention_of(given))
+
+    before = signature(command, eval_str=True)
+    parameters = [
+        new
+        for parameter in before.parameters.values()
+        for new in (map(_option, limits()) if parameter.name == "retention" else [parameter])
+    ]
+    vars(run)["__signature__"] = before.replace(parameters=parameters)
+    return run
 
 
+@_limited
 def gc(
     *,
     store: StoreOption = None,
     session: SessionOption = None,
     dry_run: _DryRun = False,
-    grace: Annotated[str, _duration("Keep a marked record's bytes for this grace period")] = "1h",
-    session_bytes: Annotated[str | None, _size("size of a session")] = None,
-    session_records: Annotated[int | None, _limit("records of a session")] = None,
-    store_bytes: Annotated[str | None, _size("size of the store")] = None,
-    store_records: Annotated[int | None, _limit("records of the store")] = None,
-    live_for: Annotated[
-        str, _duration("Exempt a session from quotas for this long after its last use")
-    ] = "1d",
+    retention: Retention,
     workers: WorkersOption = None,
     on: OnOption = None,
     is_sure: _Sure = False,
@@ -71,17 +88,7 @@ def gc(
 
     Example: offload gc --dry-run --store-bytes 20GB
     """
-    retention = Retention.model_validate(
-        {
-            "grace": grace,
-            "live_for": live_for,
-            "session_bytes": session_bytes,
-            "session_records": session_records,
-            "store_bytes": store_bytes,
-            "store_records": store_records,
-        }
-    )
-    if session is not None and (store_bytes or store_records):
+    if session is not None and (retention.store_bytes or retention.store_records):
         raise ConfigError("a store quota applies to all sessions: omit --session")
     check_shared(session, workers, on)
     opened = existing_store(store, session)

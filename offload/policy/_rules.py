@@ -133,12 +133,29 @@ class Retention(PolicyPart):
         live_for: how long a session counts as active after its last use.
     """
 
-    session_bytes: Bytes | None = None
-    session_records: Size | None = None
-    store_bytes: Bytes | None = None
-    store_records: Size | None = None
-    grace: Seconds = 3600
-    live_for: Seconds = 86_400
+    session_bytes: Annotated[
+        Bytes | None, Field(title="Bytes per session", description="Maximum size of a session")
+    ] = None
+    session_records: Annotated[
+        Size | None, Field(title="Records per session", description="Maximum records of a session")
+    ] = None
+    store_bytes: Annotated[
+        Bytes | None, Field(title="Bytes in the store", description="Maximum size of the store")
+    ] = None
+    store_records: Annotated[
+        Size | None, Field(title="Records in the store", description="Maximum records of the store")
+    ] = None
+    grace: Annotated[
+        Seconds,
+        Field(title="Grace period", description="Keep a marked record's bytes for this grace period"),
+    ] = 3600
+    live_for: Annotated[
+        Seconds,
+        Field(
+            title="Exempt sessions used within",
+            description="Exempt a session from quotas for this long after its last use",
+        ),
+    ] = 86_400
 
     if TYPE_CHECKING:
         # Checkers would take the types of sizes and durations from the fields, which are numbers.

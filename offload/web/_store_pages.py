@@ -18,6 +18,7 @@ from offload.layout import decode_part, session_part
 from offload.policy import Retention
 from offload.record.titles import words_of_query
 from offload.retention import collect
+from offload.retention.limits import limits, retention_of
 from offload.retention.marks import Marks, read_all_marks
 from offload.store import OffloadStore
 from offload.timeline.forks import forks_of
@@ -112,16 +113,10 @@ class StorePages:
 
     def retention(self, request: Request) -> Response:
         """Show what gc would delete under the limits in the query, without deleting it."""
-        query = {name: request.query_params.get(name, "").strip() for name in Retention.model_fields}
-        values: Values = {"query": query, "shown": SHOWN, "fault": None, "groups": None}
-        # A number without a unit is not a time.
-        rules = {
-            name: int(text) if text.isdecimal() and name not in ("grace", "live_for") else text
-            for name, text in query.items()
-            if text
-        }
+        query = {limit.name: request.query_params.get(limit.name, "").strip() for limit in limits()}
+        values: Values = {"query": query, "limits": limits(), "shown": SHOWN, "fault": None, "groups": None}
         try:
-            report = collect(self._site.store, Retention.model_validate(rules), dry_run=True)
+            report = collect(self._site.store, retention_of(query), dry_run=True)
         except ConfigError as error:
             return self._site.render(request, "retention.html", 400, **values | {"fault": str(error)})
         groups = [group for group in report.groups() if group[-1]]

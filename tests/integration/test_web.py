@@ -10,6 +10,7 @@ from large import Clock, LargeStore, fill
 from pages import ORIGIN, Html, path_of, stranger, visitor
 from retained import clocked, opened, put, ref_of, text_of
 
+from offload.policy import Retention
 from offload.retention import collect
 from offload_backends.memory import MemoryStore
 
@@ -224,8 +225,10 @@ def test_the_preview_of_gc_names_the_records_it_would_delete_and_writes_nothing(
     before = store.snapshot()
 
     limits = {"session_records": "2", "live_for": "1s"}
-    page = Html(visitor(store).get("/retention", params=limits).text)
+    text = visitor(store).get("/retention", params=limits).text
+    page = Html(text)
 
+    assert re.findall(r'<input name="(\w+)"', text) == [*Retention.model_fields]
     gone = {link.rpartition("/")[2] for link in page.links if "/r/" in link}
     assert gone == set(refs[:3])
     assert store.snapshot() == before

@@ -571,6 +571,13 @@ def test_gc_keeps_a_quota_of_a_session_and_of_the_store(folder: Path, run: Run, 
     assert "Nothing to delete in" in run("gc", "--store", folder).stdout
 
 
+def test_gc_has_an_option_for_each_limit(run: Run) -> None:
+    said = run("gc", "--help").stdout
+    names = [f"--{name.replace('_', '-')} " for name in Retention.model_fields]
+
+    assert [said.count(f"\n  {name}") for name in names] == [1] * len(names)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

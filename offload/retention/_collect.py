@@ -562,6 +562,10 @@ class _Run:
         due = [record for record in marked if not grace or self._now - record.marked_at >= grace]
         # Read again: a pin may be newer than the mark.
         marks = self._marks_of(objects.part) if due else None
+        if self._writes and grace and due:
+            # `undelete` may have been called since, and has said that they are readable.
+            still = {record.info.key for record in list_session(self._store, objects.part).deleted}
+            due = [record for record in due if record.info.key in still]
         part = objects.part
         pinned = [r for r in due if marks is not None and self._is_undeleted(part, marks, r)]
         emptied = [record for record in due if record not in pinned]

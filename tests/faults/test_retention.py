@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,10 +17,10 @@ import pytest
 from pairs import every_pair
 from retained import DAY, HOUR, ClockedStore, Paused, clocked, got_back, message, opened, put, ref_of, text_of
 
-from offload import ExpiredError, Offloader, OffloadError, OffloadStore, open_store
+from offload import ExpiredError, NotFoundError, Offloader, OffloadError, OffloadStore, RecordInfo, open_store
 from offload.index.objects import list_session
 from offload.policy import Retention
-from offload.retention import GcReport, collect, delete, pin
+from offload.retention import GcReport, collect, delete, pin, undelete
 from offload.retention._collect import _Run
 from offload.testing import FaultyBulkStore, FaultyStore
 
@@ -355,6 +356,28 @@ def test_a_pin_holds_or_is_refused_wherever_in_it_a_collection_comes(phase: str)
     # gc wins before the pin is written, the pin wins afterwards.
     assert said == sorted(said)
     assert set(said) == {False, True}
+
+
+def test_what_undelete_made_readable_remains_so_unless_gc_writes_at_that_moment() -> None:
+    lost = []
+    for nth in itertools.count(1):
+        store = clocked()
+        placeholder = put(opened(store), "a")
+        delete(store, "s")
+        store.now += 2 * HOUR
+        readable: list[RecordInfo] = []
+
+        def undelete_now(store: ClockedStore = store, readable: list[RecordInfo] = readable) -> None:
+            with suppress(ExpiredError, NotFoundError):
+                readable += undelete(store, "s")
+
+        gc = Paused(store, nth, undelete_now)
+        collect(gc)
+        if not gc.is_over:
+            break
+        lost.append(bool(readable) and not right_or_expired(store, "a", placeholder))
+    assert sum(lost) <= 1
+    assert not any(lost[:4])
 
 
 @on_every_codec

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -31,6 +32,13 @@ _ANTHROPIC, _OPENAI = "https://api.anthropic.com", "https://api.openai.com"
 _GOOGLE = "https://generativelanguage.googleapis.com"
 # Without a chosen login, Gemini CLI refuses another URL than Google's.
 _GEMINI_DEFAULTS = "GEMINI_CLI_SYSTEM_DEFAULTS_PATH", PurePath(__file__).with_name("gemini_defaults.json")
+# The defaults that an administrator set for all users of the machine.
+_OF_SYSTEM = Path(
+    {
+        "darwin": "/Library/Application Support/GeminiCli/system-defaults.json",
+        "win32": r"C:\ProgramData\gemini-cli\system-defaults.json",
+    }.get(sys.platform, "/etc/gemini-cli/system-defaults.json")
+)
 _MOST_WARNINGS = 3
 # Less is shown as $0.00.
 _LEAST_DOLLARS = 0.005
@@ -68,7 +76,8 @@ def _opencode(url: str) -> Start:
 
 def _gemini(url: str) -> Start:
     name, path = _GEMINI_DEFAULTS
-    return Start(environ={"GOOGLE_GEMINI_BASE_URL": url, name: os.environ.get(name, str(path))})
+    defaults = {} if name in os.environ or _OF_SYSTEM.exists() else {name: str(path)}
+    return Start(environ={"GOOGLE_GEMINI_BASE_URL": url, **defaults})
 
 
 _CLIENTS = {

@@ -14,6 +14,7 @@ import pytest
 from gateways import body_of, providing, turns
 
 from offload import Offloader, index
+from offload.cli import wrap
 from offload.timeline import Timeline
 
 # What a client does: it sends requests of more and more turns, and writes down how it was started.
@@ -124,6 +125,17 @@ def test_codex_opencode_and_gemini_get_the_gateway_in_their_settings_of_this_run
     url, login = json.loads(run(project, "gemini")[1])[3:]
     assert url.startswith("http://127.0.0.1:")
     assert json.loads(Path(login).read_text())["security"]["auth"]["selectedType"] == "gemini-api-key"
+
+
+def test_system_defaults_of_gemini_cli_are_not_hidden(monkeypatch, tmp_path):
+    monkeypatch.setattr(wrap, "_OF_SYSTEM", tmp_path / "system-defaults.json")
+    monkeypatch.delenv("GEMINI_CLI_SYSTEM_DEFAULTS_PATH", raising=False)
+    names = [sorted(wrap._gemini("http://x").environ)]
+    (tmp_path / "system-defaults.json").write_text("{}")
+    names.append(sorted(wrap._gemini("http://x").environ))
+
+    url = "GOOGLE_GEMINI_BASE_URL"
+    assert names == [["GEMINI_CLI_SYSTEM_DEFAULTS_PATH", url], [url]]
 
 
 def test_any_other_client_needs_its_provider_and_gets_the_variable_of_its_api(project, upstream):

@@ -1,4 +1,4 @@
-"""The contents of a session according to the keys of its store; derived from the records at any time."""
+"""The contents of a session, derived from the keys of its store."""
 
 from offload.index.catalog import reindex
 from offload.index.objects import sessions

@@ -36,7 +36,7 @@ class Page(NamedTuple):
 class Candidates(NamedTuple):
     """Entries that a search by title has to look at, newest first, each with its number from 1.
 
-    `start` of the `total` entries are before the part that is searched.
+    `start` of the `total` entries precede the searched part.
     """
 
     start: int

@@ -86,8 +86,8 @@ def write_snapshot(
 ) -> None:
     """Store a listing of a large session unless there is a fresh one; delete all but the newest two.
 
-    It has `labels` and those of the snapshot before it, which are added to `labels`. Errors of the store are
-    ignored.
+    Its labels are `labels` and those of the snapshot before it, which are added to `labels`. Errors of the
+    store are ignored.
     """
     if len(listing.names) < _MIN_RECORDS:
         return

@@ -102,7 +102,7 @@ def list_sessions(store: OffloadStore) -> Iterator[SessionObjects]:
 def session_parts(store: OffloadStore, *families: Family) -> Iterator[str]:
     """Yield the key part of each session of `store` in key order, from a listing of its folders.
 
-    It has an object of one of `families`, by default records.
+    Each has an object of one of `families`, by default records.
     """
     listed = [folders(store, family.prefix()) for family in families or (RECORD,)]
     for part, _ in groupby(merge(*listed, key=lambda name: f"{name}/")):

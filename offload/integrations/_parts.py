@@ -19,8 +19,8 @@ def changed_parts(
 ) -> list[Any]:
     """Return the parts of a message whose content is `blocks` now.
 
-    Parts keep their order; signed thinking may have left, and a text is there if all of it left, or the
-    other way round, if the message is restored.
+    Parts keep their order. Signed thinking may have been removed, and a text replaces it if all of it was; a
+    restored message has the thinking again.
 
     Args:
         pairs: each part with its blocks: one, or those of `signed_blocks`.

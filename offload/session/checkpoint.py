@@ -42,7 +42,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     @staticmethod
     def from_json(text: str | bytes) -> Checkpoint:
-        """Return the checkpoint of `to_json`. Raises `ConfigError` if the text is none."""
+        """Return the checkpoint of `to_json`. Raises `ConfigError` if the text is not a checkpoint."""
         try:
             return _DECODER.decode(text)
         except (ValueError, RecursionError) as error:
@@ -55,7 +55,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
             key: an Ed25519 private key, or its PEM file without a password (PKCS #8).
 
         Raises:
-            ConfigError: `key` is another one.
+            ConfigError: `key` is not such a key.
             MissingExtraError: the package of the extra `crypto` is not installed.
         """
         signature = base64.b64encode(_private(key).sign(self._signed_bytes)).decode()

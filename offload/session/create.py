@@ -28,8 +28,8 @@ def create_records(
     """Create the objects of each record, each sidecar before its body; return the stored headers.
 
     A store with bulk verbs stores the first records while `records` yields others. A sidecar whose writer was
-    interrupted is adopted if it is the same. An `ExistsError` in place of a header means that the key is
-    taken, perhaps by the same record; its subclass `CollisionError` that it is not.
+    interrupted is adopted if it is the same. An `ExistsError` instead of a header means that the key is
+    taken, perhaps by the same record; `CollisionError`, that another item has it.
     """
     outcomes: list[Header | OffloadError] = []
     in_bulk: list[int] = []

@@ -1,8 +1,8 @@
 """The entries of a session's journal, and of the sessions that it was forked from.
 
 A fork is two objects of its own session: a journal entry that continues from one of the parent's journal, and
-a branch among its records, which names the parent. A mark of the parent, written first, keeps from
-deletion what the fork reads. None of them grows with the session. `FORMAT.md` has their forms.
+a branch among its records, which names the parent. A mark of the parent, written first, protects
+what the fork reads from deletion. Their size does not depend on the session. `FORMAT.md` has their forms.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ _ORIGINS = msgspec.json.Decoder(Origin)
 def list_entries(store: OffloadStore, session: str, branch: str | None = None) -> list[JournalEntry]:
     """Return the entries of the journal of a session, in order, first those that it was forked from.
 
-    Of several that continue from the same entry, those that were written last are returned; or with a branch,
-    one of `left_branches`, those of the timeline before that rewind. Raises `NotFoundError` for another one.
+    If several continue from the same entry, those that were written last are returned; or with a branch, one
+    of `left_branches`, the timeline before that rewind. Raises `NotFoundError` for an unknown branch.
     """
     return entries_from(store, session, own_entries(store, encode_part(session)), branch)
 
@@ -130,9 +130,9 @@ def entries_from(
 def left_branches(
     store: OffloadStore, part: str, own: Sequence[JournalEntry]
 ) -> dict[str, list[JournalEntry]]:
-    """Return the entries of each timeline that a rewind left, the newest first, by the letters of the rewind.
+    """Return the entries of each branch, the newest first, by the letters of the rewind that created it.
 
-    Those with no request that the timeline or a newer branch lacks are not among them.
+    A branch without a request of its own is omitted.
 
     Args:
         store: the store of the session.

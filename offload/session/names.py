@@ -45,9 +45,9 @@ def check_name(session: object) -> str:
 
 
 async def session_for(session_of: Callable[[T], str | None], request: T) -> str | None:
-    """Return the session that a function of the host names for a request, None if it may use none.
+    """Return the session that a function of the host names for a request, None if the request is refused.
 
-    The function runs in a thread. An error of it refuses the request, and so does a name that is not valid.
+    The function runs in a thread. Its errors and invalid names refuse the request.
     """
     try:
         session = await in_thread(session_of, request)

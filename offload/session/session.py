@@ -39,7 +39,7 @@ _deletions: dict[tuple[str, str], dict[str, object]] = {}
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """An item that is about to be stored: of its text the `content`, with `ttl`, `summary`, `title`, `agent`.
+    """An item before it is stored: the `content` of its text, with `ttl`, `summary`, `title`, `agent`.
 
     `ref` is its first draw, with the `placeholder`, and `render` returns that of any other; `is_redacted` if
     content was removed from the text.
@@ -134,8 +134,8 @@ class Session(SessionReader):
     ) -> dict[ItemIdentity, OffloadedItem]:
         """Return the known readable records, under any key, of items that are given with their refs.
 
-        Sends no request if the catalog knows no ref of the items; else a read of each header between two
-        listings. The first is left out if the session `is_listed` by the caller.
+        Sends no request if the catalog knows no ref of the items; else one listing, a read of each header,
+        and another listing. The first listing is omitted if the session `is_listed` by the caller.
         """
         known = [ref for ref in items.values() if self.catalog.known(ref)]
         if not known:
@@ -373,7 +373,7 @@ class Session(SessionReader):
             self._problem.__cause__ = error
 
     def take_problem(self) -> OffloadError | None:
-        """Return a failure since the last call that cost no record, None if there was none."""
+        """Return a failure since the last call that affected no record, None if there was none."""
         problem, self._problem = self._problem, None
         return problem
 

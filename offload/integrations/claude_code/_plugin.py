@@ -53,7 +53,7 @@ def server_command(plugin: Path) -> list[str] | None:
 
 
 def names_taken_in(file: Path) -> list[str]:
-    """Return the servers of a project that Claude Code calls in place of the plugin's, by their names."""
+    """Return the servers of a project that Claude Code calls instead of the plugin's, by their names."""
     ours = f"plugin_{PLUGIN}_{SERVER}"
     try:
         servers = json.loads(file.read_bytes())["mcpServers"]

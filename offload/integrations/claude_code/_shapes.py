@@ -42,7 +42,7 @@ class Result(NamedTuple):
 
     Attributes:
         text: its text, which may be cut.
-        path: the file that has all of it, as the result names it; None if `text` is all.
+        path: the file with the whole text, which the result names; None if `text` is complete.
         replaced: returns the result with another text, in the form that the program accepts.
     """
 
@@ -73,13 +73,13 @@ def event_of(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answer(result: Result, text: str, message: str) -> dict[str, Any]:
-    """Return the hook's answer that puts `text` in the place of a result, with a message for the user."""
+    """Return the hook's answer that replaces a result by `text`, with a message for the user."""
     output = {"hookEventName": EVENT, "updatedToolOutput": result.replaced(text)}
     return {"systemMessage": message, "hookSpecificOutput": output}
 
 
 def is_plugin_tool(tool: str) -> bool:
-    """Return whether a tool is one of the plugin's, which read stored content and change nothing."""
+    """Return whether a tool is one of the plugin's, which only read stored content."""
     return _OUR_TOOL.fullmatch(tool) is not None and tool.startswith(TOOL_PREFIX)
 
 

@@ -72,7 +72,7 @@ class ResultOffloader:
     Args:
         store: the store.
         session: name of the session.
-        min_tokens: threshold of results that no rule of `policy.tools` matches, in place of the policy's.
+        min_tokens: threshold of results that no rule of `policy.tools` matches; it replaces the policy's.
         exclude: globs of tools whose results are kept, in addition to the policy's.
         has_images: offload images and audio too; the model then cannot see them.
         hides_schemas: declare no output schemas; of a large structured result only the texts remain.

@@ -149,7 +149,7 @@ def serve_http(
         token: clients must send it as `Authorization: Bearer TOKEN`.
         names: further names by which clients call this server, as in the header `Host`: those of a domain or
             of a balancer, with the port if it is not the usual one.
-        session_of: returns the session that a request may read, in place of that of `offloader`, or None to
+        session_of: returns the session that a request may read, instead of that of `offloader`, or None to
             refuse it; a function of the host, which authenticates the request. Its errors refuse it too.
 
     Raises:

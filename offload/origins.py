@@ -1,13 +1,17 @@
-"""Requests that a web page made a browser send: servers on this machine refuse those of other sites.
+"""Servers on this machine: the socket that they listen on, and the requests of other sites that they refuse.
 
-A page may send a simple request anywhere without asking, and have its own name resolve to this machine. Then
-the browser names the page in `Origin`, its relation in `Sec-Fetch-Site`, or the name in `Host`.
+A web page may make a browser send a simple request anywhere without asking, and have its own name resolve to
+this machine. Then the browser names the page in `Origin`, its relation in `Sec-Fetch-Site`, or the name in
+`Host`.
 """
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
+
+from offload.errors import ConfigError
 
 _OWN_SITES = ("none", "same-origin")
 
@@ -17,6 +21,20 @@ class Refusal(NamedTuple):
 
     status: int
     reason: str
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address. Raises `ConfigError` if that is not available."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen on {host}, port {port}: {error}") from error
+
+
+def url_host(host: str) -> str:
+    """Return a host as it is written in a URL."""
+    return f"[{host}]" if ":" in host else host
 
 
 def refusal_of(

@@ -23,7 +23,7 @@ from offload.gateway._requests import api_of
 from offload.gateway._rewriter import Rewriter, ToolsMode
 from offload.gateway._status import Status, logger
 from offload.offloader import Offloader
-from offload.origins import refusal_of
+from offload.origins import listening, refusal_of, url_host
 from offload.session.names import session_for
 from offload.threads.calls import in_thread
 
@@ -198,10 +198,10 @@ def serve(
     app = Gateway(upstream, offloader, tools=tools, names=[*names, *_names(host)], session_of=session_of)
     if session_of is None:
         _touch(offloader)
-    listening, server, url = _server(app, upstream, host, port)
+    opened, server, url = _server(app, upstream, host, port)
     announce(url)
     with suppress(KeyboardInterrupt):
-        server.run(sockets=[listening])
+        server.run(sockets=[opened])
 
 
 @contextmanager
@@ -215,17 +215,15 @@ def serving(
     """
     app = Gateway(upstream, offloader, tools=tools)
     _touch(offloader)
-    listening, server, url = _server(app, upstream, LOOPBACK, 0)
-    thread = threading.Thread(
-        target=server.run, kwargs={"sockets": [listening]}, name="offload-gateway-server"
-    )
+    opened, server, url = _server(app, upstream, LOOPBACK, 0)
+    thread = threading.Thread(target=server.run, args=[[opened]], name="offload-gateway-server")
     thread.start()
     try:
         yield url, app
     finally:
         server.should_exit = True
         thread.join()
-        listening.close()
+        opened.close()
 
 
 def _touch(offloader: Offloader) -> None:
@@ -240,13 +238,9 @@ def _server(app: Gateway, upstream: str, host: str, port: int) -> tuple[socket.s
     """Return the socket that a gateway listens on, its server and its URL. Raises `ConfigError`."""
     if _is_itself(upstream, host, port):
         raise ConfigError(f"upstream {upstream} is this gateway; give the URL of the provider")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listening = socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot listen on {host}, port {port}: {error}") from error
+    opened = listening(host, port)
     # asyncio sets it only for sockets that it creates; without it a small part may wait for 40 ms.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -258,8 +252,7 @@ def _server(app: Gateway, upstream: str, host: str, port: int) -> tuple[socket.s
         ws="none",
         timeout_graceful_shutdown=_STOP_SECONDS,
     )
-    url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-    return listening, uvicorn.Server(config), url
+    return opened, uvicorn.Server(config), f"http://{url_host(host)}:{opened.getsockname()[1]}"
 
 
 def _warm_up() -> None:

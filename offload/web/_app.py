@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -14,6 +13,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from offload import errors
+from offload.origins import listening
 from offload.store import OffloadStore
 from offload.web._forms import Forms
 from offload.web._guard import OPEN_PATHS, Guard
@@ -61,16 +61,13 @@ def serve(
     Takes the arguments of `web_app`; port 0 is a free one. `announce` is called with the URL to open, which
     works once. Raises `ConfigError` if the port is not available.
     """
-    try:
-        listening = socket.create_server((_LOOPBACK, port))
-    except (OSError, OverflowError) as error:
-        raise errors.ConfigError(f"cannot listen on {_LOOPBACK}, port {port}: {error}") from error
-    port = listening.getsockname()[1]
+    server = listening(_LOOPBACK, port)
+    port = server.getsockname()[1]
     app = web_app(store, port, allows_changes=allows_changes)
     config = uvicorn.Config(app, log_config=None, access_log=False, proxy_headers=False)
     announce(f"http://{_LOOPBACK}:{port}/?ticket={app.ticket}")
     with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listening])
+        uvicorn.Server(config).run(sockets=[server])
 
 
 def _file(request: Request) -> Response:

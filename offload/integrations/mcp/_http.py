@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from offload.integrations.mcp._proxy import Proxy
 from offload.integrations.mcp._results import ResultOffloader
-from offload.integrations.mcp._server import serve_app
+from offload.integrations.mcp._server import Access, serve_app
 from offload.integrations.mcp._upstream import Upstream, supported
 
 _log = logging.getLogger("offload")
@@ -57,7 +57,7 @@ def serve_proxy(
         token: clients must send it.
         names: further names by which clients call this server.
     """
-    serve_app(partial(proxy_app, upstream, results), host, port, token, names=names)
+    serve_app(partial(proxy_app, upstream, results), Access(host, token, names), port)
 
 
 def proxy_app(upstream: Upstream, results: ResultOffloader, security: TransportSecuritySettings) -> Any:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hmac
-import socket
 import sys
 from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import uvicorn
@@ -22,7 +21,7 @@ from starlette.responses import PlainTextResponse
 
 from offload import ConfigError, NotFoundError, Offloader, OffloadError, __version__
 from offload.integrations.mcp._context import TEMPLATE, ContextAnswers, Json
-from offload.origins import Refusal, refusal_of
+from offload.origins import Refusal, listening, refusal_of, url_host
 from offload.session.names import session_for
 from offload.threads.calls import in_thread
 from offload.threads.locks import Recent
@@ -156,7 +155,7 @@ def serve_http(
         ConfigError: the server cannot listen on the address, or others can reach it without `token` or
             `session_of`.
     """
-    serve_app(_app_of(offloader), host, port, token, names=names, session_of=session_of)
+    serve_app(_app_of(offloader), Access(host, token, names, session_of), port)
 
 
 def http_app(
@@ -174,48 +173,50 @@ def http_app(
     sites are refused. A loopback `host` allows all three loopback names. Arguments and errors are those of
     `serve_http`.
     """
-    return guarded_app(_app_of(offloader), host, port, token, names=names, session_of=session_of)
+    return _guarded_app(_app_of(offloader), Access(host, token, names, session_of), port)
 
 
-def serve_app(
-    app_with: AppWith,
-    host: str,
-    port: int,
-    token: str | None,
-    *,
-    names: Collection[str] = (),
-    session_of: SessionOf | None = None,
-) -> None:
+class Access(NamedTuple):
+    """The address of a server, and who may use it: arguments of `serve_http`."""
+
+    host: str
+    token: str | None
+    names: Collection[str] = ()
+    session_of: SessionOf | None = None
+
+    def check(self) -> None:
+        """Raise `ConfigError` if others can reach the server whom nothing checks."""
+        if self.host in _EVERY_ADDRESS and not self.names:
+            raise ConfigError(
+                f"host must be the one address that clients use, got {self.host!r}; or give the names that "
+                "they use"
+            )
+        if self.host not in _LOOPBACK and not (self.token or self.session_of):
+            raise ConfigError(f"{self.host} can be reached from other machines; set a token")
+        if self.token == "":
+            raise ConfigError("token must not be empty; omit it to disable the check")
+
+
+def serve_app(app_with: AppWith, access: Access, port: int) -> None:
     """Serve an app as `serve_http` does."""
-    _check_exposure(host, token, has_names=bool(names), is_checked=session_of is not None)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listening = socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot listen on {host}, port {port}: {error}") from error
-    port = listening.getsockname()[1]
-    sys.stderr.write(f"offload: serving http://{_name(host)}:{port}/mcp\n")
-    app = guarded_app(app_with, host, port, token, names=names, session_of=session_of)
-    config = uvicorn.Config(app, log_config=None)
-    uvicorn.Server(config).run(sockets=[listening])
+    access.check()
+    opened = listening(access.host, port)
+    port = opened.getsockname()[1]
+    sys.stderr.write(f"offload: serving http://{url_host(access.host)}:{port}/mcp\n")
+    config = uvicorn.Config(_guarded_app(app_with, access, port), log_config=None)
+    uvicorn.Server(config).run(sockets=[opened])
 
 
-def guarded_app(
-    app_with: AppWith,
-    host: str,
-    port: int,
-    token: str | None,
-    *,
-    names: Collection[str] = (),
-    session_of: SessionOf | None = None,
-) -> Any:
+def _guarded_app(app_with: AppWith, access: Access, port: int) -> Any:
     """Return an app for the names of an address, which requires the token."""
-    _check_exposure(host, token, has_names=bool(names), is_checked=session_of is not None)
-    own = (f"{_name(each)}:{port}" for each in (_LOOPBACK if host in _LOOPBACK else (host,)))
-    known = frozenset(name.lower() for name in (*own, *names))
+    access.check()
+    hosts = _LOOPBACK if access.host in _LOOPBACK else (access.host,)
+    known = frozenset(name.lower() for name in (*(f"{url_host(h)}:{port}" for h in hosts), *access.names))
     # `_guarded` checks the names.
     app = app_with(TransportSecuritySettings(enable_dns_rebinding_protection=False))
-    return _guarded(app if session_of is None else _with_session(app, session_of), known, token)
+    if access.session_of is not None:
+        app = _with_session(app, access.session_of)
+    return _guarded(app, known, access.token)
 
 
 def _app_of(offloader: Offloader) -> AppWith:
@@ -237,21 +238,6 @@ def _with_session(app: Any, session_of: SessionOf) -> Any:
             await app({**scope, _SESSION: session}, receive, send)
 
     return checked
-
-
-def _check_exposure(host: str, token: str | None, *, has_names: bool, is_checked: bool) -> None:
-    if host in _EVERY_ADDRESS and not has_names:
-        raise ConfigError(
-            f"host must be the one address that clients use, got {host!r}; or give the names that they use"
-        )
-    if host not in _LOOPBACK and not (token or is_checked):
-        raise ConfigError(f"{host} can be reached from other machines; set a token")
-    if token == "":
-        raise ConfigError("token must not be empty; omit it to disable the check")
-
-
-def _name(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _guarded(app: Any, names: Collection[str], token: str | None) -> Any:

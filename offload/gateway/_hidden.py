@@ -23,8 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
-from offload.errors import CorruptError, ExistsError, OffloadError
-from offload.events.observer import error_text
+from offload.errors import CorruptError, ExistsError
 from offload.gateway._status import Status
 from offload.layout import CALLS, encode_part
 from offload.store import OffloadStore
@@ -167,12 +166,8 @@ class HiddenStore:
                 self._store.put(key, data)
             except ExistsError:
                 self._adopt(known, key)
-            except OffloadError as error:
-                text = error_text(error)
-                self._status.failed(f"answered calls are not stored, since the store failed: {text}")
-                return
             except Exception as error:  # noqa: BLE001 # a reply passes in any case
-                self._status.failed(f"answered calls are not stored: {type(error).__name__}")
+                self._status.lost("answered calls are not stored", error)
                 return
             known.unstored.pop(key, None)
 

@@ -17,7 +17,6 @@ from itertools import chain
 from typing import Any, TypeVar, TypeVarTuple
 
 from offload.errors import OffloadError
-from offload.events.observer import error_text
 from offload.gateway._apis import CALLS_OF
 from offload.gateway._apis.base import Call, Calls, Reply, digest_of, dumped
 from offload.gateway._hidden import DEADLINE, HiddenCalls, HiddenStore, Known, Root
@@ -142,8 +141,7 @@ class OwnTools:
         except TimeoutError:
             self._status.failed("answered calls could not be looked up, since the store is slow")
         except OffloadError as error:
-            text = error_text(error)
-            self._status.failed(f"answered calls could not be looked up, since the store failed: {text}")
+            self._status.lost("answered calls could not be looked up", error)
         return None
 
     async def _begun(self, opened: Opened, *, is_counted: bool) -> bool:

@@ -375,10 +375,8 @@ class Rewriter:
         """Store deleted records again: the requests of the client have the originals."""
         try:
             self._status.count("stored_again", conversation.offloader.store_again())
-        except OffloadError as error:
-            self._status.failed(f"records could not be checked, since the store failed: {error_text(error)}")
         except Exception as error:  # noqa: BLE001 # an answer passes in any case
-            self._status.failed(f"records could not be checked: {type(error).__name__}")
+            self._status.lost("records could not be checked", error)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -395,8 +393,7 @@ class Rewriter:
             conversation.offloader.remove_thinking(views[: held[-1] + 1], held[0])
             conversation.refused.clear()
         except OffloadError as error:
-            text = error_text(error)
-            self._status.failed(f"thinking that was refused is not stored, since the store failed: {text}")
+            self._status.lost("thinking that was refused is not stored", error)
 
     def replied(self, request: Rewritten | None, reply: Mapping[str, Any] | None) -> None:
         """Note the reply to a request, before the client has all of it, if the next may continue it."""
@@ -544,7 +541,7 @@ class Rewriter:
     def _note_errors(self, result: OffloadResult) -> None:
         for error in result.errors:
             if isinstance(error, StoreError):
-                self._status.failed(f"results are not replaced, since the store failed: {error_text(error)}")
+                self._status.lost("results are not replaced", error)
             elif isinstance(error, AboveCeilingError):
                 # The reason in its text may name what the client calls its tools.
                 self._status.say_once(ABOVE_CEILING)

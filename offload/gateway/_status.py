@@ -6,6 +6,8 @@ import logging
 from collections import Counter
 from typing import Any
 
+from offload.errors import OffloadError
+from offload.events.observer import error_text
 from offload.messages import Usage
 from offload.threads.locks import Lock
 
@@ -38,6 +40,13 @@ class Status:
         """Count a failure, and log it if it is a new one."""
         self.count("failures")
         self.say_once(problem)
+
+    def lost(self, what: str, error: Exception) -> None:
+        """Count and log what an error cost; its text may quote content unless it is one of the store."""
+        if isinstance(error, OffloadError):
+            self.failed(f"{what}, since the store failed: {error_text(error)}")
+        else:
+            self.failed(f"{what}: {type(error).__name__}")
 
     def say_once(self, text: str) -> None:
         """Log a warning that was not logged before."""

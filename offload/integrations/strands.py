@@ -181,15 +181,8 @@ class _Conversation:
         messages, content = event.agent.messages, event.message["content"]
         self._kept.update(_strands_own([*messages[-1:], event.message]))
         copied = {**event.message, "content": list(content)}
-        model = _model_name(event.agent.model)
-        out = await self.offloader.aoffload(
-            [*messages, copied],
-            pinned=self._kept,
-            model=model,
-            agent=agent_named(self.offloader, event.agent.name),
-            is_sent=False,
-        )
-        content[:] = out.messages[-1]["content"]
+        placed = await self._offloaded([*messages, copied], event.agent, event.agent.model, is_sent=False)
+        content[:] = placed[-1]["content"]
 
     async def offload_pending(self, event: AfterInvocationEvent) -> None:
         """Offload the results that an interrupted agent saves until it resumes."""
@@ -197,12 +190,9 @@ class _Conversation:
         pending = getattr(state, "pending_tool_execution", None)
         if results := getattr(pending, "completed_tool_results", None):
             message = {"role": "user", "content": [{"toolResult": result} for result in results]}
-            given, model = [*event.agent.messages, message], _model_name(event.agent.model)
-            agent = agent_named(self.offloader, event.agent.name)
-            out = await self.offloader.aoffload(
-                given, pinned=self._kept, model=model, agent=agent, is_sent=False
-            )
-            state.set_pending_tool_results([part["toolResult"] for part in out.messages[-1]["content"]])
+            given, agent = [*event.agent.messages, message], event.agent
+            placed = await self._offloaded(given, agent, agent.model, is_sent=False)
+            state.set_pending_tool_results([part["toolResult"] for part in placed[-1]["content"]])
 
     async def prepared(self, context: InvokeModelContext) -> InvokeModelContext:
         if not self._is_scanned:  # a resumed session has results of an earlier process
@@ -210,11 +200,18 @@ class _Conversation:
             self._is_scanned = True
         replies = (message for message in reversed(context.messages) if message["role"] == "assistant")
         self.offloader.report_usage((next(replies, None) or {}).get("metadata"))
-        model = _model_name(context.model)
-        agent = agent_named(self.offloader, context.agent.name)
-        out = await self.offloader.aoffload(context.messages, pinned=self._kept, model=model, agent=agent)
+        messages = await self._offloaded(context.messages, context.agent, context.model)
         system = _instructed(context.system_prompt, self.offloader.prompt())
-        return context.replace(messages=out.messages, system_prompt=system)
+        return context.replace(messages=messages, system_prompt=system)
+
+    async def _offloaded(
+        self, messages: list[Any], agent: Any, model: Any, *, is_sent: bool = True
+    ) -> list[Any]:
+        name, called = agent_named(self.offloader, agent.name), _model_name(model)
+        out = await self.offloader.aoffload(
+            messages, pinned=self._kept, model=called, agent=name, is_sent=is_sent
+        )
+        return out.messages
 
 
 def _model_name(model: Any) -> str | None:

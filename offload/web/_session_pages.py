@@ -136,16 +136,7 @@ class SessionPages:
 
     def conversation(self, request: Request) -> Response:
         """Show the conversation of an agent as the model saw it, or why it cannot be shown."""
-        part = request.path_params["part"]
-        reader, values = self._site.reader(part), Values(fault=None, at=None)
-        shown = self._site.overview(part)
-        try:
-            if shown is None:
-                raise NotFoundError(f"session {reader.name!r} has no conversation of an agent")
-            values |= conversation(reader, shown.timeline, request.query_params)
-        except (CollisionError, ConfigError, CorruptError) as error:
-            values["fault"] = str(error)
-        return self._site.render(request, "conversation.html", **values)
+        return self._of_journal(request, conversation, "conversation of an agent")
 
     def timeline(self, request: Request) -> Response:
         """Show the requests of a session and the tokens of each."""
@@ -155,16 +146,20 @@ class SessionPages:
 
     def evidence(self, request: Request) -> Response:
         """Show where the session has the exact values of the reply to a request, or why that is not known."""
+        return self._of_journal(request, evidence, "requests in a journal")
+
+    def _of_journal(self, request: Request, show: Callable[..., Values], what: str) -> Response:
+        """Return the page of a function, by its name, with its values, or with the fault that it found."""
         part = request.path_params["part"]
         reader, shown = self._site.reader(part), self._site.overview(part)
         values: Values = {"fault": None, "at": None}
+        if shown is None:
+            raise NotFoundError(f"session {reader.name!r} has no {what}")
         try:
-            if shown is None:
-                raise NotFoundError(f"session {reader.name!r} has no requests in a journal")
-            values |= evidence(reader, shown.timeline, request.query_params)
+            values |= show(reader, shown.timeline, request.query_params)
         except (CollisionError, ConfigError, CorruptError) as error:
             values["fault"] = str(error)
-        return self._site.render(request, "evidence.html", **values)
+        return self._site.render(request, f"{show.__name__}.html", **values)
 
     def check(self, request: Request) -> Response:
         """Read every record and show damaged ones; a large session takes several requests."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from offload.errors import ConfigError, OffloadError
-from offload.index.objects import list_sessions
+from offload.errors import OffloadError
 from offload.layout import session_part
 from offload.record import RecordInfo
 from offload.session.reader import SessionReader
@@ -14,6 +13,7 @@ from offload.store import OffloadStore
 from offload.tools.budget import Budget, BudgetExceeded
 from offload.tools.search import Pattern, Search, compile_pattern
 from offload.web._contents import match_of
+from offload.web._titles import newest_first
 
 # Of the budget of one call; a page is answered in this time.
 _SHARE = 0.15
@@ -54,11 +54,7 @@ def find_in_texts(
         StoreError: the store cannot be listed.
     """
     pattern = compile_pattern(text, "literal", ignore_case=True)
-    listed = [info for each in list_sessions(store) for info in each.entries()]
-    listed.sort(key=lambda info: (-info.created_at, info.key))
-    start = next((n for n, info in enumerate(listed, 1) if info.key == after), 0)
-    if after and not start:
-        raise ConfigError(f"no record {after[:80]!r} to continue behind; search again")
+    listed, start = newest_first(store, after)
     budget = Budget(_SHARE)
     rows: list[tuple[RecordInfo, dict[str, Any]]] = []
     unread = 0

@@ -39,6 +39,19 @@ class Found(NamedTuple):
         return self.after is None and self.searched < self.total
 
 
+def newest_first(store: OffloadStore, after: str) -> tuple[list[RecordInfo], int]:
+    """Return the records of all sessions, newest first, and the number of those up to the key `after`.
+
+    Raises `ConfigError` if no record has that key; "" is none.
+    """
+    listed = [info for each in list_sessions(store) for info in each.entries()]
+    listed.sort(key=lambda info: (-info.created_at, info.key))
+    start = next((n for n, info in enumerate(listed, 1) if info.key == after), 0)
+    if after and not start:
+        raise ConfigError(f"no record {after[:80]!r} to continue behind; search again")
+    return listed, start
+
+
 class Titles:
     """The titles of a store. A record is written once, so each title is read once."""
 
@@ -76,11 +89,7 @@ class Titles:
             StoreError: the store failed.
         """
         began = time.monotonic()
-        listed = [info for each in list_sessions(self._store) for info in each.entries()]
-        listed.sort(key=lambda info: (-info.created_at, info.key))
-        start = next((n for n, info in enumerate(listed, 1) if info.key == after), 0)
-        if after and not start:
-            raise ConfigError(f"no record {after[:80]!r} to continue behind; search again")
+        listed, start = newest_first(self._store, after)
         # Each part of the search lists the store again, so it reads for at least half as long as that took.
         now = time.monotonic()
         deadline = now + max(_SECONDS, (now - began) / 2)

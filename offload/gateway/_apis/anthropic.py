@@ -257,9 +257,6 @@ class _Streamed(StreamedReply, _Blocks):
         super().__init__(names)
         # By the provider's index, the blocks that are open, and the text of an input.
         self._open: dict[Any, tuple[Json, list[str]]] = {}
-        # The client's index of the next block, and by the provider's those of this answer, None if hidden.
-        self._next = 0
-        self._indexes: dict[Any, int | None] = {}
         # The end of the message, which waits until the provider has nothing more to say.
         self._delta: tuple[bytes, Json] | None = None
 
@@ -286,9 +283,7 @@ class _Streamed(StreamedReply, _Blocks):
         if data["type"] == "content_block_start":
             block = dict(data["content_block"])
             self._open[index] = block, []
-            hidden = self.is_hidden(block)
-            self._indexes[index] = None if hidden else self._next
-            self._next += not hidden
+            self._begin(index, is_hidden=self.is_hidden(block))
         elif data["type"] == "content_block_delta" and index in self._open:
             _extend(*self._open[index], data["delta"])
         elif data["type"] == "content_block_stop" and index in self._open:
@@ -300,7 +295,7 @@ class _Streamed(StreamedReply, _Blocks):
 
     def _next_answer(self) -> None:
         super()._next_answer()
-        self._open, self._indexes, self._delta = {}, {}, None
+        self._open, self._delta = {}, None
 
     def close(self, *, is_stopped: bool) -> bytes:
         """Return the end of the message."""

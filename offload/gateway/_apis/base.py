@@ -309,10 +309,18 @@ class StreamedReply(Reply):
         self._events = Events()
         # What follows the last event, and the events that wait until the provider has nothing more to say.
         self._last = b""
+        # The client's index of the next part, and by the provider's those of this answer, None if hidden.
+        self._next = 0
+        self._indexes: dict[Any, int | None] = {}
 
     @abstractmethod
     def _passed(self, event: bytes, data: Any) -> bytes:
         """Return what the client gets of an event now."""
+
+    def _begin(self, index: Any, *, is_hidden: bool) -> None:
+        """Give the part that begins its index for the client."""
+        self._indexes[index] = None if is_hidden else self._next
+        self._next += not is_hidden
 
     def feed(self, data: bytes) -> bytes:
         """Read events; return what the client gets of them: those that cannot be read pass."""
@@ -331,7 +339,7 @@ class StreamedReply(Reply):
 
     def _next_answer(self) -> None:
         super()._next_answer()
-        self._last = b""
+        self._last, self._indexes = b"", {}
 
 
 class Events:

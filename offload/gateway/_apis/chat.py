@@ -259,9 +259,6 @@ class _Streamed(StreamedReply, _Message):
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(names)
         self._first: Json | None = None
-        # By the provider's index, the client's; None for hidden calls. The next of the client's.
-        self._indexes: dict[Any, int | None] = {}
-        self._next = 0
         # The last chunks, which wait until the provider has nothing more to say, as they came and read.
         self._held: list[tuple[bytes, Any]] = []
 
@@ -305,8 +302,7 @@ class _Streamed(StreamedReply, _Message):
         if index not in self._indexes:
             hidden = self.is_hidden(part)
             self._was_hidden = self._was_hidden or hidden
-            self._indexes[index] = None if hidden else self._next
-            self._next += not hidden
+            self._begin(index, is_hidden=hidden)
             self._calls[index] = {"id": part.get("id"), "type": "function", "function": {"arguments": ""}}
         call, function = self._calls[index], part.get("function") or {}
         call |= {name: value for name, value in part.items() if name not in ("index", "function")}
@@ -318,7 +314,7 @@ class _Streamed(StreamedReply, _Message):
 
     def _next_answer(self) -> None:
         super()._next_answer()
-        self._indexes, self._held = {}, []
+        self._held = []
 
     def close(self, *, is_stopped: bool) -> bytes:
         """Return the last chunks."""

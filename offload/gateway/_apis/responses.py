@@ -253,11 +253,8 @@ class _Streamed(StreamedReply, _Items):
 
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(names)
-        # The client's number of the next event, and its index of the next item.
+        # The client's number of the next event.
         self._sequence = 0
-        self._next = 0
-        # By the provider's index the client's, None for hidden calls.
-        self._indexes: dict[Any, int | None] = {}
         self._end: tuple[bytes, Json] | None = None
 
     def _passed(self, event: bytes, data: Any) -> bytes:
@@ -280,9 +277,7 @@ class _Streamed(StreamedReply, _Items):
     def _of_item(self, event: bytes, data: Json) -> bytes:
         index, item = data["output_index"], data.get("item")
         if index not in self._indexes:
-            hidden = isinstance(item, dict) and self.is_hidden(item)
-            self._indexes[index] = None if hidden else self._next
-            self._next += not hidden
+            self._begin(index, is_hidden=isinstance(item, dict) and self.is_hidden(item))
         if data["type"] == "response.output_item.done" and isinstance(item, dict):
             self.add(item)
         place = self._indexes[index]
@@ -308,7 +303,7 @@ class _Streamed(StreamedReply, _Items):
 
     def _next_answer(self) -> None:
         super()._next_answer()
-        self._indexes, self._end = {}, None
+        self._end = None
 
     def close(self, *, is_stopped: bool) -> bytes:
         """Return the end of the response."""

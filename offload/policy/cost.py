@@ -185,8 +185,7 @@ class _Outlook(msgspec.Struct, frozen=True):
 
     def saving(self, item: Candidate[T], chance: float) -> float:
         """Return what offloading an item is expected to save, before it rewrites anything."""
-        read = chance * (self.request + item.answer * self.answer) if chance else 0.0
-        return item.freed * self.saved - read
+        return item.freed * self.saved - chance * (self.request + item.answer * self.answer)
 
 
 class CostPlan(Generic[T]):
@@ -352,7 +351,7 @@ class CostPlan(Generic[T]):
         # Behind an end that is too far for a request, the earlier ones are too.
         is_near = self._cache.marks is not None
         for turn, age in self._ages(WARM_TURNS):
-            for item, tokens in turn.inside() if turn.waiting else ():
+            for item, tokens in turn.inside():
                 if age >= max(1, item.waits):
                     yield turn, item, age, later + tokens if self._cache.marks is None else None
             later += turn.tokens

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pairs import each_in_turn
 from strength import examples
@@ -32,9 +32,9 @@ def item(key: str = "a", tokens: int = 6000, **fields: Any) -> Candidate[str]:
     return Candidate(key, given.pop("item_type"), tokens, given.pop("freed"), **given)
 
 
-def pass_turns(costs: CostPlan[str], count: int, tokens: int = 50) -> None:
+def pass_turns(costs: CostPlan[str], count: int, tokens: int = 50, blocks: int = 1) -> None:
     for _ in range(count):
-        costs.add(tokens, is_reply=True)
+        costs.add(tokens, is_reply=True, blocks=blocks)
 
 
 # --- the plan -------------------------------------------------------------------------------------
@@ -110,8 +110,7 @@ def left_behind(marks: int, waits: int, first: int, blocks: int) -> list[str]:
     costs = plan(CacheModel(marks=marks))
     costs.add(60_000, is_reply=first > 0, blocks=first or 1)
     costs.add(6000, [item(waits=waits)], is_reply=True, blocks=blocks)
-    for _ in range(max(waits, 3)):
-        costs.add(50, is_reply=True, blocks=blocks)
+    pass_turns(costs, max(waits, 3), blocks=blocks)
     return list(costs.due)
 
 
@@ -124,8 +123,7 @@ def test_what_is_far_back_leaves_where_all_is_written_again_for_less_than_it_sav
     costs = plan(CacheModel(marks=1))
     costs.add(20_000)
     costs.add(60_000, [item(tokens=50_000, waits=5)], is_reply=True, blocks=9)
-    for _ in range(12):
-        costs.add(50, is_reply=True, blocks=9)
+    pass_turns(costs, 12, blocks=9)
     assert list(costs.due) == ["a"]
 
 
@@ -134,8 +132,7 @@ def test_a_second_mark_begins_another_search() -> None:
         costs = plan(CacheModel(marks=marks))
         costs.add(60_000)
         costs.add(6000, [item(waits=2)], is_reply=True, blocks=9)
-        for _ in range(3):
-            costs.add(50, is_reply=True, blocks=9)
+        pass_turns(costs, 3, blocks=9)
         return list(costs.due)
 
     assert (left(1), left(2)) == ([], ["a"])
@@ -240,7 +237,11 @@ def feed(costs: CostPlan[str], name: str, messages: Drawn) -> None:
         costs.add(tokens + sum(one.tokens for one in made), made, is_reply=is_reply, reads=reads)
 
 
+A_RESULT: Drawn = [(50, [(5000, 1, False)], False, 0)]
+
+
 @examples(200)
+@example(first=A_RESULT, dropped=A_RESULT, later=[(50, [], True, 0)], marks=None)
 @given(
     first=drawn_messages, dropped=drawn_messages, later=drawn_messages, marks=st.sampled_from([None, 1, 2])
 )
@@ -292,6 +293,56 @@ def test_a_plan_looks_at_the_latest_turns_only_while_the_cache_is_warm() -> None
         looked.clear()
         pass_turns(costs, 1)
         assert 0 < len(looked) <= 32
+
+
+def is_offloaded(freed: int, *, marks: int | None = 1, is_cold: bool = False, **given: Any) -> bool:
+    """Return whether an item that frees so many tokens is offloaded by the end of some turns."""
+    fields: dict[str, Any] = {"waits": 0, "before": 20_000, "read": 0.1, **given}
+    turns = fields.pop("turns", 0), fields.pop("each", 50), fields.pop("blocks", 1)
+    earlier, others, reads = (fields.pop(name, 0) for name in ("earlier", "others", "reads"))
+    costs = plan(CacheModel(marks=marks, read=fields.pop("read")))
+    pass_turns(costs, earlier)
+    costs.add(fields.pop("before"), [item(f"other {n}", waits=0) for n in range(others)], is_reply=True)
+    costs.add(freed + 60, [item(tokens=freed + 60, freed=freed, **fields)], reads=reads)
+    pass_turns(costs, *turns)
+    if is_cold:
+        costs.cool()
+    return "a" in costs.due
+
+
+# In 20 requests to come, the first size saves 1231 * 0.1 * 20, and the write of 1231 * 1.15: in all 3878. A
+# read has a chance of 1231 / 3731. It has the price of a request, 20,000 * 0.1, and of an answer,
+# 3000 * (1.25 + 0.1 * 20): with that chance 3877.
+@pytest.mark.parametrize(
+    ("smallest", "moment"),
+    [
+        (1231, {}),
+        (909, {"earlier": 50}),
+        (796, {"earlier": 200}),
+        (783, {"read": 0.02}),
+        (2531, {"item_type": "tool_call"}),
+        (3231, {"item_type": "user_message"}),
+        (3770, {"before": 100_000}),
+        (1836, {"before": 100_000, "shown": 0.5}),
+        (1697, {"reads": 1}),
+        (5163, {"before": 200_000, "others": 20, "reads": 20}),
+        (574, {"is_cold": True, "waits": 1, "turns": 3, "each": 5000}),
+        (1989, {"is_cold": True, "waits": 9, "turns": 30, "before": 200_000, "others": 4, "reads": 14}),
+        (23_299, {"waits": 1, "turns": 5}),
+        (38_832, {"waits": 3, "turns": 5}),
+        (38_640, {"waits": 1, "turns": 3, "is_ruled": True}),
+        (16_663, {"waits": 1, "turns": 10, "each": 500}),
+        (17_426, {"waits": 1, "turns": 9, "blocks": 4}),
+        (10_091, {"waits": 1, "turns": 40}),
+        (16_310, {"waits": 1, "turns": 4, "each": 500, "marks": 2}),
+        (16_366, {"waits": 1, "turns": 4, "each": 500, "marks": 2, "blocks": 7}),
+        (3034, {"waits": 3, "turns": 5, "each": 500, "marks": None}),
+        (1692, {"waits": 1, "turns": 1, "others": 2, "marks": None}),
+    ],
+    ids=str,
+)
+def test_an_item_is_offloaded_from_the_size_on_that_pays(smallest: int, moment: dict[str, Any]) -> None:
+    assert [is_offloaded(size, **moment) for size in (smallest - 1, smallest)] == [False, True]
 
 
 # --- conversations --------------------------------------------------------------------------------

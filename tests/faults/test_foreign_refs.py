@@ -117,7 +117,7 @@ MALFORMED = [
     "ABCDEFGHIJ",
     "abcdefghij~tool_result",
     "abcdefghij.link",
-    "abcdefghij\n",
+    "abcde\nghij",
     "\ud800" * 10,
     "é" * 10,
     "%2e%2e%2f",

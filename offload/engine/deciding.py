@@ -109,7 +109,7 @@ def _with_claim(turn: Turn, decision: Decision, claim: Claim, proof: Proof) -> D
     if proof == "ours":
         return turn.policy.decide(decision.item._replace(is_stored=True))
     if decision.item.is_pinned or decision.item.is_programmatic:
-        return replace(decision, action="keep", is_below=False)
+        return decision
     ceiling = turn.policy.max_view_tokens
     if claim.is_notice and (ceiling is None or decision.item.tokens <= ceiling):
         # The summary of another session: its text is all that the model has.

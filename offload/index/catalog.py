@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import islice
 
 import msgspec
 
@@ -236,13 +237,13 @@ class Catalog:
         with self._lock:
             known = set(self._entries)
         began, start, listed_at = time.time(), time.monotonic(), clocks()
-        objects: list[StoredObject] = []
-        for stored in self._store.keys(self._prefix):
-            objects.append(stored)
-            if may_use_snapshot and len(objects) == LARGE + 1:
-                snapshot = read_snapshot(self._store, self._session, time.time(), self._labels)
-                if snapshot is not None:
-                    return self._cache(snapshot)
+        keys = iter(self._store.keys(self._prefix))
+        objects = [*islice(keys, LARGE + 1)]
+        if may_use_snapshot and len(objects) > LARGE:
+            snapshot = read_snapshot(self._store, self._session, time.time(), self._labels)
+            if snapshot is not None:
+                return self._cache(snapshot)
+        objects += keys
         took = time.monotonic() - start
         self.floor.note(objects, listed_at)
         if any(BRANCH.match(stored.key) for stored in objects):

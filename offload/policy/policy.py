@@ -35,7 +35,7 @@ SEEN_PREVIEW_SHARE = 0.4
 _SHORTER: Mapping[ByCost, tuple[int, int]] = {"small": (1000, 1), "all": (400, 2)}
 # The model keeps in view a smaller result that a rule would show once, if it cannot be offloaded later.
 KEPT_TOKENS = 750
-_AT_APPEND: Mapping[str, int] = {"after_turns": 0, "keep_recent": 0}
+_AT_ONCE: Mapping[str, int] = {"after_turns": 0, "keep_recent": 0}
 SENT = "it was sent, and the thinking after it is bound to it"
 P = TypeVar("P", bound="OffloadPolicy")
 
@@ -185,7 +185,7 @@ class OffloadPolicy(LoadableSettings):
         """
 
         def now(rule: Rule) -> Rule:
-            return rule.model_copy(update={"after_turns": 0, "keep_recent": 0})
+            return rule.model_copy(update=_AT_ONCE)
 
         changes = {
             "readers": None if self.readers is None else now(self.readers),
@@ -325,7 +325,7 @@ class OffloadPolicy(LoadableSettings):
     def rule_for(self, item: ItemFacts, readers: Readers = "keep") -> Rule:
         """Return the rule for an item; `readers` as in `decide`."""
         rule = self._rule_for(item, readers)
-        return rule.model_copy(update=_AT_APPEND) if item.is_report else rule
+        return rule.model_copy(update=_AT_ONCE) if item.is_report else rule
 
     def _rule_for(self, item: ItemFacts, readers: Readers) -> Rule:
         if item.media_type is not None:

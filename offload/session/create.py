@@ -35,11 +35,11 @@ def create_records(
     in_bulk: list[int] = []
 
     def bodies() -> Iterator[tuple[str, bytes]]:
-        for record in records:
+        for place, record in enumerate(records):
             outcome = result_or_error(_create_first, store, record, is_same)
             outcomes.append(outcome)
             if isinstance(outcome, Header) and not record.encoded.is_large:
-                in_bulk.append(len(outcomes) - 1)
+                in_bulk.append(place)
                 yield record.key, record.encoded.body
 
     for place, error in zip(in_bulk, put_many(store, bodies()), strict=True):

@@ -680,6 +680,16 @@ def test_25_a_summary_that_would_make_a_small_context_larger_is_not_taken(tmp_pa
     assert events[1].data["kind"] == "no_gain"
 
 
+def test_25_a_notice_of_as_many_tokens_as_it_replaces_is_not_taken(tmp_path):
+    """Nobody is asked if even a notice without a summary saves nothing."""
+    asked, messages = Asked(), [{"role": "user", "content": f"{n}"} for n in range(4)]
+    compact = compactor(tmp_path, confirm=asked, token_counter=lambda text: 24 if "a file" in text else 10)
+
+    for first, questions in ((0, 1), (1, 1)):
+        result = compact.compact(messages[first:])
+        assert (result.compacted_count, result.new_messages, len(asked)) == (0, messages[first:], questions)
+
+
 def test_25_a_context_that_must_become_smaller_does_so_without_such_a_summary(tmp_path):
     messages = [m for m in talk(8, words=20) if m["role"] != "tool" and m["content"]]
     compact = compactor(tmp_path, RoundConfig(max_context_tokens=200), Scripted("要" * 500))
@@ -758,11 +768,13 @@ def test_26_a_single_request_with_a_long_tool_loop_is_cut(tmp_path):
 
 
 def test_26_a_recent_request_is_whole_as_long_as_the_context_is_not_full(tmp_path):
-    messages = tool_loop(60)
+    messages, bus = tool_loop(60), EventBus()
+    events = heard(bus)
 
-    result = compactor(tmp_path, RoundConfig()).compact(messages)
+    result = compactor(tmp_path, RoundConfig(keep_recent_rounds=1), events=bus).compact(messages)
 
     assert (result.new_messages, result.compacted_count, result.error) == (messages, 0, None)
+    assert events == []
 
 
 def test_26_the_user_is_asked_before_the_only_round_is_cut(tmp_path):

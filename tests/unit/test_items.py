@@ -16,8 +16,10 @@ FINAL = (State.SETTLED, State.OFFLOADED)
 
 
 def slot(number: int = 0) -> Slot:
-    item = Item(None, "tool_result", "a result" + "!" * number)
-    return Slot(item, unweighed(item, 0))
+    """Return an item whose replacement frees tokens unless `number` is 0, of one of three tools."""
+    item = Item(None, "tool_result", "a result" + "!" * number, tool_name=f"tool{number % 3}")
+    decision = unweighed(item, 0)
+    return Slot(item, replace(decision, item=decision.item._replace(tokens=100 * number)))
 
 
 def test_every_state_is_reached_and_is_left_or_final() -> None:
@@ -46,7 +48,7 @@ def test_an_item_moves_only_where_the_table_says_and_is_open_until_it_is_kept_or
 
 @given(st.lists(st.booleans(), max_size=30), st.integers(0, 30))
 def test_what_a_sweep_may_free_is_the_sum_of_what_stands_aside(kept: list[bool], dropped: int) -> None:
-    items, slots = Items(), [slot() for _ in kept]
+    items, slots = Items(), [slot(n) for n, _ in enumerate(kept)]
     items.add(slots)
     for one, is_kept in zip(slots, kept, strict=True):
         items.move(one, State.OPEN)
@@ -60,8 +62,17 @@ def test_what_a_sweep_may_free_is_the_sum_of_what_stands_aside(kept: list[bool],
 
     aside = [one for one in left if one.state is State.KEPT]
     assert list(items.sweepable.values()) == aside
-    assert items.sweepable_saving == sum(one.saving for one in aside)
+    assert items.sweepable_saving == sum(max(0, 100 * one.number - 60) for one in aside)
     assert items.decided()[0] == [one.decision for one in left]
+    again = [slot(n) for n in range(5)]
+    items.add(again)
+    assert [items.newer(one) for one in [*left, *again]] == newer([*left, *again])
+
+
+def newer(slots: list[Slot]) -> list[int]:
+    """Return for each item how many later ones are of its tool."""
+    tools = [one.item.tool_name for one in slots]
+    return [tools[at + 1 :].count(tool) for at, tool in enumerate(tools)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["cut", "store", "undo", "drop"])), max_size=40))

@@ -1,10 +1,9 @@
 """The agent loop: keeps a conversation within the context window of its model."""
 
-from offload.agent._bound import is_bound_refusal
 from offload.agent._config import AgentConfig
 from offload.agent._manager import ContextManager, Request
+from offload.agent._refusals import is_bound_refusal, is_too_long
 from offload.agent._summarizers import AnthropicSummarizer, OpenAISummarizer
-from offload.agent._too_long import is_too_long
 
 __all__ = [
     "AgentConfig",

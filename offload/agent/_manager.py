@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from offload.agent._bound import is_bound_refusal, refused_thinking
 from offload.agent._config import AgentConfig
 from offload.agent._confirmation import Confirmation
 from offload.agent._messages import AgentMessages
 from offload.agent._reducer import ContextReducer, Step
-from offload.agent._too_long import Refused, is_too_long, refused
+from offload.agent._refusals import Refused, is_bound_refusal, is_too_long, refused, refused_thinking
 from offload.agent._usage import HIGHEST, LOWEST, Calibration
 from offload.compaction import CompactionResult, CompactionStrategy, Summarizer
 from offload.compaction._strategy import report_ungrounded

@@ -16,7 +16,7 @@ from offload.placeholder.notice import NOTICE_TOOL
 from offload.record import RecordInfo
 from offload.record.text import decode_text
 from offload.search._passages import is_text
-from offload.search._unread import PASSING, reason_of
+from offload.search._results import PASSING, reason_of
 from offload.session.reader import SessionReader
 
 # The most characters of one record.

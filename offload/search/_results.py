@@ -1,9 +1,11 @@
-"""The result of a search."""
+"""The result of a search, and the reasons why a record was not searched."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from offload.errors import CorruptError, NotFoundError, OffloadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +55,15 @@ class SearchResult:
     records: int
     chars: int
     unsearched: Mapping[str, str] = field(default_factory=dict)
+
+
+FAILED, DAMAGED, DELETED = "the store failed", "damaged", "deleted"
+# These may have passed by the next search: a record that another session shares can be undeleted.
+PASSING = (FAILED, DELETED)
+
+
+def reason_of(error: OffloadError) -> str:
+    """Return the reason for the error of a read."""
+    if isinstance(error, CorruptError):
+        return DAMAGED
+    return DELETED if isinstance(error, NotFoundError) else FAILED

@@ -16,8 +16,7 @@ from offload.index.packs import Packs
 from offload.record import RecordInfo
 from offload.record.text import decode_text
 from offload.search._passages import Cut, cut_passages, is_text
-from offload.search._results import Passage, SearchResult
-from offload.search._unread import DAMAGED, FAILED, PASSING, reason_of
+from offload.search._results import DAMAGED, FAILED, PASSING, Passage, SearchResult, reason_of
 from offload.search._words import indexed_text, match_expression
 from offload.session.reader import SessionReader
 from offload.threads.locks import NO_FORK, Lock, renew_in_child

@@ -136,23 +136,8 @@ class ColumnType(NamedTuple):
         return {"integer": "INTEGER", "boolean": "INTEGER", "real": "REAL", "text": "TEXT"}.get(self.name, "")
 
     def joined(self, other: ColumnType) -> ColumnType:
-        return ColumnType(
-            self.kinds | other.kinds,
-            self.numbers + other.numbers,
-            self.others + other.others,
-            self.nulls + other.nulls,
-            self.texts + other.texts,
-            self.other or other.other,
-            self.code or other.code,
-            self.written or other.written,
-            self.units | other.units,
-            self.decimals | other.decimals,
-            frozenset(sorted(self.wholes | other.wholes)[:_KEPT_WHOLES]),
-            self.uneven or other.uneven,
-            self.has_values or other.has_values,
-            self.has_commas or other.has_commas,
-            self.hints | other.hints,
-        )
+        joined = ColumnType(*map(_joined, self, other))
+        return joined._replace(wholes=frozenset(sorted(joined.wholes)[:_KEPT_WHOLES]))
 
     def note(self, name: str, texts: str) -> str:
         """Return what an answer from this column says, "" if there is nothing to say.
@@ -187,6 +172,13 @@ class ColumnType(NamedTuple):
         other = repr(self.other[:_SHOWN_CHARS])
         count = absent + self.numbers
         return f"{note}; {absent:,} of {count:,} values are not numbers, so NULL, such as {other}"
+
+
+def _joined(one: Any, other: Any) -> Any:
+    """Return what two parts of a column have in a field: all of a set, the sum of counts, else the first."""
+    if type(one) is int:
+        return one + other
+    return one | other if isinstance(one, frozenset) else one or other
 
 
 def new_column(name: str, *, is_comma_decimal: bool) -> ColumnType:

@@ -1,11 +1,15 @@
-"""Errors of providers that refuse a request for its length, by the words of each; no SDK is imported."""
+"""Errors of providers that refuse a request, raised or wrapped by any SDK; no SDK is imported.
+
+They refuse it for its length, in the words of each, or because a message before thinking changed.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from offload.agent._errors import chain_of, status_of, text_of
+from offload.engine.refusals import BoundRefusal, bound_refusal
 
 # The classes that say it by their name: of LiteLLM, LangChain, Strands and Anthropic.
 _CLASSES = {
@@ -46,6 +50,10 @@ _FIGURES = [
 ]
 # Not allowed, not found, too many requests: their texts may speak of tokens too.
 _OTHER_STATUS = (401, 403, 404, 429)
+# The statuses of a request that can never succeed as it is; an error may have none.
+_REFUSED = (None, 400, 422)
+_MOST_CHARS = 20_000
+_MOST_ERRORS = 20
 
 
 class Refused(NamedTuple):
@@ -90,3 +98,57 @@ def _figures(text: str) -> Refused:
             if counted > window > 0:
                 return Refused(counted, window)
     return Refused()
+
+
+def is_bound_refusal(error: BaseException) -> bool:
+    """Return whether a provider refused thinking that "is bound to a different conversation".
+
+    It knows the errors of the SDKs of Anthropic, AWS Bedrock, OpenAI and of compatible servers, also inside
+    those of LiteLLM, LangChain and others that wrap them. Then remove the thinking with
+    `Offloader.remove_thinking` and send the request again; `ContextManager.call` does this itself.
+    """
+    return refused_thinking(error) is not None
+
+
+def refused_thinking(error: BaseException) -> BoundRefusal | None:
+    """Return the text of an error about refused thinking; None if it is another error."""
+    for one in chain_of(error):
+        found = bound_refusal(text_of(one)) if status_of(one) in _REFUSED else None
+        if found is not None:
+            return found
+    return None
+
+
+def chain_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, those that it wraps, and those that caused it."""
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while waiting and len(seen) < _MOST_ERRORS:
+        one = waiting.pop(0)
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        inner = one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+        waiting += [*inner, one.__cause__, None if one.__suppress_context__ else one.__context__]
+
+
+def status_of(error: BaseException) -> int | None:
+    """Return the HTTP status in an error of an SDK; None if there is none."""
+    response = getattr(error, "response", None)
+    meta = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    found = (
+        getattr(error, "status_code", None),
+        getattr(error, "code", None),
+        meta.get("HTTPStatusCode") if isinstance(meta, dict) else None,
+    )
+    return next((status for status in found if isinstance(status, int)), None)
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an error says, with its code and body; empty if it cannot say it."""
+    parts: list[Any] = [getattr(error, "code", None), getattr(error, "body", None)]
+    try:
+        return "\n".join(str(part)[:_MOST_CHARS] for part in [error, *filter(None, parts)])
+    except Exception:  # noqa: BLE001 # an error may be an object that raises anything
+        return ""

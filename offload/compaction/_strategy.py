@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -108,12 +109,14 @@ class StoringCompactor:
 
         If that fails, the result has the error, unless it has one.
         """
-        items, known = context.conversation.items, self._known.get(context, ())
-        new = [] if result.is_compacted else [item.message for item in items if item.id not in known]
-        error = result_or_error(self._archive.offloader.keep_look_alikes, new)
+        known = self._known.setdefault(context, set())
+        # New ones come last, so that a turn costs as little in a long context as in a short one.
+        new = list(takewhile(lambda item: item.id not in known, reversed(context.conversation.items)))
+        unread = [] if result.is_compacted else [item.message for item in reversed(new)]
+        error = result_or_error(self._archive.offloader.keep_look_alikes, unread)
         if error is not None:
             return replace(result, error=result.error or error)
-        self._known[context] = {item.id for item in items}
+        known.update(item.id for item in new)
         return result
 
     def _summarize(

@@ -724,8 +724,10 @@ def test_35_a_line_in_an_output_is_not_a_placeholder(refs):
     ref = LINE.findall(shown)[-1][1]
     assert ref != "abcde"
     assert shown_in(refs.restore([call("x"), answer(shown)])[1]) == forged
+    in_full = [call("x"), answer(forged)]
+    assert refs.restore(in_full) == in_full
     with pytest.raises(NotFoundError, match="abcde"):
-        refs.restore([call("x"), answer(forged)])
+        refs.restore([call("x", "c2"), answer(forged, "c2")])
     assert "unknown id" in refs.call("context_read", {"id": "abcde"})
 
 

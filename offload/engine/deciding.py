@@ -37,9 +37,14 @@ def _waits_for_turn(turn: Turn, slot: Slot) -> bool:
 
 
 def _is_shown_elsewhere(turn: Turn, slot: Slot) -> bool:
-    """Return whether an equal item was sent in full: with a record, a new process would replace both."""
-    return slot.stored is None and any(
-        twin.at < turn.history.fresh and not twin.is_replaced for twin in turn.history.items.equal_to(slot)
+    """Return whether an equal item was sent in full, and may not change: a new process would replace both."""
+    return (
+        turn.is_bound
+        and slot.stored is None
+        and any(
+            twin.at < turn.history.fresh and not twin.is_replaced
+            for twin in turn.history.items.equal_to(slot)
+        )
     )
 
 
@@ -89,7 +94,7 @@ def _decide(turn: Turn, slot: Slot) -> None:
 
 def _decision(turn: Turn, slot: Slot) -> Decision:
     decision = _timed(turn, slot)
-    if turn.is_bound and decision.action == "offload" and _is_shown_elsewhere(turn, slot):
+    if decision.action == "offload" and _is_shown_elsewhere(turn, slot):
         decision = replace(decision, action="keep", reason=SHOWN_ELSEWHERE, is_below=False)
     if decision.action == "offload" and _waits_for_turn(turn, slot):
         decision = replace(decision, action="wait", reason=f"{decision.reason}; {WAITS}")
@@ -161,12 +166,16 @@ def decide_together(turn: Turn, known: int) -> bool:
     for messages in turn.history.turns_above(min(limits), known) if limits else ():
         fresh = [slot for slot in turn.history.slots_of(messages) if not turn.is_sent(slot)]
         if policy.turn_budget_tokens is not None:
-            small = [slot for slot in fresh if slot.is_small]
+            small = [s for s in fresh if s.is_small and not _is_shown_elsewhere(turn, s)]
             chosen = over_budget([s.decision for s in small], policy.turn_budget_tokens)
             more |= _choose(turn, small, chosen)
         if policy.max_view_tokens is not None:
             view = [slot for slot in fresh if slot.is_in_view]
-            staying = {at for at, slot in enumerate(view) if slot.is_final or slot.has_failed}
+            staying = {
+                at
+                for at, slot in enumerate(view)
+                if slot.is_final or slot.has_failed or _is_shown_elsewhere(turn, slot)
+            }
             chosen = over_ceiling([s.decision for s in view], policy.max_view_tokens, staying)
             more |= _choose(turn, view, chosen)
     return more

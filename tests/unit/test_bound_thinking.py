@@ -252,3 +252,23 @@ def test_thinking_stays_if_the_host_passes_the_originals_of_the_placeholders_tha
     provider.check(sent)
     assert len(provider.signatures(sent)) == 4
     assert off.restore(sent) == originals
+
+
+def test_a_text_equal_to_one_that_was_sent_in_full_is_sent_in_full_too() -> None:
+    provider, off = Binding(), Offloader("memory://", session="s")
+    pasted, other = ({"role": "user", "content": text(n, 40_000)} for n in range(2))
+    messages: list[Any] = [pasted]
+    for added in ([pasted, other], []):
+        sent = off.offload(messages).messages
+        provider.check(sent)
+        thinking = {"type": "thinking", "thinking": "so", "signature": provider.sign(sent)[0]}
+        messages += [
+            {"role": "assistant", "content": [thinking]},
+            *added,
+            {"role": "user", "content": "go on"},
+        ]
+
+    sent = Offloader(off.store, session="s").offload(messages).messages
+    provider.check(sent)
+    assert sent[0] == sent[2] == pasted
+    assert sent[3] != other

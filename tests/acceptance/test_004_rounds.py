@@ -46,7 +46,15 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from strength import examples
 
-from offload import ConfigError, ContextFullError, Offloader, RefusedError, StoreError, estimate_tokens
+from offload import (
+    ConfigError,
+    ContextFullError,
+    Offloader,
+    OffloadPolicy,
+    RefusedError,
+    StoreError,
+    estimate_tokens,
+)
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import Proposal, RoundCompactor, RoundConfig, RoundStrategy
 from offload.context import EventBus, EventType
@@ -651,6 +659,11 @@ def test_24_a_notice_that_the_store_does_not_know_is_only_a_text(tmp_path):
 
     assert compact.restore([messages[0]]) == [messages[0]]
     assert compact.restore(result.new_messages) == messages
+    for most, is_kept in ((None, True), (400, True), (40, False)):
+        other = Offloader(tmp_path, session=f"above-{most}", policy=OffloadPolicy(max_view_tokens=most))
+        sent = other.offload([messages[0]]).messages
+        assert (sent == [messages[0]]) == is_kept
+        assert other.restore(sent) == [messages[0]]
 
 
 def test_24_a_summary_that_looks_like_a_placeholder_is_shown_as_a_text(tmp_path):

@@ -104,7 +104,9 @@ def note_if_stored(turn: Turn, known: int) -> None:
 
 
 def _note_if_may_leave(turn: Turn, slot: Slot) -> None:
-    if slot.stored is None and _may_leave(turn, slot):
+    # What is sent in full now cannot be replaced once thinking is bound to it, and its equals may not either.
+    is_lasting = turn.binds and not slot.is_final and slot.decision.item.chars >= _MIN_PLACEHOLDER_CHARS
+    if slot.stored is None and (is_lasting or _may_leave(turn, slot)):
         _note(turn, slot)
 
 

@@ -254,11 +254,12 @@ def test_thinking_stays_if_the_host_passes_the_originals_of_the_placeholders_tha
     assert off.restore(sent) == originals
 
 
-def test_a_text_equal_to_one_that_was_sent_in_full_is_sent_in_full_too() -> None:
+@pytest.mark.parametrize("chars", [400, 40_000])
+def test_texts_that_are_equal_are_sent_alike_in_each_process(chars: int) -> None:
     provider, off = Binding(), Offloader("memory://", session="s")
-    pasted, other = ({"role": "user", "content": text(n, 40_000)} for n in range(2))
-    messages: list[Any] = [pasted]
-    for added in ([pasted, other], []):
+    pasted, other, twice = ({"role": "user", "content": text(n, 40_000)} for n in range(3))
+    messages: list[Any] = [{"role": "user", "content": text(0, chars)}]
+    for added in ([pasted], [pasted, other], [twice, twice], []):
         sent = off.offload(messages).messages
         provider.check(sent)
         thinking = {"type": "thinking", "thinking": "so", "signature": provider.sign(sent)[0]}
@@ -268,7 +269,10 @@ def test_a_text_equal_to_one_that_was_sent_in_full_is_sent_in_full_too() -> None
             {"role": "user", "content": "go on"},
         ]
 
-    sent = Offloader(off.store, session="s").offload(messages).messages
-    provider.check(sent)
-    assert sent[0] == sent[2] == pasted
-    assert sent[3] != other
+    for process in (off, Offloader(off.store, session="s")):
+        sent = process.offload(messages).messages
+        provider.check(sent)
+        assert sent[0] == messages[0]
+        assert sent[2] == sent[5] == pasted
+        assert sent[6] != other
+        assert sent[9] == sent[10] != twice

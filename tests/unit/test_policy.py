@@ -110,9 +110,52 @@ def test_protected_items_are_kept_at_any_size_and_errors_below_the_ceiling(
         assert (decision.action, decision.reason) == ("keep", reason)
 
 
-def test_a_preview_has_1000_characters_and_an_offload_saves_100_tokens() -> None:
-    assert DEFAULT.decide(item()).preview_chars == 1000
+@pytest.mark.parametrize(
+    ("preset", "chars", "seen", "unseen"),
+    [
+        ("balanced", 2000, 800, 1000),
+        ("balanced", 10_000, 1000, 2000),
+        ("balanced", 12_500, 1000, 1600),
+        ("balanced", 10**6, 1000, 1000),
+        ("economy", 10_000, 2000, 2000),
+        ("economy", 20_000, 500, 500),
+        ("economy", 10**6, 400, 400),
+    ],
+)
+def test_a_preview_shows_a_share_of_a_small_item_and_less_of_a_large_one(
+    preset: str, chars: int, seen: int, unseen: int
+) -> None:
+    policy, facts = OffloadPolicy.preset(preset), item(5000, chars=chars)
+    for is_bound, expected in ((False, seen), (True, unseen)):
+        assert policy.decide(facts, is_bound=is_bound).preview_chars == expected
+
+
+def test_an_offload_saves_100_tokens() -> None:
     assert DEFAULT.min_saving == 100
+
+
+def test_the_reason_to_wait_counts_the_replies_that_are_left() -> None:
+    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=10, after_turns=3)})
+    reasons = [policy.decide(item(answers=n)).reason for n in range(4)]
+    replies = ["3 more replies of the model", "2 more replies of the model", "the model's next reply"]
+    assert reasons == [*(f"offloaded after {left}" for left in replies), "5000 tokens"]
+
+
+@pytest.mark.parametrize(("by_cost", "least"), [("none", 2000), ("small", 750)])
+def test_in_an_append_only_conversation_the_cost_decides_about_results_of_a_size(
+    by_cost: Any, least: int
+) -> None:
+    rule = Rule(min_tokens=2000, after_turns=1)
+    policy = OffloadPolicy(types={"tool_result": rule}, by_cost=by_cost)
+    for tokens in (least - 1, least):
+        assert policy.decide(item(tokens), is_bound=True).is_by_cost == (tokens == least)
+
+
+def test_the_cost_decides_about_no_error_and_no_stored_item() -> None:
+    policy = OffloadPolicy.preset("economy")
+    assert policy.decide(item()).is_by_cost
+    for changes in ({"is_error": True}, {"was_stored": True}, {"is_report": True}):
+        assert not policy.decide(item()._replace(**changes)).is_by_cost
 
 
 def test_types_that_a_policy_does_not_name_keep_their_default() -> None:

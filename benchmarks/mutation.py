@@ -80,6 +80,8 @@ MODULES: dict[str, Sequence[str]] = {
     "engine/recognition.py": (
         "unit/test_recognition.py",
         "unit/test_offloader.py",
+        "unit/test_bound_thinking.py",
+        "acceptance/test_004_rounds.py",
         "property/test_look_alikes.py",
         "faults/test_foreign_refs.py",
         "property/test_restart.py",
@@ -111,12 +113,15 @@ MODULES: dict[str, Sequence[str]] = {
         "unit/test_refs.py",
         "unit/test_offloader.py",
         "unit/test_retention.py",
+        "unit/test_sink.py",
         "faults/test_nth_operation.py",
     ),
     "index/catalog.py": (
         "unit/test_index.py",
         "unit/test_index_updates.py",
         "unit/test_index_large.py",
+        "unit/test_titles.py",
+        "unit/test_store_again.py",
         "property/test_catalog.py",
     ),
     "messages/anthropic.py": (

@@ -123,7 +123,7 @@ def test_protected_items_are_kept_at_any_size_and_errors_below_the_ceiling(
     ],
 )
 def test_a_preview_shows_a_share_of_a_small_item_and_less_of_a_large_one(
-    preset: str, chars: int, seen: int, unseen: int
+    preset: Any, chars: int, seen: int, unseen: int
 ) -> None:
     policy, facts = OffloadPolicy.preset(preset), item(5000, chars=chars)
     for is_bound, expected in ((False, seen), (True, unseen)):
@@ -154,7 +154,8 @@ def test_in_an_append_only_conversation_the_cost_decides_about_results_of_a_size
 def test_the_cost_decides_about_no_error_and_no_stored_item() -> None:
     policy = OffloadPolicy.preset("economy")
     assert policy.decide(item()).is_by_cost
-    for changes in ({"is_error": True}, {"was_stored": True}, {"is_report": True}):
+    kept: list[dict[str, Any]] = [{"is_error": True}, {"was_stored": True}, {"is_report": True}]
+    for changes in kept:
         assert not policy.decide(item()._replace(**changes)).is_by_cost
 
 

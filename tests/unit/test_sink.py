@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from strength import examples, thinned
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreError, open_store
+from offload.codec import base
 from offload.codec.spooled import SpooledContent
 from offload.engine.results import OffloadOutcome
 from offload.engine.sink import Sink
@@ -27,6 +28,7 @@ from offload.errors import StoreUnavailableError
 from offload.events import EventType
 from offload.store import OffloadStore, StoredObject, SupportsStreams
 from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
 
 MIB = 1024 * 1024
 LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" for n in range(400))
@@ -386,3 +388,15 @@ def test_a_counter_that_fails_in_a_sink_costs_the_count_and_nothing_else(tmp_pat
     assert sink.info is not None
     assert b"".join(off.content(sink.info.ref)).decode() == part * 12
     assert heard
+
+
+def test_a_record_that_is_stored_in_pieces_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, puts = "".join(f"{n * n} of {n}\n" for n in range(2000)), []
+    for large in (10**6, 1000):
+        monkeypatch.setattr(base, "_LARGE_BYTES", large)
+        store = FaultyStore(MemoryStore(), verb="put", nth=10**9)
+        off = Offloader(store, session="s")
+        assert off.offload_text(text, tool_name="Bash") != text
+        assert [b"".join(off.content(record.ref)).decode() for record in off.records()] == [text]
+        puts.append(store.operations)
+    assert puts[0] == puts[1]

@@ -310,7 +310,7 @@ class OffloadPolicy(LoadableSettings):
         for is_kept, reason in (
             (item.is_stored, "already a placeholder"),
             (item.is_programmatic, "read by code"),
-            (item.is_pinned, "pinned"),
+            (item.is_pinned and not item.was_stored, "pinned"),
             (item.is_pending, "not finished yet"),
             (tool in RETRIEVAL_TOOLS, "answer of a retrieval tool"),
         ):

@@ -408,18 +408,15 @@ def test_an_item_whose_call_was_trimmed_keeps_its_placeholder(tmp_path: Path) ->
         assert len(off.records()) == 1
 
 
-@pytest.mark.parametrize("how", ["pinned", "veto", "excluded"])
+@pytest.mark.parametrize("how", ["veto", "excluded"])
 def test_a_record_is_not_taken_up_for_what_is_to_stay(tmp_path: Path, how: str) -> None:
     messages, _, _ = stored(tmp_path)
     settings: dict[str, dict[str, Any]] = {
-        "pinned": {},
         "veto": {"should_offload": lambda _: False},
         "excluded": {"policy": OffloadPolicy(exclude_tools=("Bash",))},
     }
 
-    out = Offloader(tmp_path, session="s", **settings[how]).offload(
-        messages, pinned=["c1"] if how == "pinned" else []
-    )
+    out = Offloader(tmp_path, session="s", **settings[how]).offload(messages)
 
     assert out.messages == messages
 

@@ -33,19 +33,16 @@ class BoundThinking:
         self.at: list[int] = []
         self.unremoved: int | None = None
         self.keys_checked = 0
-        # How many messages the turn kept; the parts of the others, how they looked, how they were sent, and
-        # what the caller received.
+        # How many messages the turn kept; of the others their parts, how they looked, and what was sent.
         self._kept = 0
         self._dropped: list[MessageState] = []
         self._seen: Sequence[Any] = ()
         self._sent: Sequence[Any] = ()
-        self._received: Sequence[Any] = ()
 
     def drop(self, kept: int) -> None:
         """Note that a turn replaces all messages but the first `kept`."""
         self._kept, self._dropped = kept, self._states[kept:]
-        self._seen, self._sent = self._messages.seen[kept:], self._messages.sent_seen[kept:]
-        self._received = self._messages.sent[kept:]
+        self._seen, self._sent = self._messages.seen[kept:], self._messages.sent_before(kept)
 
     def add(self, state: MessageState) -> None:
         """Note a message, before its history has it."""
@@ -99,7 +96,7 @@ class BoundThinking:
         """Return the places of dropped messages where the model reads another message than before."""
         passed, kept = self._messages.passed, self._kept
         unknown = [at for at in places if not self._is_known(passed[at], at - kept)]
-        originals = originals_of([self._received[at - kept] for at in unknown]) if unknown else ()
+        originals = originals_of([self._sent[at - kept] for at in unknown]) if unknown else ()
         pairs = zip(unknown, originals, strict=True)
         edited = [at for at, original in pairs if _content(original) != _content(passed[at])]
         return [*edited, *filter(self._has_gap, places)]

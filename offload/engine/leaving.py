@@ -105,7 +105,7 @@ def _remove_thinking(turn: Turn) -> int:
     if not indices:
         bound.unremoved = None
         return 0
-    cause = f"messages[{min(changes) - (not edits)}] changed"
+    cause = f"messages[{min([*(slot.at for slot in late), *edits])}] changed"
     blocks = turn.thinking.remove(history.messages.passed, indices, cause)
     bound.unremoved = None
     return blocks
@@ -141,9 +141,7 @@ def store(turn: Turn) -> list[Slot]:
 def store_again(turn: Turn, slots: dict[Slot, RecordInfo]) -> None:
     """Store items again whose records were deleted since; see `Offloader.store_again`."""
     requests = [
-        WriteRequest(
-            slot.item, slot.decision, is_forced=True, ref=info.ref, placeholder=slot.text, agent=info.agent
-        )
+        WriteRequest(slot.item, slot.decision, ref=info.ref, placeholder=slot.text, agent=info.agent)
         for slot, info in slots.items()
     ]
     for (slot, info), outcome in zip(slots.items(), turn.writer.write(requests), strict=True):

@@ -104,16 +104,28 @@ class WatchedMessages:
             first += 1
         return first
 
+    def sent_before(self, first: int) -> list[Any]:
+        """Return what the caller received in place of the messages from `first` on, as it was then."""
+        received = self.sent[first:]
+        # Unless it was edited, the object itself: a snapshot of an SDK object is not read as a message.
+        return [
+            sent if is_same(mark, sent) else mark
+            for mark, sent in zip(self._marks(first), received, strict=True)
+        ]
+
     def marks(self) -> tuple[int, list[Any]]:
         """Return how many messages are sent as before for sure, and a mark of each other one.
 
         A mark is another object once the message is sent otherwise, also if it was edited in place.
         """
-        first = self._first_output
+        return self._first_output, self._marks(self._first_output)
+
+    def _marks(self, first: int) -> list[Any]:
+        """Return the snapshots of what the caller received in place of the messages from `first` on."""
         rows = zip(
             self.passed[first:], self.sent[first:], self.seen[first:], self.sent_seen[first:], strict=True
         )
-        return first, [seen if sent is passed else sent_seen for passed, sent, seen, sent_seen in rows]
+        return [seen if sent is passed else sent_seen for passed, sent, seen, sent_seen in rows]
 
     def is_as_before(self, at: int) -> bool:
         """Return whether a dropped message is sent as before, because the caller passes its output on."""

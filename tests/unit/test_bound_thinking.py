@@ -11,7 +11,9 @@ from binding import Binding, BoundError
 from pydantic import BaseModel
 from strength import thinned
 
-from offload import Offloader, OffloadPolicy, Rule
+from offload import Offloader, OffloadPolicy, Rule, open_store
+from offload.events import ContextEvent, EventType
+from offload.testing import FaultyStore
 
 POLICIES = {
     "default": None,
@@ -155,20 +157,26 @@ def test_marks_of_the_cache_that_are_blocks_may_move() -> None:
     assert "[Offloaded:" in str(messages)
 
 
-def test_a_change_by_the_host_removes_the_thinking_behind_it_and_restore_returns_it() -> None:
+@pytest.mark.parametrize("at", [2, 4])
+@pytest.mark.parametrize("copied", [copy.deepcopy, as_is])
+def test_a_change_by_the_host_removes_the_thinking_behind_it_and_restore_returns_it(
+    copied: Any, at: int
+) -> None:
     provider = Binding()
     off, messages, _ = run(None, provider, 8)
-    marked = copy.deepcopy(messages)
-    marked[4]["content"][0]["cache_control"] = {"type": "ephemeral"}
+    marked = copied(messages)
+    marked[at]["content"][0]["cache_control"] = {"type": "ephemeral"}
     out = off.offload(marked)
     provider.check(out.messages)
     assert out.history.thinking_removed == 0, "a mark of the cache may move"
-    edited = copy.deepcopy(messages)
-    edited[4]["content"][0]["content"] = "a shorter result"
+    edited = copied(messages)
+    edited[at]["content"][0]["content"] = "a shorter result"
     out = off.offload(edited)
     provider.check(out.messages)
     assert out.history.thinking_removed > 0
-    kept = [m for m in out.messages[:4] if m["role"] == "assistant" and m["content"][0]["type"] == "thinking"]
+    kept = [
+        m for m in out.messages[:at] if m["role"] == "assistant" and m["content"][0]["type"] == "thinking"
+    ]
     assert kept, "the thinking before the change stays"
     assert off.restore(out.messages) == edited
     again = Offloader(off.store, session="s")
@@ -213,6 +221,46 @@ def test_what_was_sent_above_the_ceiling_leaves_at_the_end_of_the_models_turn() 
     assert out.messages[1] == messages[1], "thinking before the change stays"
     assert Offloader(off.store, session="s").offload(messages).messages == out.messages
     assert Offloader(off.store, session="s").restore(out.messages) == messages
+
+
+def conversation_above_the_ceiling(provider: Binding) -> list[Any]:
+    """Return messages of an ended turn; the first result is too large, and thinking comes after it."""
+    messages = [{"role": "user", "content": "go"}, reply(0, []), result(0, 300_000)]
+    for number in (1, 2):
+        messages += [reply(number, provider.sign(messages)), result(number, 300)]
+    return [*messages, {"role": "assistant", "content": "done"}, {"role": "user", "content": "and now?"}]
+
+
+def test_what_was_sent_stays_while_the_thinking_behind_it_cannot_be_stored() -> None:
+    messages = conversation_above_the_ceiling(Binding())
+    store = FaultyStore(open_store("memory://"), verb="put")
+    off = Offloader(store, session="s")
+
+    out = off.offload(messages)
+    assert store.failures == 1
+    assert out.messages == messages
+    assert out.history.thinking_removed == 0
+    [decision] = [d for d in out.decisions if d.item.chars > 200_000]
+    assert decision.reason.startswith("not offloaded: ")
+
+    again = off.offload(messages)
+    assert again.history.thinking_removed == 2
+    assert [record.tool_use_id for record in again.records] == ["toolu_0"]
+    assert off.restore(again.messages) == messages
+
+
+@pytest.mark.parametrize("edited", [None, 3, 4])
+def test_the_event_of_removed_thinking_names_the_first_message_that_changed(edited: int | None) -> None:
+    messages = conversation_above_the_ceiling(Binding())
+    heard: list[ContextEvent] = []
+    off = Offloader("memory://", session="s")
+    off.offload(messages[:5])
+    if edited is not None:
+        messages[edited]["content"][-1]["input"] = {"path": "/another"}
+    off.events.subscribe(heard.append)
+    assert off.offload(messages).history.thinking_removed == 2
+    [event] = [event for event in heard if event.event_type is EventType.THINKING_REMOVED]
+    assert "since messages[2] changed" in event.detail
 
 
 def test_restore_on_another_machine_returns_thinking_from_a_list_without_placeholders() -> None:

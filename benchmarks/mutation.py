@@ -67,6 +67,8 @@ MODULES: dict[str, Sequence[str]] = {
         "unit/test_ceiling.py",
         "unit/test_hooks.py",
         "unit/test_store_again.py",
+        "unit/test_history.py",
+        "unit/test_policy_cost.py",
         "faults/test_guards.py",
         "unit/test_recognition.py",
         "acceptance/test_004_rounds.py",

@@ -210,6 +210,19 @@ def test_parts_that_are_above_the_ceiling_together_are_named() -> None:
     assert offloaded(model(part), SMALL).errors == []
 
 
+def test_parts_are_above_the_ceiling_together_with_the_items_that_stay() -> None:
+    part = {"type": "mcp_tool_result", "tool_use_id": "m", "content": LINE * 300}
+    call = {"type": "tool_use", "id": "c", "name": "Write", "input": {"content": LINE * 300}}
+    ceiling = int(tokens(model(part, call)) * 0.75)
+    limited = {"preset": "balanced", "max_view_tokens": ceiling, "by_cost": "none"}
+    out = offloaded(model(part, call), OffloadPolicy.model_validate(limited))
+
+    [error] = out.errors
+    assert str(error).startswith(f"messages[0] and later: {out.tokens_before} tokens in total are above")
+    assert f"{tokens(model(part))} of them cannot" in str(error)
+    assert out.messages == [model(part, call)]
+
+
 def test_a_message_that_cannot_be_read_is_counted_and_named() -> None:
     out = offloaded({"role": "user", "content": {"text": LONG}})
 

@@ -264,6 +264,22 @@ def test_figures_stay_right_when_messages_are_taken_back_and_come_again() -> Non
         assert [r.ref for r in part.records] == [d.ref for d in part.decisions if d.ref]
 
 
+def test_figures_are_right_once_a_token_counter_works_again() -> None:
+    failing = [LOG]
+
+    def count(text: str) -> int:
+        if text in failing:
+            raise ValueError(text)
+        return len(text)
+
+    messages = [called(), result(LOG), called("c2"), result(OTHER, "c2")]
+    off = Offloader("memory://", token_counter=count)
+    assert off.offload(messages).errors
+    failing.clear()
+    fresh = Offloader("memory://", session=off.session, token_counter=count)
+    assert figures(off.offload(messages)) == figures(fresh.offload(messages))
+
+
 def test_decisions_that_were_given_out_do_not_change_in_later_turns() -> None:
     policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1000, after_turns=1)})
     messages = [called(), result(LOG)]
@@ -292,6 +308,8 @@ def test_an_equal_result_that_was_kept_leaves_with_the_one_that_is_stored_as_in_
     out = off.offload(messages)
 
     assert len({content_of(out.messages[1]), content_of(out.messages[3]), LOG}) == 2
+    assert out.cache is not None
+    assert out.cache.tokens_freed == out.decisions[1].item.tokens - out.decisions[1].tokens_after
     assert out.messages == off.with_options().offload(messages).messages
     assert out.messages == off.offload(messages).messages
     assert off.offload(first).messages == out.messages[:2]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from offload import Offloader, OffloadStore, open_store
+from offload import Offloader, OffloadPolicy, OffloadStore, open_store
 from offload.testing import FaultyStore
 from offload.transfer import copy
 
@@ -103,6 +103,20 @@ def test_redaction_changes_its_text_and_no_signature(store: Any) -> None:
         blocks = [m["content"][0] for m in restored if m["role"] == "assistant"]
         assert [block["signature"] for block in blocks] == SIGNATURES
     assert [block["thinking"] for block in blocks] == [f"the password is ***{n}" for n in range(4)]
+
+
+def test_its_tokens_are_counted_before_and_not_after_in_each_turn_and_process(store: Any) -> None:
+    messages = conversation()
+    off = Offloader(store, session="s", policy=OffloadPolicy(history="append_only"))
+    whole = off.offload(messages)
+    bare = [{**m, "content": m["content"][1:]} if m["role"] == "assistant" else m for m in messages]
+    without = Offloader("memory://", policy=OffloadPolicy(history="append_only")).offload(bare)
+    assert off.remove_thinking(messages) == len(SIGNATURES)
+
+    for process in (off, off, Offloader(store, session="s", policy=OffloadPolicy(history="append_only"))):
+        out = process.offload(messages)
+        assert out.tokens_before == whole.tokens_before > without.tokens_before
+        assert out.tokens_after == whole.tokens_after - (whole.tokens_before - without.tokens_before)
 
 
 def test_nothing_is_removed_while_the_store_fails_and_the_next_turn_tries_again() -> None:

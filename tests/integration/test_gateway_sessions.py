@@ -16,7 +16,7 @@ from gateways import HEADERS, REPLY, Provider, Upstream, ask, body_of, providing
 from servers import Server, new_bucket
 
 from offload import Offloader
-from offload.gateway import _journals, _own_tools, _rewriter
+from offload.gateway import _journals, _rewriter
 from offload.timeline import Timeline
 
 Json = dict[str, Any]
@@ -103,10 +103,8 @@ class Users:
 
 
 @pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for a slow store, which other tests are about."""
-    monkeypatch.setattr(_rewriter, "DEADLINE", 60.0)
-    monkeypatch.setattr(_own_tools, "DEADLINE", 60.0)
+def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for journals that are written slowly."""
     monkeypatch.setattr(_journals, "_MOST_WAITING", 100_000)
     monkeypatch.setattr(_journals, "_STOP_SECONDS", 600)
 

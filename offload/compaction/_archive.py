@@ -1,6 +1,6 @@
 """Storage of the messages that a compaction removes: one record, and one notice in their place.
 
-The notice is the placeholder of that record (rule R6): only the whole stored text restores the messages.
+The notice is the placeholder of that record: only the whole stored text restores the messages.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def candidate(turn: Turn, slot: Slot) -> Candidate[Slot] | None:
 
 
 def decide(turn: Turn, slots: Iterable[Slot]) -> None:
-    """Decide about each of some open items."""
+    """Decide on each of some open items."""
     turn.each(slots, _decide)
 
 
@@ -182,7 +182,7 @@ def decide_together(turn: Turn, known: int) -> bool:
 
 
 def sweep(turn: Turn, sweep: Sweep) -> None:
-    """Decide about the waiting and the small items once the conversation is long enough for a sweep."""
+    """Decide on the waiting and the small items once the conversation is long enough for a sweep."""
     history, items = turn.history, turn.history.items
     tokens = history.tokens - history.tokens_freed
     waiting = [s for s in items.opened() if s.state is State.WAITING and s.item.media is None]

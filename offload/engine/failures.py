@@ -31,7 +31,7 @@ class _Failure(msgspec.Struct, eq=False):
             return self.error
         names = ", ".join([*self.items][:_NAMED])
         more = f" and {len(self.items) - _NAMED} more" if len(self.items) > _NAMED else ""
-        return _retold(self.error, f"{names}{more}: {self.error}")
+        return _with_text(self.error, f"{names}{more}: {self.error}")
 
 
 class Failures:
@@ -97,14 +97,14 @@ def malformed(error: Exception, where: str) -> MessageError:
     return wrapped
 
 
-def _retold(error: OffloadError, text: str) -> OffloadError:
+def _with_text(error: OffloadError, text: str) -> OffloadError:
     """Return an error of the same class and cause with another text."""
     try:
-        told = type(error)(text)
+        changed = type(error)(text)
     except Exception:  # noqa: BLE001 # a class of a store may take other arguments
-        told = OffloadError(text)
-    told.__cause__ = error.__cause__
-    return told
+        changed = OffloadError(text)
+    changed.__cause__ = error.__cause__
+    return changed
 
 
 def _is_repeated(error: OffloadError, known: OffloadError) -> bool:

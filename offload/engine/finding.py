@@ -13,7 +13,7 @@ _MIN_PLACEHOLDER_CHARS = 40
 
 
 def find_stored(turn: Turn, known: int, first: int) -> None:
-    """Find items that were offloaded in another process or before a rollback: they are again.
+    """Find items that were offloaded in another process or before a rollback, to offload them again.
 
     The messages from `known` on are new; the items of those from `first` on are decided again.
     """
@@ -40,7 +40,7 @@ def find_stored(turn: Turn, known: int, first: int) -> None:
 
 
 def note_stored(turn: Turn, slots: Iterable[Slot]) -> None:
-    """Look for a record of each of some items in their own category; those with one are open again."""
+    """Look for the record of each item, of its own category of refs; items with one are open again."""
     turn.each(slots, _note)
 
 

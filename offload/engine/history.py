@@ -81,7 +81,7 @@ class History:
     def facts(
         self, slot: Slot, *, is_pinned: bool | None = None, was_stored: bool | None = None
     ) -> ItemFacts:
-        """Return the current facts of an item; None for those that did not change."""
+        """Return the current facts of an item; an argument of None keeps that fact."""
         facts = slot.decision.item
         return facts._replace(
             answers=self.answers - self.answers_of(slot.at),
@@ -133,7 +133,7 @@ class History:
         self.items.note(slot, replace(decision, item=facts, tokens_after=tokens))
 
     def edited_outputs(self) -> list[int]:
-        """Return the indexes of outputs that the caller edited, among the messages checked this turn."""
+        """Return the indices of outputs that the caller edited, among the messages checked this turn."""
         return self.messages.edited_outputs(self._opened())
 
     def end_turn(self) -> None:
@@ -195,9 +195,9 @@ class History:
         return first
 
     def fixed_excess(self, messages: Sequence[int], ceiling: int) -> Iterator[str]:
-        """Yield a message for what is no item and above `ceiling` tokens in the messages of a turn.
+        """Yield an error text for each part that is not an item and is above `ceiling` tokens in a turn.
 
-        It is one part, or the parts of the turn together with its items.
+        One more is for all of them, if only with the turn's items they are above it.
         """
         parts = [(at, part) for at in messages for part in self.states[at].kept]
         for at, part in parts:

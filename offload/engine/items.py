@@ -23,10 +23,10 @@ class State(Enum):
 
     Attributes:
         UNWEIGHED: in its message; its facts are not known, since it is new or a hook failed for it.
-        OPEN: in its message, and decided in each turn: so are pinned ones, and unproven look-alikes.
+        OPEN: in its message, and decided in each turn, as a pinned item or an unproven look-alike is.
         WAITING: in its message, and decided in each turn, until it is due.
         LEAVING: in its message, and offloaded in this turn.
-        FAILED: in its message for an error of this turn, whole or cut; the next turn opens it.
+        FAILED: in its message, whole or truncated, after an error in this turn; the next turn opens it.
         KEPT: in its message; the turn's budget, a sweep, its cost or a record of it may open it.
         SETTLED: in its message for good: it was vetoed, or no placeholder pays.
         OFFLOADED: replaced by the placeholder of its record.
@@ -123,7 +123,7 @@ class Slot(msgspec.Struct, eq=False):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it is in its message for an error, which was reported."""
+        """Whether it is in its message because of an error, which was reported."""
         return self.state in (State.UNWEIGHED, State.FAILED)
 
     @property
@@ -292,7 +292,7 @@ class Items:
         return list(self._unstored.pop(_twin_key(slot), {}).values())
 
     def equal_to(self, slot: Slot) -> list[Slot]:
-        """Return the items without a record that are equal to one, but itself."""
+        """Return the other items without a record that are equal to an item."""
         return [twin for twin in self._unstored.get(_twin_key(slot), {}).values() if twin is not slot]
 
     def _forget_unstored(self, slot: Slot) -> None:

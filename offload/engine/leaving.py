@@ -21,7 +21,7 @@ VETO = "kept by should_offload"
 
 
 def leave(turn: Turn) -> None:
-    """Offload all items that the decisions say, and note them in the turn."""
+    """Offload the items whose decision is to offload, and note them in the turn."""
     turn.late += [slot for slot in turn.history.items.leaving() if slot.at < turn.before]
     ask_hook(turn)
     try:
@@ -38,7 +38,7 @@ def leave_cited(turn: Turn) -> None:
     items = turn.history.items
     twins = [twin for slot in turn.placed for twin in items.twins(slot)]
     twins = [t for t in twins if not (t.is_final or turn.is_sent(t))]
-    # A record of another category is not its own.
+    # Equal items of two categories have two records.
     finding.note_stored(turn, twins)
     cited = [slot for slot in twins if slot.stored is not None]
     if cited:
@@ -49,9 +49,9 @@ def leave_cited(turn: Turn) -> None:
 
 
 def can_leave(turn: Turn, slot: Slot) -> bool:
-    """Return whether an item that the cost is to offload can be: the plan counts on that.
+    """Return whether the plan by cost may count on the offload of an item.
 
-    One that cannot for an error is tried again, and counts as gone.
+    One that failed is tried again, so it counts.
     """
     items = turn.history.items
     if slot.is_replaced:
@@ -90,7 +90,7 @@ def _sent_leaving(turn: Turn) -> list[Slot]:
 def _remove_thinking(turn: Turn) -> int:
     """Store and remove the thinking behind the first message that changes; return how many blocks.
 
-    Raises any exception; then no message may change that was sent.
+    Raises any exception; then no message that was sent may change.
     """
     history, bound = turn.history, turn.history.thinking
     if not turn.binds:

@@ -142,7 +142,7 @@ def _candidates(turn: Turn, slots: Sequence[Slot]) -> list[Candidate[Slot]]:
         found[slot] = deciding.candidate(turn, slot)
 
     turn.each(slots, find)
-    # Only a new plan can get the others.
+    # A plan cannot get items later, so the next turn makes a new one.
     turn.failures.is_incomplete |= len(found) < len(slots)
     return [candidate for candidate in found.values() if candidate is not None]
 

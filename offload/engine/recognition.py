@@ -1,4 +1,4 @@
-"""Which texts are placeholders or notices, and which items are stored: the records decide (rule R6).
+"""Which texts are placeholders or notices, and which items are stored: the records decide.
 
 A text that looks like a placeholder or a notice claims refs. The header of a record with such a ref proves or
 refutes it.
@@ -172,9 +172,9 @@ class Recognition:
     def refs_of(self, items: Sequence[Item]) -> dict[int, str | OffloadError]:
         """Return the refs of items that the loaded session holds under a ref that is not their own.
 
-        So has a fork the records of its origin, and a session an item whose ref collided. By index of the
-        items; an error in place of a ref says why it is not known. Only records of the same type and length
-        are opened.
+        A fork holds records of its origin under their refs, and an item whose ref collided has a longer one.
+        The keys are indices of `items`; an error in place of a ref says why it is not known. Only records of
+        the same type and length are opened.
         """
         known: dict[tuple[str, int], list[RecordInfo]] = {}
         for info in self.session.catalog.entries():

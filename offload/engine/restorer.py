@@ -1,4 +1,4 @@
-"""Restoring messages: each placeholder and notice is undone only if a record proves it (rule R6)."""
+"""Restoring messages: each placeholder and notice is undone only if a record proves it."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class HistoryMode(NamedTuple):
         rule: "append_only" or "editable".
         reason: why, for a person.
         thinking_removed: blocks of signed thinking that this call removed, since a message before them
-            changed; `restore` brings them back.
+            changed; `restore` restores them.
     """
 
     rule: Literal["append_only", "editable"] = "editable"

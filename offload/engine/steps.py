@@ -22,8 +22,8 @@ from offload.policy.groups import excess
 def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache | None) -> OffloadResult:
     """Return the messages with their large items replaced.
 
-    A part that fails costs what it was to do in this turn. Raises any exception of the parts that the
-    others build on; then the history is incomplete.
+    A step that fails has no effect in this turn. Raises any exception of the steps that the others build on;
+    then the history is incomplete.
     """
     history, part = turn.history, turn.part
     if history.plan is not None:
@@ -80,7 +80,7 @@ def store_again(turn: Turn) -> int:
 
 
 def _keep_placeholders(turn: Turn) -> bool:
-    """Store again what this process deleted beneath the messages of this turn; return whether all is."""
+    """Store again the records of placeholders that this process deleted; return whether that succeeded."""
     try:
         if turn.recognition.session.has_new_deletions():
             store_again(turn)
@@ -104,7 +104,7 @@ def _open_paying(turn: Turn, moment: Moment) -> None:
 
 
 def _leave(turn: Turn, known: int) -> None:
-    """Offload all items that are to be."""
+    """Offload all items that the decisions, the sweep and the budgets name."""
     leaving.leave(turn)
     if turn.policy.sweep is not None:
         # The tokens of a placeholder are known once it is there, to a new process too.

@@ -34,11 +34,11 @@ class Turn:
         model: the name of the model; None if it is not known.
         agent: the name of the agent; by default that of the options.
         pinned: ids of the tool calls whose results the caller wants to keep.
-        code_calls: ids of the tool calls made by code, which reads the results itself. They are kept when the
-            message of the call is cut off.
+        code_calls: ids of the tool calls made by code, which reads the results itself. They are known also
+            after the message of the call was removed from the list.
         policy: the policy of the session.
         before: how many messages the last turn had.
-        late: the items in these that were to be offloaded; some may have been kept after all.
+        late: the items of those messages that were due in this turn; some may have been kept after all.
         placed: the items that have a record now.
         thinking_removed: how many blocks of thinking were removed.
         is_listed: whether the session was listed in this call: its messages name no later record.

@@ -93,7 +93,7 @@ class WatchedMessages:
         self._first_output = min(self._first_output, index)
 
     def edited_outputs(self, opened: Iterable[int]) -> list[int]:
-        """Return the indexes of outputs that the caller edited, among the messages checked this turn."""
+        """Return the indices of outputs that the caller edited, among the messages checked this turn."""
         parts = self._watched(len(self.passed), opened)
         return [i for part in parts for i in edited(self.sent_seen, self.sent, part)]
 
@@ -198,7 +198,7 @@ def look(message: Any) -> Any:
 
 
 def edited(seen: Sequence[Any], messages: Sequence[Any], part: slice[int, int]) -> Iterator[int]:
-    """Yield the indexes in `part` of the messages that were changed since `look` returned `seen` for them."""
+    """Yield the indices in `part` of the messages that were changed since `look` returned `seen` for them."""
     before, now = seen[part], messages[part]
     with suppress(Exception):  # A value inside a message may not support comparison.
         # Messages of plain values equal their snapshots, so one comparison of the lists is enough.

@@ -96,7 +96,7 @@ class _Measured(NamedTuple):
 class ItemWriter:
     """Stores items of one session and renders their placeholders.
 
-    An item that comes again gets the same placeholder, if its record has not been deleted since.
+    A repeated item gets the same placeholder, unless its record was deleted since.
     """
 
     def __init__(

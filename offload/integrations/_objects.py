@@ -1,6 +1,6 @@
 """Named objects that may be overwritten: the files and key-value entries of frameworks.
 
-The content of an object starts with its name, because the key of a long name has only a hash (rule R7):
+The content of an object starts with its name, because the key of a long name has only a hash:
 
     <family>/<space>/<name>        length of the name in 4 bytes, big-endian; the name in UTF-8; the content
 """

@@ -56,7 +56,7 @@ class PlaceholderRenderer(Protocol):
     def find_ref(self, text: str) -> str | None:
         """Return the ref that `text` would replace if it is a placeholder, else None; must be cheap.
 
-        A ref is a claim; the record decides (rule R6).
+        A ref is a claim; the record decides.
         """
 
 

@@ -1,7 +1,7 @@
 """The forms of the placeholders of all renderers of the library: pattern to ref.
 
 A session proves the texts of its own renderer and notices strictly. A placeholder of another renderer counts
-only if a record proves it (rule R6), otherwise it is just text.
+only if a record proves it, otherwise it is just text.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The notice: the text that replaces messages which a compaction removed.
 
-It is the placeholder of the record of these messages (rule R6), and has this form with every renderer.
+It is the placeholder of the record of these messages, and has this form with every renderer.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def main() -> None:
         if _concerns(event):
             sys.stdout.write(_answer(event))
             sys.stdout.flush()
-    except Exception as error:  # noqa: BLE001 # no failure reaches the conversation (rule R2)
+    except Exception as error:  # noqa: BLE001 # no failure reaches the conversation
         # The model is not shown this line. The text of another error may quote the result.
         reason = error if isinstance(error, OffloadError) else type(error).__name__
         sys.stderr.write(f"offload: a result is kept in full: {reason}\n")

@@ -1,4 +1,4 @@
-"""The environment of the plugin, without the variables of a project (rule R15).
+"""The environment of the plugin, without the variables of a project.
 
 Claude Code gives its servers and hooks the variables in `env` of a project's settings, over those of the
 user: not HOME and some others, but proxies, certificates and variables of Python (seen in 2.1.330).

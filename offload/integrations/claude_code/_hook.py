@@ -106,7 +106,7 @@ class Hook:
             return self._answer(shapes.event_of(fields))
         except StoreError as error:
             return json.dumps(_failed(error))
-        except Exception as error:  # noqa: BLE001 # no failure reaches the conversation (rule R2)
+        except Exception as error:  # noqa: BLE001 # no failure reaches the conversation
             # Without the error's text, which may quote the result.
             _log.warning("a result is kept in full: %s", type(error).__name__)
             return KEEP

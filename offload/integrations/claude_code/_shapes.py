@@ -87,7 +87,7 @@ def is_plugin_tool(tool: str) -> bool:
 def chunks_of(result: Result, transcript: str) -> Iterator[Iterator[str | bytes] | None]:
     """Yield the whole text of a result in chunks, or None if it is in a file that must not be read.
 
-    A tool may have written the name of that file, so it must be one of this conversation (rule R15), whose
+    A tool may have written the name of that file, so it must be one of this conversation, whose
     folder has the name of its `transcript`.
     """
     if result.path is None:

@@ -37,7 +37,7 @@ _ALWAYS_LOADED = {"_meta": {"anthropic/alwaysLoad": True}}
 
 
 class ContextAnswers:
-    """Protocol results for one session. Ids are checked here for every caller (rules R6 and R7)."""
+    """Protocol results for one session. Ids are checked here for every caller."""
 
     def __init__(self, offloader: Offloader) -> None:
         self._offloader = offloader

@@ -124,7 +124,7 @@ class ResultOffloader:
             if result.get("isError") and not self._is_above_ceiling(_texts_of(result)):
                 return result
             return self._offload(result, call)
-        except Exception as error:  # noqa: BLE001 # other servers may send anything (rule R2)
+        except Exception as error:  # noqa: BLE001 # other servers may send anything
             # Without the error's text, which may quote the result.
             _log.warning("a result of %s is kept in full: %s", call.tool, type(error).__name__)
             return result

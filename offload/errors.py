@@ -217,6 +217,13 @@ def check_texts(**arguments: object) -> None:
             raise ConfigError(f"{name} must be a str or None, got {type(value).__name__}")
 
 
+def check_number(argument: str, value: object, least: float, *, is_whole: bool = True) -> None:
+    """Raise `ConfigError` unless the value of an argument is a number of at least `least`."""
+    kinds, kind = ((int,), "an integer") if is_whole else ((int, float), "a number")
+    if type(value) not in kinds or not value >= least:  # type: ignore[operator] # it is a number
+        raise ConfigError(f"{argument} must be {kind} of at least {least}, got {value!r:.60}")
+
+
 def check_choice(argument: str, value: object, choices: Iterable[str]) -> None:
     """Raise `ConfigError` unless the value of an argument is one of `choices`."""
     allowed = tuple(choices)

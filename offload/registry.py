@@ -146,6 +146,8 @@ def open_backend(
     storage_options: Mapping[str, Any] | None = None,
 ) -> OffloadStore:
     """Return the plain store at `url` and ignore the layout of its root; see `open_store`."""
+    if storage_options is not None and not isinstance(storage_options, Mapping):
+        raise ConfigError(f"storage_options must be a dict, got {type(storage_options).__name__}")
     if url is None:
         url = default_path()
     if isinstance(url, os.PathLike):

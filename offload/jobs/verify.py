@@ -14,6 +14,7 @@ from offload.jobs.each import run_each
 from offload.layout import JOURNAL, decode_part, encode_part, is_link, session_part
 from offload.record import RecordInfo
 from offload.session.lineage import entry_bytes, entry_of
+from offload.session.names import check_name
 from offload.session.reader import Damage, SessionReader
 from offload.store import OffloadStore, get_many, in_groups
 
@@ -90,9 +91,11 @@ def verify(
         on_progress: called with the report so far after each slice of a session.
 
     Raises:
-        ConfigError: workers in other processes cannot open the store by its URL.
+        ConfigError: an invalid name, or workers in other processes cannot open the store by its URL.
         StoreError: the store cannot be listed.
     """
+    if session is not None:
+        check_name(session)
     report, told = VerifyReport(), on_progress or (lambda _: None)
     options: dict[str, Any] = {"executor": executor, "storage_options": [storage_options]}
     for part, found in run_each(_check, _slices(store, session), [store], **options):

@@ -75,7 +75,8 @@ def collect(
         on_progress: called after each session with the number of those done and the report so far.
 
     Raises:
-        ConfigError: the store reports no modification times, or workers in other processes cannot open it.
+        ConfigError: an invalid argument, the store reports no modification times, or workers in other
+            processes cannot open it.
         StoreError: the store failed; the next gc continues.
     """
     part = None if session is None else layout.encode_part(check_name(session))
@@ -242,6 +243,8 @@ class _Run:
     def __init__(
         self, store: OffloadStore, retention: policies.Retention | None, now: float, report: GcReport
     ) -> None:
+        if retention is not None and not isinstance(retention, policies.Retention):
+            raise ConfigError(f"retention must be a Retention, got {type(retention).__name__}")
         self.report = report
         self._store = store
         self._retention = retention = policies.Retention() if retention is None else retention

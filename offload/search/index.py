@@ -11,7 +11,7 @@ from math import prod
 from typing import NamedTuple
 
 from offload.codec.base import StoredRecord
-from offload.errors import ConfigError, OffloadError, StoreError, check_texts
+from offload.errors import ConfigError, OffloadError, StoreError, check_number
 from offload.index.packs import Packs
 from offload.record import RecordInfo
 from offload.record.text import decode_text
@@ -102,9 +102,9 @@ class SessionIndex:
             ConfigError: no word in the query, or a `limit` below 1.
             StoreError: the store failed to list the session, or failed several times.
         """
-        check_texts(query=query)
-        if type(limit) is not int or limit < 1:
-            raise ConfigError(f"limit must be at least 1, got {limit!r:.40}")
+        check_number("limit", limit, 1)
+        if not isinstance(query, str):
+            raise ConfigError(f"the text to search for must be a str, got {type(query).__name__}")
         expression = match_expression(query)
         if not expression:
             raise ConfigError(f"no letter or digit to search for in {query[:60]!r}")

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from offload.codec._frames import decompress
-from offload.errors import CollisionError, ConfigError, CorruptError, NotFoundError, OffloadError
+from offload.errors import CollisionError, ConfigError, CorruptError, NotFoundError, OffloadError, check_texts
 from offload.layout import BRANCH, JOURNAL, decode_part, encode_part, name_of
 from offload.record.text import decode_text
 from offload.store import OffloadStore, get_many
@@ -117,6 +117,7 @@ def entries_from(
     store: OffloadStore, session: str, own: Sequence[JournalEntry], branch: str | None = None
 ) -> list[JournalEntry]:
     """Return what `list_entries` does, given the session's own entries."""
+    check_texts(branch=branch)
     part = encode_part(session)
     if branch is None:
         return chain_of(store, part, own)
@@ -164,7 +165,7 @@ def place_of_request(entries: Sequence[JournalEntry], session: str, number: int 
         NotFoundError: there is no such request, or none at all.
     """
     if number is not None and type(number) is not int:
-        raise ConfigError(f"the number of a request is an int, got {number!r:.40}")
+        raise ConfigError(f"the number of a request must be an integer, got {number!r:.40}")
     places = [place for place, entry in enumerate(entries) if entry.sent is not None]
     if places and number is None:
         return len(entries) - 1

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-from offload.errors import ConfigError, OffloadError, StoreUnavailableError
+from offload.errors import ConfigError, OffloadError, StoreUnavailableError, check_number
 from offload.store import OffloadStore, OneByOne, StoredObject, put_stream
 from offload.wrappers import WrapperStore
 
@@ -55,8 +55,7 @@ class FaultyStore(WrapperStore):
         is_lasting: bool = False,
         error: type[OffloadError] = StoreUnavailableError,
     ) -> None:
-        if nth < 1:
-            raise ConfigError(f"nth must be 1 or more, got {nth}")
+        check_number("nth", nth, 1)
         if moment not in get_args(Moment) or verb not in (None, *get_args(Verb)):
             raise ConfigError(
                 f"moment must be one of {get_args(Moment)}, verb one of {get_args(Verb)} or None"

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from offload.errors import ConfigError, NotFoundError
+from offload.errors import ConfigError, NotFoundError, check_number
 from offload.layout import encode_part
 from offload.messages import Usage, to_json
 from offload.messages._equal import are_equal
@@ -211,7 +211,7 @@ class Timeline(Sequence[SentRequest]):
             number: the number of the request, from 1.
 
         Raises:
-            ConfigError: `number` is not a number.
+            ConfigError: `number` is no integer of at least 0.
             NotFoundError: the session has no such request, or entries that it needs were deleted.
             CollisionError: two agents continued the session at the same time, and this request is in doubt.
             CorruptError: an entry is damaged.
@@ -221,15 +221,20 @@ class Timeline(Sequence[SentRequest]):
         return messages
 
     def _messages(self, numbers: Sequence[int]) -> list[list[Any]]:
-        places = [place_of_request(self._entries, self._session, number) for number in numbers]
+        places = [self._place(number) for number in numbers]
         return messages_at(self._store, self._session, self._entries, places)
+
+    def _place(self, number: int) -> int:
+        """Return the index of the entry of a request; raises as `at`."""
+        check_number("number", number, 0)
+        return place_of_request(self._entries, self._session, number)
 
     def pair(self, number: int, *, since: int | None = None) -> tuple[list[Any], list[Any]]:
         """Return the messages of an earlier request and of a request, given and raised as for `changes`.
 
         A message of both is one object, unless a whole list was stored between them.
         """
-        place_of_request(self._entries, self._session, number)
+        self._place(number)
         start = number - 1 if since is None else since
         if type(start) is not int or not 0 <= start <= number:
             raise ConfigError(f"since must be the number of a request before {number}, got {since!r:.40}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, NamedTuple
 
-from offload.errors import ConfigError, check_choice
+from offload.errors import ConfigError, check_choice, check_number
 from offload.policy.tool_names import RETRIEVAL_TOOLS, TOOL_NAMES
 
 Format = Literal["anthropic", "openai", "openai-responses", "gemini", "mcp"]
@@ -138,19 +138,18 @@ def accepted_arguments(name: str) -> tuple[dict[str, dict[str, Any]], tuple[str,
 
 def check_offer(names: Sequence[str], max_answer_chars: int) -> tuple[str, ...]:
     """Return the offered tools as `check_names` does. Raises `ConfigError` for too short answers too."""
-    if max_answer_chars < MIN_ANSWER_CHARS:
-        raise ConfigError(f"max_answer_chars must be at least {MIN_ANSWER_CHARS}, got {max_answer_chars}")
+    check_number("max_answer_chars", max_answer_chars, MIN_ANSWER_CHARS)
     return check_names(names)
 
 
-def check_names(names: Sequence[str]) -> tuple[str, ...]:
+def check_names(names: object) -> tuple[str, ...]:
     """Return the offered tools in the library's order. Raises `ConfigError` without context_read."""
-    unknown = [name for name in names if name not in RETRIEVAL_TOOLS]
-    if isinstance(names, str) or unknown:
+    given = names if isinstance(names, Collection) and not isinstance(names, str) else (None,)
+    if any(name not in RETRIEVAL_TOOLS for name in given):
         raise ConfigError(f"tools must be among {', '.join(RETRIEVAL_TOOLS)}, got {names!r}")
-    if READ not in names:
+    if READ not in given:
         raise ConfigError(f"tools must include {READ}, which every placeholder names")
-    return tuple(name for name in RETRIEVAL_TOOLS if name in names)
+    return tuple(name for name in RETRIEVAL_TOOLS if name in given)
 
 
 def system_prompt(names: Sequence[str] = TOOL_NAMES) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
-from offload.errors import ConfigError, OffloadError
+from offload.errors import ConfigError, OffloadError, check_number
 from offload.layout import check_key
 from offload.store import OffloadStore, check_range, delete_many, folders, get_many, put_many, put_stream
 from offload.threads.locks import Recent
@@ -47,8 +47,9 @@ class CachingStore(WrapperStore):
             folder and may remove other files in it.
 
     Raises:
-        ConfigError: `max_bytes` is not positive, or the folder would hold plain bytes of an encrypted store;
-            at the first use: others can write to the folder.
+        ConfigError: `max_bytes` is no positive integer, or the folder would hold plain bytes of an encrypted
+            store; at the first use: others can write to the folder.
+        StorePermissionError: at the first use: the folder cannot be created.
     """
 
     def __init__(
@@ -59,8 +60,7 @@ class CachingStore(WrapperStore):
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__(inner)
-        if max_bytes <= 0:
-            raise ConfigError(f"max_bytes must be 1 or more, got {max_bytes}")
+        check_number("max_bytes", max_bytes, 1)
         if folder is not None and _is_encrypted(inner):
             raise ConfigError(
                 "the cache folder of an encrypted store would hold plain bytes; "

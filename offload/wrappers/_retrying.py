@@ -42,7 +42,7 @@ class RetryingStore(WrapperStore):
         max_pause: the longest pause before any retry, in seconds.
 
     Raises:
-        ConfigError: a number of seconds is negative.
+        ConfigError: a number of seconds is negative, or no number.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class RetryingStore(WrapperStore):
         max_pause: float = 5.0,
     ) -> None:
         super().__init__(inner)
-        if not all(seconds >= 0 for seconds in (deadline, first_pause, max_pause)):
-            raise errors.ConfigError("deadline, first_pause and max_pause must be 0 seconds or more")
+        for name, seconds in (("deadline", deadline), ("first_pause", first_pause), ("max_pause", max_pause)):
+            errors.check_number(name, seconds, 0, is_whole=False)
         self._call = partial(RetryState, deadline, first_pause, max_pause)
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:

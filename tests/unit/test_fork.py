@@ -157,7 +157,7 @@ def test_a_fork_is_refused_with_the_reason() -> None:
         off.fork("a", at=2)
     with pytest.raises(NotFoundError, match="has requests 1 to 3, got 4"):
         off.fork("c", at=4)
-    with pytest.raises(ConfigError, match="is an int"):
+    with pytest.raises(ConfigError, match="must be an integer, got '2'"):
         off.fork("c", at="2")  # type: ignore[arg-type]
     plain = Offloader(store, session="plain")
     plain.offload(conversation(2))

@@ -202,6 +202,14 @@ def test_links_are_verified_by_their_own_content_and_one_listing_of_the_session_
     assert store.requests.count("keys r/a/") == 1
 
 
+def test_verify_refuses_an_invalid_session_name() -> None:
+    for name in (5, ""):
+        with pytest.raises(
+            ConfigError, match=f"session name must be a str of 1 to 1000 characters, got {name!r}"
+        ):
+            verify(MemoryStore(), session=name)  # type: ignore[arg-type]
+
+
 def test_verify_follows_shared_records_and_reads_the_branches_of_forks(tmp_path: Path) -> None:
     owner = journaled(tmp_path)
     agent(owner, 2)

@@ -533,6 +533,10 @@ def test_a_session_without_a_name_gets_one_by_time_and_chance(tmp_path):
         ({"policy": "ballanced"}, "did you mean 'balanced'?"),
         ({"token_counter": 5}, "token_counter"),
         ({"placeholder": 5}, "placeholder"),
+        ({"max_answer_chars": "8192"}, "max_answer_chars must be an integer of at least"),
+        ({"tools": 5}, "tools must be among context_list"),
+        ({"tools": "context_read"}, "tools must be among context_list"),
+        ({"storage_options": 5}, "storage_options must be a dict, got int"),
     ],
 )
 def test_an_argument_that_cannot_work_is_refused_by_name(arguments, said):

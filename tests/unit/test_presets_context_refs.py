@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload import Offloader, OffloadPolicy, Rule
+from offload import ConfigError, Offloader, OffloadPolicy, Rule
 from offload.layout import check_key, encode_part
 from offload.presets._files import IndexFiles
 from offload.presets.context_refs import ContextRefs
@@ -186,3 +186,17 @@ def test_an_entry_of_another_writer_between_listing_and_write_is_listed_too_and_
     assert listed() == [("a", 1), ("b", 1), ("c", 1)]
     rows[:] = [("b", 2), ("c", 1), ("d", 1)]
     assert listed() == rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"max_bytes": -1}, "max_bytes must be an integer of at least 0, got -1"),
+        ({"max_inline_chars": 1.5}, "max_inline_chars must be an integer of at least 0, got 1.5"),
+        ({"bash_tools": "bash"}, "bash_tools must be a list of names, got 'bash'"),
+        ({"never_tools": 5}, "never_tools must be a list of names, got 5"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_refused_by_name(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        ContextRefs(MemoryStore(), "c", **arguments)

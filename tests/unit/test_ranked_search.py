@@ -142,9 +142,9 @@ def test_an_invalid_limit_or_query_is_refused_and_nothing_found_says_what_was_se
     off = opened(MemoryStore())
     put(off, FILLER)
     wrong: list[tuple[Any, Any, str]] = [
-        ("zebra", 0, "limit must be at least 1"),
-        ("zebra", 1.5, r"limit must be at least 1, got 1\.5"),
-        (7, 1, "query must be a str"),
+        ("zebra", 0, "limit must be an integer of at least 1, got 0"),
+        ("zebra", 1.5, r"limit must be an integer of at least 1, got 1\.5"),
+        (None, 1, "the text to search for must be a str, got NoneType"),
     ]
     for query, limit, said in wrong:
         with pytest.raises(ConfigError, match=said):

@@ -449,6 +449,11 @@ class TimelessStore(WrapperStore):
             yield replace(found, modified=0.0)
 
 
+def test_only_a_retention_sets_limits() -> None:
+    with pytest.raises(ConfigError, match="retention must be a Retention, got dict"):
+        collect(MemoryStore(), {"session_records": 1})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_store_without_times_is_refused(dry_run: bool) -> None:
     inner = MemoryStore()

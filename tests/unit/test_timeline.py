@@ -213,8 +213,14 @@ def test_a_request_that_is_not_there_is_refused_with_the_reason() -> None:
         timeline.at(4)
     with pytest.raises(NotFoundError, match="got 0"):
         timeline.at(0)
-    with pytest.raises(ConfigError, match="the number of a request is an int, got '2'"):
-        timeline.at("2")  # type: ignore[arg-type]
+    wrong: list[Any] = ["2", None]
+    for number in wrong:
+        with pytest.raises(ConfigError, match=f"number must be an integer of at least 0, got {number!r}"):
+            timeline.at(number)
+        with pytest.raises(ConfigError, match=f"number must be an integer of at least 0, got {number!r}"):
+            timeline.changes(number)
+    with pytest.raises(ConfigError, match="branch must be a str or None, got list"):
+        Offloader(store, session="s").timeline(branch=[])  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="since must be"):
         timeline.changes(2, since=3)
 

@@ -201,8 +201,8 @@ def test_an_object_that_would_drive_out_the_others_is_not_kept_and_no_cache_take
         store.get(key)
 
     assert inner.operations == 3
-    for max_bytes in (0, -1):
-        with pytest.raises(ConfigError, match="must be 1 or more"):
+    for max_bytes in (0, -1, "64MB", True):
+        with pytest.raises(ConfigError, match="max_bytes must be an integer of at least 1, got"):
             cached(inner, max_bytes=max_bytes)
 
 

@@ -242,9 +242,9 @@ def test_many_deletes_are_tried_again_with_all_their_keys(medium, retrying):
 
 
 @pytest.mark.parametrize("name", ["deadline", "first_pause", "max_pause"])
-@pytest.mark.parametrize("seconds", [-1, float("nan")])
+@pytest.mark.parametrize("seconds", [-1, float("nan"), "1", None])
 def test_seconds_are_not_negative(name, seconds):
-    with pytest.raises(ConfigError, match="must be 0 seconds or more"):
+    with pytest.raises(ConfigError, match=f"{name} must be a number of at least 0, got {seconds!r}"):
         RetryingStore(MemoryStore(), **{name: seconds})
 
 

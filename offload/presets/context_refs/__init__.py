@@ -13,7 +13,7 @@ from offload.engine.moment import HostCache
 from offload.engine.results import OffloadResult, Restored
 from offload.engine.sink import Sink
 from offload.engine.turn import NOT_STORED
-from offload.errors import ConfigError, MessageError, NotFoundError, OffloadError, StoreError
+from offload.errors import ConfigError, NotFoundError, OffloadError, StoreError, check_messages, check_number
 from offload.events.observer import error_text
 from offload.layout import encode_part
 from offload.messages.formats import scan_of
@@ -119,8 +119,10 @@ class ContextRefs:
         opened = open_backend(location, storage_options=storage_options)
         self._tree = ContextTree(opened.inner if isinstance(opened, ContextTree) else opened, groups)
         self._line = RefLine(groups)
-        self._max_bytes = max_bytes if max_bytes is None else _as_size("max_bytes", max_bytes)
-        self._max_inline = _as_size("max_inline_chars", max_inline_chars)
+        if max_bytes is not None:
+            check_number("max_bytes", max_bytes, 0)
+        check_number("max_inline_chars", max_inline_chars, 0)
+        self._max_bytes, self._max_inline = max_bytes, max_inline_chars
         if options.get("on_error") == "truncate":
             self._max_inline = 0
         self.offloader: Offloader = Offloader(
@@ -291,9 +293,9 @@ class ContextRefs:
             StoreError: the store failed.
         """
         # The characters of a text or the keys of a single message cite nothing, and every file would go.
-        if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
-            raise MessageError(f"expected a list of messages, got {type(messages).__name__}")
-        evicted = self._evict(_as_size("max_bytes", max_bytes), ids_in(messages))
+        check_messages(messages)
+        check_number("max_bytes", max_bytes, 0)
+        evicted = self._evict(max_bytes, ids_in(messages))
         collect(self._tree, Retention(grace=grace), session=self.session)
         return evicted
 
@@ -370,16 +372,11 @@ class ContextRefs:
         _log.warning("%s: %s", subject, error_text(error))
 
 
-def _as_names(name: str, value: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+def _as_names(name: str, value: Any) -> tuple[str, ...]:
+    is_list = isinstance(value, Iterable) and not isinstance(value, str)
+    if not is_list or not all(isinstance(each, str) for each in value):
         raise ConfigError(f"{name} must be a list of names, got {value!r:.60}")
     return tuple(value)
-
-
-def _as_size(name: str, value: int) -> int:
-    if type(value) is not int or value < 0:
-        raise ConfigError(f"{name} must be an integer of at least 0, got {value!r:.60}")
-    return value
 
 
 def _as_indices(messages: Any, which: Any) -> frozenset[int]:

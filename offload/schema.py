@@ -80,6 +80,8 @@ class SettingsModel(BaseModel, metaclass=_Metaclass):
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached,))
     _error: ClassVar[type[ConfigError]] = ConfigError
+    # Whether users know the name of the class, so that it begins the path of a wrong value.
+    _is_named: ClassVar[bool] = True
 
     @classmethod
     def model_validate(cls, *args: Any, **options: Any) -> Self:
@@ -124,9 +126,11 @@ def _describe(model: type[SettingsModel], error: ValidationError) -> str:
     """Return every fault, each with the path of its value."""
     faults = []
     for fault in error.errors(include_url=False):
-        path = ".".join([model.__name__, *(str(part) for part in fault["loc"] if part != "[key]")])
+        parts = [model.__name__] * model._is_named  # noqa: SLF001 # of this module's class
+        path = ".".join([*parts, *(str(part) for part in fault["loc"] if part != "[key]")])
         if fault["type"] == "value_error":
-            faults.append(f"{path}: {fault['msg'].removeprefix('Value error, ')}")
+            reason = fault["msg"].removeprefix("Value error, ")
+            faults.append(f"{path}: {reason}" if path else reason)
         elif fault["type"] == "extra_forbidden":
             known = ", ".join(_model_at(model, fault["loc"][:-1]).model_fields)
             faults.append(f"{path}: no such field, got {fault['input']!r:.60}; known fields: {known}")

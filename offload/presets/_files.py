@@ -36,6 +36,8 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 def local_path(path: str | os.PathLike[str], argument: str) -> Path:
     """Return `path` as an absolute path; raise `ConfigError` for a URL, naming the `argument`."""
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"{argument} must be a path, got {type(path).__name__}")
     text = os.fspath(path)
     if "://" in text:
         raise ConfigError(

@@ -120,7 +120,7 @@ def offload_tool_results(
         MessageError: `messages` is not a list, a large result has no string `tool_use_id`, or its blocks are
             not valid JSON.
         StoreError: a file could not be written.
-        ConfigError: `output_dir` is a URL or contains a NUL character.
+        ConfigError: `output_dir` is not a path, is a URL or contains a NUL character.
     """
     # A text or a single message is iterable too, and would count as messages without a large result.
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):

@@ -67,12 +67,14 @@ def _check_store(value: object) -> object:
 class Settings(SettingsModel):
     """Arguments of `Offloader` that files and the environment can set; `agent` is for `AgentConfig`."""
 
+    _is_named = False
+
     store: Annotated[str | os.PathLike[str] | OffloadStore | None, PlainValidator(_check_store)] = None
     session: str | None = None
     storage_options: Json = Field(default_factory=dict)
     policy: OffloadPolicy = Field(default_factory=OffloadPolicy)
     codec: str = Options.codec
-    tools: tuple[str, ...] = tuple(Options.tools)
+    tools: list[str] = Field(default_factory=lambda: [*Options.tools])
     max_answer_chars: Annotated[int, Field(strict=True)] = Options.max_answer_chars
     on_error: OnError = Options.on_error
     agent: Json = Field(default_factory=dict)

@@ -462,7 +462,10 @@ def test_15_type_enabled_switches_a_type_on_or_off(make, root, item_type):
             ({"type_enabled": {name: True}}, "type_enabled")
             for name in ("assistant", "compaction_summary", 1)
         ),
-        ({"type_enabled": {"tool_result": 1}}, "type_enabled"),
+        (
+            {"type_enabled": {"tool_result": 1}},
+            "^type_enabled.tool_result: Input should be a valid boolean, got 1$",
+        ),
         ({"type_enabled": ["tool_result"]}, "type_enabled: Input should be a valid dictionary"),
         ({"offload_enabled": "no"}, "offload_enabled: Input should be a valid boolean, got 'no'"),
         ({"compress": "no"}, "compress must be a bool, got 'no'"),

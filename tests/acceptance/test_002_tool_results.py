@@ -574,6 +574,12 @@ def test_43_blocks_of_an_sdk_are_written_by_their_fields(out):
     assert files_in(out) == {"tool-result-a.md": '[{"type":"text","text":"' + "x" * 90 + '"}]'}
 
 
+@pytest.mark.parametrize("path", [None, 5, b"out", "a\0b"])
+def test_44_a_folder_is_given_by_its_path(path):
+    with pytest.raises(ConfigError, match="output_dir must"):
+        offload_tool_results([user(result(LARGE))], path)
+
+
 @pytest.mark.parametrize("url", ["s3://bucket/prefix", "memory://", "file:///tmp/x"])
 def test_44_a_url_is_refused(tmp_path, monkeypatch, url):
     monkeypatch.chdir(tmp_path)

@@ -210,8 +210,15 @@ def test_variables_are_texts_numbers_lists_and_tables_with_their_fields(folder: 
     }
     settings = config(folder, environ).settings
     assert (settings.session, settings.max_answer_chars) == ("42", 4000)
-    assert settings.tools == ("context_grep",)
+    assert settings.tools == ["context_grep"]
     assert settings.storage_options == {"key": "k", "region": "b"}
+
+
+def test_an_error_begins_with_the_source_and_the_setting(folder: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^environment: tools: Input should be a valid list, got 'context_grep'$"
+    ):
+        config(folder, {"OFFLOAD_TOOLS": "context_grep"})
 
 
 def test_a_source_with_a_store_discards_storage_options_of_earlier_sources(folder: Path, users: Path) -> None:

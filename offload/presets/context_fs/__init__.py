@@ -99,7 +99,7 @@ class ContextFileSystem:
         ephemeral_keep_recent: replaces every number in `ephemeral`.
         ttl: minimum lifetime of a document: seconds, a `timedelta` or a text like "7d". Later calls of
             `offload` delete expired documents, even if a message refers to them. None keeps all.
-        policy: a policy that replaces the six arguments before it.
+        policy: a policy that replaces `offload_enabled` and the five arguments after it.
         compress: write documents as zstd streams (`.zst`) instead of JSON. Placeholders then name
             `context_read`, one of `fs.offloader.tools`.
         **options: `token_counter`, `redact`, `on_error` and others, as for `Offloader`.
@@ -168,8 +168,8 @@ class ContextFileSystem:
     ) -> OffloadResult:
         """Replace items by placeholders; call it with the whole conversation before each request.
 
-        Arguments and errors are those of `Offloader.offload`. Documents past their `ttl` are deleted first;
-        a failure is raised with `on_error="raise"`, otherwise it is in the result.
+        Arguments and errors are those of `Offloader.offload`. After it, at most once an hour, documents past
+        their `ttl` are deleted; a failure is raised with `on_error="raise"`, otherwise it is in the result.
         """
         result = self.offloader.offload(messages, pinned=pinned, cache=cache)
         self._last = result

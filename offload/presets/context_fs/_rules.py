@@ -20,6 +20,8 @@ _NEVER = "compaction_summary"
 class DocumentRules(SettingsModel):
     """Arguments of `ContextFileSystem` that make its policy. Raises `ConfigError` for an invalid one."""
 
+    _is_named = False
+
     offload_enabled: Flag = True
     offload_token_threshold: Count = 2000
     type_enabled: dict[str, Flag] = Field(default_factory=dict)

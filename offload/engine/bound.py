@@ -42,7 +42,7 @@ class BoundThinking:
     def drop(self, kept: int) -> None:
         """Note that a turn replaces all messages but the first `kept`."""
         self._kept, self._dropped = kept, self._states[kept:]
-        self._seen, self._sent = self._messages.seen[kept:], self._messages.sent_before(kept)
+        self._seen, self._sent = self._messages.seen[kept:], self._messages.dropped
 
     def add(self, state: MessageState) -> None:
         """Note a message, before its history has it."""

@@ -49,6 +49,8 @@ class WatchedMessages:
         passed: the messages, and `seen` how each of them looked.
         sent: the messages as the caller received them, and `sent_seen` how these looked. One without
             replaced items is the message itself.
+        dropped: what the caller had received in place of the messages that this turn does not keep, as it
+            was then.
     """
 
     def __init__(self) -> None:
@@ -56,11 +58,11 @@ class WatchedMessages:
         self.seen: list[Any] = []
         self.sent: list[Any] = []
         self.sent_seen: list[Any] = []
-        # How many messages this turn kept, and what the caller had received in place of the others.
+        self.dropped: list[Any] = []
+        # How many messages this turn kept.
         self._kept = self._next = 0
         # The first message that has another output since this turn began, if it was kept.
         self._first_output = 0
-        self._dropped: list[Any] = []
 
     def keep_common(self, messages: Sequence[Any], opened: Iterable[int]) -> int:
         """Return how many of the messages are still the first of `messages`.
@@ -70,7 +72,7 @@ class WatchedMessages:
         """
         known = self._common(messages)
         self._kept = self._first_edited(messages, known, self._watched(known, opened))
-        self._dropped = self.sent[self._kept :]
+        self.dropped = self._received(self._kept)
         self._first_output = self._kept
         return self._kept
 
@@ -104,15 +106,6 @@ class WatchedMessages:
             first += 1
         return first
 
-    def sent_before(self, first: int) -> list[Any]:
-        """Return what the caller received in place of the messages from `first` on, as it was then."""
-        received = self.sent[first:]
-        # Unless it was edited, the object itself: a snapshot of an SDK object is not read as a message.
-        return [
-            sent if is_same(mark, sent) else mark
-            for mark, sent in zip(self._marks(first), received, strict=True)
-        ]
-
     def marks(self) -> tuple[int, list[Any]]:
         """Return how many messages are sent as before for sure, and a mark of each other one.
 
@@ -130,8 +123,8 @@ class WatchedMessages:
     def is_as_before(self, at: int) -> bool:
         """Return whether a dropped message is sent as before, because the caller passes its output on."""
         index = at - self._kept
-        return 0 <= index < min(len(self._dropped), len(self.sent) - self._kept) and are_equal(
-            self._dropped[index], self.sent[at]
+        return 0 <= index < min(len(self.dropped), len(self.sent) - self._kept) and are_equal(
+            self.dropped[index], self.sent[at]
         )
 
     def end_turn(self) -> None:
@@ -140,6 +133,12 @@ class WatchedMessages:
         self._next = self._next + OLDER_WATCHED if older > 0 else 0
         if self._next >= older:
             self._next = 0
+
+    def _received(self, first: int) -> list[Any]:
+        """Return what the caller received in place of the messages from `first` on, as it was then."""
+        pairs = zip(self._marks(first), self.sent[first:], strict=True)
+        # Unless it was edited, the object itself: a snapshot of an SDK object is not read as a message.
+        return [sent if is_same(mark, sent) else mark for mark, sent in pairs]
 
     def _common(self, messages: Sequence[Any]) -> int:
         """Return how many leading messages are the known objects or equal to them.

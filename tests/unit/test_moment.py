@@ -325,6 +325,16 @@ def test_messages_that_the_host_changed_are_not_missed() -> None:
     assert cache.tokens_missed == 12_010
 
 
+def test_messages_that_the_host_edited_in_place_are_not_missed() -> None:
+    session = Session()
+    for read in (0, 5010, 9000):
+        session.turn()
+        session.off.report_usage(reply(read))
+    session.messages[0]["content"] = "build all of it"
+    session.turn()
+    assert missed(session, reply(0, 14_000)) == 0
+
+
 def test_placeholders_that_the_host_passes_on_are_in_the_cache() -> None:
     session = Session(OffloadPolicy(types={"tool_result": Rule(min_tokens=1000)}, tools={}))
     found = []

@@ -1,7 +1,7 @@
 """The chain of a journal: each entry has the digest of the one before it and those of the records it cites.
 
-A session is checked from the store alone, without a clock. The store alone does not show that an end was cut:
-for this the caller gives the digest of an entry, known from before.
+A session is checked from the store alone, without a clock. The store alone does not show that the end of a
+journal was cut; for that, the caller passes the digest of an earlier end.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def verify_chain(
     Args:
         store: the store.
         session: the name of the session; all of them without one.
-        head: what the session once ended with, a checkpoint or a digest; found, nothing before it was cut.
+        head: a checkpoint or digest of an earlier end of the session; if it is found, nothing before it was
+            cut.
         public_key: proves the signature of the checkpoint: an Ed25519 public key, or its PEM file.
         executor: as for `verify`; a worker checks one session.
         storage_options: as for `verify`.

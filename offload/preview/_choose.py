@@ -42,8 +42,8 @@ _MOST_TROUBLED = 200
 # A bound on evaluations of lines, which texts of distinct lines never reach.
 _MOST_LOOKS = 400
 _LEAST_COST = 12
-# Digits and bars become spaces, and other separators characters that no line has, so that a split takes a
-# number as one with the spaces that align it.
+# Digits and bars become spaces, and other separators become characters that no line has, so that a split
+# joins a number with the spaces that align it.
 _DIGITS_APART = bytes.maketrans(b"\t\n0123456789#=", b"\2\3            ")
 # A line that only closes something.
 _CLOSING = lazy_pattern(r"[\0-/:-@\[-`{-\x7f]*|(?:end|fi|done|esac)[),;]*|</[A-Za-z0-9_.-]+>")
@@ -53,6 +53,8 @@ class Choice:
     """Lines and names for a preview.
 
     Args:
+        sample: the lines to choose from.
+        kind: the kind of their content.
         terms: words and names of the query with their weights.
         trouble: the error words of the text.
         room: characters for the whole choice.

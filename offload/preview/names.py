@@ -20,8 +20,8 @@ LETTERS = (
     r"\uf900-\ufdff\ufe70-\ufefc\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uff66-\uffdc\U00010000-\U0001efff"
     r"\U00020000-\U0003ffff"
 )
-# Names lie between spaces once all else is one. A run with a letter that is not ASCII, or with the mark of a
-# cut, holds no name: these are kept in both steps, for the characters and for the bytes of UTF-8.
+# All characters that no name has become spaces, so that a split finds the names. A run with a letter beyond
+# ASCII, or with the mark of a cut, is no name, so these are kept: as characters, and as bytes of UTF-8.
 _FOREIGN = rf"[^\x00-\x7f{LETTERS}…]"
 _SPACED = re.sub(rb"[^\nA-Za-z0-9_./:\x80-\xff-]", b" ", bytes(range(256)))
 # A path, a dotted or snake-case name, a name with a digit, or camelCase.
@@ -109,7 +109,7 @@ def _known(tokens: Sequence[bytes]) -> dict[bytes, str]:
         name = (_LINE_NUMBER.sub("", text, count=1) if has_number else text).strip("./:-")
         is_name = _SHORTEST <= len(name) <= _LONGEST and (_MARK.search(name) or _CAMEL.search(name))
         is_plain = len(name) > _LONGEST_PLAIN and name.isalnum()
-        # Rules of underscores are no names.
+        # A line of underscores is not a name.
         if is_name and not is_plain and name.strip("_./:-"):
             known[token] = name
     return known

@@ -39,17 +39,17 @@ def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0,
     It shows the first and the last line; lines that carry the structure of their kind of content
     (definitions, headings, files of a diff, errors), match the query, or hold many names that no other line
     holds; and names of hidden lines. Each line follows its number, from 1, or `@` and its offset in
-    characters, as `context_read` takes them. Of lines of a log that differ only in numbers and spaces, one
-    is counted. Binary content and base64 are named, not shown.
+    characters, as `context_read` takes them. Log lines that differ only in numbers and spaces are shown once,
+    with the count of the others. Binary content and base64 are named, not shown.
 
     Pure and deterministic. Work is bounded: only samples of the two ends of a long text are examined.
 
     Args:
-        text: the text; for one too long to hold, its two ends, each of `END_CHARS`.
-        max_chars: the most characters of the excerpt.
+        text: the text; for one too long to hold, its two ends, each of 65,536 characters.
+        max_chars: the most characters of the excerpt; with fewer than 200 it is the beginning and the end.
         query: the text that lines are ranked against: the tool-call arguments, the last messages.
-        left_out: characters between the two ends.
-        middle: the first of these, up to `MIDDLE_CHARS`, in which errors are looked for.
+        left_out: the number of characters between the two ends.
+        middle: the first of these, up to 917,504, in which errors are looked for.
     """
     if len(text) <= max_chars or max_chars < _LEAST_CHARS:
         return head_tail(text, max_chars, left_out=left_out)

@@ -11,7 +11,7 @@ from offload.record.text import encode_text
 
 # The sample lies within this distance of either end.
 END_CHARS = 64 * 1024
-# Behind the first end, errors are searched in so many characters; of other scripts, in a third of them.
+# Errors are looked for in so many characters after the first end, or a third of them in text beyond ASCII.
 MIDDLE_CHARS = 896 * 1024
 # A text up to this size is sampled whole; a larger one at its two ends and at places between.
 _WHOLE_CHARS = 24 * 1024

@@ -344,7 +344,7 @@ class Journal:
         return is_gone
 
     def is_behind(self) -> bool:
-        """Return whether the last entry that this writer wrote or read was deleted, or is the last no more.
+        """Return whether the last entry that this writer wrote or read was deleted, or is no longer the last.
 
         Raises `StoreError`.
         """
@@ -524,7 +524,7 @@ def latest_state(store: OffloadStore, session: str, listed: Sequence[JournalEntr
 def messages_at(
     store: OffloadStore, session: str, entries: Sequence[JournalEntry], places: Sequence[int]
 ) -> list[list[Any]]:
-    """Return the messages of a conversation after each entry at these indexes, from as few entries as it can.
+    """Return the messages of a conversation after each entry at these indices, from as few entries as possible.
 
     Raises `OffloadError` as `needed` does, or if an entry is damaged or cannot be read.
     """

@@ -96,7 +96,7 @@ _MOST_SHOWN = 50
 class Timeline(Sequence[SentRequest]):
     """The requests of a session as its journal has them, when this object was made.
 
-    It takes one listing for each 1,000 entries of the journal. Numbers count from 1, indexes from 0.
+    It takes one listing for each 1,000 entries of the journal. Numbers count from 1, indices from 0.
 
     Args:
         store: the store of the session.

@@ -48,7 +48,8 @@ def fork(
         branch: a branch of `session` that a rewind left, see `Timeline.branches`, with this request.
 
     Raises:
-        ConfigError: `name` is invalid, this session's name, or that of a session that exists.
+        ConfigError: `name` is invalid, this session's name, or that of a session that exists; or `at` is not
+            an integer.
         NotFoundError: `session` has no such request or branch, or it was deleted.
         OffloadError: the journal cannot be read.
         StoreError: the store failed; forking again continues.

@@ -12,7 +12,7 @@ from offload.session.reader import SessionReader
 from offload.timeline import Timeline
 from offload.web._timeline import check_size
 
-# A longer journal takes a second to read, so it is read only where that is asked for.
+# A longer journal takes a second to read, so it is read only if a visitor asks for its account.
 MANY_ENTRIES = 1000
 
 

@@ -59,7 +59,7 @@ def language_of(title: str | None, kind: str) -> str | None:
 def colored(lines: Sequence[str], language: str | None) -> list[list[Run]]:
     """Return each line as runs of a class, "" for none, and its text.
 
-    Without a language, and where a lexer takes too long, there is one run.
+    Without a language, or if a lexer takes too long, a line is one run.
     """
     text = "\n".join(lines)
     runs = list(_runs(text, language)) if language else [("", text)]

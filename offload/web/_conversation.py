@@ -65,8 +65,8 @@ def _request(reader: SessionReader, timeline: Timeline, number: int, branch: str
 def conversation(reader: SessionReader, timeline: Timeline, query: Mapping[str, str]) -> dict[str, Any]:
     """Return for a template a page of the conversation of a session with this timeline.
 
-    With the parameter `at` it is the request with this number, as it was sent; with `branch` one of a branch
-    that a rewind left.
+    The parameter `at` shows the request with this number as it was sent; `branch` one of a branch that a
+    rewind left.
 
     Raises:
         ConfigError: the journal is too large to show.
@@ -93,7 +93,7 @@ def conversation(reader: SessionReader, timeline: Timeline, query: Mapping[str, 
 
 
 def _scans(messages: Iterable[Any]) -> list[Scan]:
-    """Return the parts of messages, results with the calls of the messages among these."""
+    """Return the parts of messages; results know the calls in the messages before them."""
     calls: dict[CallId, Call] = {}
     scans = []
     for message in messages:

@@ -33,7 +33,7 @@ _SECURITY = {
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    # With no-referrer a browser would send a form with the origin "null".
+    # With `no-referrer`, a browser would send forms with the origin "null".
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",

@@ -45,7 +45,7 @@ def curves(requests: Sequence[SentRequest], costs: Sequence[RequestCost]) -> dic
         SVG paths in a box of `WIDTH` by `HEIGHT`, the cost by `COST_HEIGHT`; the places of compactions
         and of requests that found the cache cold; the largest values; the sum of the cost, and for how many
         requests it is known; `links`, for each place the largest request there, which is the one shown.
-        None for less than two requests.
+        None for fewer than two requests.
     """
     whole = [request.tokens + request.tokens_offloaded for request in requests]
     most, last = max(whole, default=0), len(requests) - 1

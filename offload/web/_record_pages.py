@@ -43,7 +43,7 @@ class RecordPages:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        # A query's tables are kept by ref, which is valid in one session.
+        # The tables of queries are kept by ref, and a ref is valid in one session.
         self._queries = lru_cache(OPEN_SESSIONS)(lambda _part: Queries(_ROWS_CHARS))
 
     def routes(self) -> list[Route]:

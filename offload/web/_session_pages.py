@@ -110,7 +110,7 @@ class SessionPages:
         )
 
     def _found_rows(self, reader: SessionReader, request: Request) -> Values:
-        """Return the records with the words in their titles: some, and the ref to continue behind."""
+        """Return the records with the words in their titles: some, and the ref to continue after."""
         query = request.query_params
         kind, tool, after = (query.get(name) or None for name in ("kind", "tool", "after"))
         words = words_of_query(query["q"])

@@ -55,11 +55,11 @@ class Site:
         reader: returns the reader of the session with a key part. Raises `NotFoundError`.
         index: returns the index of the texts of the session with a key part.
         titles: the titles of the records.
-        accounts: what journals have of read-backs and cost.
+        accounts: read-backs and cost of the sessions, from their journals.
     """
 
     def __init__(self, store: OffloadStore, *, allows_changes: bool) -> None:
-        # A visit is no use of a context file.
+        # Looking at a page does not count as use of a context file.
         store = store.without_notes() if isinstance(store, ContextTree) else store
         self.allows_changes = allows_changes
         self.form_key = secrets.token_urlsafe(24)

@@ -28,7 +28,7 @@ class FoundTexts(NamedTuple):
         searched: how many of the `total` records were searched, those of earlier parts included.
         total: how many records there are.
         unread: how many records of this part could not be read.
-        after: the key to continue behind; None at the end.
+        after: the key of the last record that was searched; None at the end.
     """
 
     rows: list[tuple[RecordInfo, dict[str, Any]]]
@@ -41,16 +41,16 @@ class FoundTexts(NamedTuple):
 def find_in_texts(
     store: OffloadStore, reader: Callable[[str], SessionReader], text: str, after: str
 ) -> FoundTexts:
-    """Search the records of all sessions for a text, in any case, from the one behind the key `after`.
+    """Search the records of all sessions for a text, ignoring case, after the record with the key `after`.
 
     Args:
         store: the store.
         reader: returns the reader of the session with a key part.
         text: the text to find.
-        after: the key of the record to continue behind; "" for none.
+        after: the key of the record to continue after; "" begins at the newest.
 
     Raises:
-        ConfigError: a text that cannot be searched for, or no record has the key `after`.
+        ConfigError: the text cannot be searched for, or no record has the key `after`.
         StoreError: the store cannot be listed.
     """
     pattern = compile_pattern(text, "literal", ignore_case=True)

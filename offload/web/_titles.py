@@ -25,7 +25,7 @@ _SECONDS = 0.03
 class Found(NamedTuple):
     """The result of a search: the records, and how many of the `total` were searched.
 
-    `after` is the key to continue behind if there were too many to show.
+    `after` is the key to continue after if there were too many to show.
     """
 
     infos: list[RecordInfo]
@@ -48,7 +48,7 @@ def newest_first(store: OffloadStore, after: str) -> tuple[list[RecordInfo], int
     listed.sort(key=lambda info: (-info.created_at, info.key))
     start = next((n for n, info in enumerate(listed, 1) if info.key == after), 0)
     if after and not start:
-        raise ConfigError(f"no record {after[:80]!r} to continue behind; search again")
+        raise ConfigError(f"no record {after[:80]!r} to continue after; search again")
     return listed, start
 
 
@@ -82,7 +82,7 @@ class Titles:
         Args:
             words: those of `words_of_query`.
             limit: the search ends after so many records.
-            after: the key of the record to continue behind; "" for none.
+            after: the key of the record to continue after; "" begins at the newest.
 
         Raises:
             ConfigError: no record has the key `after`.

@@ -51,7 +51,8 @@ class _Number(str):
 def tree(text: str, pointer: str, name: str = "", *, left: list[int] | None = None) -> Node | None:
     """Return the value that `text` is the JSON of, at `pointer`; None if it has too many members to show.
 
-    Also None if it is no JSON, or too deep for the parser. `left` counts the nodes of several trees.
+    Also None if it is not JSON, or too deep for the parser. `left` counts down the nodes that several trees
+    may have together.
     """
     value = _parsed(text)
     root = None if value is _NO_JSON else _node(pointer, name, value, left or nodes_left(), _MAX_DEPTH)
@@ -73,7 +74,7 @@ def members_of(text: str) -> list[tuple[Node, str | None]] | None:
 
 
 def nodes_left() -> list[int]:
-    """Return the number of nodes that one page may have, to be counted down."""
+    """Return a new count of the nodes that one page may still have."""
     return [_MAX_NODES]
 
 

@@ -64,16 +64,17 @@ class LocalStore(OneByOne):
     Args:
         url: an absolute or relative path, `~` allowed, or a `file://` URL. The first put creates the
             folder. The root may be a symbolic link; links below it are not followed. A folder that others
-            may change is refused at the first use: its owner is neither this user nor root, or its group
-            or everybody may write to it, unless its sticky bit is set, as for /tmp. The user's own group
-            without other members may write: umask 002 creates such folders.
-            Where files have no owners, as on Windows, nothing of this is checked.
+            may change is refused at the first use: one of another user than this one and root, or one
+            to which its group or everybody may write, unless its sticky bit is set, as for /tmp. The
+            user's own group may write if it has no other members, as with umask 002. On a system whose
+            files have no owners, such as Windows, none of this is checked.
         storage_options: `durability`: "fsync" (the default: a put survives a power cut; on a system that
             cannot sync folders, as Windows, a power cut may lose the newest objects, each as a whole) or
             "none" (a put survives the death of the process only: a power cut may leave an empty file).
 
     Raises:
         ConfigError: an option or the URL is invalid.
+        StorePermissionError: at the first use: others may change the folder.
     """
 
     is_shared = False  # A path means another folder on another machine.

@@ -100,7 +100,7 @@ class Claims:
             elif (asked_in_vain := asked_in_vain + 1) == _MOST_IN_VAIN:
                 name = self._client.prefix + self._name(self._number)
                 raise StoreUnavailableError(
-                    f"{name!r}: the server says that it is taken and does not show it"
+                    f"{name!r}: the server refuses it as taken and does not show it; try again later"
                 )
 
     async def _clear(self) -> None:

@@ -268,7 +268,9 @@ class _Undoing:
         try:
             parts = adapter_for(place.message).split(place.message, item.block)
             if len(parts) == 1 and len(scan_of(place.message).offloadable) > 1:
-                raise MessageError("a notice is not alone in its message, so messages cannot replace it")
+                raise MessageError(
+                    "the notice shares its message with other content; pass it in a message of its own"
+                )
             if ref in place.above:
                 raise CorruptError(f"record {ref} contains its own notice")
             rows = read_rows(original.text)

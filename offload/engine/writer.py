@@ -284,7 +284,7 @@ class ItemWriter:
         claim = self._recognition.claim(request.item, placeholder)
         if claim is None or ref not in claim.refs:
             raise ConfigError(
-                f"the placeholder's renderer does not find the ref of {ref} in what it rendered"
+                f"placeholder: find_ref() must return {ref!r} for the text that render() returned"
             )
 
     def _has_secrets(self, form: str) -> bool:

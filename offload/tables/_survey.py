@@ -152,7 +152,7 @@ def schema_line(text: str, *, is_whole: bool = True) -> str:
     """Return the line of a placeholder that names the columns of the table in a text, "" without a sure one.
 
     Pure and deterministic, and bounded: the beginning alone is examined. The number of rows is given only if
-    it is known.
+    it is known, for which `text` must be whole.
     """
     if "\0" in text[:HEAD_CHARS]:
         return ""

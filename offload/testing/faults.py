@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-from offload.errors import ConfigError, OffloadError, StoreUnavailableError, check_number
+from offload.errors import ConfigError, OffloadError, StoreUnavailableError, check_choice, check_number
 from offload.store import OffloadStore, OneByOne, StoredObject, put_stream
 from offload.wrappers import WrapperStore
 
@@ -56,10 +56,9 @@ class FaultyStore(WrapperStore):
         error: type[OffloadError] = StoreUnavailableError,
     ) -> None:
         check_number("nth", nth, 1)
-        if moment not in get_args(Moment) or verb not in (None, *get_args(Verb)):
-            raise ConfigError(
-                f"moment must be one of {get_args(Moment)}, verb one of {get_args(Verb)} or None"
-            )
+        check_choice("moment", moment, get_args(Moment))
+        if verb is not None:
+            check_choice("verb", verb, get_args(Verb))
         if moment == "torn" and verb not in (None, "put"):
             raise ConfigError(f'moment "torn" needs verb "put" or None, got {verb!r}')
         super().__init__(inner)

@@ -388,7 +388,7 @@ class Journal:
         """Store an entry; return its size."""
         data = encode_text(text)
         if len(data) > MOST_BYTES:
-            raise MessageError(f"a journal entry may have {MOST_BYTES} bytes, got {len(data)}")
+            raise MessageError(f"a journal entry must have at most {MOST_BYTES} bytes, got {len(data)}")
         key = JOURNAL.key(
             session=encode_part(self._session),
             number=f"{self._number:09}",
@@ -524,7 +524,7 @@ def latest_state(store: OffloadStore, session: str, listed: Sequence[JournalEntr
 def messages_at(
     store: OffloadStore, session: str, entries: Sequence[JournalEntry], places: Sequence[int]
 ) -> list[list[Any]]:
-    """Return the messages of a conversation after each entry at these indices, from as few entries as possible.
+    """Return the messages of a conversation after each entry at these indices; few entries are read.
 
     Raises `OffloadError` as `needed` does, or if an entry is damaged or cannot be read.
     """

@@ -247,7 +247,7 @@ class _Copy:
             if self._target.find_same(known, header, _is_same):
                 self._report.already_there.append(info.ref)
             elif any(layout.as_created(other.key) == key for other in known):
-                raise errors.CollisionError(f"{key} is another item in {self._target.store.url}")
+                raise errors.CollisionError(f"{key} is taken by another item in {self._target.store.url}")
             else:
                 return True
         return False
@@ -328,7 +328,7 @@ class _Copy:
             raise outcome
         known = self._target.catalog.find(ref, is_fresh=True)
         if not self._target.find_same(known, record.header, _is_same):
-            raise errors.CollisionError(f"{record.key} is another item in {self._target.store.url}")
+            raise errors.CollisionError(f"{record.key} is taken by another item in {self._target.store.url}")
         self._report.already_there.append(ref)
 
     def _copy_tombstones(self) -> None:

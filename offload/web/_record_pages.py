@@ -140,7 +140,9 @@ class RecordPages:
 
         def rows(record: StoredRecord) -> Values:
             if len(asked) > MAX_SQL_CHARS:
-                raise ConfigError(f"a query may have {MAX_SQL_CHARS:,} characters, got {len(asked):,}")
+                raise ConfigError(
+                    f"a query must have at most {MAX_SQL_CHARS:,} characters, got {len(asked):,}"
+                )
             if asked:
                 return result(record, asked)
             with suppress(ConfigError):

@@ -102,7 +102,9 @@ def check_size(timeline: Timeline) -> None:
     """Raise `ConfigError` if the journal of a session is too large to show a message of it."""
     size = timeline.stored_bytes
     if size > _MOST_BYTES:
-        raise ConfigError(f"the conversation has {size:,} bytes; a page shows one of at most {_MOST_BYTES:,}")
+        raise ConfigError(
+            f"a shown conversation must have at most {_MOST_BYTES:,} bytes, got {size:,}; use offload log"
+        )
 
 
 def _unlisted(requests: Sequence[SentRequest], listed: int) -> int:

@@ -193,7 +193,8 @@ def test_threads_share_one_count() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"nth": 0}, {"moment": "later"}, {"verb": "list"}, {"verb": "get", "moment": "torn"}]
+    "wrong",
+    [{"nth": 0}, {"nth": "1"}, {"moment": "later"}, {"verb": "list"}, {"verb": "get", "moment": "torn"}],
 )
 def test_a_fault_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):

@@ -600,7 +600,7 @@ def test_a_renderer_of_ones_own_is_used_if_it_knows_its_own(tmp_path, is_known):
         assert shown(out) == f"<gone {out.records[0].ref}>"
         return
     assert out.messages == conversation()
-    assert "does not find the ref" in str(out.errors[0])
+    assert "find_ref() must return" in str(out.errors[0])
     assert stored_files(tmp_path) == []
 
 

@@ -110,7 +110,9 @@ class AzureStore(_CloudStore):
             container, account, cloud = found.groups()
             url = f"{scheme}://{container}/{path}" if container else f"{scheme}://{path}"
             if options.setdefault("account_name", account) != account:
-                raise ConfigError(f"the URL names account {account!r}, account_name= another one; pass only one")
+                raise ConfigError(
+                    f"the URL names account {account!r}, account_name= another one; pass only one"
+                )
             if cloud != _PUBLIC_CLOUD:
                 options.setdefault("account_host", f"{account}.blob.core.{cloud}")
         super().__init__(url, options, extra="azure", package="adlfs")

@@ -212,7 +212,10 @@ class ContextFileSystem:
         return self._tree.documents(encode_part(self.session))
 
     def gc(self, *, dry_run: bool = False) -> GcReport:
-        """Delete expired documents now, and their records after an hour. Raises `StoreError`."""
+        """Delete expired documents now, and their records after an hour; see `Offloader.gc`.
+
+        With `dry_run` nothing is written. Raises `StoreError`.
+        """
         return self.offloader.gc(dry_run=dry_run)
 
     def reindex(self) -> None:

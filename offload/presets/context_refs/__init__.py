@@ -115,7 +115,9 @@ class ContextRefs:
         )
         unset = replace(groups, bash_tools=ToolGroups.bash_tools, terminal_tools=ToolGroups.terminal_tools)
         if policy is not None and unset != ToolGroups():
-            raise ConfigError("never_servers and never_tools have no effect with policy")
+            raise ConfigError(
+                "never_servers and never_tools have no effect with policy; set exclude_tools in the policy"
+            )
         opened = open_backend(location, storage_options=storage_options)
         self._tree = ContextTree(opened.inner if isinstance(opened, ContextTree) else opened, groups)
         self._line = RefLine(groups)

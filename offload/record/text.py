@@ -15,6 +15,8 @@ _INVISIBLE = lazy_pattern(
 # The three bytes of U+DC80 to U+DCFF, which replace invalid bytes, and the first of them before a cut.
 _ESCAPED_BYTE = lazy_pattern(rb"\xed[\xb2\xb3][\x80-\xbf]")
 _UNFINISHED = lazy_pattern(rb"\xed[\xb2\xb3]?\Z")
+# What colors a text on a terminal, and clears the rest of a line as `grep` does; JSON escapes ESC.
+_COLOR = lazy_pattern(r"(?:\x1b|\\u001[bB])\[[0-9;:]*[mK]")
 _CONTROL_PICTURES = 0x2400
 _DELETE = 0x7F
 _UNITS = ("", "k", "M", "G", "T")
@@ -45,6 +47,11 @@ def printed_bytes(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _byte_of(escaped: re.Match[bytes]) -> bytes:
     return escaped[0].decode("utf-8", "surrogatepass").encode("utf-8", "surrogateescape")
+
+
+def without_colors(text: str) -> str:
+    """Return `text` without the sequences that color it on a terminal, so that none parts or hides a word."""
+    return _COLOR.sub("", text)
 
 
 def escape_surrogates(text: str) -> str:

@@ -8,8 +8,10 @@ is shorter than this overlap.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple, get_args
 
 from offload.errors import ConfigError
@@ -35,6 +37,13 @@ _LOOKBEHIND = 4
 # In a longer line, all words are within so many bytes on either side of the longest one.
 _REACH = 64 * 1024
 _MAX_WORDS = 32
+# What colors a text on a terminal, as `without_colors` has it; a match has at most so many bytes of it.
+_COLOR = re.compile(rb"\x1b\[[0-9;:]*[mK]")
+_COLOR_BYTES = 4 * 1024
+# The bytes before the place to resume that have a whole sequence, and the character before it.
+_COLOR_LOOKBEHIND = 64
+# A pattern that looks for colors.
+_OF_COLORS = re.compile(r"\x1b|\\(?:x1b|x\{1b\}|033)|\[[0-9;:]*[mK]", re.IGNORECASE)
 
 # In an expression: what is quoted, an escape, a class, or a `$` that is none of these.
 _LINE_END = re.compile(rb"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|(\$)", re.DOTALL)
@@ -90,6 +99,7 @@ class Pattern(NamedTuple):
 def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool = False) -> Pattern:
     """Compile `pattern`, a text, an RE2 expression or words, of 1 to 1,000 characters.
 
+    It matches a text as a terminal shows it, without what colors it, unless the pattern itself has that.
     Words match a line that has all of them, in any order; in a longer line they are at most 64 KiB apart. The
     match begins at the longest word.
 
@@ -101,6 +111,17 @@ def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool =
         raise ConfigError(f"mode must be {' or '.join(get_args(Mode))}, got {mode!r:.40}")
     if not 1 <= len(pattern) <= MAX_PATTERN_CHARS:
         raise ConfigError(f"pattern must have 1 to {MAX_PATTERN_CHARS} characters, got {len(pattern)}")
+    plain = _plain_pattern(pattern, mode, ignore_case=ignore_case)
+    if _OF_COLORS.search(pattern):
+        return plain
+    return plain._replace(
+        find_in=partial(_find_without_colors, plain.find_in),
+        overlap=plain.overlap + _COLOR_BYTES,
+        lookbehind=max(plain.lookbehind, _COLOR_LOOKBEHIND),
+    )
+
+
+def _plain_pattern(pattern: str, mode: Mode, *, ignore_case: bool) -> Pattern:
     if mode == "literal" and not ignore_case:
         needle = encode_text(pattern)
         return Pattern(partial(_find_literal, needle), len(needle) - 1, _BUFFER_BYTES)
@@ -176,6 +197,24 @@ def _batches(chunks: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
                 batch, total = [], 0
     if batch:
         yield batch
+
+
+def _find_without_colors(
+    find_in: Callable[[bytes, int], Iterator[tuple[int, int]]], buffer: bytes, start: int
+) -> Iterator[tuple[int, int]]:
+    """Yield the matches in a buffer without its colors, as places in the buffer."""
+    if b"\x1b[" not in buffer:
+        yield from find_in(buffer, start)
+        return
+    colors = [color.span() for color in _COLOR.finditer(buffer)]
+    removed = [0, *accumulate(end - begin for begin, end in colors)]
+    # The place of each in the text without them.
+    places = [begin - before for (begin, _), before in zip(colors, removed, strict=False)]
+    ended = bisect_left(colors, (start, 0))
+    first = max(start - removed[ended], places[ended - 1] if ended else 0)
+    for begin, end in find_in(_COLOR.sub(b"", buffer), first):
+        real = begin + removed[bisect_right(places, begin)]
+        yield real, end + removed[bisect_right(places, end - 1)] if begin < end else real
 
 
 def _find_literal(needle: bytes, buffer: bytes, start: int) -> Iterator[tuple[int, int]]:

@@ -140,6 +140,9 @@ SAME = [
     ('"un café fermé"', "un cafe\u0301 ferme\u0301"),
     ('"un cafe\u0301 ferme\u0301"', "un café fermé"),
     ("https://x.org/a", "<https://x.org/a/>"),
+    ("1,234.5", "took \x1b[33m1234.5s\x1b[0m"),
+    ("src/a.py", "\x1b[35m\x1b[Ksrc/\x1b[01;31m\x1b[Ka.py\x1b[m\x1b[K:12"),
+    ("d1111b99", '{"out": "\\u001b[1md1111b99\\u001b[22m"}'),
 ]
 OTHER = [
     ("1234", "12345 and 51234"),

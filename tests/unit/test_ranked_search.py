@@ -58,6 +58,8 @@ def put(off: Offloader, text: str, call: str = "t1") -> str:
         ("데이터베이스", "\u1103\u1166\u110b\u1175\u1110\u1165"),
         ("\u1103\u1166\u110b\u1175\u1110\u1165", "데이터"),
         ("\ud800 broken zebra", "zebra"),
+        ("\x1b[31mFAILED\x1b[0m tests/test_a.py", "failed"),
+        ('{"out": "\\u001b[1;31mFAILED\\u001b[0m"}', "failed"),
     ],
 )
 def test_words_identifiers_paths_and_text_without_spaces_are_found_by_their_parts(text, query):

@@ -44,6 +44,42 @@ def test_matches_are_those_of_the_whole_in_a_text_of_many_buffers() -> None:
         assert list(find(chunks_of(content), compile_pattern("needle", mode))) == expected
 
 
+RED = b"\x1b[1;31m\x1b[K"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "mode"),
+    [("E  Error: 42", "literal"), (r"^E .*: \d+$", "regex"), ("42 Error", "words")],
+)
+@pytest.mark.parametrize("ignore_case", [False, True])
+def test_a_text_matches_as_a_terminal_shows_it(pattern: str, mode: Mode, ignore_case: bool) -> None:  # a case
+    line = RED + b"E  " + RED + b"Er" + RED + b"ror" + RED + b": " + RED + b"42" + RED
+    compiled = compile_pattern(pattern, mode, ignore_case=ignore_case)
+    for before in [0, MIB - 70, MIB - 35, MIB - 14, MIB - 3, MIB - 4 * 1024 - 9]:
+        content = b"\n".join([b"-" * before, line, RED, line])
+
+        found = [content[start:end] for start, end in find(chunks_of(content), compiled)]
+
+        assert [b"42" in match for match in found] == [True, True]
+        assert all(match.removeprefix(RED) in line.removesuffix(RED) for match in found if mode != "words")
+
+
+def test_a_line_begins_at_its_color_wherever_a_buffer_ends() -> None:
+    pattern = compile_pattern("^needle", "regex")
+    for at in range(pattern.buffer - pattern.overlap - 13, pattern.buffer - pattern.overlap + 1):
+        content = b"-" * at + b"\n" + RED + b"needle" + b"-" * (2 * pattern.overlap)
+        assert list(find(chunks_of(content), pattern)) == [(at + 11, at + 17)]
+
+
+def test_a_pattern_with_colors_matches_them_and_a_search_goes_on_within_one() -> None:
+    content = RED + b"needle" + RED + b"needle"
+    for pattern, mode in [("\x1b[1;31m", "literal"), (r"\x1b\[", "regex"), ("[K", "literal")]:
+        assert len(list(find([content], compile_pattern(pattern, mode)))) > 1  # type: ignore[arg-type] # a case
+    for start in range(len(content)):
+        expected = [span for span in [(10, 16), (26, 32)] if span[0] >= start]
+        assert list(Search(compile_pattern("needle"), start).find([content])) == expected
+
+
 @pytest.mark.parametrize(
     ("content", "pattern", "starts"),
     [

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -164,12 +165,20 @@ app = typer.Typer(
 )
 
 
+def _open_closed_streams() -> None:
+    """Open streams that the caller closed: a file of a store would take their place, and get their output."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 # open until the end
+
+
 def run() -> None:
     """Run the command in `sys.argv` and exit with one of the codes of the help's epilog.
 
     An `OffloadError` or `OSError` is printed to stderr as one line. If the reader of stdout has closed
     it, the exit is silent, with 141.
     """
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Characters that the encoding lacks are printed as escape codes.
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -53,6 +54,13 @@ def test_a_short_output_is_printed_byte_for_byte_and_nothing_is_stored(place: Pa
     assert done.stdout == b"\x1b[31mred\xff\r\nand an error"
     assert (done.returncode, done.stderr) == (7, b"")
     assert not (place.parent / "home" / "offload").exists()
+
+
+def test_streams_that_the_caller_closed_change_neither_code_nor_store(place: Path) -> None:
+    command = shlex.join([sys.executable, "-m", "offload", "exec", "--", sys.executable, "-c", LARGE])
+    script = ["sh", "-c", f"{command} <&- >&- 2>&-"]
+    assert subprocess.run(script, cwd=place, check=False).returncode == 0
+    assert call(place, "cat", "last").stdout == b"".join(b"line %d\n" % n for n in range(6000))
 
 
 def test_a_large_output_becomes_a_preview_and_commands_that_read_the_rest(place: Path) -> None:

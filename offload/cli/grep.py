@@ -55,16 +55,18 @@ def grep(
         raise ConfigError("use --regex or --words, not both")
     mode: Mode = "regex" if is_regex else "words" if has_words else "literal"
     compiled = compile_pattern(pattern, mode, ignore_case=ignore_case)
-    matches, total = list[_Match](), _Searched()
-    for off, reader, infos in _searched(store, session, ref, tool):
-        refs = [info.ref for info in infos]
-        found = matches_in(reader, refs, compiled, context, 1 if lists else None)
+    matches, total, unsearched = list[_Match](), _Searched(), dict[str, str]()
+    for off, reader, infos in _searched(store, session, ref, tool, unsearched):
+        refs, failed = [info.ref for info in infos], len(unsearched)
+        found = matches_in(reader, refs, compiled, unsearched, context=context, most=1 if lists else None)
         some = list(islice(found, max_matches + 1))
-        total = total.plus(len(refs), place_of(off.store), is_more=len(some) > max_matches)
+        searched = len(refs) + failed - len(unsearched)
+        total = total.plus(searched, place_of(off.store), is_more=len(some) > max_matches)
         titles = _titles(reader, infos, some) if out.is_terminal else {}
         matches += [_Match(match, titles.get(match["ref"], "")) for match in some[:max_matches]]
     if as_json:
-        print_json({"matches": [match.facts for match in matches], "is_more": total.is_more})
+        facts = [match.facts for match in matches]
+        print_json({"matches": facts, "is_more": total.is_more, "unsearched": unsearched})
         return
     if lists:
         lines = _ids(matches)
@@ -73,8 +75,9 @@ def grep(
     else:
         lines = _rows(matches, context, is_of_one=ref is not None)
     page("\n".join(lines))
-    more = f"; there are more: --max-matches {max_matches * 10}" if total.is_more else ""
-    note(f"{count(len(matches), 'match', 'matches')} in {total}{more}")
+    for place, why in unsearched.items():
+        note(f"{one_line(place)}: not searched: {one_line(why)}")
+    note(f"{count(len(matches), 'match', 'matches')} in {total.text(max_matches)}")
 
 
 class _Searched(NamedTuple):
@@ -88,8 +91,9 @@ class _Searched(NamedTuple):
     def plus(self, records: int, place: str, *, is_more: bool) -> _Searched:
         return _Searched(self.sessions + 1, self.records + records, place, self.is_more or is_more)
 
-    def __str__(self) -> str:
-        return f"{count(self.records, 'record')} of {count(self.sessions, 'session')} of {self.place}"
+    def text(self, max_matches: int) -> str:
+        more = f"; there are more: --max-matches {max_matches * 10}" if self.is_more else ""
+        return f"{count(self.records, 'record')} of {count(self.sessions, 'session')} of {self.place}{more}"
 
 
 class _Match(NamedTuple):
@@ -104,9 +108,12 @@ class _Match(NamedTuple):
 
 
 def _searched(
-    store: str | None, session: str | None, ref: str | None, tool: str | None
+    store: str | None, session: str | None, ref: str | None, tool: str | None, unsearched: dict[str, str]
 ) -> Iterator[tuple[Offloader, SessionReader, list[RecordInfo]]]:
-    """Yield each session to search, its reader, and the records to search in it, newest first."""
+    """Yield each session to search, its reader, and the records to search in it, newest first.
+
+    In `unsearched`, each of several sessions that cannot be listed gets the reason.
+    """
     if ref is not None:
         if tool is not None:
             raise ConfigError("--tool selects records: leave out the ID, or --tool")
@@ -123,7 +130,7 @@ def _searched(
             except OffloadError as error:
                 if len(names) == 1:
                     raise
-                note(f"{name}: not searched: {error}")
+                unsearched[name] = str(error)
                 continue
             yield off, reader, [info for info in infos if is_of(info, tool)]
 
@@ -136,9 +143,6 @@ def _ids(matches: Sequence[_Match]) -> Iterator[str]:
 def _rows(matches: Sequence[_Match], context: int, *, is_of_one: bool) -> Iterator[str]:
     """Yield `session:id:line:text` for each match, `line:text` if one record is searched."""
     for match in matches:
-        if "error" in match.facts:
-            note(f"{match.place}: {match.facts['error']}")
-            continue
         for line, text, is_match in _lines(match.facts):
             sign = ":" if is_match else "-"
             place = "" if is_of_one else f"{one_line(match.place)}{sign}"
@@ -154,9 +158,6 @@ def _groups(matches: Sequence[_Match], context: int) -> Iterator[str]:
         first = of_record[0]
         yield f"{first.facts['ref']}  {first.title}  (session {one_line(first.facts['session'])})"
         for match in of_record:
-            if "error" in match.facts:
-                yield f"  {one_line(match.facts['error'])}"
-                continue
             for line, text, is_match in _lines(match.facts):
                 yield f"  {line:>7}{':' if is_match else ' '} {escape_controls(text)}"
             if context and match is not of_record[-1]:

@@ -39,11 +39,18 @@ def part_of(off: Offloader, record: StoredRecord, start: int, end: int) -> Json:
 
 
 def matches_in(
-    reader: SessionReader, refs: Sequence[str], pattern: Pattern, context: int = 0, most: int | None = None
+    reader: SessionReader,
+    refs: Sequence[str],
+    pattern: Pattern,
+    unsearched: dict[str, str],
+    *,
+    context: int = 0,
+    most: int | None = None,
 ) -> Iterator[Json]:
-    """Yield the lines with a match, at most so many of a record; one that cannot be read is an `error`.
+    """Yield the lines with a match, at most so many of a record.
 
-    With `context` each has that many lines `before` and `after` it.
+    With `context` each has that many lines `before` and `after` it. In `unsearched`, each record that cannot
+    be read gets the reason, by its session and id.
     """
     for ref in refs:
         place = {"session": reader.name, "ref": ref}
@@ -52,7 +59,7 @@ def matches_in(
             for match in islice(_lines(record.content, record.counts.lines, pattern, context), most):
                 yield {**place, **match}
         except (CorruptError, NotFoundError) as error:
-            yield {**place, "error": str(error)}
+            unsearched[f"{reader.name}:{ref}"] = str(error)
 
 
 def _lines(content: StoredContent, lines: int, pattern: Pattern, context: int) -> Iterator[Json]:

@@ -175,7 +175,7 @@ def _checked_entry(key: str, data: bytes | OffloadError) -> OffloadError | None:
     try:
         entry_bytes(entry_of(match), data)
     except CorruptError as error:
-        return CorruptError(f"{key}: {error}")
+        return error
     return None
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from offload import layout
 from offload import policy as policies
 from offload.codec import find_codec
-from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError, StoreError
+from offload.errors import ConfigError, CorruptError, ExistsError, NotFoundError, OffloadError, StoreError
 from offload.events import EventBus
 from offload.events.observer import Observer
 from offload.index.entries import Tombstone
@@ -434,10 +434,16 @@ class _Run:
             readers: dict[str, set[str]] = {}
             is_forked = False
             for branch, marked_at in marks.forks.items():
-                refs = self._read_by(part, branch, marked_at)
+                child = layout.decode_part(layout.session_part(branch))
+                try:
+                    refs = self._read_by(part, branch, marked_at)
+                except CorruptError as error:
+                    raise CorruptError(
+                        f"delete the fork {child!r} first; which records it reads is not known: {error}"
+                    ) from error
                 is_forked = is_forked or refs is not None
                 for ref in refs or ():
-                    readers.setdefault(ref, set()).add(layout.decode_part(layout.session_part(branch)))
+                    readers.setdefault(ref, set()).add(child)
             known = self._forked[part] = (is_forked, readers)
         is_forked, readers = known
         return readers if is_forked else None

@@ -299,10 +299,13 @@ def _records(entry: JournalEntry, data: bytes) -> set[str]:
 
 
 def entry_bytes(entry: JournalEntry, data: bytes) -> bytes:
-    """Return the content of an entry. Raises `CorruptError`."""
+    """Return the content of an entry. Raises `CorruptError`, which names it."""
     if entry.size > MOST_BYTES:
         raise CorruptError(f"{entry.at}: an entry may have {MOST_BYTES} bytes, got {entry.size}")
-    return decompress(data, entry.size)
+    try:
+        return decompress(data, entry.size)
+    except CorruptError as error:
+        raise CorruptError(f"{entry.at}: {error}") from error
 
 
 def entry_digest(key: str, content: bytes) -> str:

@@ -456,7 +456,7 @@ def _parse(entry: JournalEntry, data: bytes) -> tuple[dict[str, Any], list[_Row]
     try:
         first, *texts = decode_text(entry_bytes(entry, data)).split("\n")
         return _parse_head(first), [_parse_row(text) for text in texts]
-    except (CorruptError, ValueError) as error:
+    except ValueError as error:
         raise CorruptError(f"{entry.at}: {error}") from error
     except (TypeError, AttributeError, RecursionError) as error:
         raise CorruptError(f"{entry.at}: it has values that no agent stores") from error

@@ -316,7 +316,7 @@ DELETED = {"store", "session", "is_dry_run", "bytes_freed", "entries", "records"
 FIELDS = {
     "show R": PART,
     "tail R": PART,
-    "grep needle": {"matches", "is_more"},
+    "grep needle": {"matches", "is_more", "unsearched"},
     "search needle": {"store", "passages", "records", "chars", "unsearched"},
     f"evidence {os.devnull}": {
         *{"store", "session", "values", "request", "records", "chars"},

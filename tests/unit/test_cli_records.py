@@ -122,6 +122,20 @@ def test_a_session_whose_fork_is_damaged_costs_no_other(run: Run, store: Path) -
     assert run("show", refs(store, "s")[0], "--limit", 20, "--store", store).returncode == 0
 
 
+def test_a_session_with_a_damaged_journal_can_be_deleted_after_its_forks(run: Run, store: Path) -> None:
+    run_loop(journaled(store, "t"), 2)
+    journaled(store, "t").fork("u")
+    entry = next((store / "j" / "t").iterdir())
+    entry.write_bytes(b"")
+
+    done = run("rm", "--session", "t", "--yes", "--store", store)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("offload: delete the fork 'u' first; ")
+    assert f": j/t/{entry.name}: " in done.stderr
+    for session in ("u", "t"):
+        assert run("rm", "--session", session, "--yes", "--store", store).returncode == 0
+
+
 def test_a_search_without_a_session_is_of_all_sessions(run: Run, store: Path) -> None:
     done = run("grep", "needle", "--store", store)
     [other] = refs(store, "t")
@@ -154,7 +168,12 @@ def test_matches_in_json_have_their_place_their_text_and_the_lines_around_it(run
     [path] = (store / "r" / "t").glob(f"{ref}~*")
     path.write_bytes(path.read_bytes()[:-1])
     found = json.loads(run("grep", "needle", "--json", *place).stdout)
-    assert [row.keys() for row in found["matches"]] == [{"session", "ref", "error"}]
+    assert (found["matches"], [*found["unsearched"]]) == ([], [f"t:{ref}"])
+    for option in ((), ("-l",)):
+        listed = run("grep", "needle", *option, *place)
+        assert (listed.returncode, listed.stdout) == (0, "")
+        assert listed.stderr.startswith(f"t:{ref}: not searched: ")
+        assert "\n0 matches in 0 records of 1 session of " in listed.stderr
 
 
 def test_grep_takes_what_people_know_of_grep(run: Run, store: Path) -> None:

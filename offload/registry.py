@@ -131,7 +131,7 @@ def open_store(
         A store. A missing bucket or refused credential raises at its first use, not here.
 
     Raises:
-        UnknownSchemeError: no backend serves the scheme; the message names the known schemes.
+        UnknownSchemeError: no backend serves the scheme; the message names the installed ones.
         MissingExtraError: the backend needs a package that is not installed.
         ConfigError: the URL or a storage option is invalid.
     """

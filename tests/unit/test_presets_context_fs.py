@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload import Offloader, OffloadStore, StoreError, StorePermissionError
+from offload import ExpiredError, Offloader, OffloadStore, StoreError, StorePermissionError
 from offload.codec import get_codec
 from offload.codec.content import TextContent
 from offload.layout import encode_part
@@ -509,3 +509,23 @@ def test_a_fork_has_its_documents_and_deleting_one_session_keeps_the_others(tmp_
     delete(fs.offloader.store, "t")
     assert index_of(fs.root) == []
     assert not list(fs.root.rglob("msg_*.json"))
+
+
+def test_restore_keeps_what_is_missing_if_that_is_asked_for(tmp_path: Path) -> None:
+    call = {"type": "tool_use", "id": "a", "name": "Bash", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": "a line of output\n" * 2000}
+    fs = ContextFileSystem(tmp_path, session="s")
+    sent = fs.offload(
+        [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result]},
+            {"role": "assistant", "content": "done"},
+        ]
+    ).messages
+    delete(fs.offloader.store, "s", [fs.offloader.records()[0].ref])
+    with pytest.raises(ExpiredError):
+        fs.restore(sent)
+    kept = fs.restore(sent, on_missing="keep")
+    assert kept == sent
+    assert [missing.message for missing in kept.missing] == [2]

@@ -110,7 +110,9 @@ def test_a_store_is_returned_as_it_is_and_what_names_none_is_refused() -> None:
     assert open_store(store) is store
     with pytest.raises(ConfigError):
         open_store(store, storage_options={"key": "x"})
-    with pytest.raises(UnknownSchemeError, match=r"'zork'.*sftp.*file, fsspec, gcs, gs, memory, s3"):
+    with pytest.raises(
+        UnknownSchemeError, match=r"'zork'.*protocols.*: abfs, abfss, az, file, fsspec, gcs, gs, memory, s3"
+    ):
         open_store("zork://host/path")
     wrong: list[Any] = ["", 7, b"folder", object()]
     for each in wrong:

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from offload.engine.moment import HostCache
-from offload.engine.results import OffloadResult
+from offload.engine.results import OffloadResult, Restored
 from offload.errors import ConfigError, OffloadError
 from offload.layout import encode_part
 from offload.messages.base import Block
 from offload.messages.formats import scan_of
-from offload.offloader import Offloader
+from offload.offloader import Offloader, OnMissing
 from offload.policy import Decision, OffloadPolicy
 from offload.policy.facts import PolicyName
 from offload.policy.policy import matches_any
@@ -184,9 +184,9 @@ class ContextFileSystem:
             result.errors.append(error)
         return result
 
-    def restore(self, messages: Sequence[Any]) -> list[Any]:
+    def restore(self, messages: Sequence[Any], *, on_missing: OnMissing = "raise") -> Restored:
         """Return `messages` with every placeholder replaced by its content; see `Offloader.restore`."""
-        return self.offloader.restore(messages)
+        return self.offloader.restore(messages, on_missing=on_missing)
 
     aoffload = as_async(offload)
     """Run `offload` in a thread."""

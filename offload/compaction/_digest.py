@@ -9,12 +9,15 @@ from typing import Any
 
 from offload.compaction._archive import MessageArchive
 from offload.compaction._ledger import Ledger, Mention, Outcome, mentions_of, stored_item
+from offload.errors import OffloadError, result_or_error
 from offload.events.observer import error_text
 from offload.messages.base import Item
 from offload.messages.formats import adapter_for, is_result, role_or_none, scan_of
 from offload.placeholder import Notice
 from offload.placeholder.notice import NOTICE_TYPE
 from offload.record import RecordInfo
+from offload.session.reader import SessionReader
+from offload.session.titles import with_titles
 from offload.threads.locks import cached
 from offload.tokens import estimate_tokens
 
@@ -100,23 +103,39 @@ class Digest:
         new = [index for index in indices if index not in self._mentions]
         messages = {index: self._apart[index][1] for index in new}
         records = {index: self._records(message) for index, message in messages.items()}
+        self._read_titles(info for infos in records.values() for info in infos)
         offloaded = [i for i in new if 0 < max((r.chars for r in records[i]), default=0) <= _MOST_READ_CHARS]
         restored = self._offloader.restore([messages[i] for i in offloaded], on_missing="keep")
         if restored.missing:
             # The placeholders have some of the facts.
-            text, count = error_text(restored.missing[0].error), len(restored.missing)
-            _log.warning("a notice lacks facts of %d offloaded items that could not be read: %s", count, text)
+            _report_unread(len(restored.missing), restored.missing[0].error)
         # A notice is several messages, and has its facts itself.
         if len(restored) == len(offloaded):
             messages |= zip(offloaded, restored, strict=True)
         for index, message in messages.items():
-            stored = [stored_item(info.ref, info.title) for info in records[index] if info.title]
+            titles = [(info.ref, self._infos[info.ref].title) for info in records[index]]
+            stored = [stored_item(ref, title) for ref, title in titles if title]
             self._mentions[index] = [*stored, *mentions_of(message, self._redact)]
+
+    def _read_titles(self, infos: Iterable[RecordInfo]) -> None:
+        """Add the titles of records that another process stored."""
+        unknown = [info for info in infos if info.title is None]
+        reader = SessionReader(self._offloader.store, self._offloader.session)
+        titled = result_or_error(with_titles, reader, unknown)
+        if isinstance(titled, OffloadError):
+            _report_unread(len(unknown), titled)
+        else:
+            self._infos.update((info.ref, info) for info in titled)
 
     def _records(self, message: Any) -> list[RecordInfo]:
         find_ref = self._offloader.options.placeholder.find_ref
         refs = filter(None, (find_ref(item.text) for item in scan_of(message).items))
         return [self._infos[ref] for ref in refs if ref in self._infos]
+
+
+def _report_unread(count: int, error: BaseException) -> None:
+    text = error_text(error)
+    _log.warning("a notice lacks facts of %d offloaded items that could not be read: %s", count, text)
 
 
 def _is_said(mention: Mention | Outcome) -> bool:

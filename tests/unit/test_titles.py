@@ -114,13 +114,18 @@ def test_removed_messages_have_a_title() -> None:
     assert re.fullmatch(r"\d+ messages of compaction 1: 0 words of a long talk .*…", title)
 
 
-def test_the_notice_of_a_compaction_names_the_stored_items_that_it_removed_with_their_titles() -> None:
+@pytest.mark.parametrize("is_same_process", [True, False])
+def test_the_notice_of_a_compaction_names_the_stored_items_that_it_removed_with_their_titles(
+    is_same_process: bool,
+) -> None:
     off = opened("memory://", redact=lambda text: text.replace("secret", "[cut]"))
     out = off.offload([{"role": "user", "content": "Fix it."}, *reads("src/secret/app.py", "src/db.py")])
     roles = ("assistant", "user")
     later = [{"role": role, "content": f"{n} some talk " * 60} for n in range(9) for role in roles]
     compactor = RoundCompactor(
-        off, None, RoundConfig(max_context_tokens=4_000, keep_recent_rounds=1, require_confirmation=False)
+        off if is_same_process else off.with_options(),
+        None,
+        RoundConfig(max_context_tokens=4_000, keep_recent_rounds=1, require_confirmation=False),
     )
     sent = compactor.compact([*out.messages, *later]).new_messages
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from offload.compaction import CompactionResult, CompactionStrategy
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
 from offload.engine.results import OffloadResult, is_whole
 from offload.errors import ContextFullError, MessageError, OffloadError, failure
-from offload.messages._equal import are_equal
+from offload.messages._equal import are_equal, begins_with
 from offload.messages.thinking import bare_of, signed_thinking
 from offload.offloader import Offloader
 from offload.threads.locks import Lock
@@ -44,6 +46,8 @@ class AgentMessages:
         self._places: list[int] = []
         self._originals: list[Any] = []
         self._current: list[Any] = []
+        # The messages of the last call of each offloader.
+        self._offered: WeakKeyDictionary[Offloader, list[Any]] = WeakKeyDictionary()
         self._queue: deque[ContextItem] = deque()
         self._queue_lock = Lock()
 
@@ -108,7 +112,9 @@ class AgentMessages:
 
         With `for_good`, all later calls start from its output, not from the original messages.
         """
-        result = offloader.offload(self._current if for_good else self._originals, model=model)
+        messages = self._current if for_good else self._originals
+        self._forget_changed(offloader, messages)
+        result = offloader.offload(messages, model=model)
         changed = _differences(self._current, result.messages)
         before = self.context.total_tokens
         for index in changed:
@@ -119,6 +125,13 @@ class AgentMessages:
             data = {"messages": len(changed), "tokens": freed}
             self.context.event_bus.emit(ContextEvent(EventType.ITEMS_OFFLOADED, detail, data))
         return result
+
+    def _forget_changed(self, offloader: Offloader, messages: Sequence[Any]) -> None:
+        """Let an offloader read again what other steps changed: it was sent so, and no edit of the caller."""
+        before = self._offered.get(offloader, [])
+        if not begins_with(messages, before):
+            offloader.forget(next(old for old, new in zip_longest(before, messages) if old is not new))
+        self._offered[offloader] = [*messages]
 
     def _replace(self, index: int, message: Any, *, for_good: bool) -> None:
         place = self._places[index]

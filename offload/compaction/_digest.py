@@ -133,7 +133,7 @@ class Digest:
         return [self._infos[ref] for ref in refs if ref in self._infos]
 
 
-def _report_unread(count: int, error: BaseException) -> None:
+def _report_unread(count: int, error: OffloadError) -> None:
     text = error_text(error)
     _log.warning("a notice lacks facts of %d offloaded items that could not be read: %s", count, text)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -171,6 +172,20 @@ def test_no_drawn_session_is_refused_or_loses_anything(session: Session, seed: i
     assert all(request.errors == [] and request.tokens <= session.window for request in loop.requests)
     assert loop.manager.restore() == loop.added
     assert PRESETS[session.preset](tmp_path).restore(loop.manager.messages) == loop.added
+
+
+@pytest.mark.parametrize("strategy", ["selective", "rounds"])
+def test_a_new_process_for_each_request_sends_the_same(strategy: str, tmp_path: Path) -> None:
+    sent = []
+    for restart_every in (0, 1):
+        root = tmp_path / str(restart_every)
+        session = Session("plain", strategy, False, restart_every, {}, 5_000)  # noqa: FBT003 # a field
+        loop = Loop(partial(session.manager, root), Model(3))
+        loop.run(tasks=1, steps=9, restart_every=restart_every)
+        sent.append(loop.model.sent)
+        assert any(map(has_thinking, sent[-1][-1])), "what came after the last change is sent"
+        assert loop.manager.compaction_count > 0
+    assert sent[0] == sent[1]
 
 
 def one_turn(tmp_path: Path, window: int = 12_000) -> Loop:

@@ -217,6 +217,13 @@ def check_texts(**arguments: object) -> None:
             raise ConfigError(f"{name} must be a str or None, got {type(value).__name__}")
 
 
+def check_kind(argument: str, value: object, kind: type) -> None:
+    """Raise `ConfigError` unless the value of an argument is a `kind`, or None."""
+    if value is not None and not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIO" else "a"
+        raise ConfigError(f"{argument} must be {article} {kind.__name__}, got {type(value).__name__}")
+
+
 def check_number(argument: str, value: object, least: float, *, is_whole: bool = True) -> None:
     """Raise `ConfigError` unless the value of an argument is a number of at least `least`."""
     kinds, kind = ((int,), "an integer") if is_whole else ((int, float), "a number")

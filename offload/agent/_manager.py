@@ -30,6 +30,7 @@ from offload.errors import (
     OffloadError,
     ThinkingRemovedError,
     check_callable,
+    check_kind,
     failure,
     unexpected,
 )
@@ -207,7 +208,7 @@ class ContextManager:
                 self._messages.flush()
 
     def before_model_call(
-        self, *, system_prompt: str | Sequence[Any] = "", tools: Sequence[Any] = ()
+        self, *, system_prompt: str | Sequence[Any] | None = None, tools: Sequence[Any] | None = None
     ) -> Request:
         """Return the next request, made small enough and stored in the journal.
 
@@ -272,8 +273,8 @@ class ContextManager:
         self,
         ask: Callable[[Request], ReplyT],
         *,
-        system_prompt: str | Sequence[Any] = "",
-        tools: Sequence[Any] = (),
+        system_prompt: str | Sequence[Any] | None = None,
+        tools: Sequence[Any] | None = None,
     ) -> ReplyT:
         """Call `ask` with the next request, and again with what `relieve` returns if it is refused.
 
@@ -304,8 +305,8 @@ class ContextManager:
         self,
         ask: Callable[[Request], Awaitable[ReplyT]],
         *,
-        system_prompt: str | Sequence[Any] = "",
-        tools: Sequence[Any] = (),
+        system_prompt: str | Sequence[Any] | None = None,
+        tools: Sequence[Any] | None = None,
     ) -> ReplyT:
         """Return the reply of the async `ask`, as `call` does."""
         request = await self.abefore_model_call(system_prompt=system_prompt, tools=tools)
@@ -639,8 +640,7 @@ def _check_types(
         has_one = isinstance(getattr(offloader, "offloader", None), Offloader)
         hint = "; pass its offloader" if has_one else ""
         raise ConfigError(f"offloader must be an Offloader, got {type(offloader).__name__}{hint}")
-    if not isinstance(config, AgentConfig | None):
-        raise ConfigError(f"config must be an AgentConfig, got {type(config).__name__}")
+    check_kind("config", config, AgentConfig)
     if strategy is not None and not callable(getattr(strategy, "compact", None)):
         raise ConfigError(f"strategy must have a method compact, got {type(strategy).__name__}")
     for name, function in functions.items():

@@ -15,7 +15,14 @@ from offload.compaction._windows import TRIGGER_RATIO, threshold_for
 from offload.compaction.rules import TypeRule, merge_rules, removed_by_rule
 from offload.context import ContextIR, ContextItem, ItemType
 from offload.context.pairs import split_groups, waiting_from
-from offload.errors import ConfigError, ContextFullError, OffloadError, check_callable, check_choice
+from offload.errors import (
+    ConfigError,
+    ContextFullError,
+    OffloadError,
+    check_callable,
+    check_choice,
+    check_texts,
+)
 from offload.events import EventBus
 from offload.offloader import Offloader
 from offload.threads.calls import as_async
@@ -219,6 +226,7 @@ def _tokens(context: ContextIR, current_total_tokens: int | None) -> int:
 
 
 def _threshold(tokens: int | None, model: str | None, windows: Mapping[str, int] | None) -> int:
+    check_texts(model=model)
     if model is not None and tokens is None:
         return threshold_for(model, windows)
     if model is not None or windows is not None or not isinstance(tokens, int) or tokens < 1:

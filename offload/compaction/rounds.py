@@ -22,6 +22,7 @@ from offload.errors import (
     OffloadError,
     RefusedError,
     check_callable,
+    check_kind,
     check_messages,
     failure,
 )
@@ -159,6 +160,7 @@ class _Rounds(StoringCompactor):
     ) -> None:
         check_callable("summarizer", summarizer)
         check_callable("confirm", confirm)
+        check_kind("config", config, RoundConfig)
         self.config: RoundConfig = RoundConfig() if config is None else config
         is_set = "require_confirmation" in self.config.model_fields_set
         if confirm is None and is_set and self.config.require_confirmation:
@@ -310,7 +312,10 @@ class RoundCompactor(_Rounds):
         self._counter = MessageCounter(token_counter)
 
     def should_compact(
-        self, messages: Sequence[Any], system_prompt: str | Sequence[Any] = "", tools: Sequence[Any] = ()
+        self,
+        messages: Sequence[Any],
+        system_prompt: str | Sequence[Any] | None = None,
+        tools: Sequence[Any] | None = None,
     ) -> bool:
         """Return whether a compaction is due: the request has reached the trigger.
 
@@ -324,7 +329,10 @@ class RoundCompactor(_Rounds):
         return fixed + self._counter.total(messages) >= self.config.trigger_tokens
 
     def compact(
-        self, messages: Sequence[Any], system_prompt: str | Sequence[Any] = "", tools: Sequence[Any] = ()
+        self,
+        messages: Sequence[Any],
+        system_prompt: str | Sequence[Any] | None = None,
+        tools: Sequence[Any] | None = None,
     ) -> CompactResult:
         """Compact a conversation, due or not.
 

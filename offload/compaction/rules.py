@@ -12,7 +12,7 @@ from pydantic import model_validator
 
 from offload.context import ItemType
 from offload.context.ir import PRIORITIES
-from offload.errors import ConfigError
+from offload.errors import ConfigError, check_kind
 from offload.schema import Count, SettingsModel
 
 # Indices of messages.
@@ -72,6 +72,7 @@ DEFAULT_RULES: Mapping[ItemType, TypeRule] = {
 def merge_rules(changes: Mapping[ItemType | str, TypeRule]) -> dict[ItemType, TypeRule]:
     """Return the default table with `changes`, in the order in which types are compacted."""
     rules = dict(DEFAULT_RULES)
+    check_kind("rules", changes, Mapping)
     for name, rule in changes.items():
         if name not in PRIORITIES:
             raise ConfigError(f"rules: there is no type {name!r:.40}; there are {', '.join(PRIORITIES)}")

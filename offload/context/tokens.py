@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from offload.errors import ConfigError
 from offload.messages._equal import begins_with
 from offload.messages.access import json_text
 from offload.messages.formats import scan_of
@@ -35,11 +36,17 @@ class MessageCounter:
         """Return the tokens of data as JSON, such as tool definitions."""
         return self.text(json_text(value)) if value else 0
 
-    def fixed(self, system_prompt: str | Sequence[Any], tools: Sequence[Any]) -> int:
-        """Return the tokens of what is sent with messages: a system prompt, as text or blocks, and tools."""
-        blocks = [] if isinstance(system_prompt, str) else list(system_prompt)
+    def fixed(self, system_prompt: str | Sequence[Any] | None, tools: Sequence[Any] | None) -> int:
+        """Return the tokens of what is sent with messages: a system prompt, as text or blocks, and tools.
+
+        None is nothing. Raises `ConfigError` for any other value.
+        """
+        for name, value in (("system_prompt", system_prompt), ("tools", tools)):
+            if not isinstance(value, Iterable | None):
+                raise ConfigError(f"{name} must be what is sent to the model, or None, got {value!r:.60}")
+        blocks = [] if isinstance(system_prompt, str) else list(system_prompt or ())
         text = system_prompt if isinstance(system_prompt, str) else ""
-        return self.text(text) + self.data(blocks) + self.data(list(tools))
+        return self.text(text) + self.data(blocks) + self.data(list(tools or ()))
 
     def message(self, message: Any) -> int:
         """Return the tokens of one message: 4, and those of its texts, and of images that it holds."""

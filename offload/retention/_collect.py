@@ -17,7 +17,15 @@ from typing import Any, Literal, NamedTuple
 from offload import layout
 from offload import policy as policies
 from offload.codec import find_codec
-from offload.errors import ConfigError, CorruptError, ExistsError, NotFoundError, OffloadError, StoreError
+from offload.errors import (
+    ConfigError,
+    CorruptError,
+    ExistsError,
+    NotFoundError,
+    OffloadError,
+    StoreError,
+    check_kind,
+)
 from offload.events import EventBus
 from offload.events.observer import Observer
 from offload.index.entries import Tombstone
@@ -243,8 +251,7 @@ class _Run:
     def __init__(
         self, store: OffloadStore, retention: policies.Retention | None, now: float, report: GcReport
     ) -> None:
-        if retention is not None and not isinstance(retention, policies.Retention):
-            raise ConfigError(f"retention must be a Retention, got {type(retention).__name__}")
+        check_kind("retention", retention, policies.Retention)
         self.report = report
         self._store = store
         self._retention = retention = policies.Retention() if retention is None else retention

@@ -125,6 +125,18 @@ def test_system_prompt_and_tools_are_counted():
     assert beside.messages == [said(0)]
 
 
+def test_a_request_may_have_no_system_prompt_and_no_tools_and_refuses_what_is_neither():
+    m = manager()
+    m.add(said(0))
+    alone = m.before_model_call()
+    assert m.before_model_call(system_prompt=None, tools=None).tokens == alone.tokens
+    assert m.call(lambda request: request, system_prompt=None, tools=None).messages == alone.messages
+    wrong: list[tuple[str, Any]] = [("system_prompt", 5), ("tools", object())]
+    for name, value in wrong:
+        with pytest.raises(ConfigError, match=f"{name} must be what is sent to the model, or None"):
+            m.before_model_call(**{name: value})
+
+
 def test_a_result_that_fills_much_of_the_window_is_offloaded_before_older_ones():
     config = AgentConfig(
         window_tokens=6000, policy=OffloadPolicy(types={"tool_result": Rule(min_tokens=5000)})

@@ -159,6 +159,8 @@ def test_hooks_that_are_no_functions_and_no_lists_of_messages_are_refused(wrong:
     for hook in ("summarizer", "confirm"):
         with pytest.raises(ConfigError, match="must be a function, got"):
             RoundCompactor(off, **{hook: wrong})
+    with pytest.raises(ConfigError, match=f"config must be a RoundConfig, got {type(wrong).__name__}"):
+        RoundCompactor(off, config=wrong)
     compactor = RoundCompactor(off)
     for call in (compactor.compact, compactor.should_compact):
         with pytest.raises(MessageError, match="expected a list of messages"):

@@ -79,6 +79,14 @@ def test_an_agent_loop_compacts_by_any_strategy_and_restores_all() -> None:
     assert again.restore() == messages
 
 
+def test_rules_and_a_model_of_another_type_are_refused() -> None:
+    off = Offloader("memory://", session="s")
+    with pytest.raises(ConfigError, match="rules must be a Mapping, got str"):
+        SelectiveCompaction(off, rules="all", model="claude-sonnet-5")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="model must be a str or None, got int"):
+        SelectiveCompaction(off, model=5)  # type: ignore[arg-type]
+
+
 def test_settings_of_the_default_strategy_are_refused_with_another_one() -> None:
     off = Offloader("memory://", session="s")
     rules = AgentConfig(rules={ItemType.TOOL_RESULT: TypeRule()})

@@ -168,6 +168,7 @@ def leave_out(turn: Turn, known: int) -> list[int]:
         scans = scan_of(message), scan_of(turn.thinking.left_out(message))
         whole, bare = (scan.fixed_tokens(turn.count) for scan in scans)
         history.leave_out(at, whole - bare)
+    turn.part(turn.thinking.renew, None, history.messages.passed, [at for at in gone if at >= known])
     return gone
 
 

@@ -109,19 +109,33 @@ class RemovedThinking:
         thinking = {index: signed_thinking(messages[index]) for index in indices}
         new = [at for at, some in thinking.items() if not self.keys.issuperset(one.key for one in some)]
         some = self._all_stripped(messages, new)
+        self._store(some)
+        blocks = sum(len(one.keys) for one in some)
+        if blocks:
+            self._observer.thinking_removed(blocks, cause)
+        return blocks
+
+    def renew(self, messages: Sequence[Any], indices: Iterable[int]) -> None:
+        """Store the removed thinking of some messages again that were edited since, for `restore`.
+
+        Raises `OffloadError` if it cannot be stored.
+        """
+        digests = {index: _digest(messages[index]) for index in indices}
+        edited = [at for at, digest in digests.items() if digest and digest not in self._stripped]
+        self._store(self._all_stripped(messages, edited))
+
+    def _store(self, some: Sequence[_Stripped]) -> None:
+        """Store thinking and leave it out from now on. Raises `OffloadError`; then nothing changes."""
         if not some:
-            return 0
+            return
         content = "\n".join(self._line(one) for one in some)
         item = Item(None, THINKING_TYPE, content, THINKING_TOOL, title=f"thinking of {len(some)} messages")
         decision = replace(unweighed(item, 0), action="offload", reason="a message before it changed")
         [outcome] = self._writer.write([WriteRequest(item, decision, is_forced=True)])
-        if isinstance(outcome, OffloadedItem):
-            self._read.add(outcome.info.ref)
-            self._add(some)
-            blocks = sum(len(one.keys) for one in some)
-            self._observer.thinking_removed(blocks, cause)
-            return blocks
-        raise OffloadError(outcome.reason) if isinstance(outcome, Skipped) else outcome
+        if not isinstance(outcome, OffloadedItem):
+            raise OffloadError(outcome.reason) if isinstance(outcome, Skipped) else outcome
+        self._read.add(outcome.info.ref)
+        self._add(some)
 
     def restored(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages`, whose other content is restored, with the thinking that was removed."""

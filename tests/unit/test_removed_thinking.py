@@ -119,6 +119,25 @@ def test_its_tokens_are_counted_before_and_not_after_in_each_turn_and_process(st
         assert out.tokens_after == whole.tokens_after - (whole.tokens_before - without.tokens_before)
 
 
+@pytest.mark.parametrize("is_new_process", [False, True])
+def test_it_is_restored_to_a_message_that_was_edited_after_it_was_removed(
+    store: Any, is_new_process: bool
+) -> None:
+    messages = conversation()
+    off = Offloader(store, session="s")
+    off.offload(messages)
+    off.remove_thinking(messages)
+    edited = json.loads(json.dumps(messages))
+    edited[3]["content"][1]["input"] = {"command": "another"}
+    editing = Offloader(store, session="s") if is_new_process else off
+    sent = editing.offload(edited).messages
+
+    assert "signature" not in json.dumps(sent)
+    for process in (editing, Offloader(store, session="s")):
+        assert process.restore(sent) == edited
+        assert process.restore(off.offload(messages).messages) == messages
+
+
 def test_nothing_is_removed_while_the_store_fails_and_the_next_turn_tries_again() -> None:
     memory = open_store("memory://")
     messages = conversation()

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from offload.compaction import CompactionResult, CompactionStrategy
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
+from offload.context.ir import NOTICES
 from offload.engine.results import OffloadResult, is_whole
 from offload.errors import ContextFullError, MessageError, OffloadError, failure
 from offload.messages._equal import are_equal, begins_with
@@ -17,9 +18,6 @@ from offload.messages.thinking import bare_of, signed_thinking
 from offload.offloader import Offloader
 from offload.threads.locks import Lock
 from offload.tokens import TokenCounter
-
-# Each character of a notice counts, so it is never offloaded.
-_NOTICES = (ItemType.COMPACTION_SUMMARY, ItemType.COMPACTION_NOTICE)
 
 
 class AgentMessages:
@@ -88,21 +86,24 @@ class AgentMessages:
 
     def _add(self, item: ContextItem) -> None:
         """Append an item; a system message within a conversation keeps its place there."""
-        context = self.context
+        header, items = self.context.header.items, self.context.conversation.items
         self.added_tokens += item.token_count
-        place = len(context.conversation.items)
-        if item.item_type is ItemType.SYSTEM_PROMPT and place:
-            context.conversation.items.append(item)
+        if item.item_type is ItemType.SYSTEM_PROMPT and items:
+            items.append(item)
         else:
-            context.add_item(item)
-        if len(context.conversation.items) > place:
-            self._register(place, item, item.message)
+            item = self.context.add_item(item)
+        items = self.context.conversation.items
+        if items and items[-1] is item:
+            # A notice may be part of it now.
+            self.settled = min(self.settled, len(header) + len(items) - 1)
+            self._register(len(items) - 1, item, item.message)
         else:
-            self.settled = min(self.settled, len(context.header.items) - 1)
-            self._is_header_new = self._is_header_new or place > 0
+            self.settled = min(self.settled, len(header) - 1)
+            self._is_header_new = self._is_header_new or bool(items)
 
     def _register(self, place: int, item: ContextItem, original: Any) -> None:
-        if item.item_type not in _NOTICES:
+        # Each character of a notice counts, so it is never offloaded.
+        if item.item_type not in NOTICES:
             self._places.append(place)
             self._originals.append(original)
             self._current.append(item.message)

@@ -14,6 +14,7 @@ from offload.compaction._summary import Summarizer
 from offload.compaction._windows import TRIGGER_RATIO, threshold_for
 from offload.compaction.rules import TypeRule, merge_rules, removed_by_rule
 from offload.context import ContextIR, ContextItem, ItemType
+from offload.context.ir import NOTICES
 from offload.context.pairs import split_groups, waiting_from
 from offload.errors import (
     ConfigError,
@@ -29,7 +30,6 @@ from offload.threads.calls import as_async
 
 # A summary may have half as many characters as the threshold has tokens, within these bounds.
 MIN_SUMMARY_CHARS, MAX_SUMMARY_CHARS = 200, 8_000
-_NOTICES = (ItemType.COMPACTION_SUMMARY, ItemType.COMPACTION_NOTICE)
 
 OnFailure = Literal["keep", "raise"]
 
@@ -156,13 +156,13 @@ class SelectiveCompaction(StoringCompactor):
         plan = None
         for more in filter(None, removed_by_rule(view.groups, types, self.rules, past)):
             removed = sorted([*removed, *more])
-            if all(types[i] in _NOTICES for i in removed):
+            if all(types[i] in NOTICES for i in removed):
                 # A notice in place of notices alone would say less.
                 continue
             plan = view.plan(removed)
             if plan.tokens < self.threshold_tokens:
                 return plan
-        may_replace_all = self._replaces_all and not all(types[i] in _NOTICES for i in range(past))
+        may_replace_all = self._replaces_all and not all(types[i] in NOTICES for i in range(past))
         if self._summarizer is not None and may_replace_all:
             whole = view.plan(range(past), self._summary(view, past, set(removed), self._summarizer))
             plan = whole if plan is None or whole.tokens < view.total else plan

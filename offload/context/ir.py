@@ -12,7 +12,7 @@ from offload.context.tokens import MessageCounter
 from offload.errors import ConfigError, check_choice
 from offload.events import ContextEvent, EventBus, EventType
 from offload.messages.base import SYSTEM_ROLES
-from offload.messages.formats import is_result, role_or_none, scan_of
+from offload.messages.formats import adapter_for, is_result, role_or_none, scan_of
 from offload.threads.calls import in_thread
 from offload.tokens import TokenCounter
 
@@ -52,6 +52,7 @@ PRIORITIES: Mapping[ItemType, int] = {
     ItemType.SUBAGENT_STRATEGY: 90,
     ItemType.SYSTEM_PROMPT: 100,
 }
+NOTICES = (ItemType.COMPACTION_SUMMARY, ItemType.COMPACTION_NOTICE)
 _IN_HEADER = (ItemType.SYSTEM_PROMPT, ItemType.SUBAGENT_STRATEGY, ItemType.SKILL_STRATEGY)
 
 ResultT_co = TypeVar("ResultT_co", covariant=True)
@@ -233,8 +234,18 @@ class ContextIR:
         return self.add_item(self.new_item(message, item_type))
 
     def add_item(self, item: ContextItem) -> ContextItem:
-        """Append an item of `new_item` to its segment; return it."""
+        """Append an item of `new_item` to its segment; return it.
+
+        If the last message is the notice of a compaction, and the provider refuses two messages of the user
+        in a row, the item that is returned has both.
+        """
         segment = self.header if item.item_type in _IN_HEADER else self.conversation
+        for last in segment.items[-1:]:
+            pair, adapter = [last.message, item.message], adapter_for(item.message)
+            if last.item_type in NOTICES and adapter.must_join(*pair):
+                item = self.new_item(adapter.join(pair), item.item_type)
+                self.replace_items([last], item)
+                return item
         segment.items.append(item)
         self._emit_added(item)
         return item

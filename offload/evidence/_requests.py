@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from offload.context import ItemType
+from offload.context.ir import NOTICES
 from offload.evidence._texts import MAX_CHARS, Texts
 from offload.messages.base import Scan
 from offload.messages.calls import Call, CallId
@@ -18,7 +19,6 @@ from offload.timeline.journal import JournalChange, JournalLine, JournalMessage,
 
 # "notice" is a text that a model or a program made of others; it has no evidence of its own.
 TextRole = Literal["message", "read_back", "notice", "call"]
-_NOTICES = (ItemType.COMPACTION_SUMMARY, ItemType.COMPACTION_NOTICE)
 _SILENT = ("assistant_message", "compaction_summary")
 
 
@@ -112,7 +112,7 @@ class Requests:
 def _texts(scan: Scan, item_type: str) -> Iterator[tuple[TextRole, str]]:
     """Yield the texts of a message that are sources, each with its role; the assistant's are none."""
     for item in (*scan.documents, *scan.items):
-        is_notice = item_type in _NOTICES or Notice().find_ref(item.text) is not None
+        is_notice = item_type in NOTICES or Notice().find_ref(item.text) is not None
         if is_notice and item.item_type != "tool_result":
             yield "notice", item.text
         elif item.item_type == "tool_call":

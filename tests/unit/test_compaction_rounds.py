@@ -222,6 +222,28 @@ def test_a_notice_of_bedrock_in_a_long_turn_joins_the_request_before_it() -> Non
     assert off.restore(context.lower()) == messages
 
 
+def test_a_notice_of_bedrock_in_place_of_all_messages_joins_the_next_request() -> None:
+    off = Offloader("memory://", session="s")
+    m = ContextManager(
+        off, AgentConfig(window_tokens=1000), summarizer=lambda _: "<summary>Much was done.</summary>"
+    )
+    added = [user("bedrock", LONG * 5), {"role": "assistant", "content": [{"text": LONG * 5}]}]
+    m.add(added[0])
+    m.before_model_call()
+    m.after_model_call(added[1])
+    [notice] = m.messages
+
+    added.append(user("bedrock", "and now?"))
+    m.add(added[-1])
+
+    [joined] = m.before_model_call().messages
+    assert joined["content"] == [*notice["content"], {"text": "and now?"}]
+    assert m.restore() == added
+    resumed = ContextManager(Offloader(off.store, session="s"))
+    resumed.resume()
+    assert (resumed.messages, resumed.restore()) == ([joined], added)
+
+
 def test_a_bedrock_agent_sends_alternating_roles_and_restores_them_in_another_process() -> None:
     store = MemoryStore()
     config = AgentConfig(model="m", window_tokens=3000)

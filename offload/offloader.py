@@ -667,7 +667,7 @@ class Offloader:
             found; and what could not be searched, with the reason. A first check reads for 8 seconds at most.
 
         Raises:
-            ConfigError: `text` is no str, `at` no number, or both `at` and `messages` are given.
+            ConfigError: `text` is not a str, `at` is not a number, or both `at` and `messages` are given.
             MessageError: `messages` is not a list.
             NotFoundError: the session has no request `at`.
             OffloadError: `redact` failed.
@@ -837,7 +837,7 @@ class Offloader:
                 return self._of_session(name)
             report = transfer.copy(self.store, self.store, self.session, name=name, must_exist=False)
         for failure in report.failures:
-            # A record that the session itself no longer finds is no loss for the fork.
+            # A record that the session itself no longer finds is not a loss for the fork.
             if not isinstance(failure.error, NotFoundError):
                 raise failure.error
         return self._of_session(name)

@@ -178,7 +178,7 @@ class SupportsTimes(Protocol):
     """Changes the time of an object, so that a listing shows a copy with the time of its original."""
 
     def set_time(self, key: str, modified: float) -> None:
-        """Have listings show `modified`, in seconds since the epoch, for `key`. An absent key is no error."""
+        """Have listings show `modified`, in seconds since the epoch, for `key`; an absent key is success."""
 
 
 @runtime_checkable

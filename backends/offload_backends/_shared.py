@@ -46,7 +46,7 @@ class Shared(Generic[T]):
 
 
 def key_of(options: object) -> Hashable:
-    """Return a key that is equal for equal options; options that are no plain values equal nothing."""
+    """Return a key that is equal for equal options; options that are not plain values equal nothing."""
     if isinstance(options, Mapping):
         return frozenset((name, key_of(value)) for name, value in options.items())
     if isinstance(options, list | tuple):

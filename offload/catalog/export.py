@@ -165,7 +165,7 @@ def _last_manifest(target: OffloadStore) -> _Manifest | None:
     try:
         return _MANIFESTS.decode(target.get(keys[-1]))
     except msgspec.MsgspecError as error:
-        raise CorruptError(f"{target.url}: {keys[-1]} is no manifest of an export: {error}") from error
+        raise CorruptError(f"{target.url}: {keys[-1]} is not a manifest of an export: {error}") from error
 
 
 def _put_manifest(target: OffloadStore, manifest: _Manifest) -> int:

@@ -198,8 +198,8 @@ def _manifest(data: bytes, place: str) -> _Manifest:
     except OffloadError:
         raise
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise CorruptError(f"{place} is no manifest of an inventory: {error!r:.200}") from error
-    raise CorruptError(f"{place} is no manifest of S3, Azure or Google")
+        raise CorruptError(f"{place} is not a manifest of an inventory: {error!r:.200}") from error
+    raise CorruptError(f"{place} is not a manifest of S3, Azure or Google")
 
 
 def _of_s3(fields: Mapping[str, Any]) -> _Manifest:

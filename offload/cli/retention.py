@@ -38,7 +38,7 @@ _Sure = Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirm
 _FEW = 10
 
 
-# How a limit is written, behind its description.
+# How a limit is written, after its description.
 _WRITTEN = {"N": "", "SIZE": ', as "500kB", "20MB" or "10G"', "TIME": ', as "90s", "15m", "2h" or "7d"'}
 
 

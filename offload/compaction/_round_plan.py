@@ -114,7 +114,7 @@ def _runs(messages: Sequence[Any], parts: Sequence[range]) -> list[range]:
 
 
 def _is_run(message: Any, following: Any) -> bool:
-    """Return whether two messages have one role, and are no calls or results."""
+    """Return whether two messages have one role, and are not calls or results."""
     return role_or_none(message) == role_or_none(following) and not any(
         is_result(one) or scan_of(one).calls for one in (message, following)
     )

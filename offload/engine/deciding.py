@@ -28,7 +28,7 @@ FOREIGN_NOTICE = "looks like a notice of this session but is not one"
 def _waits_for_turn(turn: Turn, slot: Slot) -> bool:
     """Return whether an item that was sent is too large, to be offloaded after the model's turn.
 
-    The thinking behind it is removed too, and the model needs that of its turn.
+    The thinking after it is removed too, and the model needs that of its turn.
     """
     if slot.stored is not None or not turn.is_sent(slot):
         return False

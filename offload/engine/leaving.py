@@ -81,14 +81,14 @@ def _ask_about(turn: Turn, slot: Slot) -> None:
 
 
 def _sent_leaving(turn: Turn) -> list[Slot]:
-    """Return the items that were sent and are offloaded now: the thinking behind them is removed."""
+    """Return the items that were sent and are offloaded now: the thinking after them is removed."""
     history = turn.history
-    # An item with a record was replaced before it was first sent, or the thinking behind it removed then.
+    # An item with a record was replaced before it was first sent, or the thinking after it removed then.
     return [s for s in history.items.leaving() if s.at < history.fresh and s.stored is None]
 
 
 def _remove_thinking(turn: Turn) -> int:
-    """Store and remove the thinking behind the first message that changes; return how many blocks.
+    """Store and remove the thinking after the first message that changes; return how many blocks.
 
     Raises any exception; then no message that was sent may change.
     """
@@ -112,7 +112,7 @@ def _remove_thinking(turn: Turn) -> int:
 
 
 def _is_skipped(turn: Turn, slot: Slot) -> bool:
-    """Return whether an item that is due would be kept: then no thinking behind it is removed."""
+    """Return whether an item that is due would be kept: then no thinking after it is removed."""
     skipped = turn.writer.skipped(_request(turn, slot))
     if skipped is not None:
         _apply(turn, slot, skipped)

@@ -1,4 +1,4 @@
-"""The provider's refusal of signed thinking behind a changed message, recognised by its text.
+"""The provider's refusal of signed thinking after a changed message, recognised by its text.
 
 The text is the message of the error, alone or with other text of a proxy or an SDK around it.
 https://platform.claude.com/docs/en/build-with-claude/preserved-thinking

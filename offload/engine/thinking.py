@@ -1,7 +1,7 @@
 """Thinking that was removed because a message before it changed: stored, left out from then on, restored.
 
 A signed block of thinking is bound to all that was sent before it, and each to the one before it. After a
-change all of them behind it are left out for good: putting one back would break those that came since.
+change all of them after it are left out for good: putting one back would break those that came since.
 https://platform.claude.com/docs/en/build-with-claude/preserved-thinking
 """
 

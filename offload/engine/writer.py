@@ -51,7 +51,7 @@ class WriteRequest(NamedTuple):
     Attributes:
         query: the text that its preview is ranked against; see `History.query`.
         is_forced: whether it is stored even if the placeholder saves nothing, as a look-alike is.
-        keeps_text: whether its text is kept in the message; the record proves that it is no placeholder.
+        keeps_text: whether its text is kept in the message; the record proves that it is not a placeholder.
         content: its text if it is too long to hold, to be stored in any case.
         ref: the ref of the record that the session holds of it; None if it is not known to hold one.
         placeholder: the text that replaces it already; None to render one.

@@ -64,7 +64,7 @@ class Finder:
         earlier = self._shown(form, before, "message") or self._shown(form, before, "read_back")
         record = self._stored(form, "message")
         if earlier or record:
-            # A notice is no source, but shows what its sources have.
+            # A notice is not a source, but shows what its sources have.
             if notice := self._shown(form, now, "notice"):
                 return self._value(value, "in_view", notice, record)
             only_stored: ValueState = "hidden" if self._has_journal else "unknown"

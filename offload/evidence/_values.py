@@ -56,7 +56,7 @@ _PATH_PART, _WORD = re.compile(r"[^/\\]+"), re.compile(r"[\w@~]+", re.ASCII)
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 _FILE_NAME = re.compile(rf"[\w{_LETTERS}@.-]*\.[A-Za-z][A-Za-z0-9]{{0,7}}", re.ASCII)
 _SLASH = re.compile(r"[/\\]")
-# A name that is no word: an underscore, a hump, a letter at a digit, a dot or colons within it.
+# A name that is not a word: an underscore, a hump, a letter at a digit, a dot or colons within it.
 _MARKED = re.compile(
     rf"\w_\w|[a-z][A-Z]|[A-Za-z]-?\d|\d[A-Za-z]|[\w{_LETTERS}]\.\w|\w::\w|\w@\w|\A--", re.ASCII
 )
@@ -121,7 +121,7 @@ def _wide_paths(text: str, at: int, end: int) -> Iterator[tuple[Stated | None, i
 
 
 def _is_apart(match: re.Match[str], text: str) -> bool:
-    """Return whether a token is no part of a sentence without spaces."""
+    """Return whether a token is not part of a sentence without spaces."""
     before, behind = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
     return before in _OPENING or (before in ("", "\n") and behind in ("", "\r", "\n"))
 

@@ -86,7 +86,7 @@ class Gateway:
         if refusal is not None:
             await send_error(send, refusal.status, f"offload gateway: {refusal.reason}")
         elif not scope["raw_path"].startswith(b"/"):
-            await send_error(send, 400, "offload gateway: this is no proxy; send the path alone")
+            await send_error(send, 400, "offload gateway: this is not a proxy; send the path alone")
         elif headers.get("upgrade", "").lower() == "websocket":
             text = "offload gateway: WebSockets are not supported; use HTTP"
             await send_error(send, 426, text, [(b"upgrade", b"HTTP/1.1")])

@@ -153,7 +153,7 @@ class Forwarder:
         return None
 
     async def _whole(self, exchange: _Exchange, opened: Opened) -> None:
-        """Pass a reply on; if it ends early, what it asked the provider is no part of the conversation."""
+        """Pass a reply on; if it ends early, what it asked the provider is not part of the conversation."""
         is_whole = False
         try:
             is_whole = await self._converse(exchange, opened)
@@ -188,7 +188,7 @@ class Forwarder:
         return reply.is_whole
 
     async def _finish(self, exchange: _Exchange, taken: _Taken, rest: bytes) -> None:
-        """Send the rest of a reply, which is all of one that is no stream."""
+        """Send the rest of a reply, which is all of one that is not a stream."""
         if not exchange.is_streamed:
             exchange.status = taken.answer.status
             is_same = rest == taken.plain
@@ -235,7 +235,7 @@ class Forwarder:
     async def _break_off(
         self, exchange: _Exchange, answer: aiohttp.ClientResponse | _Refused, reply: Reply | None
     ) -> None:
-        """Send an answer on that is no reply; if the client has a part of a stream, its error ends that."""
+        """Send an answer on that is not a reply; if the client has part of a stream, its error ends that."""
         if reply is None or not exchange.is_streamed:
             await self._pass_on(exchange, answer)
             return
@@ -414,7 +414,7 @@ class _Exchange:
 
 
 class _Taken(NamedTuple):
-    """An answer that was read; one that is no stream has its bytes as they came, and decoded."""
+    """An answer that was read; one that is not a stream has its bytes as they came, and decoded."""
 
     answer: aiohttp.ClientResponse
     raw: bytes

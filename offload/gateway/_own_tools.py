@@ -41,7 +41,7 @@ _THREADS, _READERS = 4, 2
 _MOST_HELD_BYTES = 64 * 1024 * 1024
 CHANGED = (
     "a client changed a reply in which the gateway had answered calls: they are left out from now on, and so "
-    "is the thinking behind them"
+    "is the thinking after them"
 )
 UNDER_WAY = (
     "conversations that began without the tools of the gateway pass unchanged: tools cannot be added to a "
@@ -80,7 +80,7 @@ class Opened:
     Attributes:
         received: it, with the session that they read.
         text: with the tools, and with the hidden calls of earlier replies.
-        left_out: digests of the thinking behind hidden calls that could not be inserted.
+        left_out: digests of the thinking after hidden calls that could not be inserted.
         marking: stores that the conversation began with the tools.
         seconds: how long the answers to calls took.
         rounds: how many answers of the provider there are, with the next one.
@@ -165,7 +165,7 @@ class OwnTools:
         return True
 
     async def _find_hidden(self, opened: Opened, known: Known, seconds: float) -> None:
-        """Find the hidden calls of the replies in a request, and thinking behind those that do not fit."""
+        """Find the hidden calls of the replies in a request, and thinking after those that do not fit."""
         calls, visible = opened.calls, opened.visible
         views = visible.request.views
         known_before = [before for before in dict.fromkeys(visible.chain[:-1]) if before in known.hidden]

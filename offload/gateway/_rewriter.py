@@ -45,7 +45,7 @@ Ts = TypeVarTuple("Ts")
 _MARKS = 2
 # A request waits no longer for its own work, which the store may hold up, and for that of others.
 DEADLINE = 1.0
-# One with signed thinking waits longer: what is not replaced now never is, or the thinking behind it is lost.
+# One with signed thinking waits longer: what is not replaced now never is, or the thinking after it is lost.
 BOUND_DEADLINE = 10.0
 _QUEUE_SECONDS = 10.0
 # Of work that the store may hold up, of work behind the replies, and of reading.
@@ -146,7 +146,7 @@ class Conversation:
     journal: ConversationJournal | None = None
 
     def may_bind(self, request: Request) -> bool:
-        """Return whether the model of a request may refuse thinking behind a changed message."""
+        """Return whether the model of a request may refuse thinking after a changed message."""
         return self.offloader.policy.may_bind(request.model)
 
 
@@ -335,7 +335,7 @@ class Rewriter:
         conversation.refused |= request.refused
         self._status.count("thinking_removed", len(request.refused))
         self._status.say_once(
-            f"the provider refused thinking behind a changed message in conversation "
+            f"the provider refused thinking after a changed message in conversation "
             f"{conversation.place.name}: "
             f"{len(request.refused)} blocks are left out from now on"
         )

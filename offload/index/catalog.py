@@ -206,7 +206,7 @@ class Catalog:
     ) -> Page:
         """Return entries of a type and a tool, newest first, from after that of the ref `after`.
 
-        The listing of a large session may be ten minutes old. Raises `ConfigError` if `after` is no entry.
+        The listing of a large session may be ten minutes old. Raises `ConfigError` if `after` names none.
         """
         listing = self._recent_listing()
         with self._lock:

@@ -73,7 +73,7 @@ class ChainReport:
         records: how many cited records were read whole and compared.
         heads: by the name of a session, the digest of its last entry: keep it to find later what was cut.
         problems: what was changed, reordered, inserted, cut or lost, and what two writers did.
-        notes: what is no damage: entries that are not chained, what gc deleted.
+        notes: what is not damage: entries that are not chained, what gc deleted.
         failures: the errors of sessions that could not be checked.
     """
 
@@ -113,7 +113,7 @@ def verify_chain(
         on_progress: called with the report so far after each session.
 
     Raises:
-        ConfigError: `head` is no digest, or is given without a session; `public_key` is no such key, or is
+        ConfigError: `head` is not a digest, or is given without a session; `public_key` is no such key, or is
             given without a checkpoint; or as for `verify`.
         MissingExtraError: there is a key, and the package of the extra `crypto` is not installed.
         NotFoundError: there is no such session.

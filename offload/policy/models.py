@@ -61,14 +61,14 @@ MODELS: Sequence[KnownModels] = (
 )
 
 # Before a model's name: a provider or a region; behind it: a date, a version, the size of the window. A list
-# of models, of which any may answer, is no name.
+# of models, of which any may answer, is not a name.
 _PREFIX = r"(?:[^,\s]*[/.:])?"
 _SUFFIX = r"(?:[-@](?:\d{8}|\d{4}-\d\d-\d\d|latest|v\d+(?::\d+)?)|:\d+|\[1m\])*"
 
 
 @lru_cache(maxsize=256)
 def binds_thinking(model: str | None) -> bool | None:
-    """Return whether a model refuses thinking behind a changed message; None if that is not known."""
+    """Return whether a model refuses thinking after a changed message; None if that is not known."""
     if not model:
         return None
     # Some routers write a version with a dot.

@@ -109,7 +109,7 @@ class ToolResultsStore(WrapperStore):
         try:
             yield from self.inner.keys(prefix, after=after)
         except StorePermissionError:
-            # Others may write to the folder, which is no danger if only files of tool results are in it.
+            # Others may write to the folder, which is harmless if only files of tool results are in it.
             if any((self._folder / family.prefix()).exists() for family in layout.FAMILIES):
                 raise
 

@@ -21,7 +21,7 @@ LETTERS = (
     r"\U00020000-\U0003ffff"
 )
 # All characters that no name has become spaces, so that a split finds the names. A run with a letter beyond
-# ASCII, or with the mark of a cut, is no name, so these are kept: as characters, and as bytes of UTF-8.
+# ASCII, or with the mark of a cut, is not a name, so these are kept: as characters, and as bytes of UTF-8.
 _FOREIGN = rf"[^\x00-\x7f{LETTERS}…]"
 _SPACED = re.sub(rb"[^\nA-Za-z0-9_./:\x80-\xff-]", b" ", bytes(range(256)))
 # A path, a dotted or snake-case name, a name with a digit, or camelCase.

@@ -74,7 +74,7 @@ class _Page(NamedTuple):
     """Cards with one source.
 
     Attributes:
-        names: what may stand before and behind the name of a model.
+        names: what may come before and after the name of a model.
         models: dollars, cache and limits by model.
     """
 

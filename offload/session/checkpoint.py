@@ -111,5 +111,5 @@ def _loaded(key: Any, load: Any) -> Any:
         return key
     try:
         return load(key)
-    except Exception:  # noqa: BLE001 # the package has many errors for bytes that are no key
+    except Exception:  # noqa: BLE001 # the package has many errors for bytes that are not a key
         return None

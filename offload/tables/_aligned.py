@@ -185,7 +185,7 @@ def _words(line: str, names: Sequence[tuple[str, int, int]]) -> list[str]:
         return []
     last = found[len(names) - 1].start()
     spans = [word.span() for word in found[: len(names) - 1]] + [(last, len(line.rstrip()))]
-    # A long word moves those behind it, each by no more than the one before.
+    # A long word moves those after it, each by no more than the one before.
     pairs = zip(spans, names, strict=True)
     is_below = all(
         start <= name_end and end >= name_start for (start, end), (_, name_start, name_end) in pairs

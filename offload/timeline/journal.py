@@ -370,7 +370,7 @@ class Journal:
         rows, facts, self._digest = _folded(self._store, entries)
         state = _state(listed, rows, facts)
         self._rows, self._facts, self._is_begun, self._is_numbered = rows, state.facts, True, True
-        # A fork or a rewind at a request has its messages: the same request again is no new one.
+        # A fork or a rewind at a request has its messages: the same request again is not a new one.
         written = last_written(entries)
         self._is_sent = written is not None and written.sent is not None
         self._records = set(facts.get("records", ()))

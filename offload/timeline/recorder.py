@@ -119,5 +119,5 @@ class Recorder:
 def _type_of(message: Any) -> ItemType:
     try:
         return item_type_of(message)
-    except Exception:  # noqa: BLE001 # an object that is no message may raise anything
+    except Exception:  # noqa: BLE001 # an object that is not a message may raise anything
         return ItemType.USER_MESSAGE

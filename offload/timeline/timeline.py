@@ -211,7 +211,7 @@ class Timeline(Sequence[SentRequest]):
             number: the number of the request, from 1.
 
         Raises:
-            ConfigError: `number` is no integer of at least 0.
+            ConfigError: `number` is not an integer of at least 0.
             NotFoundError: the session has no such request, or entries that it needs were deleted.
             CollisionError: two agents continued the session at the same time, and this request is in doubt.
             CorruptError: an entry is damaged.

@@ -62,7 +62,7 @@ def tree(text: str, pointer: str, name: str = "", *, left: list[int] | None = No
 def members_of(text: str) -> list[tuple[Node, str | None]] | None:
     """Return the members of the object that `text` is the JSON of, each with its text if it is one.
 
-    None if it is no JSON object; of more than 50 members, the first.
+    None if it is not a JSON object; of more than 50 members, the first.
     """
     value, left = _parsed(text), nodes_left()
     if not isinstance(value, _Pairs):

@@ -45,12 +45,12 @@ def changes(reader: SessionReader, info: RecordInfo, old_ref: str, start: int) -
     Raises:
         ConfigError: the records are too large or too different.
         CorruptError: one of them is damaged.
-        NotFoundError: `old_ref` is no older version.
+        NotFoundError: `old_ref` is not an older version.
     """
     versions = older_versions(reader, info)
     old = next((each for each in versions if old_ref in ("", each.ref)), None)
     if old is None and old_ref:
-        raise NotFoundError(f"record {old_ref[:40]!r} is no older version of {info.ref!r}")
+        raise NotFoundError(f"record {old_ref[:40]!r} is not an older version of {info.ref!r}")
     values = {"versions": versions, "old": old}
     return (
         values

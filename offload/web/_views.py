@@ -53,7 +53,7 @@ def _is_table(record: StoredRecord) -> bool:
 def table(record: StoredRecord, queries: Queries, page: int, column: int, *, is_descending: bool) -> Any:
     """Return for a template a page of a record's table, sorted by the column with this number if it is not 0.
 
-    Raises `ConfigError` if the text is no table after all, or has no such column.
+    Raises `ConfigError` if the text is not a table after all, or has no such column.
     """
     order = f" ORDER BY {column}{' DESC' * is_descending}" if column else ""
     sql = f"SELECT * FROM t{order} LIMIT {_PAGE_ROWS} OFFSET {(page - 1) * _PAGE_ROWS}"  # noqa: S608 # numbers
@@ -75,7 +75,7 @@ def table(record: StoredRecord, queries: Queries, page: int, column: int, *, is_
 def arguments(record: StoredRecord) -> list[dict[str, Any]] | None:
     """Return for a template the tool-call arguments: the node of each, and the lines of a text.
 
-    None if the content is no JSON object.
+    None if the content is not a JSON object.
     """
     members = members_of(record.content.text(0, record.content.chars))
     if members is None:

@@ -47,8 +47,8 @@ class CachingStore(WrapperStore):
             folder and may remove other files in it.
 
     Raises:
-        ConfigError: `max_bytes` is no positive integer, or the folder would hold plain bytes of an encrypted
-            store; at the first use: others can write to the folder.
+        ConfigError: `max_bytes` is not a positive integer, or the folder would hold plain bytes of an
+            encrypted store; at the first use: others can write to the folder.
         StorePermissionError: at the first use: the folder cannot be created.
     """
 

@@ -160,7 +160,7 @@ def test_what_is_not_there_or_damaged_is_said(store, tmp_path):
         catalog.views(target)
 
     target.put("runs/000000001.json", b"{")
-    with pytest.raises(CorruptError, match="is no manifest"):
+    with pytest.raises(CorruptError, match="is not a manifest"):
         catalog.export(store, target)
 
 

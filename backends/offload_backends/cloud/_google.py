@@ -224,7 +224,7 @@ class GoogleClient(CloudClient):
         expected: int | None = None,
         **arguments: Any,
     ) -> tuple[Mapping[str, str], bytes]:
-        """Return headers and body of an answer that is no error, or has the `expected` status."""
+        """Return headers and body of an answer that is not an error, or has the `expected` status."""
         system = self.system
         session = await system._set_session()  # noqa: SLF001  # the public methods block
         # A silent retry would meet the object that the first request had stored.

@@ -41,7 +41,7 @@ _BETWEEN = "\n\n"
 _DONE = b"[DONE]"
 # Some providers say that a reply with calls just stopped.
 _CALLING = ("tool_calls", "stop")
-# Fields of a message that are no part of what it says.
+# Fields of a message that are not part of what it says.
 _NO_PART = ("role", "tool_calls", "refusal", "audio", "function_call", "annotations")
 
 

@@ -203,7 +203,7 @@ class _Items(SteppedReply):
         self._response = None
 
     def messages(self) -> list[str]:
-        """Return the reply so far; reasoning that only the provider could know is no part of it."""
+        """Return the reply so far; reasoning that only the provider could know is not part of it."""
         is_kept = (self._first or {}).get("store") is not False
         return [
             dumped(item)

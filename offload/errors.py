@@ -141,7 +141,7 @@ def needs_extra(name: str) -> Iterator[None]:
 def failure(subject: str, error: Exception, content: str | None = "") -> OffloadError:
     """Return an `OffloadError` for an exception of a hook or other foreign code, with it as the cause.
 
-    It quotes the exception, except where that may quote `content`, what the code was given: then it has the
+    It quotes the exception, unless that may quote `content`, what the code was given: then it has the
     place instead. With None nothing is quoted that the library did not say.
     """
     said = _said(error)

@@ -19,7 +19,7 @@ class _LazyPattern(_Compiled):
         # Threads that come here at once get equal patterns.
         compiled = self._compiled()
         self.__dict__.update((each, getattr(compiled, each)) for each in dir(compiled) if each[0] != "_")
-        # Python finds attributes faster where no class has `__getattr__`.
+        # Python finds attributes faster if no class has `__getattr__`.
         object.__setattr__(self, "__class__", _Compiled)
         return getattr(compiled, name)
 

@@ -99,7 +99,7 @@ def _weigh_pieces(data: bytes) -> float:
     """Return the tokens of the ASCII of `data`.
 
     One integer holds a byte for each character, so `x & y << 8` is set where an x follows a y,
-    `x & y >> 8` where a y follows an x, and `x ^ x & y` where an x is no y.
+    `x & y >> 8` where a y follows an x, and `x ^ x & y` where an x is not a y.
     """
     chars = int.from_bytes(data.translate(_CLASS_BITS, _TAILS), "little")
     lower, upper, digit, mark, blank, tab, newline, rare = [chars >> n & _ONES for n in range(8)]

@@ -9,7 +9,7 @@ it. An object without the last one is empty, and marks a conversation whose firs
 later ones get them too.
 
 Calls and answers pass `redact` before they are sent to the provider, so that later requests have what was
-sent. A text or thinking of the model that the client repeats is stored only where a later part of the reply
+sent. A text or thinking of the model that the client repeats is stored only if a later part of the reply
 may be bound to its spelling, and only if `redact` changes nothing in it. `FORMAT.md` has the form.
 """
 

@@ -181,7 +181,7 @@ class Catalog:
                 self._insert(self._completed(self._entries[key]))
 
     def completed(self, infos: Iterable[RecordInfo]) -> list[RecordInfo]:
-        """Return entries with their titles, where these are known."""
+        """Return entries with their titles, if these are known."""
         with self._lock:
             return [self._completed(info) for info in infos]
 

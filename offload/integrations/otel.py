@@ -1,6 +1,6 @@
 """OpenTelemetry: spans and metrics of offloading and retrieval; `docs/observability.md` lists them.
 
-Names follow the semantic conventions for generative AI where these exist. Attributes are ids and sizes, never
+Names follow the semantic conventions for generative AI if these exist. Attributes are ids and sizes, never
 content.
 """
 

@@ -336,7 +336,7 @@ class CostPlan(Generic[T]):
         return leaving[:chosen]
 
     def _worth(self, item: Candidate[T], age: int, outlook: _Outlook) -> float:
-        """Return what offloading an item saves where it is written again in any case."""
+        """Return what offloading an item saves if it is written again in any case."""
         # The rule has weighed its chance of a read.
         chance = 0.0 if item.is_ruled else self._chance(item, age)
         return outlook.saving(item, chance) + item.freed * outlook.rewrite

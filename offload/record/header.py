@@ -175,7 +175,7 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
         key: the key of the stored object.
         title: the title, see `Header`; None also in a listing, if this process has not written or read the
             record and no snapshot has the title.
-        agent: the agent that stored it, see `Header`; None also where the title is not known.
+        agent: the agent that stored it, see `Header`; None also if the title is not known.
     """
 
     ref: str

@@ -22,7 +22,7 @@ class Cut(NamedTuple):
 
 
 def cut_passages(chunks: Iterable[str]) -> Iterator[Cut]:
-    """Yield the passages of a text that comes in chunks: whole lines where these are not too long."""
+    """Yield the passages of a text that comes in chunks: whole lines if these are not too long."""
     rest, start, line = "", 0, 1
     for chunk in chunks:
         rest, place = rest + chunk, 0

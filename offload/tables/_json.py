@@ -237,7 +237,7 @@ def _refusing() -> Iterator[None]:
 
 
 def _named(values: Iterator[Any], remarks: Remarks, names: tuple[str, ...] = ()) -> Iterator[Row]:
-    """Yield values as rows; where they are arrays, the first one may have the names."""
+    """Yield values as rows; if they are arrays, the first one may have the names."""
     first = [*islice(values, _NAMED_ROWS)]
     if not names and first and all(isinstance(value, list) for value in first):
         if is_typed_heading(first[0], first[1:]):

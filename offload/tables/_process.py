@@ -206,7 +206,7 @@ def _code() -> Any:
 
 
 def _started() -> subprocess.Popen[bytes]:
-    """Start the process. Raises `ConfigError` where that is not possible."""
+    """Start the process. Raises `ConfigError` if that is not possible."""
     name = os.path.basename(sys.executable or "").lower()  # noqa: PTH119 # pathlib is slow, and gains nothing
     if getattr(sys, "frozen", False) or not any(each in name for each in _INTERPRETERS):
         raise ConfigError(

@@ -321,7 +321,7 @@ def _resolve_hook(value: Awaitable[Any], seconds: float) -> Any:
 def _running_loop() -> asyncio.AbstractEventLoop | None:
     if "asyncio" not in sys.modules:
         return None
-    import asyncio  # noqa: PLC0415 # loaded already where a loop runs
+    import asyncio  # noqa: PLC0415 # loaded already if a loop runs
 
     try:
         return asyncio.get_running_loop()

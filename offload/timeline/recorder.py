@@ -89,7 +89,7 @@ class Recorder:
         first, marks = marked
         start = min(first, self._journal.stored) if self._is_sure else 0
         messages = result.messages[start:]
-        # A message is its own mark where its mark is not known.
+        # A message is its own mark if its mark is not known.
         marks = [*messages[: first - start], *marks]
         lines = [JournalMessage(_type_of(m), m, mark) for m, mark in zip(messages, marks, strict=True)]
         now = self._clock()

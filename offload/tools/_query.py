@@ -122,7 +122,7 @@ def _fitting(result: Result, room: int) -> tuple[list[str], int]:
 
 
 def _cell(cell: Any, most: int = _CELL_CHARS[0]) -> str:
-    """Return a value as one word of a row: NULL, a number, a text, in quotes where it would be unclear."""
+    """Return a value as one word of a row: NULL, a number, a text, in quotes if it would be unclear."""
     if cell is None:
         return "NULL"
     if isinstance(cell, bytes):

@@ -400,7 +400,7 @@ def _open_child(folder: Folder, name: str, *, is_made: bool, is_synced: bool) ->
 
 @contextmanager
 def _absence_ignored() -> Iterator[None]:
-    """End the block quietly where no object can be."""
+    """End the block quietly if no object can be there."""
     try:
         yield
     except errors.OffloadError:

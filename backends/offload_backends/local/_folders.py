@@ -1,4 +1,4 @@
-"""An open folder: by its handle, or by its path where the system opens no folders.
+"""An open folder: by its handle, or by its path if the system opens no folders.
 
 Both kinds have the same methods. Names are single path parts, and no method follows a link.
 """

@@ -6,6 +6,7 @@ backup, wait. `kind` is a stable code for programs; codes are only ever added.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, ParamSpec, TypeVar
@@ -202,6 +203,12 @@ def check_messages(messages: object) -> None:
     """Raise `MessageError` unless `messages` is a list or another sequence, other than a text."""
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise MessageError(f"expected a list of messages, got {type(messages).__name__}")
+
+
+def check_path(argument: str, value: object) -> None:
+    """Raise `ConfigError` unless the value of an argument is a path, as text or as an object."""
+    if not isinstance(value, str | os.PathLike):
+        raise ConfigError(f"{argument} must be a path, got {type(value).__name__}")
 
 
 def check_callable(argument: str, value: object) -> None:

@@ -553,7 +553,11 @@ class Offloader:
 
         Args:
             text: show only the decision on this text, which was passed to `offload_text` or a sink recently.
+
+        Raises:
+            ConfigError: `text` is not a str.
         """
+        check_texts(text=text)
         return self._conversation.latest.explain(text)
 
     def _offload_one(

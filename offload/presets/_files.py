@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from offload.errors import ConfigError, NotFoundError, OffloadError, StoreError
+from offload.errors import ConfigError, NotFoundError, OffloadError, StoreError, check_path
 from offload.store import OffloadStore, create
 from offload.system import patiently
 
@@ -36,8 +36,7 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 def local_path(path: str | os.PathLike[str], argument: str) -> Path:
     """Return `path` as an absolute path; raise `ConfigError` for a URL, naming the `argument`."""
-    if not isinstance(path, str | os.PathLike):
-        raise ConfigError(f"{argument} must be a path, got {type(path).__name__}")
+    check_path(argument, path)
     text = os.fspath(path)
     if "://" in text:
         raise ConfigError(

@@ -39,6 +39,7 @@ def export(
     is as for `copy`.
 
     Raises:
+        ConfigError: `path` is not a path, or a name is invalid.
         NotFoundError: the session or the folder of the file does not exist.
         ExistsError: the file exists.
         StoreError: the store could not be read, or the file could not be written.
@@ -63,6 +64,7 @@ def import_(
     before anything is stored, and each record before it is stored. `on_progress` is as for `copy`.
 
     Raises:
+        ConfigError: `path` is not a path, or `name` is invalid.
         NotFoundError: the file does not exist.
         CorruptError: the file is damaged or contains more than one session. Nothing is stored.
         StoreError: the file could not be read, or the store failed; importing again continues.
@@ -168,6 +170,7 @@ def _session_part(key: str) -> str:
 
 @contextmanager
 def _errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
+    errors.check_path("path", path)
     try:
         yield
     except errors.OffloadError:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
-from offload.errors import ConfigError, OffloadError, check_number
+from offload.errors import ConfigError, OffloadError, check_number, check_path
 from offload.layout import check_key
 from offload.store import OffloadStore, check_range, delete_many, folders, get_many, put_many, put_stream
 from offload.threads.locks import Recent
@@ -47,8 +47,8 @@ class CachingStore(WrapperStore):
             folder and may remove other files in it.
 
     Raises:
-        ConfigError: `max_bytes` is not a positive integer, or the folder would hold plain bytes of an
-            encrypted store; at the first use: others can write to the folder.
+        ConfigError: `max_bytes` is not a positive integer, `folder` is not a path, or it would hold plain
+            bytes of an encrypted store; at the first use: others can write to the folder.
         StorePermissionError: at the first use: the folder cannot be created.
     """
 
@@ -61,6 +61,8 @@ class CachingStore(WrapperStore):
     ) -> None:
         super().__init__(inner)
         check_number("max_bytes", max_bytes, 1)
+        if folder is not None:
+            check_path("folder", folder)
         if folder is not None and _is_encrypted(inner):
             raise ConfigError(
                 "the cache folder of an encrypted store would hold plain bytes; "

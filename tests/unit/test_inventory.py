@@ -89,7 +89,7 @@ def edited(manifest: Path, **fields: Any) -> str:
         ({"fileFormat": "ORC"}, ConfigError, "cannot read an inventory in 'ORC'"),
         ({"fileSchema": "Bucket, Key"}, ConfigError, "lacks LastModifiedDate, Size: add them"),
         ({"files": [{"key": "data/none.csv.gz"}]}, NotFoundError, "has no file data/none.csv.gz"),
-        ({"creationTimestamp": "yesterday"}, CorruptError, "no manifest of an inventory"),
+        ({"creationTimestamp": "yesterday"}, CorruptError, "not a manifest of an inventory"),
         ({"files": [{"key": "/etc/hosts"}]}, CorruptError, "outside of its bucket: '/etc/hosts'"),
         ({"files": [{"key": "a/../../b"}]}, CorruptError, "outside of its bucket"),
         (
@@ -117,7 +117,7 @@ def test_what_is_no_inventory_of_the_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="status 'Running'"):
         open_inventory(store, edited(azure(store, tmp_path), status="Running"))
     (tmp_path / "list.json").write_text("[]")
-    with pytest.raises(CorruptError, match="no manifest of S3, Azure or Google"):
+    with pytest.raises(CorruptError, match="not a manifest of S3, Azure or Google"):
         open_inventory(store, str(tmp_path / "list.json"))
     with pytest.raises(NotFoundError, match=r"has no file none\.json"):
         open_inventory(store, str(tmp_path / "none.json"))

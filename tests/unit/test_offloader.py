@@ -455,6 +455,8 @@ def test_a_text_that_stays_says_why(tmp_path, caplog):
         assert f" {name} " in off.explain(text)
     assert "offload: " in off.explain(OTHER)
     assert off.explain() == off.explain(OTHER)
+    with pytest.raises(ConfigError, match="text must be a str or None, got list"):
+        off.explain([])  # type: ignore[arg-type]
     assert "not among the last" in off.explain(placeholder)
 
 

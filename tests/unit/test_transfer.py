@@ -489,6 +489,13 @@ def test_the_same_session_makes_the_same_archive_for_its_owner_alone_wherever_it
     assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o600] * 3
 
 
+def test_the_file_of_an_export_is_given_by_its_path():
+    store = MemoryStore()
+    for call in (lambda: export(store, "s", 5), lambda: import_(store, None)):  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="path must be a path, got"):
+            call()
+
+
 def test_an_export_that_fails_leaves_no_file_and_none_is_replaced(tmp_path):
     source, path = MemoryStore(), tmp_path / "s.tar"
     filled(source)

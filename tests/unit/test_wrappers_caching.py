@@ -201,6 +201,8 @@ def test_an_object_that_would_drive_out_the_others_is_not_kept_and_no_cache_take
         store.get(key)
 
     assert inner.operations == 3
+    with pytest.raises(ConfigError, match="folder must be a path, got int"):
+        CachingStore(inner, folder=5)  # type: ignore[arg-type]
     for max_bytes in (0, -1, "64MB", True):
         with pytest.raises(ConfigError, match="max_bytes must be an integer of at least 1, got"):
             cached(inner, max_bytes=max_bytes)

@@ -39,6 +39,7 @@ MODULES: dict[str, Sequence[str]] = {
         "unit/test_turns.py",
         "unit/test_history.py",
         "unit/test_hooks.py",
+        "unit/test_ceiling.py",
         "property/test_restart.py",
     ),
     "engine/deciding.py": (

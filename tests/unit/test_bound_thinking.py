@@ -263,6 +263,25 @@ def test_the_event_of_removed_thinking_names_the_first_message_that_changed(edit
     assert "since messages[2] changed" in event.detail
 
 
+def test_thinking_of_the_message_that_changes_stays_and_that_of_later_ones_is_removed() -> None:
+    provider = Binding()
+    policy = OffloadPolicy(history="rewrite", types={"tool_call": Rule(min_tokens=500, after_turns=1)})
+    off = Offloader("memory://", session="s", policy=policy)
+    messages: list[Any] = [{"role": "user", "content": "go"}]
+    for turn in range(3):
+        messages += [reply(turn, provider.sign(off.offload(messages).messages)), result(turn, 300)]
+        messages[-2]["content"][-1]["input"] = {"content": text(turn, 9000 if turn == 0 else 100)}
+    out = off.offload(messages)
+
+    provider.check(out.messages)
+    assert out.messages[1] != messages[1]
+    assert [message["content"][0]["type"] for message in out.messages[1::2]] == [
+        "thinking",
+        "tool_use",
+        "thinking",
+    ]
+
+
 def test_restore_on_another_machine_returns_thinking_from_a_list_without_placeholders() -> None:
     provider = Binding()
     messages = [{"role": "user", "content": "go"}, reply(0, provider.sign([])), result(0, 300)]

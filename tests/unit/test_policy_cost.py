@@ -452,23 +452,27 @@ KEPT = {f"c{n}" for n in range(0, 20, 2)}
 
 
 @pytest.mark.parametrize(
-    ("options", "pinned"),
-    [({"should_offload": veto_kept}, ()), ({}, KEPT)],
-    ids=["vetoed", "pinned"],
+    ("options", "pinned", "chars", "pays"),
+    [
+        ({"should_offload": veto_kept}, (), 4000, True),
+        ({"should_offload": veto_kept}, (), 3000, False),
+        ({}, KEPT, 4000, True),
+    ],
+    ids=["vetoed", "vetoed beside small ones", "pinned"],
 )
 def test_what_stays_counts_as_if_it_had_never_been_a_candidate(
-    options: dict[str, Any], pinned: Sequence[str]
+    options: dict[str, Any], pinned: Sequence[str], chars: int, pays: bool
 ) -> None:
     messages: Messages = [{"role": "user", "content": "go"}]
     for n in range(20):
-        messages += turn(n, 9000 if f"c{n}" in KEPT else 4000, "Kept" if f"c{n}" in KEPT else "Bash")
+        messages += turn(n, 9000 if f"c{n}" in KEPT else chars, "Kept" if f"c{n}" in KEPT else "Bash")
     without = OffloadPolicy.model_validate({"preset": "balanced", "exclude_tools": ["Kept"]})
     expected = Offloader("memory://", session="s", policy=without, **NO_CLOCK)
     off = Offloader("memory://", session="s", **options, **NO_CLOCK)
     for end in range(1, len(messages) + 1):
         out = off.offload(messages[:end], pinned=pinned)
         assert out.messages == expected.offload(messages[:end]).messages
-    assert out.records
+    assert bool(out.records) is pays
     at_once = Offloader("memory://", session="s", **options, **NO_CLOCK)
     assert at_once.offload(messages, pinned=pinned).messages == out.messages
 

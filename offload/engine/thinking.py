@@ -120,9 +120,13 @@ class RemovedThinking:
 
         Raises `OffloadError` if it cannot be stored.
         """
-        digests = {index: _digest(messages[index]) for index in indices}
-        edited = [at for at, digest in digests.items() if digest and digest not in self._stripped]
+        edited = [index for index in indices if not self._is_stored(messages[index])]
         self._store(self._all_stripped(messages, edited))
+
+    def _is_stored(self, message: Any) -> bool:
+        """Return whether the thinking of a message is stored with it; one without JSON has none."""
+        digest, keys = _digest(message), [one.key for one in signed_thinking(message)]
+        return not digest or any(one.keys == keys for one in self._stripped.get(digest, ()))
 
     def _store(self, some: Sequence[_Stripped]) -> None:
         """Store thinking and leave it out from now on. Raises `OffloadError`; then nothing changes."""

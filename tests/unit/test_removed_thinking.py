@@ -120,17 +120,19 @@ def test_its_tokens_are_counted_before_and_not_after_in_each_turn_and_process(st
 
 
 @pytest.mark.parametrize("is_new_process", [False, True])
-def test_it_is_restored_to_a_message_that_was_edited_after_it_was_removed(
+def test_it_is_restored_to_messages_that_were_edited_after_it_was_removed_also_to_equal_ones(
     store: Any, is_new_process: bool
 ) -> None:
     messages = conversation()
     off = Offloader(store, session="s")
     off.offload(messages)
     off.remove_thinking(messages)
-    edited = json.loads(json.dumps(messages))
-    edited[3]["content"][1]["input"] = {"command": "another"}
     editing = Offloader(store, session="s") if is_new_process else off
-    sent = editing.offload(edited).messages
+    edited = messages
+    for at in (3, 5):
+        edited = json.loads(json.dumps(edited))
+        edited[at]["content"][1:] = [{"type": "text", "text": "I look."}]
+        sent = editing.offload(edited).messages
 
     assert "signature" not in json.dumps(sent)
     for process in (editing, Offloader(store, session="s")):

@@ -190,10 +190,9 @@ class Forwarder:
     async def _finish(self, exchange: _Exchange, taken: _Taken, rest: bytes) -> None:
         """Send the rest of a reply, which is all of one that is not a stream."""
         if not exchange.is_streamed:
-            exchange.status = taken.answer.status
             is_same = rest == taken.plain
             rest = taken.raw if is_same else rest
-            await exchange.send(_start_of(taken.answer, None if is_same else len(rest)))
+            await exchange.begin(taken.answer.status, _head_of(taken.answer, None if is_same else len(rest)))
         await exchange.pass_part(rest)
         await exchange.end()
 
@@ -210,14 +209,14 @@ class Forwarder:
 
     async def _take(self, exchange: _Exchange, answer: aiohttp.ClientResponse, reply: Reply) -> _Taken:
         """Read an answer, and send on what the client gets of it now."""
-        is_first, exchange.status = exchange.status == 0, answer.status
+        exchange.status = answer.status
         encoding = answer.headers.get("Content-Encoding", "").encode()
         reader = UsageReader(answer.headers.get("Content-Type", "").encode(), encoding)
         decode = decoder(encoding) or bytes
         if exchange.request is not None:
             await self._rewriter.accepted(exchange.request)
-        if is_first and exchange.is_streamed:
-            await exchange.send(_start_of(answer, -1))
+        if exchange.is_streamed and not exchange.is_begun:
+            await exchange.begin(answer.status, _head_of(answer, -1))
         raw, plain = list[bytes](), list[bytes]()
         try:
             async for chunk in answer.content.iter_any():
@@ -286,7 +285,7 @@ class Forwarder:
         # The text of the error may quote the request.
         self._status.failed(f"the provider failed: {type(error).__name__}")
         logger.info("%s failed: %s", exchange.name, type(error).__name__)
-        if exchange.status:
+        if exchange.is_begun:
             raise BrokenAnswerError(type(error).__name__) from None
         text = f"offload gateway: no answer from {self._upstream}: {_problem(error, exchange.scope)}"
         await send_error(exchange.send, 504 if isinstance(error, TimeoutError) else 502, text)
@@ -315,8 +314,6 @@ class Forwarder:
     async def _rewrite(self, exchange: _Exchange, opened: Opened) -> None:
         """Make the request that continues a reply that of `exchange`."""
         exchange.is_continued = True
-        if not exchange.is_streamed:
-            exchange.status = 0
         began = time.perf_counter()
         exchange.request = await self._rewriter.rewrite(opened.completed)
         exchange.seconds = time.perf_counter() - began
@@ -382,7 +379,8 @@ class _Exchange:
         session: the one with the records of its conversation.
         request: the request as it is sent; None if it is unread.
         seconds: the time from its arrival until it is sent.
-        status: that of the answer, 0 before it begins.
+        status: that of the provider's answer, 0 before it comes.
+        is_begun: whether the client has the head of an answer.
         is_streamed: whether the answer is a stream of events.
         is_continued: whether the provider was asked again for this reply.
     """
@@ -396,12 +394,13 @@ class _Exchange:
     request: Rewritten | None = None
     seconds: float = 0.0
     status: int = 0
+    is_begun: bool = False
     is_streamed: bool = False
     is_continued: bool = False
 
     async def begin(self, status: int, headers: RawHeaders) -> None:
         """Send the head of an answer."""
-        self.status = status
+        self.status, self.is_begun = status, True
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def pass_part(self, part: bytes) -> None:
@@ -530,14 +529,14 @@ def _is_readable(answer: aiohttp.ClientResponse | _Refused) -> TypeGuard[aiohttp
     return _kind_of(answer) in (_EVENTS, _JSON) and decoder(encoding) is not None
 
 
-def _start_of(answer: aiohttp.ClientResponse, size: int | None) -> dict[str, Any]:
-    """Return the head of a reply: unchanged, or for a body of another size; that of a stream is -1."""
+def _head_of(answer: aiohttp.ClientResponse, size: int | None) -> RawHeaders:
+    """Return the headers of a reply: unchanged, or for a body of another size; that of a stream is -1."""
     headers = _kept(answer.raw_headers)
     if size is not None:
         headers = [(name, value) for name, value in headers if name.lower() not in _OF_BODY]
     if size is not None and size >= 0:
         headers.append((b"content-length", b"%d" % size))
-    return {"type": "http.response.start", "status": answer.status, "headers": headers}
+    return headers
 
 
 def _name_of(method: str, api: Api | None) -> str:

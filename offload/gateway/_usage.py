@@ -139,20 +139,25 @@ def text_of(body: bytes, encoding: bytes) -> str:
 def decoder(encoding: bytes) -> Callable[[bytes], bytes] | None:
     """Return a function that decodes one part of a body after another; None for an unknown encoding.
 
-    It raises `ValueError` for a part that is far larger decoded, and exceptions of codecs for invalid ones.
+    It raises `ValueError` for a part that is far larger decoded, or invalid.
     """
     if encoding in (b"", b"identity"):
         return bytes
     if encoding in (b"gzip", b"deflate"):
-        return partial(_inflated, zlib.decompressobj(wbits=47))
+        return partial(_decoded, _inflated, zlib.decompressobj(wbits=47))
     if encoding == b"zstd":
-        return partial(
-            _unzstd,
-            zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj(read_across_frames=True),
-        )
+        frames = zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj(read_across_frames=True)
+        return partial(_decoded, _unzstd, frames)
     if encoding == b"br":
-        return partial(_unbrotli, brotli.Decompressor())
+        return partial(_decoded, _unbrotli, brotli.Decompressor())
     return None
+
+
+def _decoded(decode: Callable[[Any, bytes], bytes], decompressor: Any, chunk: bytes) -> bytes:
+    try:
+        return decode(decompressor, chunk)
+    except (zlib.error, zstandard.ZstdError, brotli.error) as error:
+        raise ValueError(f"the answer is not encoded as its Content-Encoding says: {error}") from error
 
 
 def _inflated(decompressor: Any, chunk: bytes) -> bytes:

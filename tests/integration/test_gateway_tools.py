@@ -543,6 +543,34 @@ def test_replies_in_any_encoding_are_answered(store, name, encode, streams):
     assert answered.blocks == [said("Look."), said("Done.")]
 
 
+@pytest.mark.parametrize("name", ["gzip", "deflate", "br", "zstd"])
+def test_an_answer_that_is_not_encoded_as_it_says_is_an_error_of_the_api(store, name):
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = lambda provider: provider.say(
+            200, b'{"type": "message"}', ("Content-Encoding", name)
+        )
+        body = request_of("messages", BOUND, [{"role": "user", "content": "Go."}], streams=False)
+        reply = ask(url + "/v1/messages", body)
+    assert reply.status == 502
+    assert "not encoded as its Content-Encoding says" in json.loads(reply.body)["error"]["message"]
+
+
+def test_a_whole_answer_that_breaks_off_is_an_error_of_the_api(store):
+    def break_off(provider: Any) -> None:
+        provider.wfile.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+        )
+        provider.wfile.flush()
+        provider.connection.shutdown(socket.SHUT_RDWR)
+        provider.close_connection = True
+
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = break_off
+        body = request_of("messages", BOUND, [{"role": "user", "content": "Go."}], streams=False)
+        reply = ask(url + "/v1/messages", body)
+    assert (reply.status, json.loads(reply.body)["type"]) == (502, "error")
+
+
 def test_a_later_answer_that_breaks_breaks_the_stream_and_keeps_nothing(store):
     request = {"model": "m", "messages": []}
     first = _reply("messages", request, [said("Look."), call(1)], {"input_tokens": 1})

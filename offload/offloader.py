@@ -179,7 +179,7 @@ class Offloader:
         self.events: EventBus = options.events
         self.store: OffloadStore = open_store(store, storage_options=storage_options)
         self.session: str = new_name() if session is None else check_name(session)
-        self._observer = Observer(self.session, self.events)
+        self._observer = Observer(self.session, self.events, keeps_originals=on_error == "keep")
         renderer = options.placeholder
         category = renderer.category if isinstance(renderer, Categorizes) else None
         self._session = Session(self.store, self.session, get_codec(codec), refs, category)

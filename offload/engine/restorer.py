@@ -363,7 +363,9 @@ def _proving(record: StoredRecord | OffloadError, item: Item) -> StoredRecord:
     if isinstance(record, OffloadError):
         raise record
     if not stands_for(record.header, item):
-        raise NotFoundError(f"record {record.ref!r} has another placeholder")
+        is_elsewhere = record.header.placeholder == item.text
+        why = "is of another item or tool call" if is_elsewhere else "has another placeholder"
+        raise NotFoundError(f"record {record.ref!r} {why}")
     return record
 
 

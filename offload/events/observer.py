@@ -45,7 +45,7 @@ _PLACE = lazy_pattern(r"messages\[\d+\][\w.\[\]]*")
 _STORED_FIELDS = ("ref", "item_type", "tool_name", "tool_use_id", "chars", "tokens", "bytes", "stored_bytes")
 _KEPT_FIELDS = ("item_type", "tool_name", "tool_use_id", "chars", "tokens")
 _FAILED = {
-    EventType.OFFLOAD_FAILED: "could not offload an item, so the original is kept in the message",
+    EventType.OFFLOAD_FAILED: "offloading failed",
     EventType.INDEX_FAILED: "index not updated",
     EventType.JOURNAL_FAILED: "journal not written",
 }
@@ -82,14 +82,18 @@ class Observer:
     """Reports the items and calls of one session.
 
     Without listeners and DEBUG logging, only a failure creates an event, and no clock is read. The session is
-    None for a whole store. A journal reads `activity`, if there is one.
+    None for a whole store. A journal reads `activity`, if there is one. If a failure `keeps_originals` in
+    their messages, its report says so.
     """
 
-    def __init__(self, session: str | None, events: EventBus | None = None) -> None:
+    def __init__(
+        self, session: str | None, events: EventBus | None = None, *, keeps_originals: bool = False
+    ) -> None:
         self.activity: Activity | None = None
         self.events: EventBus = EventBus() if events is None else events
         self._session = session
         self._place = "store" if session is None else f"session {session}"
+        self._kept = ", originals are kept" if keeps_originals else ""
         self._has_removed_thinking = False
         self._reads: dict[str, int] = {}
         self._chars_read = 0
@@ -131,7 +135,8 @@ class Observer:
 
     def failed(self, error: OffloadError, event: EventType = EventType.OFFLOAD_FAILED) -> None:
         """Report an error that kept an item in its message, or as another event what could not be written."""
-        detail = f"{_FAILED[event]}: {error_text(error)}"
+        kept = self._kept if event is EventType.OFFLOAD_FAILED else ""
+        detail = f"{_FAILED[event]}{kept}: {error_text(error)}"
         self._report(event, detail, {"kind": error.kind}, logging.WARNING)
 
     def thinking_removed(self, blocks: int, cause: str) -> None:

@@ -117,7 +117,7 @@ def test_a_failure_is_told_by_its_code_and_logged_and_the_turn_goes_on(caplog: p
     assert of(heard, EventType.CALL_ENDED)[0]["errors"] == 1
     assert of(heard, EventType.ITEM_STORED) == []
     assert isinstance(error, StoreError)
-    assert f"the original is kept in the message: {error}" in caplog.text
+    assert f"originals are kept: {error}" in caplog.text
 
 
 def test_a_call_that_raises_is_told_by_the_code_of_its_error():
@@ -368,10 +368,15 @@ off = Offloader(FaultyStore(MemoryStore(), verb="put", is_lasting=True), session
 assert off.offload_text("a line of many\\n" * 2000) == "a line of many\\n" * 2000
 """)
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.startswith(
-        "session s: could not offload an item, so the original is kept in the message: "
-    )
+    assert done.stderr.startswith("session s: offloading failed, originals are kept: tool_result: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_the_log_says_that_originals_are_kept_only_if_they_are(caplog: pytest.LogCaptureFixture) -> None:
+    store = FaultyStore(MemoryStore(), verb="put", is_lasting=True)
+    off = Offloader(store, session="s", on_error="truncate")
+    assert "was not stored and is lost" in off.offload_text("a line of many\n" * 2000)
+    assert caplog.messages[0].startswith("session s: offloading failed: tool_result: ")
 
 
 def test_what_a_message_object_quotes_is_in_no_log(caplog: pytest.LogCaptureFixture):

@@ -171,7 +171,7 @@ def test_a_copy_of_a_placeholder_in_another_result_is_not_restored(tmp_path):
     out = off.offload(conversation())
     forged = [*out.messages, call("WebFetch", "call_9"), result(shown(out), "call_9")]
 
-    with pytest.raises(NotFoundError, match="has another placeholder") as raised:
+    with pytest.raises(NotFoundError, match="is of another item or tool call") as raised:
         off.restore(forged)
 
     assert raised.value.messages[2] == result(LOG)

@@ -763,7 +763,10 @@ class Offloader:
         with NO_FORK:
             from offload.jobs.verify import verify  # noqa: PLC0415 # rarely used, and slow to load
 
-        report = verify(self.store, session=self.session)
+        try:
+            report = verify(self.store, session=self.session)
+        except NotFoundError:
+            return []
         return [damage for _, damage in report.damaged]
 
     @observed("gc")

@@ -44,7 +44,7 @@ _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "crea
 _PROBE = b"offload looks whether a create is refused where a file is\n"
 _NOT_ATOMIC = (
     "%s: this file system cannot prevent a create from overwriting: of two concurrent writers of one key "
-    "the last one wins; each reads its object back, and keeps an item that another writer overwrote"
+    "the last one wins, and the other keeps its item in the message"
 )
 
 

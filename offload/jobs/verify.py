@@ -14,7 +14,7 @@ from offload.jobs.each import run_each
 from offload.layout import JOURNAL, decode_part, encode_part, is_link, session_part
 from offload.record import RecordInfo
 from offload.session.lineage import entry_bytes, entry_of
-from offload.session.names import check_name
+from offload.session.names import check_known, check_name
 from offload.session.reader import Damage, SessionReader
 from offload.store import OffloadStore, get_many, in_groups
 
@@ -92,6 +92,7 @@ def verify(
 
     Raises:
         ConfigError: an invalid name, or workers in other processes cannot open the store by its URL.
+        NotFoundError: the store has nothing of the session.
         StoreError: the store cannot be listed.
     """
     if session is not None:
@@ -118,6 +119,8 @@ def verify(
             report.entries += len(keys)
             report.damaged_entries += errors
         told(report)
+    if session is not None and not (report.checked or report.links or report.entries or report.failures):
+        check_known(store, session)
     return report
 
 

@@ -210,6 +210,15 @@ def test_verify_refuses_an_invalid_session_name() -> None:
             verify(MemoryStore(), session=name)  # type: ignore[arg-type]
 
 
+def test_verify_finds_no_session_where_nothing_is_stored_of_it(tmp_path: Path) -> None:
+    owner = journaled(tmp_path)
+    assert owner.verify() == []
+    with pytest.raises(NotFoundError, match="no session 'b' in "):
+        verify(owner.store, session="b")
+    agent(owner, 1)
+    assert verify(owner.store, session="a").entries == 1
+
+
 def test_verify_follows_shared_records_and_reads_the_branches_of_forks(tmp_path: Path) -> None:
     owner = journaled(tmp_path)
     agent(owner, 2)

@@ -33,7 +33,7 @@ class Rule(PolicyPart):
             it before the model sees it, 1 after the model's next reply.
         keep_recent: number of the latest items of each tool to keep; older ones at or above the threshold
             are offloaded.
-        preview_chars: maximum characters of preview in the placeholder; 0 is no preview.
+        preview_chars: maximum characters of preview in the placeholder; 0 for none.
         ttl: minimum lifetime of a record: seconds, a `timedelta`, or a text such as "90s", "15m", "2h",
             "7d". The next `gc` after that deletes the record, even if a message refers to it. None keeps it.
     """

@@ -39,7 +39,8 @@ can(not)?\ be\ meant|one\ that\ never\ was|(one\ |none\ )?of\ ours|our\ own|anew
     |arguments\ of\ (a|the)\ (tool\ )?calls?|prompts?\ of\ a\ skill|no\ text|is\ held|held\ against
     |is\ spared|not\ sound|as\ it\ came|as\ far\ as|who\ (asks|calls|reads|gives|has|wants|loses)
     |caller's\ own|cut\ out|mend(s|ed)?|(the|a)\ grace(?!\ period)|from\ [\d,]+\ (tokens|characters)\ on
-    |large\ enough
+    |large\ enough|rules?\ R\d+
+    |(?<!there\ )(is|are)\ no\ (?!longer|more|such|better|shorter|use|part|measure|gain|y\b)\w+
     )\b""",
     re.VERBOSE | re.IGNORECASE,
 )

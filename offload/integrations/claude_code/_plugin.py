@@ -69,7 +69,7 @@ def server_command_of(readers: int | None) -> list[str]:
 
 
 def _isolation() -> str:
-    """Return the option of Python that keeps out modules of the project, and its variables (rule R15)."""
+    """Return the option of Python that keeps out modules of the project, and its variables."""
     needs_variables = bool(os.environ.get("PYTHONPATH")) or site.ENABLE_USER_SITE
     return "-P" if needs_variables else "-I"
 

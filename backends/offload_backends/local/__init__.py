@@ -83,8 +83,7 @@ class LocalStore(OneByOne):
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
         check_options(storage_options, ("durability",), url)
         durability = (storage_options or {}).get("durability", "fsync")
-        if durability not in _DURABILITIES:
-            raise errors.ConfigError(f"durability must be one of {_DURABILITIES}, got {durability!r}")
+        errors.check_choice("durability", durability, _DURABILITIES)
         self._is_synced = durability == "fsync"
         self._root = _root_of(url)
         self.url = _url_of(self._root)

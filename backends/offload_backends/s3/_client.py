@@ -224,8 +224,8 @@ def _encryption(cipher: object, key_id: object, customer_key: object) -> dict[st
         if cipher or key_id:
             raise errors.ConfigError("sse_customer_key cannot be combined with sse or sse_kms_key_id")
         return {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": _customer_key(customer_key)}
-    if cipher not in {None, *_CIPHERS}:
-        raise errors.ConfigError(f"sse must be one of {', '.join(_CIPHERS)}, got {cipher!r}")
+    if cipher is not None:
+        errors.check_choice("sse", cipher, _CIPHERS)
     if key_id and not str(cipher).startswith("aws:kms"):
         raise errors.ConfigError("sse_kms_key_id needs sse='aws:kms' or sse='aws:kms:dsse'")
     arguments = {"ServerSideEncryption": cipher, "SSEKMSKeyId": key_id}

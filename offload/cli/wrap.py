@@ -39,6 +39,8 @@ _OF_SYSTEM = Path(
         "win32": r"C:\ProgramData\gemini-cli\system-defaults.json",
     }.get(sys.platform, "/etc/gemini-cli/system-defaults.json")
 )
+# Where the gateway listens.
+_HOST = "127.0.0.1"
 _MOST_WARNINGS = 3
 # Less is shown as $0.00.
 _LEAST_DOLLARS = 0.005
@@ -119,10 +121,18 @@ def wrap(
     with unlogged():
         with serving(_upstream(client, upstream), off) as (url, gateway):
             start = client.start(url)
-            code = run_child([program, *start.arguments, *command[1:]], environ=os.environ | start.environ)
+            environ = os.environ | _without_proxy(os.environ) | start.environ
+            code = run_child([program, *start.arguments, *command[1:]], environ=environ)
         for line in _summary(gateway.status(), _accounts(off.store, gateway.timelines, began)):
             warn(line)
     raise typer.Exit(code)
+
+
+def _without_proxy(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which a client sends nothing to the gateway through a proxy."""
+    lower, upper = environ.get("no_proxy"), environ.get("NO_PROXY")
+    hosts = {"no_proxy": lower or upper, "NO_PROXY": upper or lower}
+    return {name: f"{known},{_HOST}" if known else _HOST for name, known in hosts.items() if known != "*"}
 
 
 def _client(program: str, upstream: str | None) -> Client:

@@ -147,6 +147,22 @@ def test_any_other_client_needs_its_provider_and_gets_the_variable_of_its_api(pr
     assert not json.loads(run(project, "--upstream", "http://anthropic.test", "mine")[1])[1].endswith("/v1")
 
 
+@pytest.mark.parametrize(
+    ("excepted", "given"),
+    [
+        ({}, {"no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}),
+        ({"NO_PROXY": "a.test"}, {"no_proxy": "a.test,127.0.0.1", "NO_PROXY": "a.test,127.0.0.1"}),
+        ({"no_proxy": "*"}, {}),
+    ],
+)
+def test_no_proxy_comes_between_a_client_and_its_gateway(project, upstream, excepted, given):
+    client(project, bodies=BODIES[:1])
+    proxies = dict.fromkeys(("http_proxy", "HTTP_PROXY", "ALL_PROXY"), "http://127.0.0.1:9")
+    code, *_ = run(project, "--upstream", upstream.url, "claude", **proxies, **excepted)
+    assert [code, len(upstream.seen)] == [7, 1]
+    assert wrap._without_proxy(excepted) == given
+
+
 def test_a_client_that_sends_nothing_through_it_is_told_so(project, upstream):
     client(project, bodies=[])
     _, _, err = run(project, "--upstream", upstream.url, "claude")

@@ -105,6 +105,7 @@ _ALSO_CALLED = {
     "show": "read view get print",
     "undelete": "restore undo",
     "verify": "check fsck",
+    "-h": "help",
 }
 _MEANT = {other: name for name, others in _ALSO_CALLED.items() for other in others.split()}
 # As a shell reports a program that SIGPIPE ended: the reader of its output, such as `head`, read no further.

@@ -138,7 +138,10 @@ def _numbers(text: str) -> tuple[int, int]:
     match = _PAIR.fullmatch(text)
     if match is None:
         raise ConfigError(f"--diff takes two numbers of requests, such as 36:37, got {text!r:.40}")
-    return int(match[1]), int(match[2])
+    first, second = int(match[1]), int(match[2])
+    if second < first:
+        raise ConfigError(f"--diff takes the earlier request first: {second}:{first}, got {text!r:.40}")
+    return first, second
 
 
 def _row(request: SentRequest, cost: RequestCost) -> dict[str, Any]:

@@ -155,9 +155,13 @@ def open_record(url: str | None, session: str | None, text: str) -> Iterator[tup
 def full_ref(off: Offloader, text: str) -> str:
     """Return the id that `text` names in a session: as for `ref_named`, or by the beginning of the id.
 
+    "last" is the newest record.
+
     Raises:
         ConfigError: the text is the beginning of several ids; the error lists them.
     """
+    if text == _LAST and (records := off.records()):
+        return records[-1].ref
     ref = _named(off, text)
     infos = _begun_by(off, ref)
     if len(infos) > 1:

@@ -121,7 +121,7 @@ def wrap(
     with unlogged():
         with serving(_upstream(client, upstream), off) as (url, gateway):
             start = client.start(url)
-            environ = os.environ | _without_proxy(os.environ) | start.environ
+            environ = {**os.environ, **_without_proxy(os.environ), **start.environ}
             code = run_child([program, *start.arguments, *command[1:]], environ=environ)
         for line in _summary(gateway.status(), _accounts(off.store, gateway.timelines, began)):
             warn(line)

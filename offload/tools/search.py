@@ -48,6 +48,8 @@ _OF_COLORS = re.compile(r"\x1b|\\(?:x1b|x\{1b\}|033)|\[[0-9;:]*[mK]", re.IGNOREC
 # In an expression: what is quoted, an escape, a class, or a `$` that is none of these.
 _LINE_END = re.compile(rb"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|(\$)", re.DOTALL)
 
+# In front of each expression: `^` and `$` match at each line.
+_LINES = b"(?m)"
 # RE2 repeats the whole expression in its reason.
 _REASON_CHARS = 200
 # RE2's reason for refusing a construct, and how to write the pattern instead.
@@ -266,14 +268,15 @@ def _compile_regex(pattern: str, mode: Mode, ignore_case: bool) -> Any:
     options.never_nl = mode == "regex"
     options.case_sensitive = not ignore_case
     encoded = encode_text(pattern)
-    source = re2.escape(encoded) if mode == "literal" else b"(?m)" + _LINE_END.sub(_before_return, encoded)
+    source = re2.escape(encoded) if mode == "literal" else _LINES + _LINE_END.sub(_before_return, encoded)
     try:
         regex = re2.compile(source, options)
     except re2.error as error:
         reason = error.args[0] if error.args else error
         reason = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason
+        reason = reason.replace(_LINES.decode(), "", 1)
         raise ConfigError(
-            f'invalid RE2 pattern: {reason[:_REASON_CHARS]}. Fix: {_fix(reason)}; or use mode="literal"'
+            f"invalid RE2 pattern: {reason[:_REASON_CHARS]}. Fix: {_fix(reason)}; or search for literal text"
         ) from None
     if regex.search(b"") is not None:
         raise ConfigError("pattern matches the empty string; require a character, e.g. a+ instead of a*")

@@ -381,7 +381,13 @@ def test_help_of_each_command_shows_an_example_that_is_a_call_of_it() -> None:
 
 
 def test_a_mistyped_command_is_code_2_and_the_meant_one_is_named(offload: Run) -> None:
-    for wrong, meant in {"verfy": "verify", "delete": "rm", "list": "ls", "sql": "query"}.items():
+    for wrong, meant in {
+        "verfy": "verify",
+        "delete": "rm",
+        "list": "ls",
+        "sql": "query",
+        "help": "-h",
+    }.items():
         done = offload(wrong)
         assert done.returncode == 2
         assert f"Did you mean '{meant}'" in done.stderr

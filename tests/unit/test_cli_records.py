@@ -260,6 +260,7 @@ def test_diff_shows_what_differs_between_two_records(run: Run, store: Path) -> N
     done = run("diff", old[:9], new[:9], "--store", store)
     assert done.returncode == 0
     assert "-7 a line of the log\n+7 another line of the log\n" in done.stdout
+    assert run("diff", old, "last", "--session", "s", "--store", store).stdout == done.stdout
     more = run("diff", old, new, "--start-row", 100, "--json", "--store", store)
     document = json.loads(more.stdout)
     assert (document["old"], document["new"]) == (old, new)

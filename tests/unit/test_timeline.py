@@ -434,6 +434,7 @@ def test_the_command_lists_shows_and_compares(tmp_path: Path, run_log: Callable[
         (["nope"], 1, "no session 'nope'"),
         (["s", "--at", "9"], 1, "has requests 1 to 2, got 9"),
         (["s", "--diff", "x"], 2, "--diff takes two numbers of requests, such as 36:37, got 'x'"),
+        (["s", "--diff", "2:1"], 2, "--diff takes the earlier request first: 1:2, got '2:1'"),
         (["s", "--diff", "1:2", "--at", "1"], 2, "exclude each other"),
     ],
 )

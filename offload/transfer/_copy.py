@@ -136,7 +136,7 @@ def copy(
         StoreError: a store failed. The copied records are whole; another copy continues.
     """
     name = session if name is None else name
-    if source is target and name == session:
+    if name == session and _are_one(source, target):
         raise errors.ConfigError("source and target must not be the same session; use another store or name")
     if must_exist:
         check_known(source, session)
@@ -170,13 +170,18 @@ def copy_sessions(
         ConfigError: both are one store, or workers in other processes cannot open one by its URL.
         StoreError: the sessions of `source` cannot be listed.
     """
-    if type(source) is type(target) and identity_of(source) == identity_of(target):
+    if _are_one(source, target):
         raise errors.ConfigError("source and target must not be the same store")
     parts = session_parts(source, layout.RECORD, layout.JOURNAL)
     options = [source_options, target_options]
     found = run_each(_copy_part, parts, [source, target], executor=executor, storage_options=options)
     for part, outcome in found:
         yield layout.decode_part(part), outcome
+
+
+def _are_one(source: OffloadStore, target: OffloadStore) -> bool:
+    """Return whether two stores have the same objects."""
+    return source is target or (type(source) is type(target) and identity_of(source) == identity_of(target))
 
 
 def _copy_part(source: OffloadStore, target: OffloadStore, part: str) -> CopyReport:

@@ -334,6 +334,13 @@ def test_a_store_that_fails_ends_the_copy_with_its_error_and_one_onto_itself_is_
         copy(source, source, "s")
 
 
+def test_a_copy_onto_itself_is_refused_also_through_another_object_of_the_store(tmp_path: Path) -> None:
+    Offloader(tmp_path, session="s").offload_text("a line\n" * 3000)
+    for again in (LocalStore(str(tmp_path)), LocalStore(f"{tmp_path}/")):
+        with pytest.raises(ConfigError, match="must not be the same session; use another store or name"):
+            copy(LocalStore(str(tmp_path)), again, "s")
+
+
 def test_a_large_record_goes_over_in_pieces_and_through_an_archive(tmp_path):
     source, target, other = CountedStore(), LocalStore(str(tmp_path / "store")), MemoryStore()
     sent = filled(source, texts=[LARGE])

@@ -202,7 +202,9 @@ class ItemWriter:
             if stored.placeholder != checked:
                 self._check_ref(request, stored.placeholder, stored.info.ref)
             self._stored[identity] = stored
-            self._observer.stored(stored.info, stored.placeholder, stored.sha256)
+            self._observer.stored(stored.info, stored.placeholder)
+        # After a rewind no entry of the journal may name the record.
+        self._observer.uses(stored.info, stored.sha256)
         if not request.keeps_text:
             self._recognition.note(request.item, stored.placeholder)
         return stored

@@ -115,10 +115,13 @@ class Observer:
         """Characters of all reads."""
         return self._chars_read
 
-    def stored(self, info: RecordInfo, placeholder: str, sha256: bytes) -> None:
-        """Report a durable record, its placeholder and the digest of its content."""
+    def uses(self, info: RecordInfo, sha256: bytes) -> None:
+        """Note for the journal that a message needs a record, and the digest of its content."""
         if self.activity is not None:
             self.activity.created(info.ref, sha256)
+
+    def stored(self, info: RecordInfo, placeholder: str) -> None:
+        """Report a durable record and its placeholder."""
         if self.is_heard:
             detail = f"{info.ref}: {info.chars} characters stored in {info.stored_bytes} bytes"
             data = {name: getattr(info, name) for name in _STORED_FIELDS}

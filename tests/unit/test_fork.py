@@ -185,6 +185,17 @@ def test_a_rewind_goes_on_from_an_earlier_request() -> None:
         off.rewind(9)
 
 
+def test_a_fork_after_a_rewind_reads_what_the_branch_that_was_left_stored_first() -> None:
+    _, off, sent = played(4)
+    off.rewind(2)
+    off.offload(conversation(3))
+
+    out = off.fork("b", at=3).offload(conversation(3))
+
+    assert out.messages == sent[3]
+    assert off.with_options(session="b").restore(out.messages) == conversation(3)
+
+
 # Its seams
 
 

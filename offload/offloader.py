@@ -818,9 +818,9 @@ class Offloader:
     def fork(self, name: str, *, at: int | None = None, branch: str | None = None) -> Offloader:
         """Let a new session of this store continue from a request; return its offloader, with these options.
 
-        With a journal nothing is copied, and three small objects are written at most. Placeholders up to the
-        request remain as they are and are restored from both sessions; the fork reads no later record of this
-        one. A session without a journal is copied: forking again to the same name copies new records.
+        With a journal nothing is copied, and three small objects are written at most. A session without one
+        is copied: forking again to the same name copies new records. Placeholders up to the request remain
+        as they are and are restored from both sessions; the fork reads no later record of this one.
 
         Args:
             name: the name of the new session.

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Literal, NamedTuple
 
 from offload.errors import OffloadError, failure, result_or_error, unexpected
+from offload.layout import as_created
 from offload.messages.base import Item
 from offload.placeholder import Notice
 from offload.placeholder.default import DefaultRenderer, MediaAwareRenderer
@@ -156,6 +157,10 @@ class Recognition:
         """Load the catalog of the session with one listing. Raises `OffloadError`; it is unknown then."""
         self.session.catalog.load()
         self.is_listed = True
+
+    def holds_copies(self) -> bool:
+        """Return whether records were copied from another session, which drew their refs. Asks no store."""
+        return any(as_created(info.key) != info.key for info in self.session.catalog.entries())
 
     def stored_ref(self, item: Item) -> str | None:
         """Return the ref of the record that the session is known to hold of `item`. Asks no store.

@@ -288,9 +288,11 @@ class _Copy:
                 raise errors.CorruptError(f"{info.key} does not match the record that it contains")
             encoded = _stored(reader.store, info, body, has_sidecar=codec.has_sidecar)
         generation = max(generation, self._target.catalog.next_generation(info.ref))
-        # Soon after, the time of the object will do, and the copy has the key of the original.
+        # Soon after, the time of the object will do, and the copy has the key of the original. The key of one
+        # whose ref another session drew shows that it is a copy: its ref does not follow from its item.
         is_late = self._dated is None and time.time() - header.created_at > _SOON_SECONDS
-        key = record_key(header, counts, codec.suffix, generation, is_copy=is_late)
+        is_copy = is_late or header.origin is not None
+        key = record_key(header, counts, codec.suffix, generation, is_copy=is_copy)
         return NewRecord(key=key, header=header, encoded=encoded)
 
     def _moved(self, header: Header) -> Header:

@@ -210,7 +210,42 @@ def test_a_fork_is_copied_and_exported_with_all_that_it_reads(tmp_path: Path) ->
         moved = Offloader(place, session="b")
         assert [moved.timeline().at(n) for n in (1, 2, 3)] == sent[:3]
         assert moved.restore(sent[2]) == conversation(2)
+        assert moved.offload(conversation(2)).messages == sent[2]
         assert not [key for key in keys(place) if "/from~" in key or "~from" in key]
+
+
+def forked(off: Offloader, _: Path) -> Any:
+    return off.fork("b").store
+
+
+def copied(off: Offloader, _: Path) -> Any:
+    copy_session(off.store, other := MemoryStore(), "a", name="b")
+    return other
+
+
+def imported(off: Offloader, folder: Path) -> Any:
+    export(off.store, "a", folder / "a.tar")
+    import_(other := MemoryStore(), folder / "a.tar", name="b")
+    return other
+
+
+@pytest.mark.parametrize("moved", [forked, copied, imported])
+def test_the_copy_of_a_session_without_a_journal_keeps_every_placeholder_and_stores_nothing_again(
+    tmp_path: Path, moved: Any
+) -> None:
+    off = Offloader(MemoryStore(), session="a", policy=OffloadPolicy.preset("archive"))
+    sent = run(off, 5)[-1]
+    store = moved(off, tmp_path)
+    records = keys(store, "r/b/")
+    for _ in range(2):
+        process = Offloader(store, session="b", policy=OffloadPolicy.preset("archive"))
+        assert process.offload(conversation(4)).messages == sent
+        assert keys(store, "r/b/") == records
+        assert process.restore(sent) == conversation(4)
+
+    further = process.offload(conversation(5)).messages
+    assert further[: len(sent)] == sent
+    assert len(keys(store, "r/b/") - records) == 1
 
 
 def test_a_fork_in_an_encrypted_store_and_in_a_local_folder_reads_its_parent(tmp_path: Path) -> None:

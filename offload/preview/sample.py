@@ -203,9 +203,10 @@ def _add_part(sample: Sample, text: str, part: _Part, shift: int | None, left_ou
     for line in chunk.split("\n"):
         body = line if shift is None else _without_number(line, number + shift)
         end = start + len(line)
-        if bare := (body if is_clean else _UNSEEN.sub("", body)).strip():
+        seen = body if is_clean else _UNSEEN.sub("", body)
+        if bare := seen.strip():
             has_frames = not is_clean and "\r" in body.rstrip("\r")
-            if len(body) > _PIECE_CHARS or has_frames or start == first_cut or end == last_cut:
+            if len(seen) > _PIECE_CHARS or has_frames or start == first_cut or end == last_cut:
                 begin = end - len(body.lstrip())
                 _add_pieces(sample, text, (start, begin, end), number, skipped, is_clean=is_clean)
             else:

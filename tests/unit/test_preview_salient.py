@@ -324,6 +324,14 @@ def test_control_sequences_of_terminals_are_not_shown() -> None:
     assert not re.search(r"[\x00-\x08\x0b-\x1f]", preview_of(text, 500).text)
 
 
+def test_a_line_is_as_long_as_a_terminal_shows_it() -> None:
+    words = [f"word_{n}_of_the_line" for n in range(8)]
+    lines = "".join(" ".join(f"\x1b[35m\x1b[K{word}\x1b[m" for word in words) + f" {n}\n" for n in range(300))
+    shown = preview_of(lines, 500).text
+    assert f"1 {' '.join(words)} 0" in shown
+    assert "…" not in shown
+
+
 # Two of the same use: one came to Unicode in 15.0 or later, or never yet, and the other long before. Some
 # versions of Python know only the latter.
 LIKE = [

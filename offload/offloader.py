@@ -98,8 +98,8 @@ class Offloader:
         redact: returns a text without the parts that must not be stored. It runs before the preview and the
             record are made. `restore` returns the redacted text; record and placeholder are marked.
         summarizer: returns a short summary of a text for its placeholder and record.
-        tools: names of the retrieval tools that the model gets; calls of others are refused. context_read is
-            always included, since every placeholder names it.
+        tools: names of the retrieval tools that the model gets; calls of others are refused. One must be
+            context_read, which every placeholder names.
         max_answer_chars: maximum characters of a retrieval tool's answer, at least 2,000.
         on_error: the reaction of `offload` to an item that cannot be stored: "keep" keeps the item in its
             message and reports the error, "raise" raises it, "truncate" keeps only a preview.
@@ -391,7 +391,7 @@ class Offloader:
         conversation = _as_list(messages)
         end = len(conversation)
         indices = range(start, end) if isinstance(start, int) and start <= end else start
-        if isinstance(indices, int) or not all(0 <= index < end for index in indices):
+        if not isinstance(indices, Sequence) or not all(index in range(end) for index in indices):
             raise ConfigError(f"start must be an index of the {end} messages, got {start!r:.40}")
         if cause is None:
             cause = f"it is bound to another conversation from messages[{next(iter(indices), end)}] on"
@@ -423,7 +423,7 @@ class Offloader:
 
         The policy and the model of the last `offload` call decide, see `OffloadPolicy.history`.
         """
-        return self.policy.may_bind(self.model) and any(map(signed_thinking, messages))
+        return self.policy.may_bind(self.model) and any(map(signed_thinking, _as_list(messages)))
 
     def report_usage(self, usage: Any, *, is_changed: bool = False) -> Usage | None:
         """Record the provider's token counts for the last request, and return them.

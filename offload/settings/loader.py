@@ -29,7 +29,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field, PlainValidator
 
-from offload.errors import ConfigError
+from offload.errors import ConfigError, check_path
 from offload.policy import OffloadPolicy
 from offload.record.text import escape_controls
 from offload.registry import is_path
@@ -160,6 +160,9 @@ def load_config(
     Raises:
         ConfigError: a source cannot be read or has an invalid value; the message names the source.
     """
+    for name, path in {"folder": folder, "file": file}.items():
+        if path is not None:
+            check_path(name, path)
     variables = os.environ if environ is None else environ
     named = variables.get(FILE_VARIABLE) if file is None else os.fspath(file)
     overrides = {name: value for name, value in (arguments or {}).items() if value is not None}

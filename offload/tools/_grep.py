@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from offload.codec.base import StoredRecord
 from offload.codec.content import StoredContent
-from offload.errors import ConfigError, CorruptError, NotFoundError
+from offload.errors import ConfigError, CorruptError, NotFoundError, check_texts
 from offload.layout import REF_PATTERN
 from offload.placeholder.default import safe_for_model
 from offload.record.binary import is_binary
@@ -72,6 +72,7 @@ class _Stopped(Exception):  # noqa: N818 # not an error: the call has reached a 
 
 def parse_cursor(cursor: str | None) -> Cursor:
     """Return the place of a cursor. Raises `ConfigError` for one that no answer has."""
+    check_texts(cursor=cursor)
     if cursor is None:
         return Cursor("", 0)
     ref, _, byte = cursor.partition(":")

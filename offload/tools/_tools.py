@@ -18,6 +18,7 @@ from offload.errors import (
     OffloadError,
     StoreError,
     check_choice,
+    check_texts,
 )
 from offload.events.observer import Observer, observed
 from offload.placeholder.default import safe_for_model, tool_label
@@ -209,6 +210,7 @@ class Tools:
             StoreError: the store failed.
         """
         _check_count("limit", limit)
+        check_texts(item_type=item_type, tool=tool, query=query, cursor=cursor)
         words = words_of_query(query)
         if words:
             limit = min(limit, (self._max_chars - FRAME_CHARS) // _ROW_CHARS)
@@ -512,6 +514,9 @@ class Tools:
             CorruptError: a record is damaged.
             ConfigError: a wrong statement, with its fix; more than 2 seconds, or too much memory.
         """
+        given: tuple[object, ...] = (id, ids)
+        if not all(isinstance(each, Sequence | None) for each in given):
+            raise ConfigError("id must be an id, and ids a list of them")
         refs = [id] if isinstance(id, str) else [*(id or ids or ())]
         if not refs or (id and ids):
             raise ConfigError("context_query needs id, or ids for several items")
@@ -552,8 +557,10 @@ def _label(title: str | None, record: Header | RecordInfo) -> str:
     return safe_for_model(title) if title else name
 
 
-def _check_count(name: str, value: int | None, *, least: int = 1) -> None:
-    if value is not None and value < least:
+def _check_count(name: str, value: int, *, least: int = 1) -> None:
+    if type(value) is not int:
+        raise ConfigError(f"{name} must be an integer, got {value!r:.60}")
+    if value < least:
         raise ConfigError(f"{name} must be at least {least}, got {value}")
 
 
@@ -563,9 +570,10 @@ def _check_range(
     by_line = start_line is not None or end_line is not None
     if by_line and (offset is not None or limit is not None or pointer is not None):
         raise ConfigError("use offset/limit or start_line/end_line, not both; with pointer, use offset")
-    _check_count("offset", offset, least=0)
-    _check_count("limit", limit)
-    _check_count("start_line", start_line)
-    _check_count("end_line", end_line)
+    counts = {"offset": offset, "limit": limit, "start_line": start_line, "end_line": end_line}
+    for name, value in counts.items():
+        if value is not None:
+            _check_count(name, value, least=0 if name == "offset" else 1)
+    check_texts(pointer=pointer)
     if end_line is not None and end_line < (start_line or 1):
         raise ConfigError(f"end_line {end_line} is before start_line {start_line or 1}")

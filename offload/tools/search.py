@@ -107,10 +107,12 @@ def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool =
 
     Raises:
         ConfigError: an expression that RE2 rejects, with its reason and a fix; one that matches the empty
-            string; a pattern that is empty or too long.
+            string; a pattern that is empty, too long or not a str.
     """
     if mode not in get_args(Mode):
         raise ConfigError(f"mode must be {' or '.join(get_args(Mode))}, got {mode!r:.40}")
+    if not isinstance(pattern, str):
+        raise ConfigError(f"pattern must be a str, got {type(pattern).__name__}")
     if not 1 <= len(pattern) <= MAX_PATTERN_CHARS:
         raise ConfigError(f"pattern must have 1 to {MAX_PATTERN_CHARS} characters, got {len(pattern)}")
     plain = _plain_pattern(pattern, mode, ignore_case=ignore_case)

@@ -214,6 +214,13 @@ def test_variables_are_texts_numbers_lists_and_tables_with_their_fields(folder: 
     assert settings.storage_options == {"key": "k", "region": "b"}
 
 
+@pytest.mark.parametrize("name", ["folder", "file"])
+def test_a_file_or_folder_of_settings_is_given_by_its_path(name: str) -> None:
+    arguments: dict[str, Any] = {name: 5}
+    with pytest.raises(ConfigError, match=f"{name} must be a path, got int"):
+        Offloader.from_config(**arguments)
+
+
 def test_an_error_begins_with_the_source_and_the_setting(folder: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"^environment: tools: Input should be a valid list, got 'context_grep'$"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from offload import Offloader, OffloadPolicy, OffloadStore, open_store
+from offload import ConfigError, Offloader, OffloadPolicy, OffloadStore, open_store
 from offload.testing import FaultyStore
 from offload.transfer import copy
 
@@ -178,3 +178,9 @@ def test_listings_show_it_as_one_record_that_copies_forks_and_collections_keep(s
     off.gc()
     for session in ("s", "t"):
         assert Offloader(store, session=session).restore(sent) == messages
+
+
+@pytest.mark.parametrize("start", [None, "0", 1.5, -1, 99, [99], ["0"]])
+def test_thinking_is_removed_from_messages_of_the_list_alone(store: OffloadStore, start: Any) -> None:
+    with pytest.raises(ConfigError, match="start must be an index of the 9 messages, got"):
+        Offloader(store, session="s").remove_thinking(conversation(), start)

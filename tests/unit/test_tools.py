@@ -155,6 +155,30 @@ def test_a_range_that_cannot_be_meant_is_answered_with_what_can(arguments: dict[
     assert said in answer
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("read", {"offset": "1"}, "offset must be an integer, got '1'"),
+        ("read", {"end_line": 1.0}, "end_line must be an integer, got 1.0"),
+        ("read", {"pointer": 1}, "pointer must be a str or None, got int"),
+        ("tail", {"lines": None}, "lines must be an integer, got None"),
+        ("grep", {"pattern": 5}, "pattern must be a str, got int"),
+        ("grep", {"pattern": "x", "max_matches": "20"}, "max_matches must be an integer, got '20'"),
+        ("grep", {"pattern": "x", "cursor": 5}, "cursor must be a str or None, got int"),
+        ("query", {"sql": "select 1", "ids": 5}, "id must be an id, and ids a list of them"),
+        ("list", {"tool": 5}, "tool must be a str or None, got int"),
+        ("list", {"limit": True}, "limit must be an integer, got True"),
+    ],
+)
+def test_code_that_passes_an_argument_of_another_type_is_told(
+    name: str, arguments: dict[str, Any], said: str
+) -> None:
+    tools, ref = tools_for(LOG)
+    given = {} if name in ("list", "query", "grep") else {"id": ref}
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        getattr(tools, name)(**given, **arguments)
+
+
 # --- tail -----------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from offload.errors import ConfigError
 from offload.patterns import lazy_pattern
-from offload.record.text import escape_controls
+from offload.record.text import escape_controls, without_colors
 
 MAX_TITLE_CHARS = 80
 # A line is looked for in so many characters.
@@ -35,9 +35,9 @@ def title_of(text: str, kind: str = "text") -> str | None:
 
 
 def first_line_of(content: str) -> str | None:
-    """Return the first line of a record's content that has words as a title, None if there is none."""
+    """Return the first line of a record's content that has words, without colors, as a title; or None."""
     first = None
-    for line in _lines(content):
+    for line in _lines(without_colors(content[:_LOOKED_AT])):
         if sum(map(str.isalnum, line)) < _LEAST_TELLING:
             continue
         if not _EMPTY.fullmatch(line):

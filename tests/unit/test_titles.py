@@ -198,6 +198,7 @@ def test_the_title_of_a_command_is_what_it_runs(command: str, title: str) -> Non
         ("OBSERVATION:\n", "OBSERVATION:"),
         ("---\n\n...\n", None),
         ("数据\uff1a\n结果一\n", "结果一"),
+        ("\x1b[0m\n\x1b[1;32mPASSED\x1b[0m tests/a.py \x1b[2J\n", "PASSED tests/a.py ␛[2J"),
     ],
 )
 def test_without_a_call_the_title_is_the_first_line_with_words_that_is_no_announcement(

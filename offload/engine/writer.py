@@ -31,7 +31,7 @@ from offload.policy import Decision
 from offload.preview import Preview, preview_of
 from offload.preview.sample import END_CHARS, MIDDLE_CHARS
 from offload.record.header import ItemIdentity
-from offload.record.text import decode_text
+from offload.record.text import decode_text, without_colors
 from offload.session import Draft, Session
 from offload.session.session import OffloadedItem
 from offload.settings.hooks import foreign
@@ -359,4 +359,4 @@ def _table_line(text: str, *, is_whole: bool) -> str:
     with NO_FORK:
         from offload.tables import schema_line  # noqa: PLC0415 # 10 ms that only a placeholder pays
 
-    return schema_line(text, is_whole=is_whole)
+    return schema_line(without_colors(text), is_whole=is_whole)

@@ -10,7 +10,7 @@ from unicodedata import normalize
 
 from offload.evidence._forms import HASH_CHARS, Form
 from offload.evidence._values import MAX_VALUE_CHARS, SEPARATORS
-from offload.record.text import without_colors
+from offload.record.text import words_without_colors
 
 # The most characters of all texts.
 MAX_CHARS = 40_000_000
@@ -57,7 +57,7 @@ class Texts(Generic[UnitT]):
 
     def add(self, unit: UnitT, text: str) -> None:
         """Add a text of a unit, without colors; an accented letter is one character, as in the forms."""
-        text = normalize("NFC", without_colors(text))
+        text = normalize("NFC", words_without_colors(text))
         for start in range(0, len(text), _BLOCK_CHARS):
             part = Part(unit, text, start, min(start + _BLOCK_CHARS, len(text)))
             size = part.end - part.start

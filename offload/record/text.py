@@ -15,8 +15,10 @@ _INVISIBLE = lazy_pattern(
 # The three bytes of U+DC80 to U+DCFF, which replace invalid bytes, and the first of them before a cut.
 _ESCAPED_BYTE = lazy_pattern(rb"\xed[\xb2\xb3][\x80-\xbf]")
 _UNFINISHED = lazy_pattern(rb"\xed[\xb2\xb3]?\Z")
-# What colors a text on a terminal, and clears the rest of a line as `grep` does; JSON escapes ESC.
-_COLOR = lazy_pattern(r"(?:\x1b|\\u001[bB])\[[0-9;:]*[mK]")
+# What colors a text on a terminal, and clears the rest of a line as `grep` does; its beginning before a cut.
+_COLOR = lazy_pattern(r"\x1b\[[0-9;:]*[mK]")
+_BEGUN_COLOR = lazy_pattern(r"\x1b(?:\[[0-9;:]*)?\Z")
+_ESCAPED_ESC = "\\u001b"
 _CONTROL_PICTURES = 0x2400
 _DELETE = 0x7F
 _UNITS = ("", "k", "M", "G", "T")
@@ -52,6 +54,24 @@ def _byte_of(escaped: re.Match[bytes]) -> bytes:
 def without_colors(text: str) -> str:
     """Return `text` without the sequences that color it on a terminal, so that none parts or hides a word."""
     return _COLOR.sub("", text)
+
+
+def words_without_colors(text: str) -> str:
+    """Return `text` as `without_colors` does, to look for words in: also without colors that JSON escapes."""
+    return without_colors(text.replace(_ESCAPED_ESC, "\x1b"))
+
+
+def chunks_without_colors(chunks: Iterable[str]) -> Iterator[str]:
+    """Yield the chunks of a text as `without_colors` returns the whole."""
+    rest = ""
+    for chunk in chunks:
+        text = without_colors(rest + chunk)
+        begun = _BEGUN_COLOR.search(text)
+        end = begun.start() if begun else len(text)
+        yield text[:end]
+        rest = text[end:]
+    if rest:
+        yield rest
 
 
 def escape_surrogates(text: str) -> str:

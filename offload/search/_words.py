@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from unicodedata import normalize
 
-from offload.record.text import without_colors
+from offload.record.text import words_without_colors
 
 MAX_QUERY_CHARS, MAX_QUERY_WORDS = 4_000, 64
 # A word is matched from its start only, so that each takes linear time.
@@ -28,7 +28,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 def indexed_text(text: str) -> str:
     """Return a passage without colors, followed by the words that the tokenizer would not find in it."""
-    text = without_colors(text)
+    text = words_without_colors(text)
     more = [_HUMP.sub(" ", word) for word in _HUMPED.findall(text)]
     if "\\" in text:
         more += _ESCAPED.findall(text)

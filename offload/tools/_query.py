@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from offload.codec.base import StoredRecord
 from offload.errors import ConfigError
 from offload.placeholder.default import safe_for_model
-from offload.record.text import decode_text, escape_surrogates
+from offload.record.text import chunks_without_colors, decode_text, escape_surrogates
 from offload.threads.locks import NO_FORK
 from offload.tools.answers import FRAME_CHARS, fitting_rows
 from offload.tools.budget import BUDGET, Budget, BudgetExceeded
@@ -32,12 +32,18 @@ _SURROGATE = b"\xed"
 
 @dataclass(frozen=True)
 class _Chunks:
-    """The text of a record by the chunk, read again at each iteration, within the budget of one call."""
+    """The text of a record by the chunk, without colors, within the budget of one call.
+
+    It is read again at each iteration.
+    """
 
     record: StoredRecord
     budget: Budget
 
     def __iter__(self) -> Iterator[str]:
+        return chunks_without_colors(self._decoded())
+
+    def _decoded(self) -> Iterator[str]:
         for data in self.budget.metered(self.record.content.chunks_from(0)[1]):
             text = decode_text(data)
             yield escape_surrogates(text) if _SURROGATE in data else text

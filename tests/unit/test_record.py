@@ -11,7 +11,13 @@ import pytest
 from offload.codec.content import TextContent
 from offload.record import Header
 from offload.record.header import draw_ref
-from offload.record.text import decode_text, encode_text, escape_surrogates, printed_bytes
+from offload.record.text import (
+    chunks_without_colors,
+    decode_text,
+    encode_text,
+    escape_surrogates,
+    printed_bytes,
+)
 
 DIGEST = hashlib.sha256(b"content").digest()
 
@@ -105,6 +111,13 @@ def test_the_bytes_of_a_program_are_those_that_it_printed_wherever_its_content_i
     assert b"".join(printed_bytes(chunks)) == printed
     other = encode_text("\ud800\udc7f")
     assert b"".join(printed_bytes([other])) == other
+
+
+def test_colors_are_left_out_wherever_a_chunk_ends_and_nothing_else() -> None:
+    text = "\x1b[1;31m\x1b[Kred\x1b[m \x1b[2J \x1b]0;title\x07 \x1b[38:2:1:2:3mx\x1b[0"
+    for end in range(len(text) + 1):
+        shown = "".join(chunks_without_colors([text[:end], "", text[end:]]))
+        assert shown == "red \x1b[2J \x1b]0;title\x07 x\x1b[0"
 
 
 @pytest.mark.parametrize("field", ["session", "item_type", "tool_use_id", "form"])

@@ -46,6 +46,20 @@ def test_an_answer_has_the_rows_between_bars_after_the_size_of_the_table() -> No
     assert nothing == f"[{ref}: 0 rows; t: 500 rows]\nid\n[end of rows]"
 
 
+def test_colors_are_no_part_of_a_value_wherever_chunks_end() -> None:
+    lines = (f"10:00:{n % 60:02} \x1b[31mERROR\x1b[0m db: \x1b[1mno row\x1b[0m {n}\n" for n in range(12_000))
+    tools, ref = tools_for("".join(lines))
+
+    answer = tools.query(
+        ref, "select level, message, count(*) from t where message like 'no row 4%' group by 1"
+    )
+    assert answer.split("\n")[2] == "ERROR|no row 4|1111"
+    answer = tools.query(ref, "select count(*) from lines where text like '%ERROR db: no row %'")
+    assert answer.split("\n")[2] == "12000"
+    tools, ref = tools_for('[{"a": "\\u001b[1mx"}, {"a": "y"}]')
+    assert tools.query(ref, "select length(a) n from t").split("\n")[2:4] == ["5", "1"]
+
+
 def test_several_items_are_joined_in_their_order() -> None:
     tools, users, orders = two()
     sql = "select t1.name, sum(t2.total) s from t1 join t2 on t2.user = t1.id group by 1 order by 2 limit 1"

@@ -14,7 +14,9 @@ from strength import examples
 
 from offload import CacheModel, ItemFacts, Offloader, OffloadPolicy, Rule
 from offload.messages.access import block_count
+from offload.policy import Decision
 from offload.policy.cost import Candidate, CostPlan
+from offload.policy.groups import saving
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -475,6 +477,20 @@ def test_what_stays_counts_as_if_it_had_never_been_a_candidate(
     assert bool(out.records) is pays
     at_once = Offloader("memory://", session="s", **options, **NO_CLOCK)
     assert at_once.offload(messages, pinned=pinned).messages == out.messages
+
+
+@pytest.mark.parametrize(("more", "action"), [(0, "offload"), (1, "keep")])
+def test_an_item_leaves_for_its_cost_if_it_is_expected_to_free_the_least_saving(
+    more: int, action: str
+) -> None:
+    messages = [*turn(1, 4000), *turn(2, 60)]
+
+    def decided(min_saving: int) -> Decision:
+        chosen = OffloadPolicy.model_validate({"preset": "economy", "min_saving": min_saving})
+        off = Offloader("memory://", policy=chosen, token_counter=lambda text: len(text) // 4, **NO_CLOCK)
+        return max(off.offload(messages, cache="cold").decisions, key=lambda d: d.item.chars)
+
+    assert decided(saving(decided(1)) + more).action == action
 
 
 def test_the_reasons_are_in_plain_words() -> None:

@@ -181,21 +181,29 @@ class Recognition:
         The keys are indices of `items`; an error in place of a ref says why it is not known. Only records of
         the same type and length are opened.
         """
-        known: dict[tuple[str, int], list[RecordInfo]] = {}
-        for info in self.session.catalog.entries():
-            known.setdefault((info.item_type, info.chars), []).append(info)
-        found = (result_or_error(self._ref_among, item, known) for item in items)
+        texts = [result_or_error(self._hooks.to_store, item) for item in items]
+        pairs = zip(items, texts, strict=True)
+        sizes = {(item.item_type, len(text)) for item, text in pairs if isinstance(text, str)}
+        alike = [i for i in self.session.catalog.entries() if (i.item_type, i.chars) in sizes]
+        headers: dict[tuple[str, int], list[Header]] = {}
+        for info, record in self.session.open_many(alike):
+            if not isinstance(record, OffloadError):
+                headers.setdefault((info.item_type, info.chars), []).append(record.header)
+        found = (_ref_among(headers, *pair) for pair in zip(items, texts, strict=True))
         return {index: ref for index, ref in enumerate(found) if ref is not None}
 
-    def _ref_among(self, item: Item, known: Mapping[tuple[str, int], Sequence[RecordInfo]]) -> str | None:
-        text = self._hooks.to_store(item)
-        alike = known.get((item.item_type, len(text)))
-        if not alike:
-            return None
-        identity = item.identity(sha256(encode_text(text)).digest())
-        records = (record for _, record in self.session.open_many(alike))
-        headers = (record.header for record in records if not isinstance(record, OffloadError))
-        return next((header.ref for header in headers if identity.is_in(header.identity)), None)
+
+def _ref_among(
+    headers: Mapping[tuple[str, int], Sequence[Header]], item: Item, text: str | OffloadError
+) -> str | OffloadError | None:
+    """Return the ref of a record with the text of an item, by their types and sizes; or why it is unknown."""
+    if isinstance(text, OffloadError):
+        return text
+    alike = headers.get((item.item_type, len(text)))
+    if not alike:
+        return None
+    identity = item.identity(sha256(encode_text(text)).digest())
+    return next((header.ref for header in alike if identity.is_in(header.identity)), None)
 
 
 def candidates(session: SessionReader, claims: Iterable[tuple[Item, Claim]]) -> list[RecordInfo]:

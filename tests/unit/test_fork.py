@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 from command import Run, runner
 from forks import conversation, exchange, journaled, keys, played, run
 
-from offload import ConfigError, NotFoundError, Offloader, OffloadPolicy, Retention
+from offload import ConfigError, NotFoundError, Offloader, OffloadError, OffloadPolicy, Retention
 from offload.agent import AgentConfig, ContextManager
 from offload.index import reindex
 from offload.retention import collect, delete
+from offload.testing import FaultyBulkStore
 from offload.transfer import copy as copy_session
 from offload.transfer import export, import_
 from offload.wrappers import EncryptingStore
@@ -246,6 +248,31 @@ def test_the_copy_of_a_session_without_a_journal_keeps_every_placeholder_and_sto
     further = process.offload(conversation(5)).messages
     assert further[: len(sent)] == sent
     assert len(keys(store, "r/b/") - records) == 1
+
+
+class CountedReads(FaultyBulkStore):
+    """A store that notes of how many objects each bulk read is."""
+
+    reads: list[int]
+
+    def get_many(self, keys: Sequence[str]) -> Iterable[bytes | OffloadError]:
+        self.reads.append(len(keys))
+        return super().get_many(keys)
+
+
+def test_the_items_of_a_copied_session_are_found_in_as_many_requests_for_some_as_for_many() -> None:
+    requests = []
+    for turns in (12, 40):
+        store = CountedReads(MemoryStore(), nth=10**9)
+        store.reads = []
+        off = Offloader(store, session="a", policy=OffloadPolicy.preset("archive"))
+        sent = off.offload(conversation(turns)).messages
+        off.fork("b")
+        store.reads, store.operations = [], 0
+        process = Offloader(store, session="b", policy=OffloadPolicy.preset("archive"))
+        assert process.offload(conversation(turns)).messages == sent
+        requests.append(len(store.reads) + store.operations - sum(store.reads))
+    assert requests[0] == requests[1]
 
 
 def test_a_fork_in_an_encrypted_store_and_in_a_local_folder_reads_its_parent(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ failure at WARNING even without listeners. The data by type, each with the name 
                        chars_freed of an item whose record is durable and whose placeholder is known
     item_kept          item_type, tool_name, tool_use_id, chars, tokens and reason of a text that offload_text
                        or a sink returns unchanged
-    offload_failed     kind: the code of the error that kept an item in its message
+    offload_failed     kind: the code of the error that cost an item its offload
     index_failed       kind: the code of the error that kept an index file of the store, such as
                        `index.json`, from being updated; every record is stored, and the next call tries again
     journal_failed     kind: the code of the error that kept a request, or one of its messages, out of the
@@ -137,7 +137,7 @@ class Observer:
             self._report(EventType.ITEM_KEPT, detail, {**data, "reason": reason})
 
     def failed(self, error: OffloadError, event: EventType = EventType.OFFLOAD_FAILED) -> None:
-        """Report an error that kept an item in its message, or as another event what could not be written."""
+        """Report an error that cost an item its offload, or as another event what could not be written."""
         kept = self._kept if event is EventType.OFFLOAD_FAILED else ""
         detail = f"{_FAILED[event]}{kept}: {error_text(error)}"
         self._report(event, detail, {"kind": error.kind}, logging.WARNING)

@@ -44,7 +44,7 @@ def undelete(store: OffloadStore, session: str, refs: Sequence[str] | None = Non
         chosen = [_chosen(marked.get(ref), ref, session) for ref in dict.fromkeys(refs)]
     if not chosen:
         raise NotFoundError(
-            f"session {session!r:.80} of {store.url} has no deleted record whose bytes are there"
+            f"session {session!r:.80} of {store.url} has no deleted record that can be undeleted"
         )
     # Before the records, so that no gc that completes the deletion of the session finds them unused.
     touch(store, session, must_exist=False)

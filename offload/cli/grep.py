@@ -12,8 +12,7 @@ from offload import ConfigError, Offloader, OffloadError, RecordInfo
 from offload.cli.options import JsonOption, SessionOption, StoreOption, ToolOption
 from offload.cli.parts import matches_in
 from offload.cli.stores import is_of, names_to_search, open_record, open_session, place_of
-from offload.cli.terminal import count, note, one_line, out, page, print_json, progress
-from offload.record.text import escape_controls
+from offload.cli.terminal import count, note, one_line, out, page, print_json, progress, visible
 from offload.session.reader import SessionReader
 from offload.session.titles import with_titles
 from offload.tools.search import Mode, compile_pattern
@@ -146,7 +145,7 @@ def _rows(matches: Sequence[_Match], context: int, *, is_of_one: bool) -> Iterat
         for line, text, is_match in _lines(match.facts):
             sign = ":" if is_match else "-"
             place = "" if is_of_one else f"{one_line(match.place)}{sign}"
-            yield f"{place}{line}{sign}{escape_controls(text)}"
+            yield f"{place}{line}{sign}{visible(text)}"
         if context and match is not matches[-1]:
             yield "--"
 
@@ -159,7 +158,7 @@ def _groups(matches: Sequence[_Match], context: int) -> Iterator[str]:
         yield f"{first.facts['ref']}  {first.title}  (session {one_line(first.facts['session'])})"
         for match in of_record:
             for line, text, is_match in _lines(match.facts):
-                yield f"  {line:>7}{':' if is_match else ' '} {escape_controls(text)}"
+                yield f"  {line:>7}{':' if is_match else ' '} {visible(text)}"
             if context and match is not of_record[-1]:
                 yield "  --"
         yield ""

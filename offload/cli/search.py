@@ -10,9 +10,8 @@ import typer
 
 from offload.cli.options import JsonOption, StoreOption
 from offload.cli.stores import names_to_search, open_session, place_of
-from offload.cli.terminal import count, note, one_line, page, print_json, progress
+from offload.cli.terminal import count, note, one_line, page, print_json, progress, visible
 from offload.errors import ConfigError, OffloadError
-from offload.record.text import escape_controls
 from offload.search import Passage
 
 
@@ -75,5 +74,5 @@ def _rows(passages: Sequence[Passage]) -> Iterator[str]:
     for passage in passages:
         place = f"{passage.ref}  lines {passage.start_line}-{passage.end_line}"
         yield f"{place}  {one_line(passage.title)}  (session {one_line(passage.session)})"
-        yield from (f"  {escape_controls(line)}" for line in passage.text.removesuffix("\n").split("\n"))
+        yield from (f"  {visible(line)}" for line in passage.text.removesuffix("\n").split("\n"))
         yield ""

@@ -21,7 +21,7 @@ from offload.cli.parts import part_of, rows_of
 from offload.cli.shell import quoted
 from offload.cli.stores import full_ref, open_record, open_session
 from offload.cli.tables import print_facts, print_rows
-from offload.cli.terminal import count, note, out, page, print_json
+from offload.cli.terminal import count, note, out, page, print_json, visible
 from offload.codec.base import StoredRecord
 from offload.record.text import escape_controls, printed_bytes
 from offload.session.reader import SessionReader
@@ -96,7 +96,7 @@ def _print_part(part: dict[str, Any], start: int, end: int, store: str | None, *
     if as_json:
         print_json(part)
         return
-    page(escape_controls(part["text"]).removesuffix("\n"))
+    page(visible(part["text"]).removesuffix("\n"))
     title = f" ({part['title']})" if part["title"] else ""
     place = f"{part['ref']}{title}: characters {part['start']:,} to {part['end']:,} of {part['chars']:,}"
     rest = start if part["start"] > start else part["end"] if part["end"] < end else None
@@ -153,7 +153,7 @@ def diff(
         print_json({**place, "old": first, "new": second, "rows": shown})
         return
     for row in shown:
-        out.print(escape_controls(row), style=_STYLES.get(row[:1]), soft_wrap=True)
+        out.print(visible(row), style=_STYLES.get(row[:1]), soft_wrap=True)
     more = any(row.startswith("[more") for row in rows)
     rest = f"; more: offload diff {first} {second} --start-row {start_row + len(shown)}" if more else ""
     note(f"{head.strip('[]')}{rest}")

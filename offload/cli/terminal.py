@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from rich.console import Console
 
-from offload.record.text import escape_controls
+from offload.record.text import escape_controls, without_colors
 
 T = TypeVar("T")
 
@@ -32,6 +32,11 @@ err = Console(markup=False, emoji=False, highlight=False, stderr=True)
 
 # Exit code of a command that found damaged records or failed checks.
 PROBLEMS = 3
+
+
+def visible(text: str) -> str:
+    """Return content as it is printed: without terminal colors, other control characters escaped."""
+    return escape_controls(without_colors(text))
 
 
 def one_line(text: object) -> str:

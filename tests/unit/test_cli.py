@@ -112,6 +112,19 @@ def test_a_records_escapes_and_markup_are_shown_and_not_obeyed(offload: Run, sto
     assert "0 hay [red]␛]52;c;aGk=␇␛[2J[/red]\n1 hay" in shown
 
 
+@pytest.mark.parametrize("command", ["show REF", "tail REF", "grep PASSED", "search passed"])
+def test_colors_of_a_record_are_left_out_unless_it_is_asked_for_as_it_is(
+    offload: Run, tmp_path: Path, command: str
+) -> None:
+    off = Offloader(str(tmp_path), session="s")
+    off.offload_text("".join(f"\x1b[32mPASSED\x1b[0m in \x1b[1m{n}s\x1b[0m\n" for n in range(2000)))
+    [record] = off.records()
+    words = command.replace("REF", record.ref).split()
+
+    assert re.search(r"(?<![^\s:])PASSED in \d+s\n", offload(*words, "--store", tmp_path).stdout)
+    assert "\\u001b[32mPASSED" in offload(*words, "--store", tmp_path, "--json").stdout
+
+
 # Looking at a store
 
 

@@ -11,7 +11,7 @@ import typer
 from offload import ConfigError, Offloader, OffloadError, RecordInfo
 from offload.cli.options import JsonOption, SessionOption, StoreOption, ToolOption
 from offload.cli.parts import matches_in
-from offload.cli.stores import is_of, names_to_search, open_record, open_session, place_of
+from offload.cli.stores import is_of, open_record, place_of, sessions_to_search
 from offload.cli.terminal import count, note, one_line, out, page, print_json, progress, visible
 from offload.session.reader import SessionReader
 from offload.session.titles import with_titles
@@ -120,14 +120,14 @@ def _searched(
             reader = SessionReader(off.store, off.session)
             yield off, reader, [reader.find(found)]
         return
-    names = names_to_search(store, session)
-    for name in progress(names, "sessions"):
-        with open_session(store, name) as off:
+    openers = sessions_to_search(store, [] if session is None else [session])
+    for name, opened in progress(openers.items(), "sessions"):
+        with opened() as off:
             reader = SessionReader(off.store, off.session)
             try:
                 infos = reader.infos()[::-1]
             except OffloadError as error:
-                if len(names) == 1:
+                if len(openers) == 1:
                     raise
                 unsearched[name] = str(error)
                 continue

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from offload.cli.options import JsonOption, StoreOption
-from offload.cli.stores import names_to_search, open_session, place_of
+from offload.cli.stores import place_of, sessions_to_search
 from offload.cli.terminal import count, note, one_line, page, print_json, progress, visible
 from offload.errors import ConfigError, OffloadError
 from offload.search import Passage
@@ -36,13 +36,13 @@ def search(
     """
     passages, records, chars, url = list[Passage](), 0, 0, ""
     unsearched: dict[str, str] = {}
-    names = sessions or names_to_search(store, None)
-    for name in progress(names, "sessions"):
+    openers = sessions_to_search(store, sessions or [])
+    for name, opened in progress(openers.items(), "sessions"):
         try:
-            with open_session(store, name) as off:
+            with opened() as off:
                 found = off.search(" ".join(words), limit=limit)
         except OffloadError as error:
-            if len(names) == 1 or isinstance(error, ConfigError):
+            if len(openers) == 1 or isinstance(error, ConfigError):
                 raise
             unsearched[name] = str(error)
             continue
@@ -65,7 +65,7 @@ def search(
     page("\n".join(_rows(best)))
     for place, why in unsearched.items():
         note(f"{one_line(place)}: {one_line(why)}")
-    in_sessions = f"{count(records, 'record')} of {count(len(names), 'session')}"
+    in_sessions = f"{count(records, 'record')} of {count(len(openers), 'session')}"
     note(f"{count(len(best), 'passage')}; searched {chars:,} characters in {in_sessions}")
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -21,11 +22,13 @@ from offload.registry import folder_of, is_root, roots_near, with_layout
 from offload.session.names import check_known, is_ref
 from offload.session.reader import SessionReader
 from offload.session.titles import with_titles
-from offload.settings.loader import load_config
+from offload.settings.loader import Settings, load_config
 from offload.store import path_of
 
 if TYPE_CHECKING:
     from offload import Offloader
+
+    OpenSession = Callable[[], AbstractContextManager[Offloader]]
 
 # The number of existing names that fit on the line of an error.
 _MAX_NAMES = 5
@@ -113,12 +116,18 @@ def open_session(url: str | None, session: str | None) -> Iterator[Offloader]:
         NotFoundError: there is no such session, or none at all.
         ConfigError: there are several, and none is named.
     """
-    from offload import Offloader  # noqa: PLC0415 # a listing needs none
-
     store = existing_store(url)
     settings = load_config(arguments={"session": session}).settings
     name = _only_session(store) if settings.session is None else settings.session
     _check_session(store, name)
+    with _session_of(store, settings, name) as off:
+        yield off
+
+
+@contextmanager
+def _session_of(store: OffloadStore, settings: Settings, name: str) -> Iterator[Offloader]:
+    from offload import Offloader  # noqa: PLC0415 # a listing needs none
+
     off = Offloader(store, session=name, tools=settings.tools, max_answer_chars=settings.max_answer_chars)
     try:
         yield off
@@ -263,23 +272,22 @@ def _file_name(store: OffloadStore, key: str) -> str:
     return PurePath(path_of(store, key)).name
 
 
-def names_to_search(url: str | None, session: str | None) -> list[str]:
-    """Return the named session, else the configured one, else every session of an existing store.
+def sessions_to_search(url: str | None, named: Sequence[str]) -> dict[str, OpenSession]:
+    """Return the named sessions, else the configured one, else every session of an existing store.
+
+    Each has a function that opens it as `open_session` does; the store is opened once.
 
     Raises:
         NotFoundError: there is none.
     """
-    name = load_config(arguments={"session": session}).settings.session
-    store = existing_store(url, name)
-    names = session_names(store, name)
+    store, settings = existing_store(url), load_config().settings
+    known = named or ([] if settings.session is None else [settings.session])
+    if known:
+        return {name: partial(open_session, url, name) for name in known}
+    names = list(sessions(store))
     if not names:
         raise NotFoundError(f"{place_of(store)} has no session yet")
-    return names
-
-
-def session_names(store: OffloadStore, session: str | None) -> list[str]:
-    """Return the named session, or every session of `store` if None is named."""
-    return list(sessions(store)) if session is None else [session]
+    return {name: partial(_session_of, store, settings, name) for name in names}
 
 
 def place_of(store: OffloadStore, session: str | None = None) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command import Run, runner
+from counted import steps
 from forks import journaled, keys
 from forks import run as run_loop
 
@@ -151,6 +152,18 @@ def test_a_search_without_a_session_is_of_all_sessions(run: Run, store: Path) ->
     found = json.loads(run("grep", "thread", "--json", "--store", store).stdout)
     assert {row["session"] for row in found["matches"]} == {"fork of t", "t"}
     assert not found["is_more"]
+
+
+@pytest.mark.parametrize("command", ["grep", "search"])
+def test_a_search_of_all_sessions_opens_its_store_once(run: Run, tmp_path: Path, command: str) -> None:
+    def search(sessions: int) -> int:
+        folder = tmp_path / str(sessions)
+        for number in range(sessions):
+            Offloader(str(folder), session=f"s{number}").offload_text(LOG, tool_name="Bash")
+        return steps(run, command, "needle", "--store", folder)
+
+    search(1)
+    assert search(6) - search(2) < 4 * 5000
 
 
 def test_matches_in_json_have_their_place_their_text_and_the_lines_around_it(run: Run, store: Path) -> None:

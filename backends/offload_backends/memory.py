@@ -15,14 +15,47 @@ from offload_backends._checks import check_options
 _SCHEME = "memory://"
 
 
-class _Objects(dict[str, tuple[bytes, float]]):
-    """Key → content and time; each change is one operation of a dict, which is atomic."""
+class _Folder:
+    """Files and folders by name; each change is one operation of a dict, which is atomic."""
 
     def __init__(self) -> None:
+        self.files: dict[str, tuple[bytes, float]] = {}
+        self.folders: dict[str, _Folder] = {}
+
+    def find(self, path: str) -> _Folder:
+        """Return the folder at a path that ends with a slash; an empty one if there is none."""
+        folder = self
+        for name in path.split("/")[:-1]:
+            folder = folder.folders.get(name, _NOWHERE)
+        return folder
+
+    def make(self, path: str) -> _Folder:
+        """Return the folder at a path that ends with a slash; it is created."""
+        folder = self
+        for name in path.split("/")[:-1]:
+            folder = folder.folders.get(name) or folder.folders.setdefault(name, _Folder())
+        return folder
+
+    def objects(self, path: str, start: str = "") -> Iterator[StoredObject]:
+        """Yield what is below this folder, at `path`, by names in it that begin with `start`."""
+        for name, (data, modified) in self.files.copy().items():
+            if name.startswith(start):
+                yield StoredObject(path + name, len(data), modified)
+        for name, folder in self.folders.copy().items():
+            if name.startswith(start):
+                yield from folder.objects(f"{path}{name}/")
+
+
+class _Memory(_Folder):
+    """The folder with all objects of a memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.name = secrets.token_hex(8)
 
 
-_shared: dict[str, _Objects] = {}
+_NOWHERE = _Folder()
+_shared: dict[str, _Memory] = {}
 
 
 class MemoryStore:
@@ -47,40 +80,37 @@ class MemoryStore:
         if path and not name:
             raise ConfigError(f"{url}: a path needs a named store; write memory://name/{path}")
         path = path.strip("/")
-        self._prefix = f"{path}/" if path else ""
         # The address of a private store opens another, empty one.
         self.url = f"{_SCHEME}{name}/{path}".rstrip("/") if name else _SCHEME
-        self._objects = _shared.setdefault(name, _Objects()) if name else _Objects()
+        self._memory = _shared.setdefault(name, _Memory()) if name else _Memory()
+        self._root = self._memory.make(f"{path}/") if path else self._memory
 
     def __repr__(self) -> str:
         return f"MemoryStore({self.url!r})"
 
     def identity(self) -> str:
         """Return the address, and the name of this memory in this process."""
-        return f"{self.url} {self._objects.name}"
+        return f"{self.url} {self._memory.name}"
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        full_key = self._prefix + check_key(key)
-        entry = (bytes(data), time.time())
+        path, name = _split(check_key(key))
+        files, entry = self._root.make(path).files, (bytes(data), time.time())
         if overwrite:
-            self._objects[full_key] = entry
-        elif self._objects.setdefault(full_key, entry) is not entry:
+            files[name] = entry
+        elif files.setdefault(name, entry) is not entry:
             raise ExistsError(f"{self.url}: key {key!r} is taken")
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        full_key = self._prefix + check_key(key)
+        path, name = _split(check_key(key))
         check_range(start, end)
-        entry = self._objects.get(full_key)
+        entry = self._root.find(path).files.get(name)
         if entry is None:
             raise NotFoundError(f"{self.url}: no key {key!r}")
         return entry[0][start:end]
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        objects = [
-            StoredObject(full_key[len(self._prefix) :], len(data), modified)
-            for full_key, (data, modified) in self._objects.copy().items()
-            if full_key.startswith(self._prefix + prefix)
-        ]
+        path, start = _split(prefix)
+        objects = self._root.find(path).objects(path, start)
         yield from sorted((o for o in objects if o.key > after), key=lambda o: o.key)
 
     def folders(self, prefix: str = "") -> Iterator[str]:
@@ -88,10 +118,17 @@ class MemoryStore:
         yield from dict.fromkeys(name for name, slash, _ in parts if slash)
 
     def set_time(self, key: str, modified: float) -> None:
-        full_key = self._prefix + check_key(key)
-        if (found := self._objects.get(full_key)) is not None:
-            self._objects[full_key] = (found[0], modified)
+        path, name = _split(check_key(key))
+        files = self._root.find(path).files
+        if (found := files.get(name)) is not None:
+            files[name] = (found[0], modified)
 
     def delete(self, key: str) -> None:
-        full_key = self._prefix + check_key(key)
-        self._objects.pop(full_key, None)
+        path, name = _split(check_key(key))
+        self._root.find(path).files.pop(name, None)
+
+
+def _split(key: str) -> tuple[str, str]:
+    """Return the path of the folder of a key, with its slash, and the name in it."""
+    path, slash, name = key.rpartition("/")
+    return path + slash, name

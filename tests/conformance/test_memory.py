@@ -3,6 +3,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from counted import steps
 
 from offload.store import OffloadStore
 from offload.testing import StoreConformance
@@ -26,3 +27,14 @@ class TestNamedMemoryStore(StoreConformance):
 
     def raw_put(self, store: OffloadStore, key: str, data: bytes) -> None:
         MemoryStore(store.url).put(key, data)
+
+
+def test_the_listing_of_a_session_costs_the_same_among_any_number_of_sessions() -> None:
+    store = MemoryStore()
+    costs = []
+    for sessions in (10, 500):
+        for session in range(sessions):
+            store.put(f"r/{session}/a", b"", overwrite=True)
+        costs.append(steps(lambda: [*store.keys("r/7/")]))
+
+    assert costs[0] == costs[1]

@@ -53,12 +53,12 @@ def found(answer: Any) -> list[str]:
 
 def test_pages_show_titles_as_text_and_write_nothing_for_them(store: MemoryStore) -> None:
     ref = put(store, HOSTILE)
-    client, before = visitor(store), dict(store._objects)
+    client, before = visitor(store), [*store.keys()]
     for path in (path_of("s"), path_of("s", ref), "/find?q=TXT.exe"):
         page = Html(client.get(path).text)
         assert '"><script>alert(1)</script>␛[31m\\u{202e}txt.exe &amp;' in page.text
         assert page.count("script") == 0
-    assert store._objects == before
+    assert [*store.keys()] == before
 
 
 def test_the_box_on_the_home_finds_records_of_all_sessions(store: MemoryStore) -> None:

@@ -51,7 +51,7 @@ def sent_by(store: Any, session: str = "a") -> list[Any]:
 
 
 def keys(store: MemoryStore) -> set[str]:
-    return set(store._objects)
+    return {found.key for found in store.keys()}
 
 
 def link_of(store: MemoryStore, session: str) -> str:

@@ -71,7 +71,7 @@ def rows(answer: str) -> list[str]:
 
 
 def objects(store: MemoryStore) -> bytes:
-    return b"".join(key.encode() + data for key, (data, _) in store._objects.items())
+    return b"".join(found.key.encode() + store.get(found.key) for found in store.keys())
 
 
 # --- what a title is ------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_a_record_has_the_main_argument_of_its_call_as_title_also_in_another_pro
     assert titles_of(store) == {"src/app.py", "src/db.py"}
     assert sorted(rows(opened(store).tools.list())) == ["src/app.py", "src/db.py"]
     assert "app.py" not in str(out.messages[1])
-    assert not any("app" in key for key in store._objects)
+    assert not any("app" in found.key for found in store.keys())
 
 
 def test_the_arguments_of_a_call_a_single_text_and_a_sink_have_titles_too() -> None:
@@ -235,7 +235,7 @@ def test_one_item_under_two_titles_is_one_record_with_its_first_title() -> None:
 
     assert again.messages[1] == first.messages[1]
     assert [(r.ref, r.title) for r in again.records] == [(first.records[0].ref, "a.py")]
-    assert len([key for key in store._objects if key.startswith("r/")]) == 1
+    assert len([*store.keys("r/")]) == 1
 
 
 # --- redaction and encryption ---------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_titles_are_encrypted_in_records_and_snapshots() -> None:
         catalog.add(msgspec.structs.replace(info_of(key, 0.0), title=f"/srv/telling{number}.py"))
     catalog.load()
 
-    [snapshot] = [key for key in medium._objects if key.startswith("i/")]
+    [snapshot] = [found.key for found in medium.keys("i/")]
     packed = zstandard.ZstdDecompressor().decompress(store.get(snapshot))
     assert packed.count(b"telling") == 5_200
     assert b"telling" not in objects(medium)
@@ -441,8 +441,7 @@ def test_a_list_of_a_store_that_cannot_be_read_says_so_and_a_search_fails() -> N
 def test_a_damaged_record_is_listed_without_a_title() -> None:
     store = MemoryStore()
     opened(store).offload(reads("a.py", "b.py"))
-    key = min(key for key in store._objects if key.startswith("r/"))
-    store._objects[key] = b"broken", 0.0
+    store.put(next(store.keys("r/")).key, b"broken", overwrite=True)
     assert sorted(map(len, rows(opened(store).tools.list()))) == [0, 4]
 
 

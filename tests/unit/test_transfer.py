@@ -73,11 +73,12 @@ def filled(store: Any, codec: str = "zstd", texts: list[str] = TEXTS, session: s
 
 def objects(store: MemoryStore) -> dict[str, bytes]:
     """Return what a store holds, past every reader."""
-    return {key: data for key, (data, _) in store._objects.items()}
+    return {found.key: MemoryStore.get(store, found.key) for found in MemoryStore.keys(store)}
 
 
 def plant(store: MemoryStore, key: str, data: bytes) -> None:
-    store._objects[key] = (data, 0.0)
+    store.put(key, data, overwrite=True)
+    store.set_time(key, 0.0)
 
 
 def collect(store: MemoryStore, key: str, reason: str = "deleted") -> None:
@@ -175,7 +176,8 @@ def test_a_record_that_lies_of_its_content_is_refused(lie, name):
         content = msgspec.structs.replace(content, counts=msgspec.structs.replace(content.counts, **{lie: 7}))
     forged = CODECS["zstd"].encode(header, content)
     key = record_key(header, content.counts, ".zst")
-    source._objects.clear()
+    for found in source.keys():
+        source.delete(found.key)
     plant(source, key.replace("~840~", "~9~") if lie == "key" else key, forged.body)
 
     report = copy(source, target, "s", name=name)

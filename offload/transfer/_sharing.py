@@ -36,13 +36,17 @@ def share(store: OffloadStore, session: str, ref: str, to: str) -> None:
     owner, info = owner_of(reader, reader.find(ref))
     if owner.name == check_name(to):
         return
+    collision = CollisionError(f"another session shares its record {ref!r} with {to!r}")
+    # That of a copy has another key.
+    if any(_linked_session(store, link) not in (owner.name, None) for link in _links(store, ref, to)):
+        raise collision
     mark = _grant_key(owner.name, ref, to)
     create(store, mark)
     link = _link_key(store, info, to)
     is_new = create(store, link, msgspec.json.encode(Link(owner.name)))
     if not is_new and _linked_session(store, link) != owner.name:
         store.delete(mark)
-        raise CollisionError(f"another session shares its record {ref!r} with {to!r}")
+        raise collision
 
 
 def revoke(store: OffloadStore, session: str, ref: str, to: str) -> bool:

@@ -904,6 +904,7 @@ class Offloader:
             # One session has one journal, which notes what all its offloaders create.
             other.activity = self.activity or other.activity
             other._recorder = other._recorder and (self._recorder or other._recorder)
+            other._conversation.recognition.proven = self._conversation.recognition.proven
         return other
 
     def share(self, ref: str, to: str) -> None:

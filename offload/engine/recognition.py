@@ -67,6 +67,7 @@ class Recognition:
     Attributes:
         session: the session of the records.
         is_listed: whether the records of other processes are known; so they are in a session that is new.
+        proven: the placeholders that a record proved; the offloaders of one session share them.
     """
 
     def __init__(self, session: Session, options: Options, *, is_new: bool = False) -> None:
@@ -76,7 +77,9 @@ class Recognition:
         self._renderer = MediaAwareRenderer(options.placeholder)
         self._is_foreign = type(options.placeholder) is not DefaultRenderer
         self._hooks = options
-        self._proofs: dict[Standing, Literal["ours", "foreign"]] = {}
+        self.proven: set[Standing] = set()
+        # Of the forms that this renderer knows, so of no other offloader.
+        self._foreign: set[Standing] = set()
 
     # Placeholders
 
@@ -104,7 +107,7 @@ class Recognition:
 
     def note(self, item: Item, placeholder: str) -> None:
         """Remember that `placeholder` replaces `item`."""
-        self._proofs[Standing(placeholder, item.item_type, item.tool_use_id)] = "ours"
+        self.proven.add(Standing(placeholder, item.item_type, item.tool_use_id))
 
     def prove(self, claims: Sequence[tuple[Item, Claim]], *, is_listed: bool = False) -> list[Proof]:
         """Return the proof of each claim.
@@ -116,15 +119,16 @@ class Recognition:
         unknown = [(item, claim) for item, claim in claims if self._known(item) is None]
         proofs = self._checked(unknown, is_listed=is_listed)
         checked = dict(zip((Standing.of(item) for item, _ in unknown), proofs, strict=True))
-        self._proofs.update((key, p) for key, p in checked.items() if not isinstance(p, OffloadError))
+        self.proven.update(key for key, proof in checked.items() if proof == "ours")
+        self._foreign.update(key for key, proof in checked.items() if proof == "foreign")
         return [self._known(item) or checked[Standing.of(item)] for item, _ in claims]
 
     def _known(self, item: Item) -> Proof | None:
         standing = Standing.of(item)
-        anywhere = standing._replace(tool_use_id=None)
-        if item.item_type == "tool_result" and self._proofs.get(anywhere) == "ours":
+        anywhere = standing._replace(tool_use_id=None) if item.item_type == "tool_result" else standing
+        if not self.proven.isdisjoint((standing, anywhere)):
             return "ours"
-        return self._proofs.get(standing)
+        return "foreign" if standing in self._foreign else None
 
     def _checked(self, claims: Sequence[tuple[Item, Claim]], *, is_listed: bool) -> list[Proof]:
         headers: dict[str, list[Header | OffloadError]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from compactions import context_of
+from counted import CountedStore
 
 import offload
 from offload import Offloader, OffloadPolicy, Rule
@@ -141,3 +143,19 @@ def test_a_compaction_that_is_not_due_takes_as_many_steps_for_a_long_context() -
         taken.append(steps(turn))
 
     assert taken[1] <= 1.05 * taken[0]
+
+
+def test_a_compaction_reads_each_stored_item_twice_at_most() -> None:
+    store = CountedStore()
+    m = ContextManager(Offloader(store, session="s", policy=EARLY), AgentConfig(window_tokens=4000))
+    for n in range(200):
+        for message in exchange(n, LARGE):
+            m.add(message)
+        store.requests.clear()
+        m.before_model_call()
+        if m.compaction_count:
+            break
+
+    reads = Counter(request for request in store.requests if request.startswith("get r/"))
+    assert len(reads) > 10
+    assert max(reads.values()) <= 2, "for the facts of its messages, and to check them"

@@ -16,7 +16,7 @@ from offload.cli.options import BranchOption, JsonOption, StoreOption
 from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, place_of
 from offload.cli.tables import Dollars, print_report
-from offload.cli.terminal import count, page, print_json
+from offload.cli.terminal import count, one_line, page, print_json
 from offload.errors import InvalidKeyError
 from offload.index.objects import session_name
 from offload.messages import to_json
@@ -176,7 +176,8 @@ def _plain(change: Change) -> dict[str, object]:
 
 def _shown(messages: Sequence[Any]) -> Iterator[str]:
     for index, message in enumerate(messages):
-        yield f"--- {index}: {role_or_none(message) or 'unknown'}"
+        names = ", ".join(one_line(call.name) for call in scan_of(message).calls.values())
+        yield f"--- {index}: {role_or_none(message) or 'unknown'}{', calls ' * bool(names)}{names}"
         yield from _texts(message)
 
 

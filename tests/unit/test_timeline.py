@@ -422,7 +422,9 @@ def test_the_command_lists_shows_and_compares(tmp_path: Path, run_log: Callable[
     assert "why␛[2J?" in shown
     assert "\x1b" not in shown
     assert json.loads(run_log("s", "--at", "1", "--json").stdout)["messages"] == messages
-    assert "context_read" in run_log("s", "--at", "2").stdout
+    called = run_log("s", "--at", "2").stdout
+    assert "context_read" in called
+    assert "\n--- 1: assistant, calls Bash\n" in called
     assert "--- 1: added" in run_log("s", "--diff", "1:2").stdout
     assert "no message differs" in run_log("s", "--diff", "2:2").stdout
     assert json.loads(run_log("s", "--diff", "1:2", "--json").stdout)["changes"][0]["kind"] == "added"

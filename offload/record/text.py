@@ -16,8 +16,9 @@ _INVISIBLE = lazy_pattern(
 _ESCAPED_BYTE = lazy_pattern(rb"\xed[\xb2\xb3][\x80-\xbf]")
 _UNFINISHED = lazy_pattern(rb"\xed[\xb2\xb3]?\Z")
 # What colors a text on a terminal, and clears the rest of a line as `grep` does; its beginning before a cut.
-_COLOR = lazy_pattern(r"\x1b\[[0-9;:]*[mK]")
-_BEGUN_COLOR = lazy_pattern(r"\x1b(?:\[[0-9;:]*)?\Z")
+# No program writes longer ones, and a text of digits after its beginning must not wait for an end.
+_COLOR = lazy_pattern(r"\x1b\[[0-9;:]{0,60}[mK]")
+_BEGUN_COLOR = lazy_pattern(r"\x1b(?:\[[0-9;:]{0,60})?\Z")
 _ESCAPED_ESC = "\\u001b"
 _CONTROL_PICTURES = 0x2400
 _DELETE = 0x7F

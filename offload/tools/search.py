@@ -38,7 +38,7 @@ _LOOKBEHIND = 4
 _REACH = 64 * 1024
 _MAX_WORDS = 32
 # What colors a text on a terminal, as `without_colors` has it; a match has at most so many bytes of it.
-_COLOR = re.compile(rb"\x1b\[[0-9;:]*[mK]")
+_COLOR = re.compile(rb"\x1b\[[0-9;:]{0,60}[mK]")
 _COLOR_BYTES = 4 * 1024
 # The bytes before the place to resume that have a whole sequence, and the character before it.
 _COLOR_LOOKBEHIND = 64

@@ -120,6 +120,12 @@ def test_colors_are_left_out_wherever_a_chunk_ends_and_nothing_else() -> None:
         assert shown == "red \x1b[2J \x1b]0;title\x07 x\x1b[0"
 
 
+def test_a_text_after_the_beginning_of_a_color_does_not_wait_for_its_end() -> None:
+    shown = [*chunks_without_colors(["\x1b[", *["1" * 1000] * 50])]
+    assert "".join(shown) == "\x1b[" + "1" * 50_000
+    assert max(map(len, shown)) < 1100
+
+
 @pytest.mark.parametrize("field", ["session", "item_type", "tool_use_id", "form"])
 def test_headers_that_differ_in_what_the_item_is_are_of_two_items(field: str) -> None:
     assert not header(**{field: "x"}).is_same_item(header(**{field: "y"}))

@@ -8,10 +8,8 @@ is shorter than this overlap.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate
 from typing import Any, Literal, NamedTuple, get_args
 
 from offload.errors import ConfigError
@@ -210,15 +208,22 @@ def _find_without_colors(
     if b"\x1b[" not in buffer:
         yield from find_in(buffer, start)
         return
-    colors = [color.span() for color in _COLOR.finditer(buffer)]
-    removed = [0, *accumulate(end - begin for begin, end in colors)]
-    # The place of each in the text without them.
-    places = [begin - before for (begin, _), before in zip(colors, removed, strict=False)]
-    ended = bisect_left(colors, (start, 0))
-    first = max(start - removed[ended], places[ended - 1] if ended else 0)
+    earlier = _COLOR.finditer(buffer, 0, start + _COLOR_LOOKBEHIND)
+    first = start - sum(min(color.end(), start) - color.start() for color in earlier if color.start() < start)
+    colors, removed = _COLOR.finditer(buffer), 0
+    color = next(colors, None)
+
+    def real(place: int) -> int:
+        # Matches come in order, so that each color is looked at once, and none without a match.
+        nonlocal color, removed
+        while color is not None and color.start() - removed <= place:
+            removed += color.end() - color.start()
+            color = next(colors, None)
+        return place + removed
+
     for begin, end in find_in(_COLOR.sub(b"", buffer), first):
-        real = begin + removed[bisect_right(places, begin)]
-        yield real, end + removed[bisect_right(places, end - 1)] if begin < end else real
+        begun = real(begin)
+        yield begun, real(end - 1) + 1 if begin < end else begun
 
 
 def _find_literal(needle: bytes, buffer: bytes, start: int) -> Iterator[tuple[int, int]]:

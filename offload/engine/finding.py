@@ -35,7 +35,7 @@ def find_stored(turn: Turn, known: int, first: int) -> None:
         # Items are offloaded as if they were new; the next turn looks again for what was offloaded.
         turn.failures.report(unexpected(error))
     # The other process may have offloaded what was kept here, and thinking is bound to that now.
-    note_if_stored(turn, 0 if turn.is_bound else min(first, known))
+    note_if_stored(turn, 0 if turn.binds else min(first, known))
     _find_elsewhere(turn, known)
 
 

@@ -343,3 +343,16 @@ def test_texts_that_are_equal_are_sent_alike_in_each_process(chars: int) -> None
         assert sent[2] == sent[5] == pasted
         assert sent[6] != other
         assert sent[9] == sent[10] != twice
+
+
+def test_a_process_that_was_idle_keeps_thinking_that_came_after_the_changes_of_another() -> None:
+    provider = Binding()
+    policy = OffloadPolicy(history="rewrite", tools={"*": Rule(min_tokens=500, after_turns=1)})
+    idle = Offloader("memory://", session="s", policy=policy)
+    busy = Offloader(idle.store, session="s", policy=policy)
+    messages: list[Any] = [{"role": "user", "content": "the task"}, reply(0, []), result(0, 40_000)]
+    for turn, off in enumerate((idle, busy, busy, idle), 1):
+        sent = off.offload(messages).messages
+        provider.check(sent)
+        messages += [reply(turn, provider.sign(sent)), result(turn, 300)]
+    assert [len(provider.signatures([message])) for message in sent] == [0, 0, 0, 0, 0, 1, 0, 1, 0]

@@ -12,7 +12,7 @@ from typing import Any
 from offload.engine.deciding import LOOK_ALIKE
 from offload.engine.results import OffloadResult
 from offload.engine.rows import Row
-from offload.errors import OffloadError, StoreError
+from offload.errors import ContextFullError, StoreError
 from offload.messages.formats import adapter_for, scan_of
 from offload.offloader import Offloader
 from offload.placeholder import Notice, NoticeRenderer
@@ -50,7 +50,7 @@ class MessageArchive:
         That message must replace the first of them. Each item of theirs that the session's policy offloads,
         at once or later, gets a record of its own first, and so do texts of all messages that only look like
         placeholders. Raises `MessageError` if JSON cannot restore one of the removed messages exactly, and
-        `OffloadError` for a notice that is no shorter than they are.
+        `ContextFullError` for a notice that is no shorter than they are.
         """
         self.offloader.keep_look_alikes(messages)
         notice, small = self._redacted(notice), self._without_items(messages, removed)
@@ -63,7 +63,7 @@ class MessageArchive:
             )
             if text != content:
                 return notice.find_ref(text) or "", adapter_for(messages[removed[0]]).user_message(text)
-        raise OffloadError(f"the notice for {len(removed)} messages would be longer than they are")
+        raise ContextFullError(f"the notice would be longer than the {len(removed)} messages")
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages` as they were before any compaction or offload; see `Offloader.restore`."""

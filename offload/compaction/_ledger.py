@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from offload.messages.base import Item
 from offload.messages.calls import COMMAND_FIELDS, PATH_FIELDS
 from offload.messages.formats import scan_of
+from offload.record.text import without_colors
 from offload.threads.locks import cached
 from offload.tokens import estimate_tokens
 
@@ -283,7 +284,7 @@ def _of_item(item: Item, redact: Redact) -> Iterator[Mention | Outcome]:
     if item.item_type == "tool_call":
         yield from _of_call(item, redact)
     elif item.item_type == "tool_result":
-        yield from _of_result(item, redact(item.text))
+        yield from _of_result(item, without_colors(redact(item.text)))
     elif item.item_type == "user_message":
         text = redact(item.text)
         yield from _statement(text)

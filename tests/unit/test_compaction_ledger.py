@@ -70,6 +70,16 @@ def ledger_of(messages: list[Any]) -> str:
     return notice_of(messages).partition(LEDGER)[2].rpartition("\n")[0].strip()
 
 
+def test_names_and_errors_are_those_that_a_terminal_shows() -> None:
+    output = "\x1b[31mE   ImportError\x1b[0m: \x1b[35msrc/importer/\x1b[1mrows.py\x1b[0m is empty"
+    work = call("Bash", {"command": "make"}, f"{output}\nexit code: 1", is_error=True)
+
+    ledger = ledger_of(compacted([user(TASK), *work, *padding()]))
+
+    assert "E   ImportError: src/importer/rows.py is empty" in ledger
+    assert "\x1b" not in ledger
+
+
 SHELL = "python -m pytest tests/unit/test_importer.py -q"
 WORK = [
     *call("Read", {"file_path": "src/importer/reader.py"}, "def read(path):\n    return open(path)"),

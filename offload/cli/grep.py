@@ -15,7 +15,7 @@ from offload.cli.stores import is_of, open_record, place_of, sessions_to_search
 from offload.cli.terminal import count, note, one_line, out, page, print_json, progress, visible
 from offload.session.reader import SessionReader
 from offload.session.titles import with_titles
-from offload.tools.search import Mode, compile_pattern
+from offload.tools.search import Mode, compile_pattern, is_expression
 
 
 def grep(
@@ -64,8 +64,7 @@ def grep(
         titles = _titles(reader, infos, some) if out.is_terminal else {}
         matches += [_Match(match, titles.get(match["ref"], "")) for match in some[:max_matches]]
     if as_json:
-        facts = [match.facts for match in matches]
-        print_json({"matches": facts, "is_more": total.is_more, "unsearched": unsearched})
+        _print_json(matches, total, unsearched)
         return
     if lists:
         lines = _ids(matches)
@@ -76,7 +75,21 @@ def grep(
     page("\n".join(lines))
     for place, why in unsearched.items():
         note(f"{one_line(place)}: not searched: {one_line(why)}")
-    note(f"{count(len(matches), 'match', 'matches')} in {total.text(max_matches)}")
+    hint = "" if matches else _hint(pattern, mode)
+    note(f"{count(len(matches), 'match', 'matches')} in {total.text(max_matches)}{hint}")
+
+
+def _print_json(matches: Sequence[_Match], total: _Searched, unsearched: dict[str, str]) -> None:
+    facts = [match.facts for match in matches]
+    print_json({"matches": facts, "is_more": total.is_more, "unsearched": unsearched})
+
+
+def _hint(pattern: str, mode: str) -> str:
+    """Return advice after a search without a match, as the tool of the model gives it; "" for none."""
+    if is_expression(pattern, mode):
+        return "; PATTERN was read as literal text: -E reads it as a regular expression"
+    is_phrase = mode == "literal" and len(pattern.split()) > 1
+    return "; --words finds lines with all of these words" if is_phrase else ""
 
 
 class _Searched(NamedTuple):

@@ -136,11 +136,18 @@ def _plain_pattern(pattern: str, mode: Mode, *, ignore_case: bool) -> Pattern:
 
 def hint(pattern: str, mode: str) -> str:
     """Return advice after a search without a match; empty if there is none."""
-    if mode == "literal" and _EXPRESSION.search(pattern):
+    if is_expression(pattern, mode):
         return '; the pattern was read as literal text, mode="regex" reads it as a regex'
     if mode == "regex" and ("\n" in pattern or r"\n" in pattern):
         return "; no match of a regex crosses lines: search for one line, with context_lines"
+    if mode == "literal" and len(pattern.split()) > 1:
+        return '; mode="words" finds lines with all of these words'
     return ""
+
+
+def is_expression(pattern: str, mode: str) -> bool:
+    """Return whether a pattern that was read as literal text looks like a regular expression."""
+    return mode == "literal" and _EXPRESSION.search(pattern) is not None
 
 
 class Search:

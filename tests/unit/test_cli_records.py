@@ -154,6 +154,19 @@ def test_a_search_without_a_session_is_of_all_sessions(run: Run, store: Path) ->
     assert not found["is_more"]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [("x.*", "; PATTERN was read as literal text: -E reads"), ("no such", "; --words finds"), ("zebra", "")],
+)
+def test_a_search_without_a_match_names_the_option_that_may_find_more(
+    run: Run, store: Path, pattern: str, hint: str
+) -> None:
+    done = run("grep", pattern, "--session", "s", "--store", store)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"of {store}{hint}" in done.stderr
+    assert hint or done.stderr.endswith(f"of {store}\n")
+
+
 @pytest.mark.parametrize("command", ["grep", "search"])
 def test_a_search_of_all_sessions_opens_its_store_once(run: Run, tmp_path: Path, command: str) -> None:
     def search(sessions: int) -> int:

@@ -236,6 +236,9 @@ def test_an_expression_that_was_read_as_text_and_is_nowhere_is_answered_with_the
     for pattern in ("nowhere", "src/a_file.py", "f(x)", "rows[0]"):
         assert tools.grep(pattern, ref) == "[No matches in 1 item]"
     assert tools.grep("nowhere|neither", ref, mode="regex") == "[No matches in 1 item]"
+    assert tools.grep("event é nowhere", ref) == (
+        '[No matches in 1 item; mode="words" finds lines with all of these words]'
+    )
     for pattern in (r"event é\n\d+", "é\n0"):
         answer = tools.call("context_grep", {"id": ref, "pattern": pattern, "mode": "regex"})
         assert answer.startswith("[No matches in 1 item; no match of a regex crosses lines")

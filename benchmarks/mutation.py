@@ -140,6 +140,7 @@ MODULES: dict[str, Sequence[str]] = {
         "unit/test_documents.py",
         "unit/test_thinking.py",
         "unit/test_programmatic.py",
+        "unit/test_context.py",
         "property/test_messages.py",
         "property/test_every_text.py",
     ),

@@ -24,7 +24,8 @@ _GRACE_SECONDS = 0.5
 _LOAD_SECONDS = 15.0
 _VALUE_KIB = 256
 _WORDS = re.compile(r"[^\W\d]\w*")
-_IN_QUOTES = re.compile(r"(?<!\w)\"((?:[^\"]|\"\")+)\"")
+# A text, which may have double quotes, or a name in double quotes.
+_IN_QUOTES = re.compile(r"'(?:[^']|'')*+'|(?<!\w)\"((?:[^\"]|\"\")+)\"")
 _ALIAS = re.compile(r"\bas\s+\"((?:[^\"]|\"\")+)\"", re.IGNORECASE)
 _NO_COLUMN = re.compile("no such column: (.+)", re.DOTALL)
 _NO_TABLE = re.compile(r"no such table: (?:main\.)?(.+)", re.DOTALL)
@@ -338,6 +339,6 @@ def _name_notes(sql: str, tables: dict[str, Table]) -> Iterator[str]:
     """Yield a note on each name in double quotes that SQLite takes as a text, since no column has it."""
     known = {name.lower() for table in tables.values() for name in (*table.columns, *tables)}
     known |= {name.lower() for name in _ALIAS.findall(sql)}
-    for name in dict.fromkeys(_IN_QUOTES.findall(sql)):
+    for name in dict.fromkeys(filter(None, _IN_QUOTES.findall(sql))):
         if name.replace('""', '"').lower() not in known:
             yield f'"{name[:60]}" is not a column, so it is a text here'

@@ -239,6 +239,39 @@ def test_a_column_of_doubtful_numbers_is_text_and_the_answer_says_why(
     assert run(text, "select key from t").notes == []
 
 
+@pytest.mark.parametrize(("others", "kind"), [(11, "integer"), (12, "text")])
+def test_a_column_has_numbers_if_at_most_a_tenth_of_its_values_are_others(others: int, kind: str) -> None:
+    values = [*map(str, range(100)), *["x"] * others]
+    text = "key\tv\n" + "".join(f"a\t{value}\n" for value in values)
+    assert f"v {kind}" in schema_line(text)
+
+
+@pytest.mark.parametrize("table", [PIP, PS])
+def test_an_aligned_table_is_found_after_two_lines_of_text_and_no_more(table: str) -> None:
+    shown = schema_line(table)
+    assert shown
+    assert schema_line("Some text about it:\n" * 2 + table) == shown
+    assert schema_line("Some text about it:\n" * 3 + table) == ""
+
+
+def test_lines_of_pairs_that_share_no_key_are_not_a_table() -> None:
+    assert schema_line("".join(f"a=1 b{n}=2\n" for n in range(30))).startswith("[table: 30 rows; a integer")
+    assert schema_line("".join(f"a{n}=1 b{n}=2\n" for n in range(30))) == ""
+
+
+def test_a_placeholder_counts_the_columns_that_it_does_not_name() -> None:
+    text = ",".join(f"column_{n}" for n in range(60)) + "\n" + (",".join(map(str, range(60))) + "\n") * 4
+    columns, _, rest = schema_line(text).rpartition(", and ")
+    assert rest == f"{60 - columns.count('column_')} more]"
+
+
+def test_a_name_in_quotes_that_no_column_has_is_named_and_no_quotes_within_a_text_are() -> None:
+    text = "id,name\n1,a\n2,b\n3,c\n"
+    assert run(text, 'select "nam" from t').notes == ['"nam" is not a column, so it is a text here']
+    named = 'select "name" as "whole" from t where name <> \'"it""s"\' order by "whole"'
+    assert run(text, named).notes == []
+
+
 def test_a_decimal_comma_is_no_number_where_semicolons_separate_and_blanks_are_null() -> None:
     text = "key;v\n" + "x;1,234\n" * 3
     assert rows(text, "select v from t limit 1") == [("1,234",)]

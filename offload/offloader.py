@@ -538,10 +538,10 @@ class Offloader:
         that may still be offloaded, and within some turns in older ones: it checks 256 of them each turn.
 
         Args:
-            message: a message of the last list passed to `offload`.
+            message: a message of the last list passed to `offload`, or of the list that it returned.
 
         Returns:
-            Whether the message is in that list.
+            Whether the message is in one of these lists.
         """
         with exclusive(self._gate):
             return self._conversation.forget(message)

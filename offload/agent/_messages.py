@@ -128,7 +128,7 @@ class AgentMessages:
         return result
 
     def _forget_changed(self, offloader: Offloader, messages: Sequence[Any]) -> None:
-        """Let an offloader read again what other steps changed: it was sent so, and no edit of the caller."""
+        """Let an offloader read again what other steps changed: the caller edited nothing."""
         before = self._offered.get(offloader, [])
         if not begins_with(messages, before):
             offloader.forget(next(old for old, new in zip_longest(before, messages) if old is not new))

@@ -199,7 +199,10 @@ class StoringCompactor:
         tokens = view.tokens_with(plan.removed, notice)
         if tokens >= view.total:
             raise ContextFullError(f"the notice has no fewer tokens than the {len(plan.removed)} messages")
-        return ref, notice, tokens - self._remove_thinking(view, plan.removed)
+        tokens -= self._remove_thinking(view, plan.removed)
+        # An edit of the caller would remove the thinking of later replies too.
+        self._archive.offloader.forget(view.messages[plan.removed[0]])
+        return ref, notice, tokens
 
     def _place(self, view: View, plan: Plan, notice: Any, item_type: ItemType) -> int:
         """Put a notice in place of the removed messages; return how many tokens fewer than alone it has.

@@ -104,9 +104,9 @@ class History:
         return kept
 
     def forget(self, message: Any) -> bool:
-        """Drop `message` and all later ones; return whether it was known."""
-        for index, known in enumerate(self.messages.passed):
-            if known is message:
+        """Drop `message`, as it was passed or received, and all later ones; return whether it was known."""
+        for index, (passed, sent) in enumerate(zip(self.messages.passed, self.messages.sent, strict=True)):
+            if message is passed or message is sent:
                 self._truncate(index)
                 return True
         return False

@@ -284,6 +284,27 @@ def test_rounds_compacted_by_hand_can_be_sent_and_restored_twice() -> None:
     assert Offloader(off.store, session="s").restore(messages) == whole
 
 
+@pytest.mark.parametrize("is_offloaded_first", [True, False])
+def test_thinking_that_comes_after_a_compaction_by_hand_is_sent(is_offloaded_first: bool) -> None:
+    provider = Binding()
+    off = Offloader("memory://", session="s")
+    compactor = RoundCompactor(off, summarize, RoundConfig(max_context_tokens=1000, keep_recent_rounds=2))
+    messages = turns(provider, 6)
+    off.offload(messages)
+    messages.append({"role": "user", "content": "and now?"})
+    messages = off.offload(messages).messages if is_offloaded_first else messages
+    messages = compactor.compact(messages).new_messages
+    sent = messages if is_offloaded_first else off.offload(messages).messages
+    assert not any(map(has_thinking, sent))
+    thinking = {"type": "thinking", "thinking": "hm", "signature": provider.sign(sent)[0]}
+    reply = {"role": "assistant", "content": [thinking, {"type": "text", "text": "Done."}]}
+
+    later = off.offload([*messages, reply, {"role": "user", "content": "go on"}]).messages
+
+    provider.check(later)
+    assert later[-2] == reply
+
+
 def test_a_selective_compaction_by_hand_keeps_the_thinking_before_its_notice_alone() -> None:
     provider = Binding()
     off = Offloader("memory://", session="s")

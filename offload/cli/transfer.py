@@ -179,9 +179,10 @@ def share(
     """
     with open_record(store, session, text) as (off, ref):
         is_new = next(off.store.keys(RECORD.prefix(encode_part(to))), None) is None
-        transfer.share(off.store, session, ref, to)
-    print_done("shared", as_json=as_json, ref=ref, session=session, to=to, store=off.store.url)
-    if is_new and not as_json:
+        is_shared = transfer.share(off.store, session, ref, to)
+    action = "shared" if is_shared else "not shared, since it is its own record"
+    print_done(action, as_json=as_json, ref=ref, session=session, to=to, store=off.store.url)
+    if is_shared and is_new and not as_json:
         say(f"session {to} has no other records yet")
 
 

@@ -20,11 +20,12 @@ from offload.session.reader import LINKS, Link, SessionReader
 from offload.store import OffloadStore, create, has
 
 
-def share(store: OffloadStore, session: str, ref: str, to: str) -> None:
+def share(store: OffloadStore, session: str, ref: str, to: str) -> bool:
     """Let session `to` list, read, search and restore the record of `ref` in `session`.
 
     The record is not copied: `to` can read it until it is revoked or deleted. A record that another session
-    shares with `session` is shared by its owner. Sharing again changes nothing, or continues.
+    shares with `session` is shared by its owner. Sharing again changes nothing, or continues. Returns whether
+    it is shared now: not if it is the record of `to` itself.
 
     Raises:
         NotFoundError: the session or the record does not exist; `ExpiredError` if the record is deleted.
@@ -35,7 +36,7 @@ def share(store: OffloadStore, session: str, ref: str, to: str) -> None:
     reader = SessionReader(store, check_known(store, session))
     owner, info = owner_of(reader, reader.find(ref))
     if owner.name == check_name(to):
-        return
+        return False
     collision = CollisionError(f"another session shares its record {ref!r} with {to!r}")
     # That of a copy has another key.
     if any(_linked_session(store, link) not in (owner.name, None) for link in _links(store, ref, to)):
@@ -47,6 +48,7 @@ def share(store: OffloadStore, session: str, ref: str, to: str) -> None:
     if not is_new and _linked_session(store, link) != owner.name:
         store.delete(mark)
         raise collision
+    return True
 
 
 def revoke(store: OffloadStore, session: str, ref: str, to: str) -> bool:

@@ -80,6 +80,8 @@ def test_share_and_revoke_find_a_record_by_the_beginning_of_its_id(run: Run, sto
     assert json.loads(run("show", ref, "--json", "--store", store).stdout)["session"] == "s"
     assert f"no longer shared: id {ref}," in run("revoke", ref[:6], *place).stdout
     assert refs(store, "u") == []
+    own = run("share", ref, "--session", "s", "--to", "s", "--store", store)
+    assert own.stdout.startswith(f"not shared, since it is its own record: id {ref},")
 
 
 @pytest.mark.parametrize("command", ["rm", "pin", "unpin"])

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,7 @@ import typer
 from offload import OffloadError
 from offload.cli.child import run_child, unlogged, warn
 from offload.cli.options import FolderSessionOption, StoreOption
+from offload.cli.shell import quoted
 from offload.integrations._sessions import folder_session
 from offload.integrations.claude_code._hook import offloader_for
 from offload.placeholder import DefaultRenderer, PlaceholderFacts
@@ -37,6 +39,9 @@ class _ShellRenderer(DefaultRenderer):
 
     def __init__(self, where: str) -> None:
         self._where = where
+        # A program that is not on the path is called again as it was called.
+        is_file = Path(sys.argv[0]).stem == "offload" and shutil.which("offload") is None
+        self._program = quoted(sys.argv[0]) if is_file else "offload"
 
     def render(self, facts: PlaceholderFacts) -> str:
         shown, _, _ = super().render(facts).rpartition("\n")
@@ -45,7 +50,8 @@ class _ShellRenderer(DefaultRenderer):
         part = f"--lines {start}:{start + _LINES - 1}" if start < facts.lines else f"--offset {head}"
         return (
             f"{shown}\n[This is a part; do not guess the rest. Read more with the commands: "
-            f"offload grep PATTERN {facts.ref}{self._where} or offload show {facts.ref} {part}{self._where}]"
+            f"{self._program} grep PATTERN {facts.ref}{self._where} or "
+            f"{self._program} show {facts.ref} {part}{self._where}]"
         )
 
 

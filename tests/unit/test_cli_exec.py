@@ -18,6 +18,7 @@ from command import Run, runner
 from strength import thinned
 
 from offload import Offloader
+from offload.cli.exec import _ShellRenderer
 
 LARGE = "import sys\nfor n in range(6000): print('line', n, flush=n % 1000 == 0)\n"
 
@@ -98,6 +99,26 @@ def test_a_pipe_is_read_and_stdin_and_options_reach_the_command(place: Path) -> 
     assert stored(place, call(place, "exec", "-", given=text).stdout) == text
     assert call(place, "exec", "cat", "-", "--", given=b"in").stdout == b"in"
     assert call(place, "exec", "echo", "--store", "x", "-h").stdout == b"--store x -h\n"
+
+
+@pytest.mark.parametrize(
+    ("called", "is_found", "named"),
+    [
+        ("./my env/bin/offload", False, "'./my env/bin/offload'"),
+        ("./my env/bin/offload", True, "offload"),
+        ("/x/offload/__main__.py", False, "offload"),
+    ],
+)
+def test_the_commands_for_the_rest_call_the_program_as_it_was_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, called: str, is_found: bool, named: str
+) -> None:
+    program = tmp_path / "offload"
+    program.touch(0o755 if is_found else 0o644)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [called])
+    shown = Offloader("memory://", placeholder=_ShellRenderer("")).offload_text("a line\n" * 9000)
+    assert f"commands: {named} grep PATTERN " in shown
+    assert f" or {named} show " in shown
 
 
 @pytest.mark.parametrize("kind", ["a file in the way", "a read-only folder"])

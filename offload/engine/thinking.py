@@ -146,11 +146,13 @@ class RemovedThinking:
         if not self._stripped:
             return list(messages)
         # A list may hold some of it already, such as one that was restored before.
-        there = {one.key for message in messages for one in signed_thinking(message)}
+        thinking = [signed_thinking(message) for message in messages]
+        there = {one.key for some in thinking for one in some}
         digests = ["", *map(_digest, messages)]
         places: dict[str, list[int]] = {}
         for index, digest in enumerate(digests[1:]):
-            if digest in self._stripped:
+            # All of a message is removed at once: one with thinking is another, equal but for that.
+            if digest in self._stripped and not thinking[index]:
                 places.setdefault(digest, []).append(index)
         out = list(messages)
         for digest, some in places.items():

@@ -140,6 +140,14 @@ def test_it_is_restored_to_messages_that_were_edited_after_it_was_removed_also_t
         assert process.restore(off.offload(messages).messages) == messages
 
 
+def test_it_is_restored_to_no_equal_message_that_has_thinking_of_its_own(store: OffloadStore) -> None:
+    off = Offloader(store, session="s")
+    sent_without_thinking(off, conversation())
+    of_another_agent = json.loads(json.dumps(conversation()).replace('"signature-', '"another-'))
+
+    assert off.restore(off.offload(of_another_agent).messages) == of_another_agent
+
+
 def test_nothing_is_removed_while_the_store_fails_and_the_next_turn_tries_again() -> None:
     memory = open_store("memory://")
     messages = conversation()

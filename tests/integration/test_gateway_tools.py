@@ -602,6 +602,9 @@ def test_a_later_answer_that_breaks_breaks_the_stream_and_keeps_nothing(store):
         b'data: {"type": "content_block_start"}\n\ndata: {"type": "content_block_stop", "index": 7}\n\n',
         b'data: [1]\n\ndata: {"choices": [3]}\n\n: a comment\n\ndata: {"choices": "x"}\n\n',
         b'event: x\r\ndata: {"type":"response.output_item.done","output_index":{},"item":1}\r\n\r\nrest',
+        b'data: {"type": "response.completed", "response": {"output": [null]}}\n\n',
+        b'data: {"choices": [{"delta": "x"}]}\n\n',
+        b'data: {"type": "content_block_start", "index": 0, "content_block": "x"}\n\n',
         b"no event at all",
     ],
 )

@@ -328,7 +328,7 @@ class StreamedReply(Reply):
         for event in self._events.feed(data):
             try:
                 parts.append(self._passed(event, self._events.data(event)))
-            except (LookupError, TypeError, AttributeError):
+            except (LookupError, TypeError, AttributeError, ValueError):
                 parts.append(self._events.passed(event))
         return b"".join(parts)
 

@@ -383,7 +383,8 @@ class _Whole(WholeReply, _Parts):
         parts = (candidate.get("content") or {}).get("parts") or []
         if not all(isinstance(part, dict) for part in parts):
             raise TypeError("parts of another form")
-        self._usage = value.get("usageMetadata") or {}
+        usage = value.get("usageMetadata")
+        self._usage = usage if isinstance(usage, dict) else {}
         self._stop = candidate.get("finishReason")
         for part in parts:
             self.shown(part)

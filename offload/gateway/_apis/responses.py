@@ -298,7 +298,8 @@ class _Streamed(StreamedReply, _Items):
         if self._response is not None and not self._indexes:
             # A provider that sends the items only at the end.
             for item in as_list(self._response.get("output")):
-                self.add(item)
+                if isinstance(item, dict):
+                    self.add(item)
         return super().end()
 
     def _next_answer(self) -> None:

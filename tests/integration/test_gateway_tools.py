@@ -27,6 +27,7 @@ from talking import (
     PATHS,
     READERS,
     Json,
+    events_of,
     path_of,
     request_of,
     results_of,
@@ -553,6 +554,25 @@ def test_an_answer_that_is_not_encoded_as_it_says_is_an_error_of_the_api(store, 
         reply = ask(url + "/v1/messages", body)
     assert reply.status == 502
     assert "not encoded as its Content-Encoding says" in json.loads(reply.body)["error"]["message"]
+
+
+def test_hidden_calls_are_in_no_event_of_a_provider_that_numbers_none(store):
+    request = {"model": "m", "input": []}
+    blocks = [call(1, "context_read"), said("Look."), call(2, "Bash")]
+    first = _reply("responses", request, blocks, {"input_tokens": 1, "output_tokens": 1})
+    events = re.sub(r', "sequence_number": \d+', "", "".join(_events("responses", request, first)))
+
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = lambda provider: provider.say(200, events.encode(), kind="text/event-stream")
+        body = request_of("responses", BOUND, [{"role": "user", "content": "Go."}], streams=True)
+        reply = ask(url + PATHS["responses"], body)
+
+    sent = events_of(reply.body)
+    assert "sequence_number" not in events
+    assert "context_read" not in reply.body.decode()
+    added = [event for event in sent if event["type"] == "response.output_item.added"]
+    assert [event["output_index"] for event in added] == [0, 1]
+    assert [item["type"] for item in sent[-1]["response"]["output"]] == ["message", "function_call"]
 
 
 def test_a_whole_answer_that_breaks_off_is_an_error_of_the_api(store):

@@ -284,14 +284,21 @@ class _Streamed(StreamedReply, _Items):
         if place is None:
             self._was_hidden = True
             return b""
-        return self._numbered(event, data if place == index else {**data, "output_index": place})
+        if place == index:
+            return self._numbered(event, data)
+        return self._written({**data, "output_index": place})
 
     def _numbered(self, event: bytes, data: Json) -> bytes:
         """Return an event with the next number, unchanged if it can be."""
-        number, self._sequence = self._sequence, self._sequence + 1
         if self._was_hidden and "sequence_number" in data:
-            return event_of({**data, "sequence_number": number})
+            return self._written(data)
+        self._sequence += 1
         return event
+
+    def _written(self, data: Json) -> bytes:
+        """Return a changed or a new event, with the next number unless the provider gives none."""
+        number, self._sequence = self._sequence, self._sequence + 1
+        return event_of({**data, "sequence_number": number} if "sequence_number" in data else data)
 
     def end(self) -> tuple[list[Call], bool]:
         """Read the end of an answer."""
@@ -316,9 +323,9 @@ class _Streamed(StreamedReply, _Items):
         more = b""
         if is_stopped:
             self._stop_here()
-            more = b"".join(self._numbered(b"", one) for one in _item_events(_stopped(), self._next))
+            more = b"".join(map(self._written, _item_events(_stopped(), self._next)))
         final = {**data, "response": self._as_seen(self._first or self._response, self._response)}
-        return more + self._numbered(event, final) + self._last
+        return more + self._written(final) + self._last
 
     def failed(self, error: Any) -> bytes:
         """Return an error."""

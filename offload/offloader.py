@@ -962,9 +962,9 @@ def _as_list(messages: Sequence[Any]) -> list[Any]:
 
 def _as_ids(pinned: Any) -> frozenset[str]:
     is_collection = isinstance(pinned, Iterable) and not isinstance(pinned, str | bytes)
-    ids: frozenset[Any] = frozenset(pinned) if is_collection else frozenset([None])
+    ids: list[Any] = [*pinned] if is_collection else [None]
     if not all(isinstance(each, str) for each in ids):
         raise ConfigError(
             f'pinned must be a collection of tool call ids such as {{"toolu_1"}}, got {pinned!r:.60}'
         )
-    return ids
+    return frozenset(ids)

@@ -482,7 +482,7 @@ def test_an_item_that_a_hook_raised_on_is_asked_about_again_by_the_next_call(rai
     assert shown(off.offload(result()).messages) == LOG
 
 
-@pytest.mark.parametrize("pinned", ["toolu_1", b"toolu_1", None, 5, [None], [1, "c1"]])
+@pytest.mark.parametrize("pinned", ["toolu_1", b"toolu_1", None, 5, [None], [1, "c1"], [{"id": "c1"}]])
 def test_what_pins_nothing_is_refused(pinned: Any):
     off = Offloader(MemoryStore())
 

@@ -575,6 +575,33 @@ def test_hidden_calls_are_in_no_event_of_a_provider_that_numbers_none(store):
     assert [item["type"] for item in sent[-1]["response"]["output"]] == ["message", "function_call"]
 
 
+@pytest.mark.parametrize(
+    ("index", "ids"), [({}, ["a", "b", "c"]), ({}, ["", "", ""]), ({"index": 0}, ["a", "b", "c"])]
+)
+def test_calls_of_a_chat_that_have_one_index_or_none_are_told_apart(store, index, ids):
+    names = ["context_read", "Bash", "context_list"]
+    functions = [{"name": name, "arguments": json.dumps({"id": name})} for name in names]
+    calls = [
+        {**index, "id": one, "type": "function", "function": f} for one, f in zip(ids, functions, strict=True)
+    ]
+    deltas: list[Json] = [{"role": "assistant"}, {"tool_calls": calls[:2]}, {"tool_calls": calls[2:]}, {}]
+    ends = [None, None, None, "tool_calls"]
+    choices = [{"delta": d, "finish_reason": end} for d, end in zip(deltas, ends, strict=True)]
+    chunks = [{"id": "x", "choices": [{"index": 0, **choice}]} for choice in choices]
+    events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = lambda provider: provider.say(200, events.encode(), kind="text/event-stream")
+        reply = ask(url + PATHS["chat"], request_of("chat", BOUND, [user_of("chat", "Go.")], streams=True))
+
+    sent = [
+        call
+        for event in events_of(reply.body)[:-1]
+        for call in event["choices"][0]["delta"].get("tool_calls", [])
+    ]
+    assert [(call["index"], call["function"]) for call in sent] == [(0, functions[1])]
+
+
 def test_a_whole_answer_that_breaks_off_is_an_error_of_the_api(store):
     def break_off(provider: Any) -> None:
         provider.wfile.write(

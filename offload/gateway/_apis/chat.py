@@ -143,7 +143,7 @@ class _Message(Reply):
         self.fields: dict[str, Any] = {}
         self._starts: dict[str, int] = {}
         self._own: list[Json] = []
-        # All calls of this answer, by the provider's index.
+        # All calls of this answer, by their number.
         self._calls: dict[Any, Json] = {}
         self._stop: Any = None
         # The last text of a reply that is ended.
@@ -261,6 +261,8 @@ class _Streamed(StreamedReply, _Message):
         self._first: Json | None = None
         # The last chunks, which wait until the provider has nothing more to say, as they came and read.
         self._held: list[tuple[bytes, Any]] = []
+        # The number of the latest call at each index of the provider.
+        self._numbers: dict[Any, int] = {}
 
     def _passed(self, event: bytes, chunk: Any) -> bytes:
         if not isinstance(chunk, dict) or not isinstance(chunk.get("choices"), list):
@@ -298,23 +300,35 @@ class _Streamed(StreamedReply, _Message):
 
     def _of_call(self, part: Json) -> Json | None:
         """Add a part of a call; return it for the client, None if the call is hidden."""
-        index = part.get("index", 0)
-        if index not in self._indexes:
+        number, function = self._number_of(part), part.get("function") or {}
+        if number not in self._indexes:
             hidden = self.is_hidden(part)
             self._was_hidden = self._was_hidden or hidden
-            self._begin(index, is_hidden=hidden)
-            self._calls[index] = {"id": part.get("id"), "type": "function", "function": {"arguments": ""}}
-        call, function = self._calls[index], part.get("function") or {}
+            self._begin(number, is_hidden=hidden)
+            self._calls[number] = {"id": part.get("id"), "type": "function", "function": {"arguments": ""}}
+        call = self._calls[number]
         call |= {name: value for name, value in part.items() if name not in ("index", "function")}
         held = call["function"]
         held |= {name: value for name, value in function.items() if name != "arguments"}
         held["arguments"] += function.get("arguments") or ""
-        place = self._indexes[index]
-        return None if place is None else {**part, "index": place}
+        place = self._indexes[number]
+        is_given = "index" in part or self._was_hidden
+        return None if place is None else {**part, "index": place} if is_given else part
+
+    def _number_of(self, part: Json) -> int:
+        """Return the number of the call of a part; some servers give all calls one index, or none."""
+        index, name = part.get("index", 0), (part.get("function") or {}).get("name")
+        number = self._numbers.get(index)
+        known = {} if number is None else self._calls[number]
+        is_other = part.get("id") and known.get("id") and part["id"] != known["id"]
+        is_named = "index" not in part and name and known and known["function"].get("name")
+        if number is None or is_other or is_named:
+            number = self._numbers[index] = len(self._calls)
+        return number
 
     def _next_answer(self) -> None:
         super()._next_answer()
-        self._held = []
+        self._held, self._numbers = [], {}
 
     def close(self, *, is_stopped: bool) -> bytes:
         """Return the last chunks."""

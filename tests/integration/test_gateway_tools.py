@@ -602,6 +602,26 @@ def test_calls_of_a_chat_that_have_one_index_or_none_are_told_apart(store, index
     assert [(call["index"], call["function"]) for call in sent] == [(0, functions[1])]
 
 
+def test_the_filter_results_with_which_azure_begins_come_first_and_give_no_id(store):
+    request = {"model": "m", "messages": []}
+    begin = 'data: {"choices": [], "id": "", "prompt_filter_results": [{"prompt_index": 0}]}\n\n'
+    left = [[said("Look."), call(1)], [said("Done.")]]
+
+    def answer(provider: Any) -> None:
+        reply = _reply("chat", request, left.pop(0), {"input_tokens": 1, "output_tokens": 1})
+        events = begin + "".join(_events("chat", request, reply))
+        provider.say(200, events.encode(), kind="text/event-stream")
+
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = answer
+        reply = ask(url + PATHS["chat"], request_of("chat", BOUND, [user_of("chat", "Go.")], streams=True))
+
+    first, *events = events_of(reply.body)
+    assert "prompt_filter_results" in first
+    assert not any("prompt_filter_results" in event for event in events if event)
+    [_] = {event["id"] for event in events if event}
+
+
 def test_a_whole_answer_that_breaks_off_is_an_error_of_the_api(store):
     def break_off(provider: Any) -> None:
         provider.wfile.write(

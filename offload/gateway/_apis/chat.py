@@ -270,13 +270,12 @@ class _Streamed(StreamedReply, _Message):
                 return event
             self._held.append((event, None))
             return b""
-        self._first = self._first or chunk
         if isinstance(chunk.get("usage"), dict):
             self._usage = chunk["usage"]
         choice = next(iter(chunk["choices"]), None)
         if choice is None:
-            self._held.append((event, chunk))
-            return b""
+            return self._without_choice(event, chunk)
+        self._first = self._first or chunk
         changed = self._changed(chunk, choice)
         if choice.get("finish_reason") is not None:
             self._stop = choice["finish_reason"]
@@ -285,6 +284,13 @@ class _Streamed(StreamedReply, _Message):
         if changed == chunk:
             return event
         return event_of(changed, is_named=False) if changed["choices"][0]["delta"] else b""
+
+    def _without_choice(self, event: bytes, chunk: Json) -> bytes:
+        """Hold the usage back, which comes last; Azure begins with the results of its filters."""
+        if not self._held:
+            return event if self._answers == 1 else b""
+        self._held.append((event, chunk))
+        return b""
 
     def _changed(self, chunk: Json, choice: Json) -> Json:
         """Return a chunk for the client."""

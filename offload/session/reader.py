@@ -294,7 +294,7 @@ class SessionReader:
     def _as_link(self, info: RecordInfo) -> RecordInfo:
         match = RECORD.match(info.key) or LINK.match(info.key)
         parts = {} if match is None else match.groupdict()
-        parts |= {"session": encode_part(self.name), "created": None}
+        parts["session"] = encode_part(self.name)
         key = LINK.key(**{name: part for name, part in parts.items() if name != "suffix"})
         return msgspec.structs.replace(info, session=self.name, key=key)
 

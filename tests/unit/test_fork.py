@@ -187,6 +187,18 @@ def test_a_rewind_goes_on_from_an_earlier_request() -> None:
         off.rewind(9)
 
 
+def test_a_fork_of_a_copy_under_another_name_keeps_every_placeholder() -> None:
+    store, _, sent = played(3)
+    copy_session(store, store, "a", name="b")
+    journaled(store, "b").offload(conversation(2))
+    before = keys(store, "r/")
+
+    out = journaled(store, "b").fork("c").offload(conversation(2))
+
+    assert out.messages == sent[2]
+    assert [key for key in keys(store, "r/") - before if key.endswith(".zst")] == []
+
+
 def test_a_fork_after_a_rewind_reads_what_the_branch_that_was_left_stored_first() -> None:
     _, off, sent = played(4)
     off.rewind(2)

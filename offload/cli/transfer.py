@@ -78,10 +78,12 @@ def _copy_all(
                 continue
             copied, there = copied + len(found.copied), there + len(found.already_there)
             failures += (_failure(f.error, session=session, ref=f.ref, key=f.key) for f in found.failures)
+    failed = sum(failure["ref"] is None for failure in failures)
+    uncounted = f"; records that {count(failed, 'failed session')} got are not counted" if failed else ""
     print_report(
         failures,
         f"{copied:,} copied, {there:,} already there, of {count(sessions, 'session')}: {place_of(source)} to "
-        f"{place_of(target)}",
+        f"{place_of(target)}{uncounted}",
         as_json=as_json,
         document={"sessions": sessions, "copied": copied, "already_there": there, "failures": failures},
     )

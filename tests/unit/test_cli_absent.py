@@ -240,6 +240,12 @@ def test_workers_copy_and_index_all_sessions(run: Run, store: Path, tmp_path: Pa
         assert f"{copied} already there, of 2 sessions: {store} to {target}" in done.stdout
     done = run("reindex", "--store", target, "--workers", "1")
     assert f"indexed: 2 records in 2 sessions of {target}" in done.stdout
+    shutil.rmtree(target / "r" / "t")
+    (target / "r" / "t").touch()
+    done = run("copy", store, target)
+    assert done.returncode == 3
+    assert "; records that 1 failed session got are not counted" in done.stdout
+    (target / "r" / "t").unlink()
     broken = next((store / "r" / "t").iterdir())
     broken.chmod(0o600)
     broken.write_bytes(b"x" * broken.stat().st_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -39,6 +40,8 @@ _OF_SYSTEM = Path(
         "win32": r"C:\ProgramData\gemini-cli\system-defaults.json",
     }.get(sys.platform, "/etc/gemini-cli/system-defaults.json")
 )
+# The end of a base URL of OpenAI's API, also at Google.
+_VERSION = re.compile(r"/v[0-9]+[a-z]*(?:/openai)?$")
 # Where the gateway listens.
 _HOST = "127.0.0.1"
 _MOST_WARNINGS = 3
@@ -54,11 +57,15 @@ class Start(NamedTuple):
 
 
 class Client(NamedTuple):
-    """A client that is known: its provider, the variable that may name another one, and its start."""
+    """A client: its provider, the variable that may name another one, and its start.
+
+    The `version` at the end of its base URL is a part of the path of each request.
+    """
 
     upstream: str
     variable: str
     start: Callable[[str], Start]
+    version: str = "/v1"
 
 
 def _claude(url: str) -> Start:
@@ -144,15 +151,18 @@ def _client(program: str, upstream: str | None) -> Client:
         raise ConfigError(
             f"{name!r:.80} is not one of {known}: name the provider with --upstream, such as {_ANTHROPIC}"
         )
-    is_anthropic = "anthropic" in (urlsplit(upstream).hostname or "")
-    variable, end = ("ANTHROPIC_BASE_URL", "") if is_anthropic else ("OPENAI_BASE_URL", "/v1")
-    return Client(upstream, variable, lambda url: Start(environ={variable: url + end}))
+    if "anthropic" in (urlsplit(upstream).hostname or ""):
+        return Client(upstream, "ANTHROPIC_BASE_URL", _claude)
+    version = match[0] if (match := _VERSION.search(upstream.rstrip("/"))) else "/v1"
+    return Client(
+        upstream, "OPENAI_BASE_URL", lambda url: Start(environ={"OPENAI_BASE_URL": url + version}), version
+    )
 
 
 def _upstream(client: Client, upstream: str | None) -> str:
     """Return the URL of the provider: the option, that of the client's variable, or its default."""
-    # Clients of OpenAI's API have the version in the URL, which is a part of the path of each request.
-    return upstream or os.environ.get(client.variable, "").rstrip("/").removesuffix("/v1") or client.upstream
+    given = (upstream or os.environ.get(client.variable, "")).rstrip("/")
+    return given.removesuffix(client.version) or client.upstream
 
 
 def _toml(value: Mapping[str, Any]) -> str:

@@ -148,6 +148,23 @@ def test_any_other_client_needs_its_provider_and_gets_the_variable_of_its_api(pr
 
 
 @pytest.mark.parametrize(
+    ("upstream", "base", "end"),
+    [
+        ("https://api.test", "https://api.test", "/v1"),
+        ("https://api.test/api/v1/", "https://api.test/api", "/v1"),
+        ("https://api.test/v1beta/openai", "https://api.test", "/v1beta/openai"),
+        ("https://api.test/paas/v4", "https://api.test/paas", "/v4"),
+        ("https://api.test/v1/prefix", "https://api.test/v1/prefix", "/v1"),
+    ],
+)
+def test_a_base_url_of_openai_names_the_provider_with_its_version(upstream, base, end):
+    mine = wrap._client("mine", upstream)
+    assert wrap._upstream(mine, upstream) == base
+    assert mine.start("http://gateway").environ == {"OPENAI_BASE_URL": f"http://gateway{end}"}
+    assert wrap._upstream(wrap._client("claude", None), "https://api.test/v1") == "https://api.test"
+
+
+@pytest.mark.parametrize(
     ("excepted", "given"),
     [
         ({}, {"no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}),

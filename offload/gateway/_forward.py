@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -45,6 +46,9 @@ _EVENTS, _JSON = "text/event-stream", "application/json"
 _SET_ANEW = frozenset((b"host", b"content-length", b"expect"))
 _ADDED_BY_CLIENT = (hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.USER_AGENT, hdrs.CONTENT_TYPE)
 
+# The version of an API at the end of its base URL, as clients know it.
+_VERSION = re.compile(r"/v[0-9]+[a-z]*(?:/openai)?$")
+
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
 
@@ -61,6 +65,8 @@ class Forwarder:
 
     def __init__(self, upstream: str, rewriter: Rewriter, own: OwnTools, status: Status) -> None:
         self._upstream = upstream.rstrip("/")
+        # It may be at the end of the URL, at the beginning of a request's path, or both.
+        self._version = match[0] if (match := _VERSION.search(self._upstream)) else ""
         self._rewriter = rewriter
         self._own = own
         self._status = status
@@ -328,7 +334,9 @@ class Forwarder:
             passed.append(("Content-Length", headers["content-length"]))
         data = None if not has_body else exchange.body.rest() if request is None else _parts(request.body)
         query = scope["query_string"].decode("latin-1")
-        target = self._upstream + scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
+        path = scope["raw_path"].decode("latin-1")
+        path = path.removeprefix(self._version) if path.startswith(f"{self._version}/") else path
+        target = self._upstream + path + (f"?{query}" if query else "")
         return self._connected().request(
             scope["method"], URL(target, encoded=True), headers=passed, data=data, allow_redirects=False
         )

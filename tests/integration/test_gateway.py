@@ -143,6 +143,22 @@ def test_what_the_gateway_does_not_know_passes_byte_for_byte(gateway, upstream, 
     assert (seen.method, seen.path, seen.body) == (method, path, body or b"")
 
 
+@pytest.mark.parametrize(
+    ("end", "path", "seen"),
+    [
+        ("/api/v1", "/v1/messages?beta=true", "/api/v1/messages?beta=true"),
+        ("/api/v1/", "/messages", "/api/v1/messages"),
+        ("/v1beta/openai", "/v1beta/openai/chat/completions", "/v1beta/openai/chat/completions"),
+        ("/v1", "/v1beta/models", "/v1/v1beta/models"),
+        ("/proxy", "/v1/messages", "/proxy/v1/messages"),
+    ],
+)
+def test_a_version_that_the_url_and_the_path_have_is_sent_once(upstream, off, end, path, seen):
+    with running(upstream.url + end, off) as gateway:
+        ask(gateway + path, body_of(turns(1)))
+    assert upstream.seen[0].path == seen
+
+
 @pytest.mark.parametrize("encode", [gzip.compress, zstandard.compress])
 def test_an_encoded_request_passes_unread(alone, upstream, encode):
     body = encode(body_of(turns(3)))

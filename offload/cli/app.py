@@ -194,8 +194,15 @@ def run() -> None:
     except (OffloadError, OSError) as error:
         from offload.cli.terminal import err, one_line  # noqa: PLC0415 # help needs no table
 
-        err.print(f"offload: {one_line(error)}", style="red", soft_wrap=True)
+        err.print(f"offload: {one_line(_text_of(error))}", style="red", soft_wrap=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
+
+
+def _text_of(error: Exception) -> str:
+    """Return the text of an error; that of the system without its number."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
 def _print_version(is_requested: bool) -> None:

@@ -180,7 +180,7 @@ def _errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
     except FileNotFoundError as error:
         raise errors.NotFoundError(f"file not found: {error.filename or path}") from error
     except OSError as error:
-        raise errors.StoreError(f"{path}: {error}") from error
+        raise errors.StoreError(f"{path}: {error.strerror or error}") from error
 
 
 @contextmanager

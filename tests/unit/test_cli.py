@@ -439,8 +439,12 @@ def test_output_that_cannot_be_written_is_one_line_and_code_1(store: Path, comma
     program = [sys.executable, "-m", "offload", command, *refs, "--store", str(store)]
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, encoding="utf-8", check=False)
-    assert done.returncode == 1
-    assert is_one_line_from_us(done.stderr)
+    assert (done.returncode, done.stderr) == (1, "offload: No space left on device\n")
+
+
+def test_the_error_of_a_file_that_cannot_be_read_has_no_number(offload: Run, tmp_path: Path) -> None:
+    done = offload("import", tmp_path, "--store", tmp_path / "store")
+    assert (done.returncode, done.stderr) == (1, f"offload: {tmp_path}: Is a directory\n")
 
 
 def test_characters_that_an_encoding_lacks_are_printed_as_escape_codes(

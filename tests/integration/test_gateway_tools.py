@@ -602,6 +602,24 @@ def test_calls_of_a_chat_that_have_one_index_or_none_are_told_apart(store, index
     assert [(call["index"], call["function"]) for call in sent] == [(0, functions[1])]
 
 
+@both_ways
+def test_a_response_without_a_status_has_the_one_of_its_end(store, streams):
+    request = {"model": "m", "input": []}
+    left = [[said("Look."), call(1)], [said("Done.")]]
+
+    def answer(provider: Any) -> None:
+        reply = _reply("responses", request, left.pop(0), {"input_tokens": 1, "output_tokens": 1})
+        del reply["status"]
+        whole = "".join(_events("responses", request, reply)) if streams else json.dumps(reply)
+        provider.say(200, whole.encode(), kind="text/event-stream" if streams else "application/json")
+
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = answer
+        body = request_of("responses", BOUND, [user_of("responses", "Go.")], streams=streams)
+        reply = ask(url + PATHS["responses"], body)
+    assert READERS["responses"](reply.body, streams=streams).blocks == [said("Look."), said("Done.")]
+
+
 def test_the_filter_results_with_which_azure_begins_come_first_and_give_no_id(store):
     request = {"model": "m", "messages": []}
     begin = 'data: {"choices": [], "id": "", "prompt_filter_results": [{"prompt_index": 0}]}\n\n'

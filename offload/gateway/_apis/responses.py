@@ -240,7 +240,7 @@ class _Whole(WholeReply, _Items):
         output = value["output"]
         if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
             raise TypeError("an output of another form")
-        self._response = value
+        self._response = {"status": self._CALLING} | value
         for item in output:
             self.add(item)
 
@@ -268,7 +268,8 @@ class _Streamed(StreamedReply, _Items):
         if kind in _ENDS:
             self._end = event, data
             response = data.get("response")
-            self._response = response if isinstance(response, dict) else None
+            status = {"status": kind.removeprefix("response.")}
+            self._response = status | response if isinstance(response, dict) else None
             return b""
         if "output_index" not in data:
             return self._numbered(event, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -171,22 +172,27 @@ def _blocks_of(message: Message) -> dict[str, Any]:
 
 def _blocks(role: str, content: Content) -> list[dict[str, Any]]:
     """Return the blocks of a content: one, or more if it has several signatures."""
-    signature = content.protected_data if content.type == "text_reasoning" else None
-    if signature and _is_bound(content):
+    signature = _signature_of(content)
+    if signature is not None:
         return signed_blocks(content.text or "", [signature], content.to_dict())
     return [_block_of(role, content)]
 
 
-def _is_bound(content: Content) -> bool:
-    """Return whether reasoning is bound to what was sent before it, as Anthropic's is.
+def _signature_of(content: Content) -> str | None:
+    """Return the signature of reasoning that is bound to what was sent before it, as Anthropic's is.
 
-    That of OpenAI has an id; a router's is a list, whose parts name their format.
+    That of OpenAI has an id. A router's is a list in JSON, whose parts name their format; it is returned in
+    base64, as signatures are.
     """
+    data = content.protected_data if content.type == "text_reasoning" else None
+    if not data:
+        return None
     try:
-        details = json.loads(content.protected_data)
+        details = json.loads(data)
     except ValueError:
-        return not content.id
-    return bool(signed_thinking({"reasoning_details": details}))
+        return None if content.id else data
+    is_bound = bool(signed_thinking({"reasoning_details": details}))
+    return b64encode(data.encode()).decode() if is_bound else None
 
 
 def _built(block: dict[str, Any]) -> Content:

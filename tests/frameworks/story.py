@@ -178,7 +178,7 @@ class Story:
         first, second = told.results
         assert scenario.refs([first]) == scenario.refs(script.seen[1])
         assert second == report("bob")
-        assert "kept in the message" in caplog.text
+        assert "originals are kept" in caplog.text
         assert told.answer == ANSWER
 
     def test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can(self, store):

@@ -177,7 +177,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
 
     assert scenario.refs(script.seen[1])
     assert script.seen[2][-1] == report("bob")
-    assert "kept in the message" in caplog.text
+    assert "originals are kept" in caplog.text
     assert answer == ANSWER
 
 

@@ -167,7 +167,7 @@ def test_a_store_that_fails_costs_no_result_of_a_saved_state(store, caplog):
     state = sync(made, run_config=alice.run_config()).to_state()
 
     assert asyncio.run(alice.state_json(state)) == state.to_json()
-    assert "kept in the message" in caplog.text
+    assert "originals are kept" in caplog.text
 
 
 class Aware(SQLiteSession):

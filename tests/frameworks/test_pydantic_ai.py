@@ -148,7 +148,7 @@ def test_a_store_that_fails_ends_no_run_that_waits(store, caplog):
     waiting = sync(deferring(Script([lambda _: BOTH]), OffloadCapability(faulty)))
 
     assert results(waiting.all_messages()) == [report()]
-    assert "kept in the message" in caplog.text
+    assert "originals are kept" in caplog.text
 
 
 def test_the_model_gets_the_tools_and_instructions_after_the_callers_own(store):

@@ -139,7 +139,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
     assert scenario.refs([first])
     assert report("bob").strip() in second
     assert report("bob").strip() in script.seen[2][-1]
-    assert "kept in the message" in caplog.text
+    assert "originals are kept" in caplog.text
     assert result == ANSWER
 
 

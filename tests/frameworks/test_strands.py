@@ -329,7 +329,7 @@ def test_a_store_that_fails_costs_no_result_of_an_interrupted_agent(store, caplo
     made(approval(run(made)))
 
     assert report() in script.seen[1]
-    assert "kept in the message" in caplog.text
+    assert "originals are kept" in caplog.text
 
 
 def test_the_result_that_a_tool_returned_is_not_changed(store):

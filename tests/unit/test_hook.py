@@ -173,7 +173,7 @@ def test_a_result_that_cannot_be_stored_is_kept_and_the_log_says_why(
 
     assert done.returncode == 0
     assert not done.stdout or json.loads(done.stdout).keys() == {"systemMessage"}
-    assert re.search(r"^offload: .*kept in (full|the message): \S", done.stderr, re.MULTILINE)
+    assert re.search(r"^offload: .*(kept in full|originals are kept): \S", done.stderr, re.MULTILINE)
 
 
 def test_a_store_that_does_not_answer_in_time_keeps_the_result(environ: dict[str, str]) -> None:

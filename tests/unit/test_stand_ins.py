@@ -203,7 +203,7 @@ def test_a_notice_beside_other_content_is_told_and_one_with_a_mark_of_the_provid
     assert off.offload(merged).messages == merged
     [missing] = off.restore(merged, on_missing="keep").missing
     assert isinstance(missing.error, MessageError)
-    assert "not alone" in str(missing.error)
+    assert "shares its message with other content" in str(missing.error)
     marked = {**blocks[0], "cache_control": {"type": "ephemeral"}}
     assert off.restore([{"role": "user", "content": [marked]}, *rest]) == talk(4)
 

@@ -115,6 +115,25 @@ def said(kind: str, blocks: list[Json]) -> Any:
 seeds = iter(range(1_000_000))
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_text_after_answers_without_text_may_begin_with_an_empty_line(provider, gateways, streams):
+    listing = {"type": "tool_use", "id": "", "name": "context_list", "input": {}}
+    thinking = {"type": "thinking", "thinking": "so", "signature": "c2lnbmF0dXJl"}
+    first, last = {"type": "text", "text": "a"}, {"type": "text", "text": "\n\nb"}
+    script = begin(provider, [])
+    messages: list[Json] = [user_of("gemini", f"Build {next(seeds)}.")]
+    for _ in range(2):
+        expected = script.numbered([[first, listing], [thinking, listing], [last, listing], [first]])
+        got = ask(
+            gateways[0] + path_of("gemini", streams=streams),
+            request_of("gemini", "gpt-5", messages, streams=streams),
+        )
+        assert (got.status, provider.refused) == (200, 0), got.body
+        answered = READERS["gemini"](got.body, streams=streams)
+        check_reply("gemini", answered, expected)
+        messages += [*answered.messages, user_of("gemini", "Go on.")]
+
+
 @examples(100)
 @given(st.data())
 def test_any_reply_reaches_the_client_whole_and_comes_back_to_the_provider_as_it_was_sent(

@@ -126,16 +126,23 @@ class _Repeated:
 
     def __init__(self, parts: Sequence[tuple[Json, str]]) -> None:
         self._left = deque(parts)
-        self._taken = 0
+        self._has_text = False
         self._is_next = False
+        # Whether the next text was read without `_BETWEEN`: several answers may come before it.
+        self._is_bare = False
 
     def next_answer(self) -> None:
         """Begin another answer, whose first text follows `_BETWEEN` if there is one before it."""
-        self._is_next = self._taken > 0
+        self._is_next = self._has_text and not self._is_bare
 
     def characters(self, kind: str, size: int) -> list[tuple[Json, str]]:
         """Take so many characters of text, or of thoughts, which the client may have left out."""
-        self._taken += size if kind == "x" else 0
+        taken = self._characters(kind, size)
+        if kind == "x" and size:
+            self._has_text, self._is_bare = True, False
+        return taken
+
+    def _characters(self, kind: str, size: int) -> list[tuple[Json, str]]:
         taken: list[tuple[Json, str]] = []
         while self._left and _kind(self._first()[0]) == kind:
             part, text = self._first()
@@ -175,7 +182,7 @@ class _Repeated:
     def _first(self) -> tuple[Json, str]:
         part = self._left[0][0]
         if self._is_next and _kind(part) == "x" and part.get("text"):
-            self._is_next = False
+            self._is_next, self._is_bare = False, True
             self._left[0] = _as_part(part | {"text": part["text"].removeprefix(_BETWEEN)})
         return self._left[0]
 

@@ -87,6 +87,7 @@ MODULES: dict[str, Sequence[str]] = {
     ),
     "engine/recognition.py": (
         "unit/test_recognition.py",
+        "unit/test_fork.py",
         "unit/test_offloader.py",
         "unit/test_bound_thinking.py",
         "acceptance/test_004_rounds.py",

@@ -108,7 +108,7 @@ def note_if_stored(turn: Turn, known: int) -> None:
 
 
 def _note_if_may_leave(turn: Turn, slot: Slot) -> None:
-    # What is sent in full now cannot be replaced once thinking is bound to it, and its equals may not either.
+    # Once thinking is bound to an item that was sent in full, neither it nor its equals may be replaced.
     is_lasting = turn.binds and not slot.is_final and slot.decision.item.chars >= _MIN_PLACEHOLDER_CHARS
     if slot.stored is None and (is_lasting or _may_leave(turn, slot)):
         _note(turn, slot)

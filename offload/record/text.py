@@ -15,9 +15,10 @@ _INVISIBLE = lazy_pattern(
 # The three bytes of U+DC80 to U+DCFF, which replace invalid bytes, and the first of them before a cut.
 _ESCAPED_BYTE = lazy_pattern(rb"\xed[\xb2\xb3][\x80-\xbf]")
 _UNFINISHED = lazy_pattern(rb"\xed[\xb2\xb3]?\Z")
-# What colors a text on a terminal, and clears the rest of a line as `grep` does; its beginning before a cut.
-# No program writes longer ones, and a text of digits after its beginning must not wait for an end.
-_COLOR = lazy_pattern(r"\x1b\[[0-9;:]{0,60}[mK]")
+# A sequence that colors a text on a terminal, or clears the rest of a line as `grep` does; then its beginning
+# before a cut. No program writes longer ones, and digits after the beginning must not wait for an end.
+COLOR_PATTERN = r"\x1b\[[0-9;:]{0,60}[mK]"
+_COLOR = lazy_pattern(COLOR_PATTERN)
 _BEGUN_COLOR = lazy_pattern(r"\x1b(?:\[[0-9;:]{0,60})?\Z")
 _ESCAPED_ESC = "\\u001b"
 _CONTROL_PICTURES = 0x2400

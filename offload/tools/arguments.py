@@ -20,7 +20,7 @@ _FLAGS = {"true": True, "false": False}
 _DIGITS = lazy_pattern(r"-?\d{1,15}", re.ASCII)
 _SHOWN_CHARS = 60
 _IDS = {"id", "old", "new"}
-# What some models copy with an id.
+# Characters that some models copy with an id.
 _AROUND_ID = " \t\r\n\"'`[](),"
 
 

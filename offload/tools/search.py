@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 from offload.errors import ConfigError
-from offload.record.text import encode_text
+from offload.record.text import COLOR_PATTERN, encode_text
 from offload.threads.locks import NO_FORK
 
 MAX_PATTERN_CHARS = 1000
@@ -35,8 +35,8 @@ _LOOKBEHIND = 4
 # In a longer line, all words are within so many bytes on either side of the longest one.
 _REACH = 64 * 1024
 _MAX_WORDS = 32
-# What colors a text on a terminal, as `without_colors` has it; a match has at most so many bytes of it.
-_COLOR = re.compile(rb"\x1b\[[0-9;:]{0,60}[mK]")
+# The colors that `without_colors` removes; a match has at most so many bytes of them.
+_COLOR = re.compile(COLOR_PATTERN.encode())
 _COLOR_BYTES = 4 * 1024
 # The bytes before the place to resume that have a whole sequence, and the character before it.
 _COLOR_LOOKBEHIND = 64

@@ -190,7 +190,7 @@ class SteppedReply(Reply):
         visible: the parts that the client has.
     """
 
-    # What an answer ends with whose calls wait for answers.
+    # The end reason of an answer whose calls wait for answers.
     _CALLING: str
 
     def __init__(self, names: Collection[str]) -> None:
@@ -307,7 +307,7 @@ class StreamedReply(Reply):
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(names)
         self._events = Events()
-        # What follows the last event, and the events that wait until the provider has nothing more to say.
+        # The bytes after the last event, and the events that wait until the provider has nothing more to say.
         self._last = b""
         # The client's index of the next part, and by the provider's those of this answer, None if hidden.
         self._next = 0

@@ -72,13 +72,14 @@ class Known:
         begun: digests of the first requests that got the tools.
         hidden: by the digests of what precedes a reply and of the reply, its calls; None until they are read.
         passed: replies to the latest requests of this process, in the same way.
-        unstored: calls that the store has not taken yet.
+        unstored: objects that the store has not taken yet, and `writing`, held by the task that stores them.
     """
 
     begun: set[str] = field(default_factory=set)
     hidden: dict[str, dict[str, HiddenCalls | None]] = field(default_factory=dict)
     passed: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict)
     unstored: dict[str, bytes] = field(default_factory=dict)
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def note_passed(self, before: str, reply: str) -> None:
         """Note a reply that this process passed: what was before it is known here."""
@@ -95,7 +96,7 @@ class HiddenStore:
         self._status = status
         self._known: OrderedDict[Root, Known] = OrderedDict()
         self._threads = ThreadPoolExecutor(_THREADS, "offload-gateway-calls")
-        self._writing: set[asyncio.Future[None]] = set()
+        self._writing: set[asyncio.Task[None]] = set()
 
     def known(self, root: Root) -> Known:
         """Return what is known of the conversations with a beginning."""
@@ -128,7 +129,7 @@ class HiddenStore:
             known.hidden[one.before][one.reply] = one
         return {before: [one for one in known.hidden[before].values() if one] for before in befores}
 
-    def begin(self, root: Root, before: str) -> asyncio.Future[None]:
+    def begin(self, root: Root, before: str) -> asyncio.Task[None]:
         """Mark a conversation whose first request gets the tools."""
         known = self.known(root)
         is_new = before not in known.begun
@@ -137,7 +138,7 @@ class HiddenStore:
             known.unstored[self._key(root, before)] = b""
         return self._written(known)
 
-    def keep(self, root: Root, hidden: HiddenCalls) -> asyncio.Future[None]:
+    def keep(self, root: Root, hidden: HiddenCalls) -> asyncio.Task[None]:
         """Store the hidden calls of a reply; they are known at once."""
         known = self.known(root)
         known.hidden.setdefault(hidden.before, {})[hidden.reply] = hidden
@@ -152,34 +153,41 @@ class HiddenStore:
             await asyncio.wait(self._writing, timeout=DEADLINE)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _written(self, known: Known) -> asyncio.Future[None]:
-        """Store what is not stored yet, in a thread."""
-        loop = asyncio.get_running_loop()
-        writing = loop.run_in_executor(self._threads, self._write, known)
+    def _written(self, known: Known) -> asyncio.Task[None]:
+        """Return the task that stores what is not stored yet."""
+        writing = asyncio.ensure_future(self._store_pending(known))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
         return writing
 
-    def _write(self, known: Known) -> None:
-        for key, data in [*known.unstored.items()]:
-            try:
-                self._store.put(key, data)
-            except ExistsError:
-                self._adopt(known, key)
-            except Exception as error:  # noqa: BLE001 # a reply passes in any case
-                self._status.lost("answered calls are not stored", error)
-                return
-            known.unstored.pop(key, None)
+    async def _store_pending(self, known: Known) -> None:
+        async with known.writing:
+            for key, data in [*known.unstored.items()]:
+                try:
+                    stored = await self._call(self._put, key, data)
+                except Exception as error:  # noqa: BLE001 # a reply passes in any case
+                    self._status.lost("answered calls are not stored", error)
+                    return
+                if known.unstored[key] is data:
+                    del known.unstored[key]
+                if stored != data and (match := CALLS.match(key)):
+                    # Later processes take what is stored for an equal reply to an equal request.
+                    known.hidden[match["before"]][match["reply"]] = None
 
-    def _adopt(self, known: Known, key: str) -> None:
-        """Take what is stored for an equal reply to an equal request: later processes take that too."""
-        match = CALLS.match(key)
-        if match and match["reply"] and self._store.get(key) != known.unstored[key]:
-            known.hidden[match["before"]][match["reply"]] = None
+    def _put(self, key: str, data: bytes) -> bytes:
+        """Store an object if there is none; return what is stored."""
+        try:
+            self._store.put(key, data)
+        except ExistsError:
+            return self._store.get(key) if data else data
+        return data
+
+    async def _call(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
     async def _in_time(self, seconds: float, function: Callable[[*Ts], T], *args: *Ts) -> T:
         async with asyncio.timeout(seconds):
-            return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
+            return await self._call(function, *args)
 
     def _list(self, root: Root) -> list[tuple[str, str | None]]:
         prefix = f"{CALLS.prefix(encode_part(root.session))}{root.digest}~"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import http.client
 import json
@@ -37,6 +38,8 @@ from talking import (
 
 from offload import Offloader, open_store
 from offload.gateway import _own_tools
+from offload.gateway._hidden import HiddenCalls, HiddenStore, Root
+from offload.gateway._status import Status
 from offload.policy.tool_names import TOOL_NAMES
 from offload.retention import delete
 from offload.store import OffloadStore
@@ -484,6 +487,31 @@ def test_a_store_that_hangs_is_answered_in_words_after_a_while(provider, tmp_pat
         agent.send(url, [call(1, "context_read", id=off.records()[0].ref)], [said("Done.")])
         released.set()
     assert "cannot be read now" in json.dumps(agent.last)
+
+
+def test_replies_at_once_with_one_beginning_store_each_of_their_calls_once(store):
+    released = threading.Event()
+
+    class Gated(WrapperStore):
+        def put(self, key, data, *, overwrite=False):
+            released.wait(20)
+            puts.append(key)
+            super().put(key, data, overwrite=overwrite)
+
+    async def keep():
+        calls, root = HiddenStore(Gated(open_store(store)), Status()), Root("s", "0" * 32)
+        tasks = [calls.begin(root, "1" * 32)]
+        tasks += [calls.keep(root, HiddenCalls("2" * 32, f"{n:032}", [["b"]])) for n in range(8)]
+        released.set()
+        await asyncio.gather(*tasks)
+        assert not calls.known(root).unstored
+        await calls.close()
+
+    puts: list[str] = []
+    asyncio.run(keep())
+
+    assert len(puts) == len({*puts}) == 9
+    assert sorted(stored.key for stored in open_store(store).keys("c/")) == sorted(puts)
 
 
 def test_a_client_that_is_gone_ends_the_request_of_a_later_answer(store):

@@ -17,6 +17,9 @@ at the end of the first system messages; it lives for 30 minutes.
 Gemini (https://ai.google.dev/gemini-api/docs/caching, 2026-11) is charged like the models before GPT-5.6. The
 first call of each answer has a signature, or its text if it has none.
 
+Replies of OpenAI's Responses API are kept unless `store` is false, and continued by `previous_response_id` or
+in their `conversation`; ids of items are unique.
+
 Models that bind their thinking refuse a changed conversation, see `_binding.py`; their replies begin with a
 signed block of thinking.
 
@@ -273,7 +276,10 @@ def _check_messages(messages: list[Json]) -> None:
 
 
 def _check_items(items: list[Json]) -> None:
-    """Check the Responses API: calls and outputs are pairs, in this order."""
+    """Check the Responses API: calls and outputs are pairs, in this order, and no id is there twice."""
+    ids = [item["id"] for item in items if "id" in item]
+    if twice := {one for one in ids if ids.count(one) > 1}:
+        raise BadRequestError(f"Duplicate item found with id {min(twice)}.")
     called: list[str] = []
     for item in items:
         if item.get("type") == "function_call":
@@ -504,13 +510,14 @@ def _reply(kind: str, request: Json, content: list[Json], usage: Json) -> Json:
             "usage": usage,
         }
     if kind == "responses":
-        output = [_item(number, block) for number, block in enumerate(content)]
+        output = [_item(next(_REPLIES), block) for block in content]
         return {
-            "id": "resp_1",
+            "id": f"resp_{next(_REPLIES)}",
             "object": "response",
             "created_at": 1,
             "model": model,
             "status": "completed",
+            "store": request.get("store") is not False,
             "output": output,
             "parallel_tool_calls": True,
             "tool_choice": "auto",
@@ -707,6 +714,7 @@ class Provider:
         is_strict: whether it refuses calls without results behind them, and results without calls.
         cut: returns the parts in which a stream of events is sent.
         failure: returns a status and a body in place of an answer, None for an answer.
+        kept: the items of replies and conversations of the Responses API, by their ids.
     """
 
     answer: Answer = _said
@@ -720,6 +728,30 @@ class Provider:
     is_strict: bool = False
     cut: Callable[[bytes], Iterable[bytes]] = lambda data: [data]
     failure: Callable[[Json], tuple[int, Json] | None] = lambda _: None
+    kept: dict[str, list[Json]] = field(default_factory=dict)
+
+    def whole(self, kind: str, request: Json) -> Json:
+        """Return a request of the Responses API with the items before its own that are kept here.
+
+        An item that refers to one of those is that one. Raises `BadRequestError`.
+        """
+        if kind != "responses":
+            return request
+        given = request["input"]
+        items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        known = {item["id"]: item for kept in self.kept.values() for item in kept if "id" in item}
+        items = [known[item["id"]] if item.get("type") == "item_reference" else item for item in items]
+        before = request.get("previous_response_id")
+        if before and before not in self.kept:
+            raise BadRequestError(f"Previous response with id '{before}' not found.")
+        kept = self.kept.get(before or request.get("conversation") or "", ())
+        return {**request, "input": [*kept, *items]}
+
+    def keep(self, kind: str, request: Json, reply: Json) -> None:
+        """Keep a reply of the Responses API with all before it, unless the request asks for no store."""
+        if kind == "responses" and request.get("store") is not False:
+            items = [*request["input"], *reply["output"]]
+            self.kept |= {name: items for name in (reply["id"], request.get("conversation")) if name}
 
     def charge(self, kind: str, request: Json, headers: Mapping[str, str]) -> Charge:
         """Return what a request costs. Raises `BadRequestError`."""
@@ -784,6 +816,7 @@ class _Handler(BaseHTTPRequestHandler):
             tokens = sum(_tokens(part) for *_, part in _anthropic_parts(request))
             self._send_json(200, {"input_tokens": round(tokens)})
             return
+        request = self.provider.whole(kind, request)
         if self.provider.is_strict:
             check_calls(kind, request)
         charge = self.provider.charge(kind, request, headers)
@@ -794,6 +827,7 @@ class _Handler(BaseHTTPRequestHandler):
         if kind == "messages":
             content = self.provider.binding.sign(request, content)
         reply = _reply(kind, request, content, _usage(charge, kind))
+        self.provider.keep(kind, request, reply)
         if HEADER in headers.get("anthropic-beta", ""):
             reply["input_transformations"] = dropped
         if request.get("stream"):

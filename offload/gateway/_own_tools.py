@@ -216,7 +216,10 @@ class OwnTools:
         names = request.tool_names
         if not request.views or not names or any(n in self.names or n.endswith(READ_BACK) for n in names):
             return None
-        if is_kept_elsewhere(request.fields) or not calls.can_have(request.fields):
+        if is_kept_elsewhere(request.fields):
+            return None
+        if (which := calls.without_tools(request.fields)) is not None:
+            self._status.say_once(f"{which} get no tools of the gateway, see docs/gateway.md")
             return None
         self._visible.put(received.hint, visible)
         return visible

@@ -23,5 +23,6 @@ const result = streamText({
   tools: { bash },
   prompt: "count",
   stopWhen: stepCountIs(9),
+  providerOptions: { openai: { store: false } },
 });
 for await (const part of result.textStream) process.stdout.write(part);

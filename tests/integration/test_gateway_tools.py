@@ -240,6 +240,73 @@ def test_a_reply_that_the_user_interrupts_does_not_end_the_tools_of_its_conversa
     assert len(agent.arrived[-1]["tools"]) == 1 + len(OWN)
 
 
+# Conversations that the provider keeps
+
+
+def both_calls(request: Json) -> list[Json]:
+    """Answer as a model that calls all its tools at once, and ends when it has results."""
+    if any(item.get("type") == "function_call_output" for item in request["input"]):
+        return [said("Done.")]
+    names = [tool["name"] for tool in tools_in(request)]
+    return [call(number, name) for number, name in enumerate(names)]
+
+
+def kept(url: str, items: Any, *, streams: bool, **fields: Any) -> Json:
+    """Send a request whose reply the provider keeps; return the response, whose events have one id."""
+    request = json.loads(request_of("responses", "gpt-6.2", items, streams=streams, **fields))
+    if "store" not in fields:
+        del request["store"]
+    reply = ask(url + PATHS["responses"], json.dumps(request).encode())
+    assert reply.status == 200, reply.body
+    events = events_of(reply.body) if streams else [{"response": reply.json}]
+    [_] = {event["response"]["id"] for event in events if "response" in event}
+    response: Json = events[-1]["response"]
+    return response
+
+
+@both_ways
+@pytest.mark.parametrize("fields", [{}, {"store": True}, {"store": None}, {"background": True}])
+def test_a_reply_that_the_provider_keeps_is_continued_by_its_id_also_twice_and_by_another_process(
+    provider, store, streams, fields
+):
+    provider.answer = both_calls
+    with gateway(provider, store) as url:
+        first = kept(url, "Build it.", streams=streams, **fields)
+        results = results_of("responses", [{"id": item["call_id"]} for item in first["output"]], LOG)
+        second = kept(url, results, streams=streams, previous_response_id=first["id"], **fields)
+        passed = status(url)
+    with gateway(provider, store) as url:
+        kept(url, results, streams=streams, previous_response_id=first["id"], **fields)
+        more = [user_of("responses", "Go on.")]
+        kept(url, more, streams=streams, previous_response_id=second["id"], **fields)
+
+    assert [item["name"] for item in first["output"]] == ["Bash"]
+    assert all(len(tools_in(json.loads(body))) == 1 for _, _, body in provider.requests)
+    assert any("`store: false`" in warning for warning in passed["warnings"])
+
+
+@both_ways
+def test_a_conversation_at_the_provider_holds_only_what_the_client_has(provider, store, streams):
+    provider.answer = both_calls
+    with gateway(provider, store) as url:
+        first = kept(url, "Build it.", streams=streams, conversation="conv_1")
+        results = results_of("responses", [{"id": item["call_id"]} for item in first["output"]], LOG)
+        kept(url, results, streams=streams, conversation="conv_1")
+    assert OWN[0] not in json.dumps(provider.kept)
+
+
+@both_ways
+def test_items_that_the_client_only_refers_to_are_those_that_it_got(provider, store, streams):
+    """The Vercel AI SDK repeats a conversation so, unless it is told `store: false`."""
+    provider.answer = both_calls
+    with gateway(provider, store) as url:
+        first = kept(url, "Build it.", streams=streams)
+        items = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
+        results = results_of("responses", [{"id": item["call_id"]} for item in first["output"]], LOG)
+        kept(url, [user_of("responses", "Build it."), *items, *results], streams=streams)
+    assert OWN[0] not in json.dumps(provider.kept)
+
+
 # Answering inside a reply
 
 
@@ -1009,6 +1076,25 @@ def test_the_sdk_of_openai_sees_one_response(provider, store, streams):
     assert last.output_text == "Done."
     assert last.usage.input_tokens > 100
     assert "toolu_1" in provider.requests[-1][2].decode()
+
+
+@both_ways
+def test_the_sdk_of_openai_continues_a_response_by_its_id(provider, store, streams):
+    provider.answer = both_calls
+    given: Any = json.loads(Agent(provider, "responses").body())
+    del given["stream"], given["store"], given["include"]
+    with gateway(provider, store) as url, openai.OpenAI(api_key="k", base_url=f"{url}/v1") as client:
+
+        def send(**fields: Any) -> Any:
+            if not streams:
+                return client.responses.create(**given | fields)
+            with client.responses.stream(**given | fields) as stream:
+                return stream.get_final_response()
+
+        first = send()
+        results = results_of("responses", [{"id": item.call_id} for item in first.output], LOG)
+        last = send(input=results, previous_response_id=first.id)
+    assert last.output_text == "Done."
 
 
 def test_an_input_that_is_one_text_begins_a_conversation_too(provider, store):

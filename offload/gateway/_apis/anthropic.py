@@ -47,9 +47,9 @@ class AnthropicCalls(Calls):
 
     format: Format = "anthropic"
 
-    def can_have(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether the client has the whole conversation."""
-        return "thread" not in fields
+    def without_tools(self, fields: Mapping[str, Any]) -> str | None:
+        """Return which requests get no tools if this is one of them."""
+        return "requests of a message thread" if "thread" in fields else None
 
     def digest(self, messages: Sequence[Any]) -> str:
         """Return a digest of messages."""

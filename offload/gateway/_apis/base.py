@@ -42,8 +42,11 @@ class Calls(ABC):
     format: Format
 
     @abstractmethod
-    def can_have(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether a request has one reply, which the client repeats in its next request."""
+    def without_tools(self, fields: Mapping[str, Any]) -> str | None:
+        """Return which requests get no tools if this is one of them: "requests …" in words, else None.
+
+        The others have one reply, which the client alone keeps, and repeats in its next request.
+        """
 
     def is_reply(self, message: Any) -> bool:
         """Return whether a message is the model's."""

@@ -50,9 +50,11 @@ class ChatCalls(Calls):
 
     format: Format = "openai"
 
-    def can_have(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether the request asks for one reply."""
-        return fields.get("n") in (None, 1) and not fields.get("functions")
+    def without_tools(self, fields: Mapping[str, Any]) -> str | None:
+        """Return which requests get no tools if this is one of them."""
+        if fields.get("n") not in (None, 1):
+            return "requests for several replies"
+        return "requests with `functions`" if fields.get("functions") else None
 
     def digest(self, messages: Sequence[Any]) -> str:
         """Return a digest of messages."""

@@ -55,14 +55,18 @@ class GeminiCalls(Calls):
 
     format: Format = "gemini"
 
-    def can_have(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether the request asks for one reply, with whole calls, and has its tools with it."""
+    def without_tools(self, fields: Mapping[str, Any]) -> str | None:
+        """Return which requests get no tools if this is one of them."""
         config = _get(fields, "generationConfig", "generation_config") or {}
         tools = _get(fields, "toolConfig", "tool_config") or {}
         calling = _get(tools, "functionCallingConfig", "function_calling_config") or {}
-        is_one = _get(config, "candidateCount", "candidate_count") in (None, 1)
-        streams = _get(calling, "streamFunctionCallArguments", "stream_function_call_arguments")
-        return is_one and not streams and not _get(fields, "cachedContent", "cached_content")
+        if _get(config, "candidateCount", "candidate_count") not in (None, 1):
+            return "requests for several replies"
+        if _get(calling, "streamFunctionCallArguments", "stream_function_call_arguments"):
+            return "requests for function calls that are streamed in parts"
+        # Its tools are in the cache.
+        is_cached = _get(fields, "cachedContent", "cached_content")
+        return "requests with `cachedContent`" if is_cached else None
 
     def is_reply(self, message: Any) -> bool:
         """Return whether a content is the model's."""

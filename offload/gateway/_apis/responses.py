@@ -59,9 +59,15 @@ class ResponsesCalls(Calls):
 
     format: Format = "openai-responses"
 
-    def can_have(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether the client has the whole conversation."""
-        return not any(fields.get(name) for name in ("previous_response_id", "conversation", "background"))
+    def without_tools(self, fields: Mapping[str, Any]) -> str | None:
+        """Return which requests get no tools if this is one of them.
+
+        A reply that the provider keeps can be continued and read by its id, and its items referred to by
+        theirs: the provider would have calls there that the client cannot answer.
+        """
+        if fields.get("store") is not False:
+            return "requests whose reply the provider keeps, as without `store: false`,"
+        return "requests in the background" if fields.get("background") else None
 
     def is_reply(self, message: Any) -> bool:
         """Return whether an item is the model's."""
@@ -213,10 +219,7 @@ class _Items(SteppedReply):
 
     def _as_seen(self, first: Json, value: Json) -> Json:
         """Return the response as the client gets it."""
-        own: Json = {"output": self.visible}
-        if first.get("store") is False:
-            # A response that the provider keeps is continued by the id of its last part, which has all of it.
-            own["id"] = first.get("id")
+        own: Json = {"id": first.get("id"), "output": self.visible}
         if isinstance(value.get("usage"), dict):
             own["usage"] = summed(self._before, value["usage"])
         return {**value, **own}

@@ -13,7 +13,7 @@ from _provider import Provider, _content_events, _reply, serving, signature_of
 from gateways import LOG, ask, providing, running
 from google import genai
 from google.genai import errors, types
-from talking import GEMINI, READERS, Json, path_of, request_of, results_of, user_of
+from talking import GEMINI, READERS, Json, events_of, path_of, request_of, results_of, user_of
 
 from offload import Offloader
 
@@ -275,12 +275,12 @@ def streamed(kind: str, *reasons: str, content: list[Json]) -> bytes:
 
 @pytest.fixture
 def answering(tmp_path: Path) -> Iterator[Any]:
-    """A gateway before a provider that answers with certain bytes; call it with these."""
+    """A gateway before a provider that answers with certain bytes, one after another; call it with these."""
     with providing() as upstream, running(upstream.url, Offloader(tmp_path, session="s")) as url:
 
-        def answered(kind: str, data: bytes) -> bytes:
-            mime = "application/json" if kind == "gemini array" else "text/event-stream"
-            upstream.answer = lambda provider: provider.say(200, data, kind=mime)
+        def answered(kind: str, *data: bytes) -> bytes:
+            mime, left = "application/json" if kind == "gemini array" else "text/event-stream", [*data]
+            upstream.answer = lambda provider: provider.say(200, left.pop(0), kind=mime)
             body = request_of(kind, MODEL, [user_of(kind, "Build it.")], streams=True)
             return ask(url + path_of(kind, streams=True), body).body
 
@@ -301,6 +301,15 @@ def test_an_unchanged_stream_is_the_very_bytes_of_the_provider(answering, kind):
         kind, content=[said('A "text" with \\ and }] \u00e9.'), call(1, "Bash", command='a"]}[{\\')]
     )
     assert answering(kind, data) == data
+
+
+def test_a_chunk_with_the_usage_alone_has_the_id_and_the_usage_of_the_whole_reply(answering):
+    alone = b'data: {"responseId": "other", "usageMetadata": {"totalTokenCount": 7}}\r\n\r\n'
+    first, second = (streamed("gemini", content=[said("Look."), *more]) for more in ([call(1)], []))
+    *chunks, last = events_of(answering("gemini", first, second + alone).replace(b"\r\n", b"\n"))
+    before = [chunk["usageMetadata"]["totalTokenCount"] for chunk in chunks]
+    assert {chunk["responseId"] for chunk in chunks} == {last["responseId"]}
+    assert last["usageMetadata"]["totalTokenCount"] == before[0] + 7
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ import brotli
 import openai
 import pytest
 import zstandard
-from _provider import Provider, _events, _reply, serving
+from _provider import Provider, _events, _reply, _response_events, serving
 from gateways import HEADERS, LOG, ask, connection, providing, running
 from talking import (
     FIELDS,
@@ -451,6 +451,7 @@ def test_a_model_that_calls_without_end_is_told_so_and_then_ended(
     with gateway(provider, store) as url:
         reply = agent.send(url, [said("Look."), call(1)], [call(2)], [call(3)])
         assert "no more calls" in json.dumps(agent.last)
+        agent.send(url, [call(4)], [call(5)], [call(6)])
         agent.send(url, [said("Done.")])
     assert reply.stop == "end_turn"
     assert "too often" in reply.blocks[-1]["text"]
@@ -668,6 +669,36 @@ def test_hidden_calls_are_in_no_event_of_a_provider_that_numbers_none(store):
     added = [event for event in sent if event["type"] == "response.output_item.added"]
     assert [event["output_index"] for event in added] == [0, 1]
     assert [item["type"] for item in sent[-1]["response"]["output"]] == ["message", "function_call"]
+
+
+@both_ways
+def test_items_of_one_response_have_ids_of_their_own_where_the_provider_repeats_them(store, streams):
+    """Its events are numbered from 1; an event about an item names it as the item is named in the end."""
+    left = [[said("Look."), call(1)], [said("Look."), call(1)], [said("Found."), call(1, "Bash")]]
+
+    def answer(provider: Any) -> None:
+        reply = _reply("responses", {}, left.pop(0), {"input_tokens": 1, "output_tokens": 1})
+        for item in reply["output"]:
+            item["id"] = f"{item['type']}_1"
+        events = [{**e, "sequence_number": n} for n, e in enumerate(_response_events(reply), 1)]
+        whole = (
+            "".join(f"data: {json.dumps(event)}\n\n" for event in events) if streams else json.dumps(reply)
+        )
+        provider.say(200, whole.encode(), kind="text/event-stream" if streams else "application/json")
+
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = answer
+        body = request_of("responses", BOUND, [user_of("responses", "Go.")], streams=streams)
+        reply = ask(url + PATHS["responses"], body)
+        sent = [item["id"] for item in upstream.seen[-1].json["input"] if "id" in item]
+
+    events = events_of(reply.body) if streams else [{"response": reply.json}]
+    output = events[-1]["response"]["output"]
+    assert [item["id"] for item in output] == ["message_1", "message_1_2", "message_1_3", "function_call_1_3"]
+    assert sent == ["message_1", "function_call_1", "message_1_2", "function_call_1_2"]
+    assert [event.get("sequence_number", 1) for event in events] == [*range(1, len(events) + 1)]
+    for event in (event for event in events if "output_index" in event):
+        assert event.get("item_id", event.get("item", {}).get("id")) == output[event["output_index"]]["id"]
 
 
 @pytest.mark.parametrize(

@@ -372,7 +372,11 @@ class _Parts(SteppedReply):
     def _as_seen(self, value: Json, candidate: Json, parts: Sequence[Json], first: Json) -> Json:
         """Return an answer, or a chunk of one, with other parts."""
         content = {"role": "model", **(candidate.get("content") or {}), "parts": parts}
-        own: Json = {"candidates": [{**candidate, "content": content}]}
+        return {**self._of_one_reply(value, first), "candidates": [{**candidate, "content": content}]}
+
+    def _of_one_reply(self, value: Json, first: Json) -> Json:
+        """Return an answer, or a chunk of one, with the id of the first one and the usage of all."""
+        own: Json = {}
         if "responseId" in first:
             own["responseId"] = first["responseId"]
         if "usageMetadata" in value:
@@ -489,7 +493,7 @@ class _Streamed(StreamedReply, _Parts):
         self._first = self._first or data
         candidate = next(iter(data.get("candidates") or ()), None)
         if candidate is None:
-            return b"" if self._hidden else self._events.passed(event)
+            return b"" if self._hidden else self._without_candidate(event, data)
         parts = (candidate.get("content") or {}).get("parts") or []
         shown = [one for part in parts if (one := self.shown(part)) is not None]
         self._stop = candidate.get("finishReason") or self._stop
@@ -501,6 +505,11 @@ class _Streamed(StreamedReply, _Parts):
         if not shown and "finishReason" not in candidate:
             return b""
         return self._written(data, candidate, shown)
+
+    def _without_candidate(self, event: bytes, data: Json) -> bytes:
+        if self._answers == 1:
+            return self._events.passed(event)
+        return self._events.written(self._of_one_reply(data, self._first or data))
 
     def _written(self, data: Json, candidate: Json, parts: Sequence[Json]) -> bytes:
         # Clients take a chunk without parts for a broken one.

@@ -10,7 +10,9 @@ https://platform.openai.com/docs/api-reference/responses-streaming
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain, count
 from typing import Any
+from uuid import uuid4
 
 from offload.gateway._apis.base import (
     STOPPED,
@@ -177,11 +179,15 @@ class _Items(SteppedReply):
         super().__init__(names)
         self._first: Json | None = None
         self._response: Json | None = None
+        # All ids of items, and those of this answer by the provider's.
+        self._taken: set[str] = set()
+        self._ids: dict[str, str] = {}
 
     def _called(self, item: Json) -> Json | None:
         return item if item.get("type") == _CALLED else None
 
     def add(self, item: Json) -> None:
+        item = self._with_id(item, "id")
         if self.is_hidden(item):
             self._hide(item)
             return
@@ -191,13 +197,25 @@ class _Items(SteppedReply):
         if (mark := _mark(item)) is not None:
             self.marks.append(mark)
 
+    def _with_id(self, holder: Json, field: str) -> Json:
+        """Return an item, or an event about one, with an id that no item of an earlier answer has."""
+        name = holder.get(field)
+        if not isinstance(name, str):
+            return holder
+        if name not in self._ids:
+            others = (f"{name}_{number}" for number in count(2))
+            self._ids[name] = next(one for one in chain([name], others) if one not in self._taken)
+            self._taken.add(self._ids[name])
+        own = self._ids[name]
+        return holder if own == name else {**holder, field: own}
+
     def _ended(self) -> tuple[list[Call], bool]:
         self._stop = None if self._response is None else self._response.get("status", "")
         return super()._ended()
 
     def _stop_here(self) -> None:
         self._forget()
-        self.add(_stopped())
+        self.add(_message(STOPPED))
 
     def _answer(self, item: Json, own: int, answer: str) -> str:
         del own
@@ -206,7 +224,7 @@ class _Items(SteppedReply):
     def _next_answer(self) -> None:
         self._usage = (self._response or {}).get("usage") or {}
         super()._next_answer()
-        self._response = None
+        self._response, self._ids = None, {}
 
     def messages(self) -> list[str]:
         """Return the reply so far; reasoning that only the provider could know is not part of it."""
@@ -225,11 +243,12 @@ class _Items(SteppedReply):
         return {**value, **own}
 
 
-def _stopped() -> Json:
-    part = {"type": "output_text", "text": STOPPED, "annotations": [], "logprobs": []}
+def _message(text: str) -> Json:
+    """Return a message of the model, with an id that no other one has."""
+    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     return {
         "type": "message",
-        "id": "msg_offload",
+        "id": f"msg_{uuid4().hex}",
         "role": "assistant",
         "status": "completed",
         "content": [part],
@@ -288,15 +307,19 @@ class _Streamed(StreamedReply, _Items):
         if place is None:
             self._was_hidden = True
             return b""
-        if place == index:
+        changed = self._with_id(data, "item_id")
+        if isinstance(item, dict) and (named := self._with_id(item, "id")) is not item:
+            changed = {**changed, "item": named}
+        if place == index and changed is data:
             return self._numbered(event, data)
-        return self._written({**data, "output_index": place})
+        return self._written({**changed, "output_index": place})
 
     def _numbered(self, event: bytes, data: Json) -> bytes:
         """Return an event with the next number, unchanged if it can be."""
-        if self._was_hidden and "sequence_number" in data:
+        number = data.get("sequence_number")
+        if self._was_hidden and number is not None:
             return self._written(data)
-        self._sequence += 1
+        self._sequence = number + 1 if isinstance(number, int) else self._sequence
         return event
 
     def _written(self, data: Json) -> bytes:
@@ -327,7 +350,7 @@ class _Streamed(StreamedReply, _Items):
         more = b""
         if is_stopped:
             self._stop_here()
-            more = b"".join(map(self._written, _item_events(_stopped(), self._next)))
+            more = b"".join(map(self._written, _item_events(self.visible[-1], self._next)))
         final = {**data, "response": self._as_seen(self._first or self._response, self._response)}
         return more + self._written(final) + self._last
 

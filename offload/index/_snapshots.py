@@ -17,7 +17,7 @@ import zstandard
 
 from offload.errors import OffloadError
 from offload.index._listing import SessionListing, is_fresh
-from offload.layout import RECORD, SNAPSHOT, encode_part, random_letters
+from offload.layout import RECORD, SNAPSHOT, random_letters
 from offload.record.titles import Label
 from offload.store import OffloadStore
 
@@ -64,7 +64,7 @@ class _Snapshot(NamedTuple):
 
 
 def read_snapshot(
-    store: OffloadStore, session: str, now: float, labels: dict[str, Label]
+    store: OffloadStore, part: str, now: float, labels: dict[str, Label]
 ) -> SessionListing | None:
     """Return the newest fresh and readable listing; None without one, or if the store fails.
 
@@ -72,17 +72,17 @@ def read_snapshot(
     to `labels`. Costs one listing and one read.
     """
     with suppress(OffloadError):
-        for snapshot in sorted(_snapshots(store, session), reverse=True)[:_KEPT]:
+        for snapshot in sorted(_snapshots(store, part), reverse=True)[:_KEPT]:
             if snapshot.is_fresh(now) and (body := _read(store, snapshot.key)) is not None:
                 labels.update(body.known_labels())
-                prefix = RECORD.prefix(encode_part(session))
+                prefix = RECORD.prefix(part)
                 lists = body.names, body.sizes, body.times
                 return SessionListing(snapshot.began, snapshot.took, prefix, *lists)
     return None
 
 
 def write_snapshot(
-    store: OffloadStore, session: str, listing: SessionListing, now: float, labels: dict[str, Label]
+    store: OffloadStore, part: str, listing: SessionListing, now: float, labels: dict[str, Label]
 ) -> None:
     """Store a listing of a large session unless there is a fresh one; delete all but the newest two.
 
@@ -92,7 +92,7 @@ def write_snapshot(
     if len(listing.names) < _MIN_RECORDS:
         return
     with suppress(OffloadError):
-        snapshots = list(_snapshots(store, session))
+        snapshots = list(_snapshots(store, part))
         if any(snapshot.is_fresh(now) for snapshot in snapshots):
             return
         # Another thread may add a record meanwhile, its time last.
@@ -103,7 +103,7 @@ def write_snapshot(
         lists |= _lists_of([labels.get(name) for name in lists["names"]])
         packed = msgspec.msgpack.encode({"version": _VERSION, **lists})
         key = SNAPSHOT.key(
-            session=encode_part(session),
+            session=part,
             began=round(listing.began * 1000),
             took=round(listing.took * 1000),
             letters=random_letters(),
@@ -121,14 +121,14 @@ def _lists_of(labels: Sequence[Label | None]) -> dict[str, list[Any]]:
     return lists
 
 
-def delete_snapshots(store: OffloadStore, session: str) -> None:
-    """Delete every snapshot of `session`. Raises `StoreError`."""
-    for stored in list(store.keys(SNAPSHOT.prefix(encode_part(session)))):
+def delete_snapshots(store: OffloadStore, part: str) -> None:
+    """Delete every snapshot of the session with a key part. Raises `StoreError`."""
+    for stored in list(store.keys(SNAPSHOT.prefix(part))):
         store.delete(stored.key)
 
 
-def _snapshots(store: OffloadStore, session: str) -> Iterator[_Snapshot]:
-    for stored in store.keys(SNAPSHOT.prefix(encode_part(session))):
+def _snapshots(store: OffloadStore, part: str) -> Iterator[_Snapshot]:
+    for stored in store.keys(SNAPSHOT.prefix(part)):
         match = SNAPSHOT.match(stored.key)
         if match:
             began, took = int(match["began"]) / 1000, int(match["took"]) / 1000

@@ -39,18 +39,25 @@ class Catalog:
     Args:
         store: the store.
         session: the name of the session.
+        part: its key part, for a name that is not known whole.
         inherit: returns the records that a session with a branch reads from its parent; it is called once.
     """
 
     def __init__(
-        self, store: OffloadStore, session: str, inherit: Callable[[], Iterable[RecordInfo]] | None = None
+        self,
+        store: OffloadStore,
+        session: str,
+        inherit: Callable[[], Iterable[RecordInfo]] | None = None,
+        *,
+        part: str | None = None,
     ) -> None:
         self._inherit = inherit
         self._inherited: dict[str, RecordInfo] | None = None
         self._store = store
         self._session = session
-        self._prefix = RECORD.prefix(encode_part(session))
-        self.floor = Floor(store, encode_part(session))
+        self._part = encode_part(session) if part is None else part
+        self._prefix = RECORD.prefix(self._part)
+        self.floor = Floor(store, self._part)
         # Guards the fields below; never held during a request, since readers use several threads.
         self._lock = Lock()
         self._entries: dict[str, RecordInfo] = {}
@@ -240,7 +247,7 @@ class Catalog:
         keys = iter(self._store.keys(self._prefix))
         objects = [*islice(keys, LARGE + 1)]
         if may_use_snapshot and len(objects) > LARGE:
-            snapshot = read_snapshot(self._store, self._session, time.time(), self._labels)
+            snapshot = read_snapshot(self._store, self._part, time.time(), self._labels)
             if snapshot is not None:
                 return self._cache(snapshot)
         objects += keys
@@ -256,7 +263,7 @@ class Catalog:
             listing = self._loaded = SessionListing.of(self.entries(), began, took, self._prefix)
             self._cached = listing if len(objects) > LARGE else None
         if len(objects) > LARGE:
-            write_snapshot(self._store, self._session, listing, time.time(), self._labels)
+            write_snapshot(self._store, self._part, listing, time.time(), self._labels)
         return listing
 
     def _cache(self, snapshot: SessionListing) -> SessionListing:
@@ -317,12 +324,13 @@ class Catalog:
             return True
 
 
-def reindex(store: OffloadStore, session: str) -> int:
+def reindex(store: OffloadStore, session: str, *, part: str | None = None) -> int:
     """Rebuild the index of a session from its keys; return the number of records.
 
-    Raises `StoreError` if the store fails, also to delete a snapshot; no record is affected.
+    `part` is its key part, for a name that is not known whole. Raises `StoreError` if the store fails, also
+    to delete a snapshot; no record is affected.
     """
-    delete_snapshots(store, session)
-    catalog = Catalog(store, session)
+    delete_snapshots(store, encode_part(session) if part is None else part)
+    catalog = Catalog(store, session, part=part)
     catalog.load()
     return len(catalog.entries())

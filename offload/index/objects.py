@@ -20,6 +20,7 @@ from offload.layout import (
     Family,
     Reason,
     decode_part,
+    encode_part,
     is_hashed,
     is_link,
     session_part,
@@ -28,8 +29,18 @@ from offload.layout import (
 from offload.record import RecordInfo
 from offload.store import OffloadStore, StoredObject, folders
 
-# The maximum number of records that are opened to find a session's name.
+# The maximum number of objects that are opened to find a session's name.
 _MAX_TRIES = 20
+
+
+class _Fork(msgspec.Struct):
+    """The part of a branch that names the session that it is of."""
+
+    fork: str
+
+
+# Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
+_FORKS = msgspec.json.Decoder(_Fork)
 
 
 class DeletedRecord(msgspec.Struct, frozen=True):
@@ -163,12 +174,23 @@ def sessions(store: OffloadStore) -> Iterator[str]:
 def session_name(store: OffloadStore, part: str) -> str:
     """Return the name of the session with this key part.
 
-    The name behind a hashed part is read from the header of a record; without one it ends in an ellipsis.
+    The name behind a hashed part is read from the header of a record, or from the branch of a fork. If at
+    most 20 of these give none, it ends in an ellipsis: a reader needs the part then.
     Raises `InvalidKeyError` if `part` encodes no name.
     """
-    for stored in islice(store.keys(RECORD.prefix(part)), _MAX_TRIES if is_hashed(part) else 0):
-        if stored.size:
-            with suppress(OffloadError):
-                sidecar = partial(store.get, sidecar_key(stored.key))
-                return find_codec(stored.key).open(partial(store.get, stored.key), sidecar).session
+    listed = store.keys(RECORD.prefix(part)) if is_hashed(part) else ()
+    # An empty object is a deleted record or a mark.
+    named = (o.key for o in listed if o.size and (RECORD.match(o.key) or BRANCH.match(o.key)))
+    for key in islice(named, _MAX_TRIES):
+        with suppress(OffloadError, msgspec.MsgspecError, RecursionError):
+            name = _name_in(store, key)
+            if encode_part(name) == part:
+                return name
     return decode_part(part)
+
+
+def _name_in(store: OffloadStore, key: str) -> str:
+    """Return the name of the session in the record or branch at a key."""
+    if BRANCH.match(key):
+        return _FORKS.decode(store.get(key)).fork
+    return find_codec(key).open(partial(store.get, key), partial(store.get, sidecar_key(key))).session

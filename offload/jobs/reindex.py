@@ -40,4 +40,4 @@ def reindex(
 
 def _reindex(store: OffloadStore, part: str) -> tuple[str, int]:
     name = session_name(store, part)
-    return name, index.reindex(store, name)
+    return name, index.reindex(store, name, part=part)

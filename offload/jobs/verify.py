@@ -141,7 +141,7 @@ def _slices(store: OffloadStore, session: str | None) -> Iterator[_Slice]:
 
 def _check(store: OffloadStore, part: _Slice) -> _Checked:
     """Return the faults in a slice, and in the branch of a fork with the first one."""
-    reader = SessionReader(store, session_name(store, part.part))
+    reader = SessionReader.of_part(store, part.part)
     checked = _Checked([], [], [])
     damages = [reader.check(info) for info in part.infos if not is_link(info.key)]
     checked.damaged.extend((reader.name, damage) for damage in damages if damage is not None)

@@ -19,7 +19,16 @@ import msgspec
 
 from offload.codec._frames import decompress
 from offload.errors import CollisionError, ConfigError, CorruptError, NotFoundError, OffloadError, check_texts
-from offload.layout import BRANCH, JOURNAL, decode_part, encode_part, name_of
+from offload.layout import (
+    BRANCH,
+    JOURNAL,
+    LAST_USE,
+    RECORD,
+    decode_part,
+    encode_part,
+    is_link,
+    name_of,
+)
 from offload.record.text import decode_text
 from offload.store import OffloadStore, get_many
 
@@ -89,10 +98,17 @@ class Branch(NamedTuple):
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The content of a branch: the parent's name, and records that the fork reads and its journal lacks."""
+    """The content of a branch.
+
+    Attributes:
+        session: the name of the parent.
+        records: the ids of records that the fork reads, and the parent's journal lacks.
+        fork: the name of the session that has the branch.
+    """
 
     session: str
     records: list[str] = []
+    fork: str = ""
 
     @staticmethod
     def parse(data: bytes) -> Origin:
@@ -221,6 +237,40 @@ def chain_of(
                 raise CorruptError(f"session {decode_part(part)!r} has more than {_MAX_FORKS} parents")
             own = own_entries(store, parent)
     return [entry for entries in reversed(parts) for entry in entries]
+
+
+def kept_entries(
+    store: OffloadStore, part: str, own: Sequence[JournalEntry], bases: Iterable[int | None] = (None,)
+) -> set[str]:
+    """Return the keys of the entries that a session, and forks of it, continue.
+
+    The entry that begins a fork names the parent, also once the fork was rewound to a request before it.
+
+    Args:
+        store: the store of the session.
+        part: its key part.
+        own: its own entries.
+        bases: the numbers of the entries that the conversation and the forks continue; None for its last one.
+    """
+    kept = {entry.at for entry in own if entry.parent is not None}
+    for base in bases:
+        kept.update(entry.at for entry in chain_of(store, part, own, base))
+    return kept
+
+
+def last_use(store: OffloadStore, part: str) -> float:
+    """Return when the session with a key part last stored something or noted its use; 0 if it never did.
+
+    Tombstones, deleted records and the marks of others are no use.
+    """
+    stored = [
+        one.modified
+        for family in (RECORD, JOURNAL)
+        for one in store.keys(family.prefix(part))
+        if one.size or is_link(one.key)
+    ]
+    noted = [one.modified for one in store.keys(LAST_USE.key(session=part))]
+    return max([0.0, *stored, *noted])
 
 
 def last_written(entries: Sequence[JournalEntry]) -> JournalEntry | None:

@@ -23,6 +23,7 @@ from offload.errors import (
 )
 from offload.index.catalog import Catalog
 from offload.index.entries import Tombstone, parse_key
+from offload.index.objects import session_name
 from offload.layout import (
     BRANCH,
     LINK,
@@ -78,17 +79,33 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class SessionReader:
-    """The records of one agent conversation, for reading; any text is a name."""
+    """The records of one agent conversation, for reading.
 
-    def __init__(self, store: OffloadStore, name: str) -> None:
+    Args:
+        store: the store.
+        name: the name of the session; any text is one.
+        part: its key part, if the name is not known whole: see `of_part`.
+    """
+
+    def __init__(self, store: OffloadStore, name: str, part: str | None = None) -> None:
         self.store = store
         self.name = name
+        self.part = encode_part(name) if part is None else part
         self._opened: Recent[str, StoredRecord] = Recent(_OPEN_RECORDS)
-        self.catalog: Catalog = Catalog(store, name, self._inherited)
+        self.catalog: Catalog = Catalog(store, name, self._inherited, part=self.part)
         # The session that this one was forked from, once it is known.
         self._parent: SessionReader | None = None
         # By the keys of links that were followed, the sessions that share.
         self._owners: dict[str, str] = {}
+
+    @classmethod
+    def of_part(cls, store: OffloadStore, part: str) -> SessionReader:
+        """Return a reader of the session with a key part; a long name that no object has is cut."""
+        return SessionReader(store, session_name(store, part), part)
+
+    def is_of(self, session: str) -> bool:
+        """Return whether a session, given by its whole name, is this one."""
+        return session == self.name or encode_part(session) == self.part
 
     def find(self, ref: str) -> RecordInfo:
         """Return the entry of `ref`.
@@ -128,7 +145,7 @@ class SessionReader:
         `CorruptError` if its structure is damaged or the object belongs under another key.
         """
         record = self._follow(info, body) if is_link(info.key) else self._open(info, body)
-        if not is_link(info.key) and (record.ref, record.session) != (info.ref, self.name):
+        if not is_link(info.key) and not (record.ref == info.ref and self.is_of(record.session)):
             raise CorruptError(f"{info.key} contains record {record.ref} of another key")
         self.catalog.learn_labels({info.key: Label.of(record.title, record.agent)})
         return record
@@ -274,6 +291,10 @@ class SessionReader:
             return CorruptError(f"{info.key} is truncated")
         return self.missing(info.ref)
 
+    def owner_of(self, info: RecordInfo) -> str:
+        """Return the name of the session that stored a record which this one inherited, else this one's."""
+        return self._stored(info).session
+
     @property
     def lineage(self) -> list[str]:
         """The names of the sessions that this one was forked from, nearest first; none before a listing."""
@@ -281,7 +302,7 @@ class SessionReader:
 
     def _inherited(self) -> list[RecordInfo]:
         """Return the records that this session reads from its parent, as links to them; none without one."""
-        prefix = BRANCH.prefix(encode_part(self.name))
+        prefix = BRANCH.prefix(self.part)
         key = branch_of(stored.key for stored in self.store.keys(f"{prefix}from~"))
         if key is None:
             return []
@@ -294,7 +315,7 @@ class SessionReader:
     def _as_link(self, info: RecordInfo) -> RecordInfo:
         match = RECORD.match(info.key) or LINK.match(info.key)
         parts = {} if match is None else match.groupdict()
-        parts["session"] = encode_part(self.name)
+        parts["session"] = self.part
         key = LINK.key(**{name: part for name, part in parts.items() if name != "suffix"})
         return msgspec.structs.replace(info, session=self.name, key=key)
 

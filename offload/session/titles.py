@@ -9,7 +9,6 @@ from typing import NamedTuple
 from offload.codec import find_codec
 from offload.codec.readable import parse_sidecar
 from offload.errors import OffloadError, StoreError
-from offload.index.objects import session_name
 from offload.layout import is_link, session_part, sidecar_key
 from offload.record import RecordInfo
 from offload.record.titles import Label, has_words
@@ -86,7 +85,7 @@ def read_labels(store: OffloadStore, infos: Sequence[RecordInfo]) -> dict[str, L
     Raises `StoreError` if the store fails.
     """
     parts = dict.fromkeys(session_part(info.key) for info in infos)
-    readers = {part: SessionReader(store, session_name(store, part)) for part in parts}
+    readers = {part: SessionReader.of_part(store, part) for part in parts}
     return _labels(store, [(readers[session_part(info.key)], info) for info in infos])
 
 
@@ -119,5 +118,5 @@ def _label(reader: SessionReader, info: RecordInfo, bodies: Mapping[str, bytes |
         raise
     except OffloadError:
         return Label()
-    is_own = (header.ref, header.session) == (info.ref, reader.name)
+    is_own = header.ref == info.ref and reader.is_of(header.session)
     return Label.of(header.title, header.agent) if is_own else Label()

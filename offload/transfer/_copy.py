@@ -18,12 +18,12 @@ from offload.codec.base import Encoded, StoredRecord
 from offload.codec.content import TextContent
 from offload.codec.spooled import ContentWriter, SpooledContent
 from offload.index.entries import record_key
-from offload.index.objects import list_session, session_name, session_parts
+from offload.index.objects import list_session, session_parts
 from offload.jobs.each import run_each
 from offload.record import Header, RecordInfo
 from offload.record.text import decode_text
 from offload.session.create import NewRecord, create_records
-from offload.session.lineage import list_entries, own_entries
+from offload.session.lineage import chain_of, own_entries
 from offload.session.names import check_known, check_name
 from offload.session.reader import SessionReader
 from offload.store import (
@@ -185,18 +185,16 @@ def _are_one(source: OffloadStore, target: OffloadStore) -> bool:
 
 
 def _copy_part(source: OffloadStore, target: OffloadStore, part: str) -> CopyReport:
-    name = session_name(source, part)
-    if layout.encode_part(name) != part:
-        raise errors.NotFoundError(f"no record has the whole name of session {name}: copy it by its name")
-    return copy(source, target, name, must_exist=False)
+    own = SessionReader.of_part(source, part)
+    return _Copy(own, SessionReader(target, own.name, part)).run(lambda _: None)
 
 
 class _Copy:
     def __init__(self, source: SessionReader, target: SessionReader) -> None:
         self._source = source
         self._target = target
-        self._source_part = layout.encode_part(source.name)
-        self._target_part = layout.encode_part(target.name)
+        self._source_part = source.part
+        self._target_part = target.part
         self._report = CopyReport(target.name)
         self._dated = _dated(target.store)
         self._deleted: dict[str, layout.Reason] = {}
@@ -204,7 +202,7 @@ class _Copy:
     def run(self, told: OnProgress) -> CopyReport:
         self._source.catalog.load()
         self._target.catalog.load()
-        if self._source.name == self._target.name:
+        if self._source_part == self._target_part:
             self._copy_pins()
         listed = sorted(self._source.catalog.objects(), key=lambda info: (info.created_at, info.key))
         missing = [info for info in listed if self._is_missing(info)]
@@ -277,7 +275,7 @@ class _Copy:
         reader, info = owner_of(self._source, info)
         record, codec = reader.open(info, body), find_codec(info.key)
         header, counts, generation = self._moved(record.header), record.counts, layout.generation_of(info.key)
-        if reader.name != self._target.name:
+        if reader.part != self._target_part:
             content = _content_of(record, spools)
             _check(info, record, content.counts.chars, content.counts.lines)
             encoded = codec.encode(header, content)
@@ -297,9 +295,9 @@ class _Copy:
 
     def _moved(self, header: Header) -> Header:
         """Return the header of a record's copy, with the session in which its ref was drawn."""
-        session = self._target.name
-        if header.session == session:
+        if self._target.is_of(header.session):
             return header
+        session = self._target.name
         drawn_in = header.session if header.origin is None else header.origin
         origin = None if drawn_in == session else drawn_in
         return msgspec.structs.replace(header, session=session, origin=origin)
@@ -379,7 +377,7 @@ class _Copy:
         """Return the keys of the journal by their ends in the copy, which has all of a fork as its own."""
         entries = own_entries(self._source.store, self._source_part)
         if any(entry.parent is not None for entry in entries):
-            entries = list_entries(self._source.store, self._source.name)
+            entries = chain_of(self._source.store, self._source_part, entries)
         return {_PARENT.sub("", layout.name_of(str(entry.at))): str(entry.at) for entry in entries}
 
     def _copy_pins(self) -> None:

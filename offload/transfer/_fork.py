@@ -18,6 +18,7 @@ from offload.session.lineage import (
     Branch,
     Origin,
     entries_of_branch,
+    last_use,
     list_entries,
     own_entries,
     parse_branch,
@@ -72,7 +73,7 @@ def fork(
         delete_many(store, [key, entry, mark])
         raise NotFoundError(f"session {session!r} or a branch of it is being deleted; nothing was forked")
     create(store, entry, compress(NO_CHANGES, SLOW_LEVEL))
-    create(store, key, msgspec.json.encode(Origin(session, more)))
+    create(store, key, msgspec.json.encode(Origin(session, more, name)))
     # An earlier fork goes last: until then, the first of both holds.
     for stale in {*old} - {mark, entry, key}:
         store.delete(stale)
@@ -95,10 +96,16 @@ def rewind(store: OffloadStore, session: str, at: int, *, branch: str | None = N
 
 
 def _is_open(store: OffloadStore, place: Branch) -> bool:
-    """Return whether no process deletes a session, or the place of a fork in it."""
-    closed = CLOSED.key(session=place.parent)
-    if any(CLOSED.match(mark.key) for mark in store.keys(closed)):
-        return False
+    """Return whether no process deletes a session, or the place of a fork in it.
+
+    A session that was used after its deletion was not deleted since: another deletion renews the mark.
+    """
+    for mark in store.keys(CLOSED.key(session=place.parent)):
+        match = CLOSED.match(mark.key)
+        if match is None or (match["base"] and int(match["base"]) < place.base):
+            continue
+        if match["base"] or last_use(store, place.parent) <= mark.modified:
+            return False
     try:
         return bool(entries_of_branch(store, place))
     except NotFoundError:

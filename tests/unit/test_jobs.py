@@ -391,6 +391,62 @@ def test_a_copy_whose_worker_is_killed_names_what_it_lost_and_is_continued(tmp_p
     assert verify(target).damaged == []
 
 
+LONG = "研究会话二零二六年十一月构建失败分析"
+
+
+def deleted_first(store: OffloadStore) -> None:
+    """Delete all records of the long name but the last in key order, and empty them."""
+    delete(store, LONG, sorted(info.ref for info in Offloader(store, session=LONG).records())[:-1])
+    collect(store, Retention(grace=0))
+
+
+def damaged_first(store: OffloadStore) -> None:
+    """Damage as many records as a search for the name opens, and leave one."""
+    for info in sorted(Offloader(store, session=LONG).records(), key=lambda info: info.ref)[:-1]:
+        store.put(info.key, b"no record" * 30, overwrite=True)
+
+
+def all_deleted(store: OffloadStore) -> None:
+    delete(store, LONG, [info.ref for info in Offloader(store, session=LONG).records()])
+    collect(store, Retention(grace=0))
+
+
+def forked_alone(store: OffloadStore) -> None:
+    """Leave a fork under the long name, with no record of its own."""
+    Offloader(store, session=LONG).fork(f"{LONG}2")
+    store.delete(next(store.keys(RECORD.prefix(layout.encode_part(LONG)))).key)
+
+
+@pytest.mark.parametrize("change", [deleted_first, damaged_first, all_deleted, forked_alone])
+def test_a_name_too_long_for_a_key_costs_no_sound_record_and_no_copy_of_its_session(change: Any) -> None:
+    store, target = MemoryStore(), MemoryStore()
+    off = Offloader(store, session=LONG, policy=SMALL, journal=True)
+    off.offload(
+        [{"role": "user", "content": "Do it."}, *(m for n in range(23) for m in results("s", str(n)))]
+    )
+    change(store)
+    readable = {
+        name: {info.ref for info in Offloader(store, session=name).records() if is_readable(store, info)}
+        for name in (LONG, f"{LONG}2")
+    }
+
+    report = verify(store)
+    copied = dict(copy_sessions(store, target))
+
+    assert len(report.damaged) == (22 if change is damaged_first else 0)
+    assert not report.failures + report.damaged_entries
+    assert not [outcome for outcome in copied.values() if isinstance(outcome, OffloadError)]
+    for name, refs in readable.items():
+        assert {info.ref for info in Offloader(target, session=name).records()} == refs
+        timeline = Offloader(target, session=name).timeline()
+        assert len(timeline) == len(Offloader(store, session=name).timeline())
+    assert sum(map(len, readable.values())) > 0 or change is all_deleted
+
+
+def is_readable(store: OffloadStore, info: Any) -> bool:
+    return not any(damage.info.ref == info.ref for damage in Offloader(store, session=info.session).verify())
+
+
 def test_a_session_that_cannot_be_copied_costs_no_other(tmp_path):
     source, target = sessions_of_every_kind(tmp_path), MemoryStore()
     source.put(f"r/{'x' * 40}=={'b' * 26}/from~a~000000001", b"")  # a long name that is nowhere

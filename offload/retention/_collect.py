@@ -42,11 +42,18 @@ from offload.jobs.each import run_each
 from offload.record import RecordInfo
 from offload.retention._report import GcReport, Protection, size_of
 from offload.retention.marks import UNMARKED, Marks, read_all_marks, read_marks
-from offload.session.lineage import chain_of, entry_of, parse_branch, records_of_branch, records_until
+from offload.session.lineage import (
+    entry_of,
+    kept_entries,
+    last_use,
+    parse_branch,
+    records_of_branch,
+    records_until,
+)
 from offload.session.names import check_name
 from offload.session.reader import SessionReader
 from offload.session.session import note_deletions
-from offload.store import OffloadStore, StoredObject, create, delete_many, has, put_many, update_index
+from offload.store import OffloadStore, StoredObject, delete_many, has, put_many, update_index
 
 _ABANDONED_SECONDS = 3600
 
@@ -160,13 +167,19 @@ def delete(
     the last fork, unless the session was used again.
 
     Raises:
+        ConfigError: a record belongs to a session that this one was forked from; nothing is marked.
         NotFoundError: a record does not exist; nothing is marked. `ExpiredError` if it is marked already.
         StoreError: the store failed.
     """
     part = layout.encode_part(check_name(session))
     reader = SessionReader(store, session)
     for ref in refs or ():
-        reader.find(ref)
+        owner = reader.owner_of(reader.find(ref))
+        if owner != session:
+            raise ConfigError(
+                f"record {ref} belongs to session {owner!r}, from which {session!r} was forked, and is kept "
+                "as long as a fork reads it; nothing was deleted"
+            )
     run = _Run(store, None, 0.0, GcReport(is_dry_run=dry_run))
     if refs is None and not dry_run:
         _close(store, part)
@@ -186,7 +199,8 @@ def _close(store: OffloadStore, part: str, base: int | None = None) -> str:
     Marks of forks that are listed afterwards are all that count.
     """
     key = layout.CLOSED.key(session=part, base=None if base is None else f"{base:09}")
-    create(store, key)
+    # Its time is that of the last deletion: the session may have been used since the one before.
+    store.put(key, b"", overwrite=True)
     return key
 
 
@@ -337,14 +351,8 @@ class _Run:
 
     def _remove_closed(self, part: str, closed: StoredObject) -> None:
         """Delete the rest of a session after its last fork, unless it was used since it was deleted."""
-        marks, used = read_marks(self._store, part), 0.0
-        for family in (layout.RECORD, layout.JOURNAL):
-            # Tombstones and deleted records are empty.
-            stored = (
-                one for one in self._store.keys(family.prefix(part)) if one.size or layout.is_link(one.key)
-            )
-            used = max([used, *(one.modified for one in stored)])
-        if max(used, marks.last_use) < closed.modified:
+        if last_use(self._store, part) < closed.modified:
+            marks = read_marks(self._store, part)
             if self.forked(part, marks) is None:
                 self.remove(list_session(self._store, part), marks)
         elif self._writes:
@@ -375,18 +383,15 @@ class _Run:
         rewinds = [place for place, entry in enumerate(own) if entry.is_rewind]
         if not rewinds:
             return
-        kept = {entry.at for entry in chain_of(self._store, part, own)}
         grace = self._retention.grace
-        for place in rewinds:
-            if grace and self._now - times[place] < grace:
-                kept.update(entry.at for entry in chain_of(self._store, part, own[:place]))
+        recent = [place for place in rewinds if place and grace and self._now - times[place] < grace]
+        kept = kept_entries(self._store, part, own, [None, *(own[place - 1].number for place in recent)])
         left = [entry for entry in own if entry.at not in kept]
         if not left:
             return
         closed = _close(self._store, part, left[-1].number) if self._writes else None
-        for branch in read_marks(self._store, part).forks:
-            base = parse_branch(branch).base
-            kept.update(entry.at for entry in chain_of(self._store, part, own, base))
+        forks = read_marks(self._store, part).forks
+        kept = kept_entries(self._store, part, own, [parse_branch(branch).base for branch in forks])
         left = [entry for entry in left if entry.at not in kept]
         self.report.entries += len(left)
         if closed is not None:

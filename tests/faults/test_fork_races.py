@@ -160,6 +160,25 @@ def test_a_session_that_is_used_after_its_rm_is_not_deleted_after_its_last_fork(
     fork(store, "a", "c", at=2)
 
 
+def test_a_session_that_is_used_again_after_its_rm_is_forked_at_once_and_not_after_another_rm() -> None:
+    store = MemoryStore()
+    off = journaled(store)
+    run(off, 4)
+    off.fork("keeper", at=2)
+    delete(store, "a")
+    with pytest.raises(NotFoundError, match="is being deleted"):
+        fork(store, "a", "b")
+    later = run(journaled(store), 5)
+    fork(store, "a", "b")
+    gc(store)
+    branch = Offloader(store, session="b")
+    assert branch.timeline().at(len(branch.timeline())) == later[4]
+    assert branch.restore(later[4]) == conversation(4)
+    delete(store, "a")
+    with pytest.raises(NotFoundError, match="is being deleted"):
+        fork(store, "a", "c")
+
+
 # Killed between its objects
 
 FORK = """

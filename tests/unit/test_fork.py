@@ -119,6 +119,47 @@ def test_forks_of_forks_have_the_timeline_and_the_records_of_all_their_parents()
     assert len(fourth.timeline()) == 2
 
 
+@pytest.mark.parametrize("at", [1, 2, 4])
+@pytest.mark.parametrize("grace", [0, 3600])
+def test_a_fork_that_was_rewound_to_a_request_of_its_parent_is_whole_after_gc(at: int, grace: int) -> None:
+    store, off, sent = played(6)
+    child = off.fork("b", at=4)
+    child.offload([*conversation(3), *exchange(40)])
+    child.rewind(at)
+    for _ in range(2):
+        collect(store, Retention(grace=grace))
+        again = Offloader(store, session="b")
+        assert len(again.timeline()) == at
+        assert again.timeline().at(at) == sent[at - 1]
+        assert again.restore(sent[at - 1]) == conversation(at - 1)
+    grandchild = again.fork("c", at=at)
+    delete(store, "a")
+    delete(store, "b")
+    collect(store, Retention(grace=0))
+    assert grandchild.timeline().at(at) == sent[at - 1]
+    assert grandchild.restore(sent[at - 1]) == conversation(at - 1)
+    further = journaled(store, "c").offload([*conversation(at - 1), *exchange(50)]).messages
+    assert further[: len(sent[at - 1])] == sent[at - 1]
+
+
+def test_a_record_that_a_fork_reads_is_not_deleted_there_and_the_error_names_its_session(
+    command: Run, tmp_path: Path
+) -> None:
+    off = journaled(tmp_path)
+    run(off, 3)
+    [ref, _] = [info.ref for info in off.records()]
+    off.fork("b", at=2).fork("c", at=2)
+    before = keys(off.store)
+    for session in ("b", "c"):
+        with pytest.raises(ConfigError, match="belongs to session 'a'"):
+            delete(off.store, session, [ref])
+        done = command("rm", ref, "--session", session, "--yes", "--store", str(tmp_path))
+        assert done.returncode == 2
+        assert f"record {ref} belongs to session 'a'" in done.stderr
+    assert keys(off.store) == before
+    assert [info.ref for info in delete(off.store, "a", [ref]).protected["forked"]] == [ref]
+
+
 def _detail(off: Offloader) -> Any:
     [info] = off.records()
     [record] = [record for _, record in off._session.open_many([info])]  # the header of a record

@@ -13,6 +13,16 @@ GEMINI = ("gemini", "gemini array")
 KINDS = (*sorted(PATHS), *GEMINI)
 FIELDS = {"responses": "input", **dict.fromkeys(GEMINI, "contents")}
 
+_SCHEMA: Json = {"type": "object", "properties": {"found": {"type": "integer"}}}
+_FORMAT: Json = {"type": "json_schema", "name": "found", "schema": _SCHEMA}
+# The fields of a request for a reply that is one document.
+DOCUMENTS: dict[str, Json] = {
+    "messages": {"output_config": {"format": {"type": "json_schema", "schema": _SCHEMA}}},
+    "chat": {"response_format": {"type": "json_schema", "json_schema": {"name": "found", "schema": _SCHEMA}}},
+    "responses": {"text": {"format": _FORMAT}},
+    **{name: {"generationConfig": {"responseMimeType": "application/json"}} for name in GEMINI},
+}
+
 
 def path_of(kind: str, *, streams: bool) -> str:
     """Return the path of a request."""
@@ -144,7 +154,8 @@ def read_responses(body: bytes, *, streams: bool) -> Answered:
             given = json.loads(item["arguments"])
             blocks.append({"type": "tool_use", "id": item["call_id"], "name": item["name"], "input": given})
     calls = any(block["type"] == "tool_use" for block in blocks)
-    return Answered(blocks, "tool_use" if calls else "end_turn", response["usage"], response["output"])
+    ended = {"completed": "tool_use" if calls else "end_turn", "incomplete": "max_tokens"}
+    return Answered(blocks, ended[response.get("status", "completed")], response["usage"], response["output"])
 
 
 def _joined_response(events: list[Any]) -> Json:
@@ -152,7 +163,7 @@ def _joined_response(events: list[Any]) -> Json:
     kinds = [event["type"] for event in events]
     assert kinds[:2] == ["response.created", "response.in_progress"]
     assert kinds.count("response.created") == 1
-    assert kinds[-1] == "response.completed"
+    assert kinds[-1] == f"response.{events[-1]['response'].get('status', 'completed')}"
     done: list[Json] = []
     for event in events[2:-1]:
         if event["type"] == "response.output_item.added":

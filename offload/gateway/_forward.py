@@ -178,7 +178,10 @@ class Forwarder:
                 if reply is None:
                     exchange.is_streamed = opened.received.api.streams or _kind_of(answer) == _EVENTS
                     reply = opened.calls.reply(self._own.names, is_stream=exchange.is_streamed)
+                    reply.is_document = opened.calls.wants_document(opened.visible.request.fields)
                 taken = await self._take(exchange, answer, reply)
+            if part := reply.released():
+                await exchange.pass_part(part)
             calls, has_own = reply.end()
             goes_on = bool(calls) and not has_own and opened.rounds <= MOST_ROUNDS
             if calls and (goes_on or has_own):
@@ -206,7 +209,7 @@ class Forwarder:
         self, exchange: _Exchange, opened: Opened, calls: Sequence[Call], reply: Reply, *, goes_on: bool
     ) -> None:
         conversation = exchange.request.conversation if exchange.request is not None else None
-        for call in calls:
+        for call in (*calls, *reply.texts()):
             if (redacted := await self._own.redacted(call)) is not None:
                 reply.rewritten(redacted)
         offloader = None if conversation is None else conversation.offloader

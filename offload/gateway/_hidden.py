@@ -8,9 +8,10 @@ listing finds all of a conversation; of all messages before the reply; and of th
 it. An object without the last one is empty, and marks a conversation whose first request got the tools:
 later ones get them too.
 
-Calls and answers pass `redact` before they are sent to the provider, so that later requests have what was
-sent. A text or thinking of the model that the client repeats is stored only if a later part of the reply
-may be bound to its spelling, and only if `redact` changes nothing in it. `FORMAT.md` has the form.
+Calls, answers and texts that the client does not get pass `redact` before they are sent to the provider, so
+that later requests have what was sent. Another text or thinking of the model, which the client repeats, is
+stored only if a later part of the reply may be bound to its spelling, and only if `redact` changes nothing in
+it. `FORMAT.md` has the form.
 """
 
 from __future__ import annotations

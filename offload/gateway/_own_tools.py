@@ -47,6 +47,7 @@ UNDER_WAY = (
     "conversations that began without the tools of the gateway pass unchanged: tools cannot be added to a "
     "conversation that is under way"
 )
+_NO_TEXT = "[a text that could not be redacted]"
 _NO_ANSWER = "Error: the stored items cannot be read now. Continue without them, or try again later."
 _NO_MORE = "Error: no more calls of this tool are answered in this reply. Answer with what you have."
 _TOO_MANY = f"Error: at most {MOST_CALLS} calls at once. Call again."
@@ -252,12 +253,13 @@ class OwnTools:
         return answers
 
     async def redacted(self, call: Call) -> Call | None:
-        """Return a call with the arguments that may be stored; None if these are its own."""
+        """Return a call, or a text, with the arguments that may be stored; None if these are its own."""
         try:
             arguments = await self._reading(map_texts, call.arguments, self._offloader.options.redacted)
         except Exception as error:  # noqa: BLE001 # a hook may raise anything
             self._status.failed(f"redact failed for a call of the model: {type(error).__name__}")
-            arguments = "{}" if isinstance(call.arguments, str) else {}
+            nothing = "{}" if isinstance(call.arguments, str) else {}
+            arguments = nothing if call.name else _NO_TEXT
         return None if arguments == call.arguments else call._replace(arguments=arguments)
 
     def _may_store(self, value: Any) -> bool:

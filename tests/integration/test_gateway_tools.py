@@ -22,7 +22,9 @@ import pytest
 import zstandard
 from _provider import Provider, _events, _reply, _response_events, serving
 from gateways import HEADERS, LOG, ask, connection, providing, running
+from pydantic import BaseModel
 from talking import (
+    DOCUMENTS,
     FIELDS,
     KINDS,
     PATHS,
@@ -430,6 +432,82 @@ def test_each_answer_of_the_provider_is_a_request_of_the_timeline(provider, stor
     [name] = {key.key.split("/")[1] for key in opened.keys("j/")}
     timeline = Timeline(opened, name)
     assert [len(timeline.at(n)) for n in (1, 2, 3)] == [1, 3, 5]
+
+
+# Replies that are one document
+
+
+DOCUMENT = '{"found": 7}'
+
+
+@every_api
+@both_ways
+def test_a_document_is_the_text_of_the_last_answer_alone(provider, store, kind, streams):
+    agent = Agent(provider, kind, streams=streams)
+    agent.fields = DOCUMENTS[kind]
+    with gateway(provider, store) as url:
+        first = agent.send(url, [said("Look."), call(1)], [said("Hm."), call(2)], [said(DOCUMENT)])
+        inside = agent.last
+        second = agent.send(url, [said("And."), call(3)], [said("Run."), call(4, "Bash")])
+    with gateway(provider, store) as url:
+        agent.send(url, [said(DOCUMENT)])
+
+    assert [block["text"] for block in first.blocks] == [DOCUMENT]
+    assert [block.get("text") for block in second.blocks] == ["Run.", None]
+    assert agent.last[: len(inside)] == inside
+    assert all(text in json.dumps(agent.last) for text in ("Look.", "Hm.", "And."))
+
+
+@every_api
+def test_a_stream_of_a_document_without_calls_is_the_very_bytes_of_the_provider(provider, store, kind):
+    agent = Agent(provider, kind)
+    agent.fields = DOCUMENTS[kind]
+    provider.answer = lambda _: [THINKING, said(DOCUMENT)]
+    sent: list[bytes] = []
+
+    def cut(data: bytes) -> list[bytes]:
+        sent.append(data)
+        return [data]
+
+    provider.cut = cut
+    with gateway(provider, store) as url:
+        assert [ask(url + agent.path, agent.body()).body] == sent
+
+
+@every_api
+@both_ways
+def test_a_reply_that_is_ended_before_its_document_says_that_it_is_cut(
+    provider, store, monkeypatch, kind, streams
+):
+    monkeypatch.setattr(_own_tools, "MOST_ROUNDS", 1)
+    monkeypatch.setattr("offload.gateway._forward.MOST_ROUNDS", 1)
+    agent = Agent(provider, kind, streams=streams)
+    agent.fields = DOCUMENTS[kind]
+    with gateway(provider, store) as url:
+        reply = agent.send(url, [said("Look."), call(1)], [said("Hm."), call(2)])
+        agent.send(url, [said(DOCUMENT)])
+    assert reply.stop == "max_tokens"
+    assert "too often" in reply.blocks[-1]["text"]
+    assert "Hm." not in json.dumps(agent.last)
+
+
+@every_api
+@both_ways
+def test_a_hidden_text_is_redacted_before_it_is_sent_and_stored(provider, store, kind, streams):
+    def redact(text: str) -> str:
+        return text.replace("SECRET", "[redacted]")
+
+    agent = Agent(provider, kind, streams=streams)
+    agent.fields = DOCUMENTS[kind]
+    with gateway(provider, store, redact=redact) as url:
+        agent.send(url, [said("My SECRET."), call(1)], [said(DOCUMENT)])
+        inside = agent.last
+    with gateway(provider, store, redact=redact) as url:
+        agent.send(url, [said(DOCUMENT)])
+    stored = b"".join(open_store(store).get(found.key) for found in open_store(store).keys("c/"))
+    assert b"SECRET" not in stored
+    assert "My [redacted]." in json.dumps(inside)
+    assert agent.last[: len(inside)] == inside
 
 
 # Bounds and failures
@@ -1107,6 +1185,47 @@ def test_the_sdk_of_openai_sees_one_response(provider, store, streams):
     assert last.output_text == "Done."
     assert last.usage.input_tokens > 100
     assert "toolu_1" in provider.requests[-1][2].decode()
+
+
+class Found(BaseModel):
+    found: int
+
+
+@both_ways
+def test_the_sdks_parse_a_document(provider, store, streams):
+    left: list[list[Json]] = []
+    provider.answer = lambda _: left.pop(0)
+    parsed: list[Any] = []
+    with (
+        gateway(provider, store) as url,
+        openai.OpenAI(api_key="k", base_url=f"{url}/v1") as client,
+        anthropic.Anthropic(api_key="k", base_url=url) as other,
+    ):
+
+        def take(create: Any, stream: Any, end: str, **given: Any) -> Any:
+            left[:] = [[said("Look."), call(1)], [said(DOCUMENT)]]
+            if not streams:
+                return create(**given)
+            with stream(**given) as opened:
+                return getattr(opened, end)()
+
+        given = json.loads(Agent(provider, "responses").body())
+        del given["stream"]
+        responses = client.responses
+        made = take(responses.parse, responses.stream, "get_final_response", **given, text_format=Found)
+        parsed.append(made.output_parsed)
+        given = json.loads(Agent(provider, "chat").body())
+        del given["stream"], given["stream_options"]
+        given["tools"][0]["function"] |= {"strict": True}
+        chat = client.chat.completions
+        made = take(chat.parse, chat.stream, "get_final_completion", **given, response_format=Found)
+        parsed.append(made.choices[0].message.parsed)
+        given = json.loads(Agent(provider, "messages").body())
+        del given["stream"]
+        messages = other.messages
+        made = take(messages.parse, messages.stream, "get_final_message", **given, output_format=Found)
+        parsed.append(made.parsed_output)
+    assert parsed == [Found(found=7)] * 3
 
 
 @both_ways

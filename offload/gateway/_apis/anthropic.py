@@ -51,6 +51,12 @@ class AnthropicCalls(Calls):
         """Return which requests get no tools if this is one of them."""
         return "requests of a message thread" if "thread" in fields else None
 
+    def wants_document(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether a request asks for a document."""
+        config = fields.get("output_config")
+        is_newer = isinstance(config, Mapping) and config.get("format")
+        return bool(is_newer or fields.get("output_format"))
+
     def digest(self, messages: Sequence[Any]) -> str:
         """Return a digest of messages."""
         return digest_of([_essence(message) for message in messages if not is_notice(message)])
@@ -199,6 +205,9 @@ class _Blocks(SteppedReply):
     def _called(self, block: Json) -> Json | None:
         return block if block.get("type") == _CALLED else None
 
+    def _is_text(self, block: Json) -> bool:
+        return block.get("type") == "text"
+
     def add(self, block: Json) -> None:
         if self.is_hidden(block):
             self._hide(block)
@@ -214,7 +223,7 @@ class _Blocks(SteppedReply):
 
     def _stop_here(self) -> None:
         self._forget()
-        self._stop = "end_turn"
+        self._stop = "max_tokens" if self.is_document else "end_turn"
         self.add({"type": "text", "text": STOPPED})
 
     def _answer(self, block: Json, own: int, answer: str) -> str:
@@ -259,6 +268,9 @@ class _Streamed(StreamedReply, _Blocks):
         self._open: dict[Any, tuple[Json, list[str]]] = {}
         # The end of the message, which waits until the provider has nothing more to say.
         self._delta: tuple[bytes, Json] | None = None
+
+    def _begins_text(self, data: Any) -> bool:
+        return data["type"] == "content_block_start" and self._is_text(data["content_block"])
 
     def _passed(self, event: bytes, data: Any) -> bytes:
         kind = data.get("type") if isinstance(data, dict) else None

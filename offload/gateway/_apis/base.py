@@ -6,6 +6,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -21,14 +22,17 @@ _END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
 _REMINDS = ("<system-reminder>", "<session_context>")
 _REMINDER = re.compile(r"\s*<(system-reminder|session_context)>.*?</\1>\s*", re.DOTALL)
 _MOST_BYTES = 32 * 1024 * 1024
+# Errors of looking for something in an answer of another form.
+_OF_OTHER_FORM = (LookupError, TypeError, AttributeError, ValueError)
 # The text at the end of a reply that had to be ended between two calls.
 STOPPED = "[offload: this reply read stored items too often and was ended]"
 
 
 class Call(NamedTuple):
-    """A call of a retrieval tool by the model.
+    """A call of a retrieval tool by the model, or a text that the client does not get.
 
-    It has its number among the hidden calls of an answer, the tool, and the arguments, as an object or JSON.
+    It has its number among those of an answer, the tool, which is empty for a text, and the arguments, as an
+    object or JSON, or the text.
     """
 
     number: int
@@ -51,6 +55,10 @@ class Calls(ABC):
     def is_reply(self, message: Any) -> bool:
         """Return whether a message is the model's."""
         return isinstance(message, dict) and message.get("role") == "assistant"
+
+    @abstractmethod
+    def wants_document(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether a request asks for a reply whose text is one document, as by a JSON schema."""
 
     @abstractmethod
     def digest(self, messages: Sequence[Any]) -> str:
@@ -100,7 +108,10 @@ class Reply(ABC):
         marks: see `HiddenCalls`.
         unfounded: see `HiddenCalls`.
         is_whole: whether the provider ended it.
+        is_document: whether its text is one document; then a text before a hidden call is hidden too.
     """
+
+    is_document = False
 
     # The field of a call with its arguments.
     _ARGUMENTS = "arguments"
@@ -117,6 +128,8 @@ class Reply(ABC):
         self._usage: Json = {}
         # Whether any answer had hidden calls, also if they were left out.
         self._was_hidden = False
+        # Whether the texts of this answer are no part of the document.
+        self._hides_texts = False
 
     @property
     @abstractmethod
@@ -148,6 +161,15 @@ class Reply(ABC):
         called = self._called(part)
         return called is not None and called.get("name") in self._names
 
+    def goes_on(self) -> bool:
+        """Read the end of an answer; return whether all its calls are hidden, so that another one follows."""
+        calls, has_own = self.end()
+        return bool(calls) and not has_own
+
+    def released(self) -> bytes:
+        """Return what the client gets only at the end of an answer."""
+        return b""
+
     def _calls_in(self, parts: Iterable[Json]) -> list[Call]:
         found = filter(None, map(self._called, parts))
         return [
@@ -156,8 +178,12 @@ class Reply(ABC):
         ]
 
     @abstractmethod
+    def texts(self) -> list[Call]:
+        """Return the hidden texts of an answer."""
+
+    @abstractmethod
     def rewritten(self, call: Call) -> None:
-        """Replace the arguments of a hidden call."""
+        """Replace the arguments of a hidden call, or a hidden text."""
 
     @abstractmethod
     def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
@@ -178,7 +204,7 @@ class Reply(ABC):
     def _next_answer(self) -> None:
         self._answers += 1
         self._before = self._all_usage()
-        self._usage, self.is_whole = {}, False
+        self._usage, self.is_whole, self._hides_texts = {}, False, False
 
     def _all_usage(self) -> Json:
         """Return the usage of all answers."""
@@ -201,17 +227,35 @@ class SteppedReply(Reply):
         self.visible: list[Json] = []
         # The hidden calls of this answer: the place in `steps`, the part, the client's calls before it.
         self._hidden: list[tuple[int, Json, int]] = []
+        # The hidden texts of this answer: the place in `steps`, the part, the object in it with the text.
+        self._texts: list[tuple[int, Json, Json]] = []
         # The number of the client's calls in this answer, and what it ends with.
         self._own = 0
         self._stop: Any = None
 
     @abstractmethod
+    def _is_text(self, part: Json) -> bool:
+        """Return whether a part is a text."""
+
+    def is_hidden(self, part: Json) -> bool:
+        """Return whether a part is a call of a tool to be hidden, or a text to be hidden."""
+        return super().is_hidden(part) or (self._hides_texts and self._is_text(part))
+
+    @abstractmethod
     def _answer(self, part: Json, own: int, answer: str) -> Any:
         """Return what a step has of the answer to a hidden call."""
 
+    def _texts_in(self, part: Json) -> Iterable[Json]:
+        """Return the objects in a part whose field `text` is a text."""
+        return [part] if isinstance(part.get("text"), str) else []
+
     def _hide(self, part: Json) -> None:
         self._was_hidden = True
-        self._hidden.append((len(self.steps), part, self._own))
+        at = len(self.steps)
+        if self._called(part) is None:
+            self._texts += [(at, part, holder) for holder in self._texts_in(part)]
+        else:
+            self._hidden.append((at, part, self._own))
         self.steps.append(["c", dumped(part)])
 
     def _ended(self) -> tuple[list[Call], bool]:
@@ -221,15 +265,23 @@ class SteppedReply(Reply):
         return self._calls_in(part for _, part, _ in self._hidden), self._own > 0
 
     def _forget(self) -> None:
-        """Leave hidden calls out that nobody answers."""
-        for at, _, _ in reversed(self._hidden):
+        """Leave hidden calls out that nobody answers, and the texts before them."""
+        for at in sorted({at for at, *_ in (*self._hidden, *self._texts)}, reverse=True):
             del self.steps[at]
-        self._hidden = []
+        self._hidden, self._texts, self._hides_texts = [], [], False
+
+    def texts(self) -> list[Call]:
+        """Return the hidden texts of an answer."""
+        return [Call(number, "", holder["text"]) for number, (_, _, holder) in enumerate(self._texts)]
 
     def rewritten(self, call: Call) -> None:
-        """Replace the arguments of a hidden call."""
-        at, part, _ = self._hidden[call.number]
-        (self._called(part) or {})[self._ARGUMENTS] = call.arguments
+        """Replace the arguments of a hidden call, or a hidden text."""
+        if call.name:
+            at, part, _ = self._hidden[call.number]
+            (self._called(part) or {})[self._ARGUMENTS] = call.arguments
+        else:
+            at, part, holder = self._texts[call.number]
+            holder["text"] = call.arguments
         self.steps[at] = ["c", dumped(part)]
 
     def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
@@ -237,7 +289,7 @@ class SteppedReply(Reply):
         pairs = zip(self._hidden, answers, strict=True)
         texts = [self._answer(part, own, answer) for (_, part, own), answer in pairs]
         self.steps.append(["a" if goes_on else "j", texts])
-        self._hidden = []
+        self._hidden, self._texts = [], []
         if goes_on:
             self._next_answer()
 
@@ -277,6 +329,10 @@ class WholeReply(Reply):
     def end(self) -> tuple[list[Call], bool]:
         """Read an answer."""
         self._value = None
+        if self.is_document:
+            probe = type(self)(self._names)
+            probe.feed(self._body)
+            self._hides_texts = probe.goes_on()
         try:
             value = json.loads(self._body)
             self._take(value)
@@ -315,6 +371,13 @@ class StreamedReply(Reply):
         # The client's index of the next part, and by the provider's those of this answer, None if hidden.
         self._next = 0
         self._indexes: dict[Any, int | None] = {}
+        # Of a document: this answer read ahead, and its events from the first text on.
+        self._ahead: StreamedReply | None = None
+        self._waiting: list[bytes] = []
+
+    @abstractmethod
+    def _begins_text(self, data: Any) -> bool:
+        """Return whether a text begins with an event, or is in it. Raises any error of a look-up."""
 
     @abstractmethod
     def _passed(self, event: bytes, data: Any) -> bytes:
@@ -326,14 +389,31 @@ class StreamedReply(Reply):
         self._next += not is_hidden
 
     def feed(self, data: bytes) -> bytes:
-        """Read events; return what the client gets of them: those that cannot be read pass."""
-        parts = []
-        for event in self._events.feed(data):
-            try:
-                parts.append(self._passed(event, self._events.data(event)))
-            except (LookupError, TypeError, AttributeError, ValueError):
-                parts.append(self._events.passed(event))
-        return b"".join(parts)
+        """Read events; return what the client gets of them now: those that cannot be read pass."""
+        if self.is_document:
+            self._ahead = self._ahead or type(self)(self._names)
+            self._ahead.feed(data)
+        return b"".join(map(self._now, self._events.feed(data)))
+
+    def _now(self, event: bytes) -> bytes:
+        """Return what the client gets of an event now: nothing of a document before its answer ends."""
+        with suppress(*_OF_OTHER_FORM):
+            if self._waiting or (self.is_document and self._begins_text(self._events.data(event))):
+                self._waiting.append(event)
+                return b""
+        return self._read(event)
+
+    def _read(self, event: bytes) -> bytes:
+        try:
+            return self._passed(event, self._events.data(event))
+        except _OF_OTHER_FORM:
+            return self._events.passed(event)
+
+    def released(self) -> bytes:
+        """Return the events from the first text of a document on, without texts if another answer follows."""
+        self._hides_texts = self._ahead is not None and self._ahead.goes_on()
+        waiting, self._waiting = self._waiting, []
+        return b"".join(map(self._read, waiting))
 
     def end(self) -> tuple[list[Call], bool]:
         """Read the end of an answer."""
@@ -342,7 +422,7 @@ class StreamedReply(Reply):
 
     def _next_answer(self) -> None:
         super()._next_answer()
-        self._last, self._indexes = b"", {}
+        self._last, self._indexes, self._ahead = b"", {}, None
 
 
 class Events:

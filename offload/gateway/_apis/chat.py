@@ -6,6 +6,7 @@ rebuilt from steps, one for each answer with hidden calls:
 - `spans`: by field, where the part of this answer is in the field of the client's message;
 - `calls`: pairs of the place among the calls of the answer, and the text of a hidden call;
 - `answers`: the texts of the messages that answer them;
+- `unsaid`: a text of this answer that the client does not have; missing without one;
 - `goes_on`: whether another answer followed; else the client has calls in this one.
 
 https://platform.openai.com/docs/api-reference/chat-streaming
@@ -41,6 +42,16 @@ _BETWEEN = "\n\n"
 _DONE = b"[DONE]"
 # Some providers say that a reply with calls just stopped.
 _CALLING = ("tool_calls", "stop")
+# Fields of servers of one's own that ask for a text of some form.
+_GUIDED = (
+    "structured_outputs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "json_schema",
+    "grammar",
+)
 # Fields of a message that are not part of what it says.
 _NO_PART = ("role", "tool_calls", "refusal", "audio", "function_call", "annotations")
 
@@ -55,6 +66,12 @@ class ChatCalls(Calls):
         if fields.get("n") not in (None, 1):
             return "requests for several replies"
         return "requests with `functions`" if fields.get("functions") else None
+
+    def wants_document(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether a request asks for a document."""
+        form = fields.get("response_format")
+        kind = form.get("type") if isinstance(form, Mapping) else None
+        return kind not in (None, "text") or any(fields.get(name) for name in _GUIDED)
 
     def digest(self, messages: Sequence[Any]) -> str:
         """Return a digest of messages."""
@@ -98,7 +115,7 @@ def _part(message: Json, step: Json) -> str:
         if isinstance(value, str | list) and stop > start:
             fields[name] = value[start:stop]
     calls = [json.loads(text) for _, text in step["calls"]]
-    return dumped({"role": "assistant", "content": None, **fields, "tool_calls": calls})
+    return dumped({"role": "assistant", "content": step.get("unsaid"), **fields, "tool_calls": calls})
 
 
 def _behind(message: Json, spans: Mapping[str, Sequence[int]]) -> Json:
@@ -145,6 +162,8 @@ class _Message(Reply):
         self.fields: dict[str, Any] = {}
         self._starts: dict[str, int] = {}
         self._own: list[Json] = []
+        # The text of this answer that the client does not get.
+        self._unsaid: Any = ""
         # All calls of this answer, by their number.
         self._calls: dict[Any, Json] = {}
         self._stop: Any = None
@@ -159,6 +178,9 @@ class _Message(Reply):
             passed.pop("role", None)
         for name, value in part.items():
             if name in _NO_PART or not isinstance(value, str | list) or not value:
+                continue
+            if name == "content" and self._hides_texts:
+                self._unsaid = (self._unsaid or type(value)()) + passed.pop(name)
                 continue
             held: Any = self.fields.setdefault(name, type(value)())
             self._starts.setdefault(name, len(held))
@@ -185,15 +207,22 @@ class _Message(Reply):
         return self._calls_in(call for _, call in self._hidden()), bool(own)
 
     def _forget(self) -> None:
-        self._calls = {}
+        self._calls, self._hides_texts = {}, False
 
     def _stop_here(self) -> None:
         self._forget()
-        self._stop = "stop"
+        self._stop = "length" if self.is_document else "stop"
         self.stopped = self.grow({"content": STOPPED})
 
+    def texts(self) -> list[Call]:
+        """Return the hidden text of an answer."""
+        return [Call(0, "", self._unsaid)] if self._unsaid else []
+
     def rewritten(self, call: Call) -> None:
-        """Replace the arguments of a hidden call."""
+        """Replace the arguments of a hidden call, or the hidden text."""
+        if not call.name:
+            self._unsaid = call.arguments
+            return
         _, one = self._hidden()[call.number]
         one["function"]["arguments"] = call.arguments
 
@@ -208,14 +237,15 @@ class _Message(Reply):
             name: [self._starts.get(name, len(value)), len(value)] for name, value in self.fields.items()
         }
         calls = [[at, dumped(call)] for at, call in hidden]
-        self.steps.append({"spans": spans, "calls": calls, "answers": texts, "goes_on": goes_on})
+        step = {"spans": spans, "calls": calls, "answers": texts, "goes_on": goes_on}
+        self.steps.append(step | ({"unsaid": self._unsaid} if self._unsaid else {}))
         self._forget()
         if goes_on:
             self._next_answer()
 
     def _next_answer(self) -> None:
         super()._next_answer()
-        self._starts, self._stop = {}, None
+        self._starts, self._stop, self._unsaid = {}, None, ""
 
     @property
     def message(self) -> Json:
@@ -265,6 +295,9 @@ class _Streamed(StreamedReply, _Message):
         self._held: list[tuple[bytes, Any]] = []
         # The number of the latest call at each index of the provider.
         self._numbers: dict[Any, int] = {}
+
+    def _begins_text(self, data: Any) -> bool:
+        return bool(data["choices"][0]["delta"].get("content"))
 
     def _passed(self, event: bytes, chunk: Any) -> bytes:
         if not isinstance(chunk, dict) or not isinstance(chunk.get("choices"), list):

@@ -41,6 +41,7 @@ from offload.tools._definitions import Format
 _CALL = ("functionCall", "function_call")
 _RESPONSE = ("functionResponse", "function_response")
 _SIGNATURE = ("thoughtSignature", "thought_signature")
+_SCHEMAS = ("responseSchema", "response_schema", "responseJsonSchema", "response_json_schema")
 # Fields of a part that has a text or nothing.
 _OF_TEXT = {"text", "thought", *_SIGNATURE}
 # Between the texts of two answers, which clients join; only the client gets it.
@@ -67,6 +68,12 @@ class GeminiCalls(Calls):
         # Its tools are in the cache.
         is_cached = _get(fields, "cachedContent", "cached_content")
         return "requests with `cachedContent`" if is_cached else None
+
+    def wants_document(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether a request asks for a document."""
+        config = _get(fields, "generationConfig", "generation_config") or {}
+        kind = _get(config, "responseMimeType", "response_mime_type")
+        return kind not in (None, "text/plain") or _get(config, *_SCHEMAS) is not None
 
     def is_reply(self, message: Any) -> bool:
         """Return whether a content is the model's."""
@@ -310,11 +317,25 @@ class _Parts(SteppedReply):
         call = part.get(_CALL[0])
         return call if isinstance(call, dict) else None
 
+    def _is_text(self, part: Json) -> bool:
+        return _kind(part) == "x"
+
+    def _hide(self, part: Json) -> None:
+        """Hide a part; a text that came in several is one, so that `redact` sees it whole."""
+        is_behind_one = bool(self._texts) and self._texts[-1][0] == len(self.steps) - 1
+        held = self._texts[-1][1] if is_behind_one and self._is_text(part) else {}
+        if not held or held.get(_SIGNATURE[0]):
+            super()._hide(part)
+            return
+        held |= {**part, "text": held["text"] + part.get("text", "")}
+        self.steps[-1] = ["c", dumped(held)]
+
     def shown(self, part: Json) -> Json | None:
         """Add a part; return it as the client gets it, None for a hidden call."""
         signature, kind = part.get(_SIGNATURE[0]), _kind(part)
         if self.is_hidden(part):
-            self._lent = self._lent or (None if self._own else signature)
+            if self._called(part) is not None:
+                self._lent = self._lent or (None if self._own else signature)
             self._hide(part)
             return None
         if self._called(part) is not None:
@@ -366,7 +387,7 @@ class _Parts(SteppedReply):
 
     def _stop_here(self) -> None:
         self._forget()
-        self._stop = _ENDED
+        self._stop = "MAX_TOKENS" if self.is_document else _ENDED
         self.shown({"text": STOPPED})
 
     def _as_seen(self, value: Json, candidate: Json, parts: Sequence[Json], first: Json) -> Json:
@@ -485,6 +506,11 @@ class _Streamed(StreamedReply, _Parts):
             self._has_begun = True
             self._events = _List() if start.startswith(b"[") else self._events
         return super().feed(data)
+
+    def _begins_text(self, data: Any) -> bool:
+        return any(
+            part.get("text") and self._is_text(part) for part in data["candidates"][0]["content"]["parts"]
+        )
 
     def _passed(self, event: bytes, data: Any) -> bytes:
         usage = data.get("usageMetadata")

@@ -52,6 +52,7 @@ _SERVED = (
 )
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _BEGINS = ("response.created", "response.in_progress", "response.queued")
+_CUT = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
 # Clients do not repeat them, or not as they came.
 _NO_PART = ("id", "status", "logprobs", "annotations")
 
@@ -70,6 +71,12 @@ class ResponsesCalls(Calls):
         if fields.get("store") is not False:
             return "requests whose reply the provider keeps, as without `store: false`,"
         return "requests in the background" if fields.get("background") else None
+
+    def wants_document(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether a request asks for a document."""
+        text = fields.get("text")
+        form = text.get("format") if isinstance(text, Mapping) else None
+        return isinstance(form, Mapping) and form.get("type") not in (None, "text")
 
     def is_reply(self, message: Any) -> bool:
         """Return whether an item is the model's."""
@@ -179,12 +186,21 @@ class _Items(SteppedReply):
         super().__init__(names)
         self._first: Json | None = None
         self._response: Json | None = None
+        # Fields of the response that say that its document was not written.
+        self._cut: Json = {}
         # All ids of items, and those of this answer by the provider's.
         self._taken: set[str] = set()
         self._ids: dict[str, str] = {}
 
     def _called(self, item: Json) -> Json | None:
         return item if item.get("type") == _CALLED else None
+
+    def _is_text(self, item: Json) -> bool:
+        return item.get("type") == "message"
+
+    def _texts_in(self, item: Json) -> Iterator[Json]:
+        parts = (part for part in as_list(item.get("content")) if isinstance(part, dict))
+        return (part for part in parts if isinstance(part.get("text"), str))
 
     def add(self, item: Json) -> None:
         item = self._with_id(item, "id")
@@ -216,6 +232,7 @@ class _Items(SteppedReply):
     def _stop_here(self) -> None:
         self._forget()
         self.add(_message(STOPPED))
+        self._cut = _CUT if self.is_document else {}
 
     def _answer(self, item: Json, own: int, answer: str) -> str:
         del own
@@ -237,7 +254,7 @@ class _Items(SteppedReply):
 
     def _as_seen(self, first: Json, value: Json) -> Json:
         """Return the response as the client gets it."""
-        own: Json = {"id": first.get("id"), "output": self.visible}
+        own: Json = {"id": first.get("id"), "output": self.visible, **self._cut}
         if isinstance(value.get("usage"), dict):
             own["usage"] = summed(self._before, value["usage"])
         return {**value, **own}
@@ -278,6 +295,9 @@ class _Streamed(StreamedReply, _Items):
         # The client's number of the next event.
         self._sequence = 0
         self._end: tuple[bytes, Json] | None = None
+
+    def _begins_text(self, data: Any) -> bool:
+        return data["type"] == "response.output_item.added" and self._is_text(data["item"])
 
     def _passed(self, event: bytes, data: Any) -> bytes:
         if not isinstance(data, dict):
@@ -351,7 +371,12 @@ class _Streamed(StreamedReply, _Items):
         if is_stopped:
             self._stop_here()
             more = b"".join(map(self._written, _item_events(self.visible[-1], self._next)))
-        final = {**data, "response": self._as_seen(self._first or self._response, self._response)}
+        kind = "response.incomplete" if self._cut else data["type"]
+        final = {
+            **data,
+            "type": kind,
+            "response": self._as_seen(self._first or self._response, self._response),
+        }
         return more + self._written(final) + self._last
 
     def failed(self, error: Any) -> bytes:

@@ -382,6 +382,29 @@ def test_the_usage_is_the_sum_over_all_answers(provider, store, streams):
     assert reply.usage["output_tokens"] == 15
 
 
+@both_ways
+def test_a_count_that_the_end_of_a_stream_leaves_open_is_that_of_its_begin_and_lists_are_joined(
+    store, streams
+):
+    usage: Json = {"input_tokens": 3, "output_tokens": 5, "iterations": [{"input_tokens": 3}]}
+    left = [[call(1)], [said("Done.")]]
+
+    def answer(provider: Any) -> None:
+        reply = _reply("messages", {}, left.pop(0), usage)
+        ends = "".join(_events("messages", {}, reply)).replace(
+            '"usage": {"output_tokens": 5}}', '"usage": {"input_tokens": null, "output_tokens": 5}}'
+        )
+        whole = ends if streams else json.dumps(reply)
+        provider.say(200, whole.encode(), kind="text/event-stream" if streams else "application/json")
+
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = answer
+        body = request_of("messages", BOUND, [user_of("messages", "Go.")], streams=streams)
+        reply = ask(url + PATHS["messages"], body)
+    total = READERS["messages"](reply.body, streams=streams).usage
+    assert total == {"input_tokens": 6, "output_tokens": 10, "iterations": usage["iterations"] * 2}
+
+
 def test_a_text_arrives_before_the_calls_behind_it_are_answered(store):
     """The provider holds its stream after the text until the client has it."""
     got = threading.Event()

@@ -280,7 +280,8 @@ class _Streamed(StreamedReply, _Blocks):
             return event if self._answers == 1 else b""
         if kind == "message_delta":
             self._delta = event, data
-            self._usage = {**self._usage, **(data.get("usage") or {})}
+            counted = {name: value for name, value in (data.get("usage") or {}).items() if value is not None}
+            self._usage = {**self._usage, **counted}
             self._stop = (data.get("delta") or {}).get("stop_reason")
             return b""
         if kind == "message_stop":

@@ -511,11 +511,11 @@ def digest_of(value: Any) -> str:
 
 
 def summed(one: Any, other: Any) -> Any:
-    """Return two usages as one: numbers are added, and of all else the second counts."""
+    """Return two usages as one: numbers are added, lists joined, and of all else the second counts."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return {**one, **{name: summed(one.get(name), value) for name, value in other.items()}}
     is_number = all(isinstance(n, int | float) and not isinstance(n, bool) for n in (one, other))
-    if is_number:
+    if is_number or (isinstance(one, list) and isinstance(other, list)):
         return one + other
     return one if other is None else other
 

@@ -450,6 +450,20 @@ class Offloader:
         return counted
 
     @property
+    def on_recalled(self) -> Callable[[OffloadResult], object] | None:
+        """Called by each `offload` with the result so far, once what was replaced before is replaced again.
+
+        Only then new items are stored, which a slow store may hold up. It is not called if the store did not
+        say what was replaced before. Who sets it calls `store_again` after each request: `offload` does not
+        look then whether records that it finds are being deleted.
+        """
+        return self._conversation.on_recalled
+
+    @on_recalled.setter
+    def on_recalled(self, on_recalled: Callable[[OffloadResult], object] | None) -> None:
+        self._conversation.on_recalled = on_recalled
+
+    @property
     def last_request(self) -> float | None:
         """Time of the last call of `offload` by the clock, in seconds; None if unknown.
 

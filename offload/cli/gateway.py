@@ -51,6 +51,14 @@ def gateway(
     tools: Annotated[
         ToolsOf, typer.Option(metavar="gateway|client|none", help="Side that answers the retrieval tools.")
     ] = ToolsOf.gateway,
+    max_wait: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Longest wait for a slow store to say what was sent before a restart; then status 503.",
+        ),
+    ] = 30.0,
     keeps_no_journal: Annotated[
         bool, typer.Option("--without-journal", help="Keep no timeline of the conversations.")
     ] = False,
@@ -83,7 +91,16 @@ def gateway(
         out.print(f"Gateway at {address} for {upstream}", soft_wrap=True)
         say(f"Results go to {place_of(off.store)}, session {session}. Press Ctrl-C to stop.")
 
-    serve(upstream, off, host=host, port=port, tools=tools.value, names=name or (), announce=announce)
+    serve(
+        upstream,
+        off,
+        host=host,
+        port=port,
+        tools=tools.value,
+        names=name or (),
+        max_wait=max_wait,
+        announce=announce,
+    )
 
 
 def _is_loopback(host: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -42,7 +42,11 @@ from offload.tools.sources import Sources
 
 
 class Conversation:
-    """The messages of one session as they grow, and the outcome of offloading them."""
+    """The messages of one session as they grow, and the outcome of offloading them.
+
+    Attributes:
+        on_recalled: see `Offloader.on_recalled`.
+    """
 
     def __init__(
         self, session: Session, options: Options, observer: Observer, sources: Sources, *, is_new: bool
@@ -66,9 +70,20 @@ class Conversation:
         self.thinking: RemovedThinking = RemovedThinking(session, as_is, options.redacted, observer, undo)
         self.model: str | None = options.model
         self._agent: str | None = None
+        self._on_recalled: Callable[[OffloadResult], object] | None = None
         self.latest: Latest = Latest()
         self.watch: CacheWatch = CacheWatch(options)
         self._history = self._new_history()
+
+    @property
+    def on_recalled(self) -> Callable[[OffloadResult], object] | None:
+        """See `Offloader.on_recalled`."""
+        return self._on_recalled
+
+    @on_recalled.setter
+    def on_recalled(self, on_recalled: Callable[[OffloadResult], object] | None) -> None:
+        self._on_recalled = on_recalled
+        self._session.checks_adopted = on_recalled is None
 
     @observed("offload", OffloadResult.figures)
     def offload(
@@ -100,6 +115,7 @@ class Conversation:
         for _ in range(2):
             try:
                 turn = self._turn(failures, self._history, agent=self._agent)
+                turn.on_recalled = self._on_recalled
                 result = run(turn, messages, self.watch, cache)
             except Exception as error:  # noqa: BLE001 # a message or a store may raise anything
                 self.start_over()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from offload.engine import deciding, finding
@@ -20,6 +22,15 @@ from offload.settings.options import Options
 VETO = "kept by should_offload"
 
 
+def recall(turn: Turn) -> bool:
+    """Replace the items that the store is known to have; return whether all that was sent is known."""
+    ask_hook(turn)
+    due = [slot for slot in turn.history.items.due() if slot.stored is not None]
+    turn.late += [slot for slot in due if slot.state is State.LEAVING and slot.at < turn.before]
+    turn.placed += store(turn, due)
+    return turn.history.unlisted is None and not any(slot.has_failed for slot in due)
+
+
 def leave(turn: Turn) -> None:
     """Offload the items whose decision is to offload, and note them in the turn."""
     turn.late += [slot for slot in turn.history.items.leaving() if slot.at < turn.before]
@@ -30,7 +41,7 @@ def leave(turn: Turn) -> None:
         turn.failures.report(unexpected(error))
         for slot in _sent_leaving(turn):
             turn.history.items.keep(slot, f"{NOT_OFFLOADED}{unexpected(error)}", State.FAILED)
-    turn.placed += store(turn)
+    turn.placed += store(turn, turn.history.items.due())
 
 
 def leave_cited(turn: Turn) -> None:
@@ -44,7 +55,7 @@ def leave_cited(turn: Turn) -> None:
     if cited:
         deciding.decide(turn, cited)
         ask_hook(turn)
-        store(turn)
+        store(turn, turn.history.items.due())
     turn.late += [slot for slot in cited if slot.at < turn.before]
 
 
@@ -122,9 +133,8 @@ def _is_skipped(turn: Turn, slot: Slot) -> bool:
 # Records and placeholders
 
 
-def store(turn: Turn) -> list[Slot]:
-    """Store the items that are due, and replace them; return those that have a record now."""
-    due = turn.history.items.due()
+def store(turn: Turn, due: Sequence[Slot]) -> list[Slot]:
+    """Store items that are due, and replace them; return those that have a record now."""
     requests: dict[Slot, WriteRequest] = {}
     outcomes: dict[Slot, WriteOutcome] = {}
     turn.each(due, lambda _, slot: requests.update({slot: _request(turn, slot)}))

@@ -42,9 +42,9 @@ def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache 
     part(deciding.decide, None, turn, history.items.opened())
     part(deciding.decide_together, None, turn, known)
     # Thinking that was removed before this turn counts no more: a sweep looks at the tokens that are sent.
-    gone = part(reading.leave_out, [], turn, known)
+    part(_recall, None, turn, known)
     part(_leave, None, turn, known)
-    for index in (*gone, *part(reading.leave_out, [], turn, known), *history.edited_outputs()):
+    for index in (*part(reading.leave_out, [], turn, known), *history.edited_outputs()):
         part(leaving.render, None, turn, index)
     part(_report_excess, None, turn, known)
     part(history.end_turn, None)
@@ -62,7 +62,7 @@ def run_one(turn: Turn, item: Item) -> Slot:
     finding.prove_claims(turn)
     deciding.decide(turn, [slot])
     leaving.ask_hook(turn)
-    leaving.store(turn)
+    leaving.store(turn, turn.history.items.due())
     return slot
 
 
@@ -101,6 +101,14 @@ def _open_paying(turn: Turn, moment: Moment) -> None:
     for slot in history.plan.due:
         history.items.reopen(slot)
     history.plan.due.clear()
+
+
+def _recall(turn: Turn, known: int) -> None:
+    """Replace and remove what was before, and say so before the store gets anything new."""
+    for index in reading.leave_out(turn, known):
+        leaving.render(turn, index)
+    if leaving.recall(turn) and turn.on_recalled is not None:
+        turn.on_recalled(_result(turn, None, HistoryMode()))
 
 
 def _leave(turn: Turn, known: int) -> None:

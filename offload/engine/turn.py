@@ -10,6 +10,7 @@ from offload.engine.failures import Failures, name_of
 from offload.engine.history import History
 from offload.engine.items import Slot, State
 from offload.engine.recognition import Recognition
+from offload.engine.results import OffloadResult
 from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter
 from offload.errors import OffloadError, unexpected
@@ -42,6 +43,7 @@ class Turn:
         placed: the items that have a record now.
         thinking_removed: how many blocks of thinking were removed.
         is_listed: whether the session was listed in this call: its messages name no later record.
+        on_recalled: see `Conversation`.
     """
 
     history: History
@@ -61,6 +63,7 @@ class Turn:
     placed: list[Slot] = field(default_factory=list)
     thinking_removed: int = 0
     is_listed: bool = False
+    on_recalled: Callable[[OffloadResult], object] | None = None
 
     def __post_init__(self) -> None:
         self.policy = self.options.policy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -171,16 +172,15 @@ class ItemWriter:
     ) -> dict[ItemIdentity, OffloadedItem | OffloadError]:
         """Return the live records of items, stored under any settings, or why they could not be read.
 
-        The items are given with their refs.
+        The items are given with their refs. Those that this writer stored have a record as long as the store
+        does not say otherwise.
         """
         stored = {identity: self._stored[identity] for identity in wanted if identity in self._stored}
         outcomes: dict[ItemIdentity, OffloadedItem | OffloadError] = {**stored}
-        try:
+        gone = set[str]()
+        with suppress(StoreError):
             # A fresh listing shows what was deleted since this writer stored it.
             gone = self._session.gone(item.info for item in stored.values())
-        except OffloadError as error:
-            gone = set[str]()
-            outcomes |= dict.fromkeys(stored, error)
         for identity in [identity for identity, item in stored.items() if item.info.key in gone]:
             del outcomes[identity]
             self._stored.pop(identity, None)

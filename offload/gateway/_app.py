@@ -19,7 +19,7 @@ from offload import __version__
 from offload.errors import ConfigError, StoreError, check_choice
 from offload.gateway._forward import BrokenAnswerError, Forwarder, send_error, send_json
 from offload.gateway._own_tools import OwnTools
-from offload.gateway._requests import api_of
+from offload.gateway._requests import MAX_WAIT, api_of
 from offload.gateway._rewriter import Rewriter, ToolsMode
 from offload.gateway._status import Status, logger
 from offload.offloader import Offloader
@@ -50,6 +50,7 @@ class Gateway:
         tools: ToolsMode = "gateway",
         names: Collection[str] = (),
         session_of: SessionOf | None = None,
+        max_wait: float = MAX_WAIT,
     ) -> None:
         self._upstream = check_upstream(upstream)
         self._offloader = offloader
@@ -57,8 +58,8 @@ class Gateway:
         self._names = _LOCAL_NAMES.union(map(_without_port, names))
         self._status = Status()
         check_choice("tools", tools, get_args(ToolsMode))
-        rewriter = Rewriter(offloader, self._status, tools=tools)
-        own = OwnTools(offloader, self._status, are_added=tools == "gateway")
+        rewriter = Rewriter(offloader, self._status, tools=tools, max_wait=max_wait)
+        own = OwnTools(offloader, self._status, are_added=tools == "gateway", max_wait=max_wait)
         self._forwarder = Forwarder(self._upstream, rewriter, own, self._status)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -145,6 +146,7 @@ def gateway_app(
     tools: ToolsMode = "gateway",
     names: Collection[str] = (),
     session_of: SessionOf | None = None,
+    max_wait: float = MAX_WAIT,
 ) -> ASGIApp:
     """Return the ASGI app that `serve` runs.
 
@@ -162,11 +164,14 @@ def gateway_app(
             instead of that of `offloader`, or None to refuse it; the function authenticates the request. It
             runs in a thread, once for each request; its errors refuse it too. Requests of different sessions
             share no record, no answered call and no message in memory.
+        max_wait: the most seconds that a request waits for the store if only that knows what was sent before,
+            as after a restart. If the store is slower or not available, the client gets status 503 with
+            `Retry-After`; if it fails otherwise, the request passes as the client has it.
 
     Raises:
         ConfigError: `upstream` is not the URL of a server, or another `tools`.
     """
-    return Gateway(upstream, offloader, tools=tools, names=names, session_of=session_of)
+    return Gateway(upstream, offloader, tools=tools, names=names, session_of=session_of, max_wait=max_wait)
 
 
 def serve(
@@ -178,6 +183,7 @@ def serve(
     tools: ToolsMode = "gateway",
     names: Collection[str] = (),
     session_of: SessionOf | None = None,
+    max_wait: float = MAX_WAIT,
     announce: Callable[[str], None],
 ) -> None:
     """Serve a gateway until the process is stopped.
@@ -190,12 +196,20 @@ def serve(
         tools: who answers the model's calls of the retrieval tools.
         names: as for `gateway_app`, like the next one.
         session_of: returns the session for a request.
+        max_wait: as for `gateway_app`.
         announce: called with the URL of the gateway.
 
     Raises:
         ConfigError: `upstream` is not the URL of another server, or the address is not available.
     """
-    app = Gateway(upstream, offloader, tools=tools, names=[*names, *_names(host)], session_of=session_of)
+    app = Gateway(
+        upstream,
+        offloader,
+        tools=tools,
+        names=[*names, *_names(host)],
+        session_of=session_of,
+        max_wait=max_wait,
+    )
     if session_of is None:
         _touch(offloader)
     opened, server, url = _server(app, upstream, host, port)

@@ -23,8 +23,8 @@ from offload.engine.refusals import BoundRefusal, bound_refusal
 from offload.gateway._apis.base import Call, Reply, data_of
 from offload.gateway._headers import ExactRequest, as_text
 from offload.gateway._own_tools import MOST_ROUNDS, Opened, OwnTools
-from offload.gateway._requests import COUNT, Api, Received, api_of
-from offload.gateway._rewriter import Rewriter, Rewritten
+from offload.gateway._requests import COUNT, Api, NotRecalledError, Received, api_of
+from offload.gateway._rewriter import NOT_RECALLED, Rewriter, Rewritten
 from offload.gateway._status import Status, logger
 from offload.gateway._usage import UsageReader, decoder, text_of
 
@@ -32,7 +32,7 @@ from offload.gateway._usage import UsageReader, decoder, text_of
 MOST_BYTES = 32 * 1024 * 1024
 _MOST_ERROR_BYTES = 1024 * 1024
 _PART = 64 * 1024
-_CONNECT_SECONDS, _SILENCE_SECONDS = 15, 900
+_CONNECT_SECONDS, _SILENCE_SECONDS, _RETRY_SECONDS = 15, 900, 5
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # Of one connection, not of the message; and those that are set for the provider.
 _HOP_BY_HOP = frozenset(
@@ -111,6 +111,8 @@ class Forwarder:
                 await self._whole(exchange, opened)
         except ClientGoneError:
             return
+        except NotRecalledError:
+            await self._ask_to_retry(exchange)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             if not body.is_gone:
                 await self._fail(exchange, error)
@@ -289,6 +291,15 @@ class Forwarder:
             # Also of a stream that the user interrupts.
             self._note(exchange, reader.close())
         await exchange.end()
+
+    async def _ask_to_retry(self, exchange: _Exchange) -> None:
+        """Answer a request that cannot be sent as its conversation was sent before."""
+        if exchange.is_begun:
+            raise BrokenAnswerError(NOT_RECALLED)
+        exchange.status = HTTPStatus.SERVICE_UNAVAILABLE
+        self._note(exchange, None)
+        text = f"offload gateway: {NOT_RECALLED}; send the request again"
+        await send_error(exchange.send, exchange.status, text, [(b"retry-after", b"%d" % _RETRY_SECONDS)])
 
     async def _fail(self, exchange: _Exchange, error: Exception) -> None:
         # The text of the error may quote the request.

@@ -16,11 +16,20 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, TypeVar, TypeVarTuple
 
-from offload.errors import OffloadError
+from offload.errors import OffloadError, StoreUnavailableError
 from offload.gateway._apis import CALLS_OF
 from offload.gateway._apis.base import Call, Calls, Reply, digest_of, dumped
 from offload.gateway._hidden import DEADLINE, HiddenCalls, HiddenStore, Known, Root
-from offload.gateway._requests import READ_BACK, Api, Received, Request, is_kept_elsewhere, parsed
+from offload.gateway._requests import (
+    MAX_WAIT,
+    READ_BACK,
+    Api,
+    NotRecalledError,
+    Received,
+    Request,
+    is_kept_elsewhere,
+    parsed,
+)
 from offload.gateway._spans import Edit, Places, replaced
 from offload.gateway._status import Status
 from offload.messages.stored import map_texts
@@ -35,8 +44,6 @@ Ts = TypeVarTuple("Ts")
 MOST_ROUNDS, MOST_SECONDS = 20, 120.0
 # Of one answer of the provider: how many calls are answered, and how long each may take.
 MOST_CALLS, CALL_SECONDS = 16, 20.0
-# A request with signed thinking waits longer: it is refused without the calls before it.
-BOUND_DEADLINE = 10.0
 _THREADS, _READERS = 4, 2
 _MOST_HELD_BYTES = 64 * 1024 * 1024
 CHANGED = (
@@ -109,8 +116,11 @@ class Opened:
 class OwnTools:
     """The tools that the gateway adds, if `are_added`, and answers."""
 
-    def __init__(self, offloader: Offloader, status: Status, *, are_added: bool) -> None:
+    def __init__(
+        self, offloader: Offloader, status: Status, *, are_added: bool, max_wait: float = MAX_WAIT
+    ) -> None:
         self._are_added = are_added
+        self._max_wait = max_wait
         self._offloader = offloader
         self._status = status
         self._store = HiddenStore(offloader.store, status)
@@ -127,7 +137,10 @@ class OwnTools:
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     async def opened(self, received: Received, *, is_counted: bool) -> Opened | None:
-        """Return a request with the tools; None if it gets none. One that is only counted begins nothing."""
+        """Return a request with the tools; None if it gets none. One that is only counted begins nothing.
+
+        Raises `NotRecalledError` if the store does not say in time what was sent before.
+        """
         if not self._are_added:
             return None
         calls = CALLS_OF[received.api.name]
@@ -139,8 +152,9 @@ class OwnTools:
             return opened if await self._begun(opened, is_counted=is_counted) else None
         except (ValueError, RecursionError):
             return None
-        except TimeoutError:
+        except (TimeoutError, StoreUnavailableError) as error:
             self._status.failed("answered calls could not be looked up, since the store is slow")
+            raise NotRecalledError from error
         except OffloadError as error:
             self._status.lost("answered calls could not be looked up", error)
         return None
@@ -154,23 +168,33 @@ class OwnTools:
         if first is None and not is_counted:
             opened.marking = self._store.begin(opened.root, digests[-1])
         elif first is not None:
-            seconds = DEADLINE
             if not _is_passed(known, opened):
-                seconds = BOUND_DEADLINE if any(map(signed_thinking, views)) else DEADLINE
-                await self._store.listed(opened.root, seconds)
+                await self._list(opened, is_begun=digests[first] in known.begun)
             if digests[first] not in known.begun:
                 self._status.say_once(UNDER_WAY)
                 return False
-            await self._find_hidden(opened, known, seconds)
+            await self._find_hidden(opened, known)
         opened.text = await self._reading(self._with_all, opened)
         return True
 
-    async def _find_hidden(self, opened: Opened, known: Known, seconds: float) -> None:
+    async def _list(self, opened: Opened, *, is_begun: bool) -> None:
+        """Learn what other processes stored; without the store, what this one knows must do, if it has begun.
+
+        Raises `OffloadError` and `TimeoutError`.
+        """
+        try:
+            await self._store.listed(opened.root, DEADLINE if is_begun else self._max_wait)
+        except (TimeoutError, OffloadError) as error:
+            if not is_begun:
+                raise
+            self._status.lost("calls that another gateway answered are not looked up", error)
+
+    async def _find_hidden(self, opened: Opened, known: Known) -> None:
         """Find the hidden calls of the replies in a request, and thinking after those that do not fit."""
         calls, visible = opened.calls, opened.visible
         views = visible.request.views
         known_before = [before for before in dict.fromkeys(visible.chain[:-1]) if before in known.hidden]
-        found = await self._store.read(opened.root, known_before, seconds)
+        found = await self._store.read(opened.root, known_before, self._max_wait)
         left_out: set[str] = set()
         for index, before in enumerate(visible.chain[:-1]):
             some = found.get(before, [])

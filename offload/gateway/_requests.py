@@ -11,9 +11,11 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import reduce
-from operator import getitem
+from operator import getitem, itemgetter
 from typing import Any, NamedTuple
 
 from offload.gateway._spans import Edit, Path, Places, Reader, common, replaced
@@ -78,6 +80,8 @@ class Received(NamedTuple):
 # Behind the path of a request, to count its tokens; the provider checks its thinking too.
 COUNT = "/count_tokens"
 READ_BACK = "context_read"
+# Seconds that a request waits for the store by default if only that knows what was sent before.
+MAX_WAIT = 30.0
 # Headers that name a session, and the header of a subagent in it.
 _SESSION_HEADERS = ("x-claude-code-session-id", "thread-id", "session-id", "session_id", "x-session-affinity")
 _AGENT_HEADER = "x-claude-code-agent-id"
@@ -121,6 +125,10 @@ def api_of(path: str) -> Api | None:
 
 class ElsewhereError(Exception):
     """The rest of the conversation is with the provider, and its beginning was not seen here."""
+
+
+class NotRecalledError(Exception):
+    """The store did not say in time what was sent before of a conversation under way."""
 
 
 class Thread(NamedTuple):
@@ -230,8 +238,18 @@ class Request:
         count = len(self.views)
         return next((i for i in reversed(range(count)) if role_or_none(self.views[i]) == "assistant"), -1)
 
-    def with_messages(self, messages: Sequence[Any], without: Collection[tuple[int, Block]] = ()) -> str:
-        """Return the text with the changes of the engine in the views `messages`, but for items in `without`.
+    def held_back(self, messages: Sequence[Any], items: Collection[tuple[int, Block]]) -> list[Any]:
+        """Return what the engine returned for the views, with some items whole, by message and block."""
+        held = list(messages)
+        for index in {message for message, _ in items}:
+            view = self.views[index]
+            with suppress(ValueError):  # `with_messages` says it.
+                changes = [c for c in _changes(view, held[index]) if not _is_in(items, index, c[0])]
+                held[index] = _changed(view, changes) if changes else view
+        return held
+
+    def with_messages(self, messages: Sequence[Any]) -> str:
+        """Return the text with the changes of the engine in the views `messages`.
 
         A message that cannot be changed is kept, and `problems` says why.
         """
@@ -241,27 +259,25 @@ class Request:
             if new is view or index < self.first:
                 continue
             known, made = self.edits.get(index, (None, []))
-            if known is new and not without:
-                self.sent[index] = made
-                continue
             try:
-                if role_or_none(view) == "assistant":
-                    made = [*self._reply_edits(places, index, view, new)]
+                if known is not new:
+                    made = [*self._edits_of(places, index, view, new)]
                     self.edits[index] = new, made
-                    self.sent[index] = made
-                    continue
-                changes = [c for c in _changes(view, new) if _is_replaceable(view, c[0])]
-                kept = [c for c in changes if not _is_in(without, index, c[0])]
-                marks = self._moved_marks(index, kept)
-                made = [self._edit(places, index, *change, marks.get(change[0], "")) for change in kept]
                 self.sent[index] = made
-                if kept == changes:
-                    self.edits[index] = new, made
             except ValueError:
                 # The text of the error may quote the message.
                 self.problems.append("a message cannot be changed")
         edits = [edit for made in self.sent.values() for edit in made]
         return replaced(self.text, edits) if edits else self.text
+
+    def _edits_of(self, places: Places, index: int, view: Any, new: Any) -> Iterator[Edit]:
+        if role_or_none(view) == "assistant":
+            yield from self._reply_edits(places, index, view, new)
+            return
+        changes = [change for change in _changes(view, new) if _is_replaceable(view, change[0])]
+        marks = self._moved_marks(index, changes)
+        for change in changes:
+            yield self._edit(places, index, *change, marks.get(change[0], ""))
 
     @property
     def look_alikes(self) -> list[Any]:
@@ -621,6 +637,19 @@ def _changes(old: Any, new: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield from _list_changes(old, new, path)
     elif old != new:
         raise ValueError(f"an unexpected change at {path}")
+
+
+def _changed(message: Any, changes: Sequence[tuple[Path, Any]]) -> Any:
+    """Return a message with some changes that `_changes` yielded."""
+    new = deepcopy(message)
+    # The last blocks first: one that is gone moves those behind it.
+    for path, value in sorted(changes, key=itemgetter(0), reverse=True):
+        holder = reduce(getitem, path[:-1], new)
+        if value is None:
+            del holder[path[-1]]
+        else:
+            holder[path[-1]] = value
+    return new
 
 
 def _is_one(old: Any, new: Any, path: Path) -> bool:

@@ -9,19 +9,22 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from typing import Any, Literal, NamedTuple, TypeVar, TypeVarTuple
 
 from offload.engine.failures import AboveCeilingError
 from offload.engine.refusals import BoundRefusal
 from offload.engine.results import OffloadResult
-from offload.errors import OffloadError, StoreError
+from offload.errors import OffloadError, StoreError, StoreUnavailableError
 from offload.events.observer import error_text
 from offload.gateway._journals import ConversationJournal, JournalWriter
 from offload.gateway._requests import (
+    MAX_WAIT,
     READ_BACK,
     Api,
     ElsewhereError,
+    NotRecalledError,
     Received,
     Request,
     Thread,
@@ -68,13 +71,21 @@ ELSEWHERE = (
 # The model's reply, for a look at what the next request replaces.
 _REPLY = {"role": "assistant", "content": ""}
 _SLOW = "the store is slow"
+NOT_RECALLED = "the store did not say in time what was sent before"
 # Who answers the model's calls of the retrieval tools: the gateway, unless the client has them; the client
 # alone; nobody.
 ToolsMode = Literal["gateway", "client", "none"]
 
 
 class _UnchangedError(Exception):
-    """Nothing more is replaced in a request; the text says why."""
+    """Nothing more is replaced in a request; the text says why.
+
+    It passes as the client has it, unless its model binds thinking to what was sent.
+    """
+
+
+class _SlowError(Exception):
+    """The store is slow: a request has what was replaced before, and nothing more."""
 
 
 class Place(NamedTuple):
@@ -97,10 +108,20 @@ class Sent(NamedTuple):
         return next(differs, min(len(self.views), len(views)))
 
     def repeated(self, views: Sequence[Any]) -> list[Any]:
-        """Return messages with what was replaced in those that they have in common."""
-        sent = zip(self.views, self.messages, views[: self.common(views)], strict=False)
+        """Return messages with what was replaced in them before, also behind one that the client changed."""
+        common = self.common(views)
+        sent = zip(self.views, self.messages, views[:common], strict=False)
         repeated = [now if message is view else message for view, message, now in sent]
-        return [*repeated, *views[len(repeated) :]]
+        if common == len(self.views):
+            return [*repeated, *views[common:]]
+        moved = {
+            content_digest(view): (view, message)
+            for view, message in zip(self.views[common:], self.messages[common:], strict=True)
+            if message is not view
+        }
+        pairs = ((view, moved.get(content_digest(view))) for view in views[common:])
+        later = (pair[1] if pair is not None and pair[0] == view else view for view, pair in pairs)
+        return [*repeated, *later]
 
     def broken(self, views: Sequence[Any], messages: Sequence[Any]) -> int | None:
         """Return the first message whose thinking followed other messages than these, None without one.
@@ -122,13 +143,14 @@ class Conversation:
         size: bytes of its latest request.
         lock: held by the one request that is being rewritten.
         began: when that began, if it has not ended; others pass while it takes too long.
-        sent: the request that the provider accepted last, if its model may bind thinking to it.
+        sent: the request that the provider accepted last; None if only the store knows what was sent.
         refused: keys of thinking that is left out, and that the store has not taken yet.
         thread: the id of the reply that the next request continues, if the provider keeps the conversation.
         journal: keeps its requests; None if the gateway keeps no journals.
         checking: looks whether the records behind its placeholders are there still.
         is_check_late: whether an answer waited for that and passed without it.
         next_check: when that may begin again, by a monotonic clock.
+        recalled: gets the messages of a request with all that was replaced before, in a thread.
     """
 
     place: Place
@@ -142,29 +164,55 @@ class Conversation:
     checking: asyncio.Task[None] | None = None
     is_check_late: bool = False
     next_check: float = 0.0
+    recalled: Callable[[OffloadResult], None] | None = None
     thread: str = ""
     journal: ConversationJournal | None = None
+
+    def __post_init__(self) -> None:
+        self.offloader.on_recalled = self.note_recalled
+
+    def note_recalled(self, result: OffloadResult) -> None:
+        """Pass on what was replaced before in the request that is being rewritten."""
+        if self.recalled is not None:
+            self.recalled(result)
 
     def may_bind(self, request: Request) -> bool:
         """Return whether the model of a request may refuse thinking after a changed message."""
         return self.offloader.policy.may_bind(request.model)
 
+    def is_forgotten(self, request: Request) -> bool:
+        """Return whether only the store knows what was replaced before in a request."""
+        return self.sent is None and request.last_reply >= 0
+
+    def seconds(self, request: Request) -> float:
+        """Return how long a request waits for the store to take what is new."""
+        is_signed = self.may_bind(request) and any(map(signed_thinking, request.replies))
+        return BOUND_DEADLINE if is_signed or request.is_threaded else DEADLINE
+
 
 @dataclass(slots=True)
 class _Found:
-    """The facts of a request while it is read."""
+    """The facts of a request while it is rewritten.
+
+    Attributes:
+        recalled: its messages with all that was replaced before, once the store said what that is.
+    """
 
     request: Request | None = None
     conversation: Conversation | None = None
+    recalled: OffloadResult | None = None
 
-    def repeated(self, reason: str) -> Rewritten | None:
-        """Return the request with nothing replaced but what was before; None if it may just pass.
+    def repeated(self, reason: str, *, if_bound: bool) -> Rewritten | None:
+        """Return the request with nothing replaced but what was before; None if it just passes.
 
-        It may if its conversation is not in memory, or its model binds no thinking to what was sent.
+        It does if its conversation is not in memory; and `if_bound`, if its model binds no thinking.
         """
-        if self.request is None or self.conversation is None or not self.conversation.may_bind(self.request):
+        request, conversation = self.request, self.conversation
+        if request is None or conversation is None or (if_bound and not conversation.may_bind(request)):
             return None
-        return _as_before(self.conversation, self.request, reason)
+        if self.recalled is not None:
+            return _rewritten(conversation, request, self.recalled, reason)
+        return _as_before(conversation, request, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +247,11 @@ class Rewritten:
 class Rewriter:
     """Replaces the old large results in requests; its arguments are those of `gateway_app`."""
 
-    def __init__(self, offloader: Offloader, status: Status, *, tools: ToolsMode) -> None:
+    def __init__(
+        self, offloader: Offloader, status: Status, *, tools: ToolsMode, max_wait: float = MAX_WAIT
+    ) -> None:
         self._offloader = offloader
+        self._max_wait = max_wait
         self._status = status
         self._needs_read_back = tools != "none"
         self._conversations: OrderedDict[Place, Conversation] = OrderedDict()
@@ -218,25 +269,30 @@ class Rewriter:
     async def rewrite(self, received: Received) -> Rewritten:
         """Return the request to send; with the same body if nothing is replaced or anything fails.
 
-        What was replaced earlier in front of thinking is replaced again in any case.
+        What was replaced before is replaced again, also if the store is slow or fails. Raises
+        `NotRecalledError` if the store does not say in time what that is.
         """
         found = _Found()
         try:
-            rewritten = await self._in_time(*await self._find(found, received))
+            rewritten = await self._in_time(found, *await self._find(found, received))
+        except NotRecalledError:
+            self._status.passed(NOT_RECALLED)
+            raise
         except Exception as error:  # noqa: BLE001 # a request is sent in any case
-            reason = self._reason(error)
+            reason, if_bound = self._reason(error), isinstance(error, _UnchangedError)
         else:
             self._note(rewritten)
             return rewritten
         self._status.passed(reason)
-        return await self._reading(found.repeated, reason) or Rewritten(received.body, reason=reason)
+        again = await self._reading(partial(found.repeated, reason, if_bound=if_bound))
+        return again or Rewritten(received.body, reason=reason)
 
     async def counted(self, received: Received) -> Rewritten:
         """Return a request whose tokens are counted, with what was replaced before in front of thinking."""
         found, reason = _Found(), "tokens are counted"
         with suppress(Exception):
             await self._read(found, received)
-        again = await self._reading(found.repeated, reason)
+        again = await self._reading(partial(found.repeated, reason, if_bound=True))
         return Rewritten(received.body if again is None else again.body, reason=reason)
 
     async def _read(self, found: _Found, received: Received) -> tuple[Request, Place]:
@@ -264,20 +320,23 @@ class Rewriter:
     async def _find(self, found: _Found, received: Received) -> tuple[Conversation, Request]:
         """Read a request and find its conversation. Raises `_UnchangedError`, or any other error."""
         request, place = await self._read(found, received)
-        if self._needs_read_back and not request.can_read_back:
+        can_leave = request.can_read_back or not self._needs_read_back
+        # Thinking may be refused in any request: its client may have changed a message before it.
+        if can_leave or self._offloader.policy.may_bind(request.model):
+            self._hints[received.hint] = place
+            found.conversation = self._conversation(place, request, received.api, len(received.body))
+        if not can_leave or found.conversation is None:
             self._status.say_once(NO_READ_BACK)
             raise _UnchangedError("without tools to read back")
-        self._hints[received.hint] = place
-        found.conversation = self._conversation(place, request, received.api, len(received.body))
         return found.conversation, request
 
     def _reason(self, error: Exception) -> str:
         """Return why a request passes after `error`, and note it."""
         if isinstance(error, _UnchangedError):
             return str(error)
-        if isinstance(error, TimeoutError):
-            self._status.count("late")
-            self._status.say_once(f"requests pass unchanged while the store takes longer than {DEADLINE:g} s")
+        if isinstance(error, TimeoutError | _SlowError):
+            self._status.count("late", int(isinstance(error, TimeoutError)))
+            self._status.say_once(f"nothing new is replaced while the store takes longer than {DEADLINE:g} s")
             return _SLOW
         if isinstance(error, ValueError | RecursionError):
             return "not understood"
@@ -286,6 +345,8 @@ class Rewriter:
         return "failed"
 
     def _note(self, request: Rewritten) -> None:
+        for problem in () if request.request is None else request.request.problems:
+            self._status.failed(problem)
         if request.reason:
             self._status.passed(request.reason)
             return
@@ -327,8 +388,6 @@ class Rewriter:
                 await _waited(conversation.checking, DEADLINE)
             except TimeoutError:
                 conversation.is_check_late = True
-        if not conversation.may_bind(read):
-            return
         conversation.sent = Sent(read.views, request.messages)
         if not request.refused:
             return
@@ -450,44 +509,69 @@ class Rewriter:
         except RuntimeError:  # The gateway stops.
             return
 
-    async def _in_time(self, conversation: Conversation, request: Request) -> Rewritten:
+    async def _in_time(self, found: _Found, conversation: Conversation, request: Request) -> Rewritten:
         """Rewrite a request when it is its turn.
 
-        Raises `TimeoutError` if it takes too long; it ends later then. Raises `_UnchangedError`, or any other
-        error, if it is to pass.
+        Raises `TimeoutError` if the store takes too long for what is new; it is stored later then. Raises
+        `NotRecalledError` if it takes too long to say what was sent before, and any other error if the
+        request is to pass.
         """
-        if self._late >= _THREADS:
-            raise _UnchangedError(_SLOW)
-        async with asyncio.timeout(_QUEUE_SECONDS):
-            await self._turns.acquire()
-        work = asyncio.ensure_future(self._rewritten(conversation, request))
+        is_forgotten = conversation.is_forgotten(request)
+        until = time.monotonic() + self._max_wait
+        await self._take_turn(is_forgotten=is_forgotten)
+        recalled: asyncio.Future[OffloadResult] = asyncio.get_running_loop().create_future()
+        work = asyncio.ensure_future(self._turn(conversation, request, recalled))
         work.add_done_callback(lambda _: self._turns.release())
         try:
-            return await _waited(work, DEADLINE)
+            result = await _waited(work, conversation.seconds(request))
         except TimeoutError:
-            is_signed = conversation.may_bind(request) and any(map(signed_thinking, request.replies))
-            if not (is_signed or request.is_threaded):
-                raise
-            return await _waited(work, BOUND_DEADLINE - DEADLINE)
+            if is_forgotten:
+                await _until_first(work, recalled, until)
+            result = await _waited(work, 0)
         finally:
+            found.recalled = recalled.result() if recalled.done() else None
             if not work.done():
                 self._late += 1
                 work.add_done_callback(self._ended_late)
+        if is_forgotten and not recalled.done() and _is_unavailable(result):
+            raise NotRecalledError
+        return await self._reading(_rewritten, conversation, request, result)
+
+    async def _take_turn(self, *, is_forgotten: bool) -> None:
+        """Wait until the work of a request may begin. Raises `_SlowError` or `NotRecalledError`."""
+        if self._late >= _THREADS and not is_forgotten:
+            raise _SlowError
+        try:
+            async with asyncio.timeout(self._max_wait if is_forgotten else _QUEUE_SECONDS):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise NotRecalledError if is_forgotten else _SlowError from None
 
     def _ended_late(self, work: asyncio.Future[Any]) -> None:
         self._late -= 1
         if not work.cancelled() and isinstance(error := work.exception(), OffloadError):
             self._status.failed(f"offloading failed: {error_text(error)}")
 
-    async def _rewritten(self, conversation: Conversation, request: Request) -> Rewritten:
-        if conversation.began < time.monotonic() - DEADLINE / 2:
-            raise _UnchangedError(_SLOW)
+    async def _turn(
+        self, conversation: Conversation, request: Request, recalled: asyncio.Future[OffloadResult]
+    ) -> OffloadResult:
+        """Offload a request; `recalled` gets the result with what was replaced before alone."""
+        is_forgotten = conversation.is_forgotten(request)
+        if conversation.began < time.monotonic() - DEADLINE / 2 and not is_forgotten:
+            raise _SlowError
+        loop = asyncio.get_running_loop()
+
+        def note(result: OffloadResult) -> None:
+            loop.call_soon_threadsafe(_set_once, recalled, result)
+
         async with conversation.lock:
             conversation.began = time.monotonic()
+            conversation.recalled = note
             try:
                 return await self._in_thread(self._offload, conversation, request)
             finally:
                 conversation.began = inf
+                conversation.recalled = None
 
     async def _in_thread(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         loop = asyncio.get_running_loop()
@@ -498,28 +582,15 @@ class Rewriter:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._readers, function, *args)
 
-    def _offload(self, conversation: Conversation, request: Request) -> Rewritten:
-        """Return a request without what its conversation offloads. Runs in a thread."""
+    def _offload(self, conversation: Conversation, request: Request) -> OffloadResult:
+        """Offload what is due in a request. Runs in a thread."""
         conversation.latest = request
         if conversation.may_bind(request):
             conversation.refused |= request.left_out
         self._store_refused(conversation, request.views)
         result = self._kept_valid(conversation, request, _offloaded(conversation, request))
         self._note_errors(result)
-        messages = _without(result.messages, conversation.refused)
-        unseen = _unseen(request, result)
-        text = request.with_messages(messages, unseen)
-        for problem in request.problems:
-            self._status.failed(problem)
-        sent = None if conversation.journal is None else _sent(request, messages, unseen, result)
-        if text is request.text:
-            has_failed = any(isinstance(error, StoreError) for error in result.errors)
-            reason = "the store failed" if has_failed else NOTHING_DUE
-            return Rewritten(text.encode(), conversation, request, messages, reason=reason, result=sent)
-        freed = result.tokens_before - result.tokens_after
-        return Rewritten(
-            text.encode(), conversation, request, messages, len(result.records), freed, result=sent
-        )
+        return result
 
     def _kept_valid(
         self, conversation: Conversation, request: Request, result: OffloadResult
@@ -585,8 +656,42 @@ async def _waited(work: asyncio.Future[T], seconds: float) -> T:
         return await asyncio.shield(work)
 
 
+def _set_once(future: asyncio.Future[T], value: T) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+async def _until_first(work: asyncio.Future[Any], recalled: asyncio.Future[Any], until: float) -> None:
+    """Wait until one of two futures is done. Raises `NotRecalledError` if none is at a time."""
+    seconds = max(0.0, until - time.monotonic())
+    await asyncio.wait((work, recalled), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    if not (work.done() or recalled.done()):
+        raise NotRecalledError
+
+
 def _offloaded(conversation: Conversation, request: Request, more: Sequence[Any] = ()) -> OffloadResult:
     return conversation.offloader.offload([*request.views, *more], model=request.model)
+
+
+def _rewritten(
+    conversation: Conversation, request: Request, result: OffloadResult, reason: str = ""
+) -> Rewritten:
+    """Return a request with the messages of a result, but for what the model has not seen."""
+    messages = _without(request.held_back(result.messages, _unseen(request, result)), conversation.refused)
+    text = request.with_messages(messages)
+    # The engine continues with its own list of errors.
+    sent = None if conversation.journal is None else replace(result, messages=[*messages], errors=[])
+    if text is not request.text:
+        freed = result.tokens_before - result.tokens_after
+        body, count = text.encode(), len(result.records)
+        return Rewritten(body, conversation, request, messages, count, freed, reason=reason, result=sent)
+    has_failed = any(isinstance(error, StoreError) for error in result.errors)
+    reason = reason or ("the store failed" if has_failed else NOTHING_DUE)
+    return Rewritten(text.encode(), conversation, request, messages, reason=reason, result=sent)
+
+
+def _is_unavailable(result: OffloadResult) -> bool:
+    return any(isinstance(error, StoreUnavailableError) for error in result.errors)
 
 
 def _as_before(conversation: Conversation, request: Request, reason: str) -> Rewritten:
@@ -641,16 +746,6 @@ def _unseen(request: Request, result: OffloadResult) -> set[tuple[int, Block]]:
         for decision in result.decisions
         if decision.ref is not None and decision.item.message > last and decision.item.answers > 0
     }
-
-
-def _sent(
-    request: Request, messages: Sequence[Any], unseen: Collection[tuple[int, Block]], result: OffloadResult
-) -> OffloadResult:
-    """Return the result of a turn with the messages that are sent in this request."""
-    whole = {index for index, _ in unseen}
-    sent = [request.views[i] if i in whole else message for i, message in enumerate(messages)]
-    # The engine continues with its own list of errors.
-    return replace(result, messages=sent, errors=[])
 
 
 def policy_for(policy: OffloadPolicy, api: Api, *, lasts_an_hour: bool = False) -> OffloadPolicy:

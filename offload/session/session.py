@@ -82,6 +82,10 @@ class Session(SessionReader):
         codec: the codec of new records; existing records are read by the codec of their key.
         refs: the style of new refs; refs of any style are read.
         category: returns the category of an item type and tool name, if the placeholders name one.
+
+    Attributes:
+        checks_adopted: whether `adopt` ends with a listing. Without it the host has to look later which
+            records are gone, and to store these again.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class Session(SessionReader):
         self._touched_at = -float(_TOUCH_SECONDS)
         self._problem: OffloadError | None = None
         self._last_deletion = latest_deletion(store, name)
+        self.checks_adopted = True
 
     def write(self, drafts: Iterable[Draft]) -> list[OffloadedItem | OffloadError]:
         """Store every draft; return the stored item or the error of each, in order.
@@ -135,7 +140,8 @@ class Session(SessionReader):
         """Return the known readable records, under any key, of items that are given with their refs.
 
         Sends no request if the catalog knows no ref of the items; else one listing, a read of each header,
-        and another listing. The first listing is omitted if the session `is_listed` by the caller.
+        and another listing if it `checks_adopted`. The first one is omitted if the session `is_listed` by the
+        caller.
         """
         known = [ref for ref in items.values() if self.catalog.known(ref)]
         if not known:
@@ -156,7 +162,7 @@ class Session(SessionReader):
             for item, (info, record) in found.items()
         }
         # A record that is marked for deletion must not be adopted.
-        gone = self.gone(stored.info for stored in adopted.values())
+        gone = self.gone(stored.info for stored in adopted.values()) if self.checks_adopted else ()
         return {item: stored for item, stored in adopted.items() if stored.info.key not in gone}
 
     def _record_of(

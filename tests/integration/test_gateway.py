@@ -15,6 +15,7 @@ import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,11 @@ from gateways import (
     wait_for,
 )
 
-from offload import Offloader, OffloadError, OffloadPolicy
+from offload import Offloader, OffloadError, OffloadPolicy, StoreError, StoreUnavailableError
 from offload.gateway import _forward, _rewriter, serve
 from offload.testing import FaultyStore
 from offload.wrappers import WrapperStore
+from offload_backends.memory import MemoryStore
 
 START = b'data: {"type":"message_start","message":{"usage":%s}}\n\n' % json.dumps(USAGE).encode()
 PATH = "/base/v1/messages?beta=true"
@@ -559,6 +561,153 @@ def test_a_store_that_hangs_delays_a_request_by_the_deadline_and_the_next_not_at
     assert [seen.body == body for seen in upstream.seen[:2]] == [True, True]
     assert said["late"] == 1
     assert said["passed"] == {"the store is slow": 2}
+
+
+class HeldStore(WrapperStore):
+    """A store whose operations of some verbs wait while it is held, or fail."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.verbs, self.error = (), None
+        self.is_free, self.is_asked = threading.Event(), threading.Event()
+
+    def hold(self, *verbs, error=None):
+        self.verbs, self.error = verbs, error
+        self.is_free.clear()
+        self.is_asked.clear()
+
+    def release(self):
+        self.verbs, self.error = (), None
+        self.is_free.set()
+
+    def _wait(self, verb):
+        if verb in self.verbs:
+            self.is_asked.set()
+            if self.error is not None:
+                raise self.error("the store is held")
+            self.is_free.wait(20)
+
+    def put(self, key, data, *, overwrite=False):
+        self._wait("put")
+        super().put(key, data, overwrite=overwrite)
+
+    def get(self, key, *, start=0, end=None):
+        self._wait("get")
+        return super().get(key, start=start, end=end)
+
+    def keys(self, prefix="", *, after=""):
+        self._wait("keys")
+        return super().keys(prefix, after=after)
+
+
+ALL_VERBS = ("put", "get", "keys")
+
+
+@pytest.mark.parametrize("is_edited", [False, True], ids=["grown", "edited"])
+@pytest.mark.parametrize(
+    ("verbs", "error"), [*product([("put",), ("get",), ("keys",), ALL_VERBS], [None, StoreError])]
+)
+def test_what_was_sent_stays_while_the_store_is_held_and_the_new_leaves_once_it_is_stored(
+    upstream, monkeypatch, verbs, error, is_edited
+):
+    store = HeldStore(MemoryStore())
+    with running(upstream.url, Offloader(store, session="s")) as gateway:
+        for count in range(1, 6):
+            ask(gateway + PATH, body_of(turns(count)))
+        before = results(upstream.seen[-1].json)
+        messages = turns(6)
+        if is_edited:
+            messages[1]["content"][0]["input"]["command"] = "make all"
+        store.hold(*verbs, error=error)
+        monkeypatch.setattr(_rewriter, "DEADLINE", 0.2)
+        for _ in range(2):
+            ask(gateway + PATH, body_of(messages))
+        monkeypatch.undo()
+        store.release()
+        wait_for(lambda: left(repeated(upstream, gateway, messages)) == 5)
+
+    held = [results(seen.json)[:4] for seen in upstream.seen[5:7]]
+    assert left(upstream.seen[4]) == 4
+    assert held == [before[:4]] * 2
+    assert results(upstream.seen[-1].json)[:4] == before[:4]
+
+
+def repeated(upstream, gateway, messages):
+    """Send a request again; return how it arrived."""
+    ask(gateway + PATH, body_of(messages))
+    return upstream.seen[-1]
+
+
+def left(seen):
+    """Return how many results of a request are placeholders."""
+    return sum(text.startswith("[Offloaded: ") for text in results(seen.json))
+
+
+@pytest.mark.parametrize("verb", ["get", "keys"])
+def test_a_request_after_a_restart_waits_for_the_store_to_say_what_was_sent(upstream, off, monkeypatch, verb):
+    before = sent_by(upstream, off, 5)
+    store = HeldStore(off.store)
+    monkeypatch.setattr(_rewriter, "DEADLINE", 0.01)
+    with running(upstream.url, Offloader(store, session="s")) as gateway:
+        store.hold(verb)
+        client = threading.Thread(target=ask, args=(gateway + PATH, body_of(turns(6))))
+        client.start()
+        assert store.is_asked.wait(20)
+        assert upstream.seen == []
+        store.release()
+        client.join()
+
+    assert results(upstream.seen[0].json)[:4] == before
+
+
+def sent_by(upstream, off, count):
+    """Let a gateway pass the requests of a conversation; return the placeholders in the last one."""
+    with running(upstream.url, Offloader(off.store, session="s")) as gateway:
+        for number in range(1, count + 1):
+            ask(gateway + PATH, body_of(turns(number)))
+    before = results(upstream.seen[-1].json)[:-1]
+    assert left(upstream.seen[-1]) == len(before)
+    upstream.seen.clear()
+    return before
+
+
+@pytest.mark.parametrize("error", [None, StoreUnavailableError])
+@pytest.mark.parametrize("verb", ["get", "keys"])
+def test_a_store_that_does_not_say_in_time_what_was_sent_makes_the_client_retry(
+    upstream, off, monkeypatch, verb, error
+):
+    before = sent_by(upstream, off, 5)
+    store = HeldStore(off.store)
+    monkeypatch.setattr(_rewriter, "DEADLINE", 0.01)
+    with running(upstream.url, Offloader(store, session="s"), max_wait=0.2) as gateway:
+        store.hold(verb, error=error)
+        refused = ask(gateway + PATH, body_of(turns(6)))
+        fresh = ask(gateway + PATH, body_of(turns(0)))
+        said = status(gateway)
+        store.release()
+        monkeypatch.setattr(_rewriter, "DEADLINE", 60)
+        wait_for(lambda: ask(gateway + PATH, body_of(turns(6))).status == 200)
+
+    assert refused.status == 503
+    assert dict(refused.headers)["retry-after"] == "5"
+    assert "what was sent before" in refused.json["error"]["message"]
+    assert fresh.status == 200
+    assert said["passed"]["the store did not say in time what was sent before"] == 1
+    assert results(upstream.seen[-1].json)[:4] == before
+
+
+def test_a_new_result_that_hangs_after_a_restart_costs_its_own_offload_alone(upstream, monkeypatch):
+    off = Offloader(MemoryStore())
+    before = sent_by(upstream, off, 5)
+    store = HeldStore(off.store)
+    monkeypatch.setattr(_rewriter, "DEADLINE", 0.2)
+    with running(upstream.url, Offloader(store, session="s")) as gateway:
+        store.hold("put")
+        ask(gateway + PATH, body_of(turns(7)))
+        store.release()
+
+    assert results(upstream.seen[0].json)[:4] == before
+    assert left(upstream.seen[0]) == 5
 
 
 # Records that another process deletes

@@ -431,6 +431,32 @@ def test_a_refused_request_is_repaired_once_and_the_client_sees_the_good_answer(
     assert caplog.text.count("4 blocks are left out from now on") == 1
 
 
+def shortened(messages: list[Any]) -> list[Any]:
+    return [{"role": "user", "content": [{"type": "text", "text": "Build"}]}, *messages[1:]]
+
+
+def without_oldest(messages: list[Any]) -> list[Any]:
+    return [messages[0], *messages[5:]]
+
+
+@pytest.mark.parametrize("tools", [TOOLS, TOOLS[:1]], ids=["client", "gateway"])
+@pytest.mark.parametrize("trim", [shortened, without_oldest])
+def test_a_client_that_trims_its_first_messages_gets_a_good_answer_and_the_next_one_at_once(
+    provider: Provider, store: str, trim: Callable[[list[Any]], list[Any]], tools: Any
+) -> None:
+    agent = Agent(provider, tools=tools)
+    with gateway(provider, store) as url:
+        for _ in range(6):
+            agent.turn(url, LOG * 3)
+        agent.messages = trim(agent.messages)
+        agent.turn(url, LOG * 3)
+        refused = provider.refused
+        agent.turn(url, LOG * 3)
+        assert provider.refused == refused <= 1
+    with gateway(provider, store) as again:
+        agent.turn(again, LOG * 3)
+
+
 def test_a_repair_is_remembered_after_a_restart_and_by_other_replicas(provider: Provider, store: str) -> None:
     agent = Agent(provider)
     with gateway(provider, store) as one, gateway(provider, store) as two:

@@ -4,8 +4,8 @@ A name from a model, a tool or a caller is data, never a path. `encode_part` is 
 never share a part, also on file systems that fold case, and a short lower-case slug is its own part.
 
 Each kind of object has one `Family` of keys, whose form gives both the builder and the parser. In a form
-`<session>`, `<receiver>`, `<tool>`, `<space>` and `<name>` are encoded names, and brackets enclose optional
-parts. `FORMAT.md` lists the same forms.
+`<session>`, `<receiver>`, `<origin>`, `<tool>`, `<space>` and `<name>` are encoded names, and brackets
+enclose optional parts. `FORMAT.md` lists the same forms.
 """
 
 from __future__ import annotations
@@ -135,6 +135,7 @@ _PATTERNS = {
     "ending": r"\.[a-z]+",
     "reason": "|".join(get_args(Reason)),
     "receiver": r"[^/~]+",
+    "origin": r"[^/~]+",
     "number": r"\d{9}",
     "kind": r"begun|whole|grown",
     "bytes": r"\d{1,9}",
@@ -193,6 +194,7 @@ LINK = Family(f"r/{_ITEM}.link")
 TOMBSTONE = Family(f"r/{_ITEM}<ending>.<reason>")
 BRANCH = Family("r/<session>/from~<parent>~<base>")
 FLOOR = Family("r/<session>/floor~<generation>")
+FOREIGN = Family("r/<session>/foreign~<origin>")
 SIDECAR = Family(f"h/{_ITEM}<suffix>.json")
 # Marks have one prefix, so that one listing shows all of a session.
 PIN = Family("g/<session>/pinned[~<ref>]")
@@ -214,7 +216,7 @@ CLOCK = Family("t/now-<digits>")
 CHECK = Family("doctor-<digits>-<name>")
 FAMILIES = (
     RECORD, LINK, TOMBSTONE, BRANCH, FLOOR, SIDECAR, PIN, LAST_USE, GRANT, LAST_READ, FORK,
-    CLOSED, JOURNAL, CALLS, SNAPSHOT, PACK, FILE, VALUE, CLOCK, CHECK,
+    CLOSED, JOURNAL, CALLS, SNAPSHOT, PACK, FILE, VALUE, CLOCK, CHECK, FOREIGN,
 )  # fmt: skip
 
 

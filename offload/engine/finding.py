@@ -88,13 +88,13 @@ def _may_leave(turn: Turn, slot: Slot) -> bool:
 
 def _find_elsewhere(turn: Turn, known: int) -> None:
     """Find what was sent as a placeholder of a record under another ref than its own."""
-    slots = [s for s in turn.history.since(known) if s.decision.item.chars >= _MIN_PLACEHOLDER_CHARS]
-    if turn.recognition.holds_copies():
-        slots = [s for s in slots if s.decision.action == "offload" or _may_leave(turn, s)]
-        note_stored(turn, [s for s in slots if s.stored is None])
-    else:
-        slots = [s for s in slots if turn.is_before_thinking(s)]
-    slots = [s for s in slots if s.stored is None]
+    slots = [
+        slot
+        for slot in turn.history.since(known)
+        if slot.stored is None
+        and slot.decision.item.chars >= _MIN_PLACEHOLDER_CHARS
+        and turn.is_before_thinking(slot)
+    ]
     for index, ref in turn.recognition.refs_of([slot.item for slot in slots]).items():
         if isinstance(ref, OffloadError):
             turn.fail(slots[index], ref)

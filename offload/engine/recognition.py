@@ -12,7 +12,6 @@ from hashlib import sha256
 from typing import Literal, NamedTuple
 
 from offload.errors import OffloadError, failure, result_or_error, unexpected
-from offload.layout import as_created
 from offload.messages.base import Item
 from offload.placeholder import Notice
 from offload.placeholder.default import DefaultRenderer, MediaAwareRenderer
@@ -162,10 +161,6 @@ class Recognition:
         self.session.catalog.load()
         self.is_listed = True
 
-    def holds_copies(self) -> bool:
-        """Return whether records were copied from another session, which drew their refs. Asks no store."""
-        return any(as_created(info.key) != info.key for info in self.session.catalog.entries())
-
     def stored_ref(self, item: Item) -> str | None:
         """Return the ref of the record that the session is known to hold of `item`. Asks no store.
 
@@ -181,7 +176,7 @@ class Recognition:
     def refs_of(self, items: Sequence[Item]) -> dict[int, str | OffloadError]:
         """Return the refs of items that the loaded session holds under a ref that is not their own.
 
-        A fork holds records of its origin under their refs, and an item whose ref collided has a longer one.
+        An item whose ref collided has a longer one, and a record that another session shares its ref.
         The keys are indices of `items`; an error in place of a ref says why it is not known. Only records of
         the same type and length are opened.
         """

@@ -140,6 +140,10 @@ class ItemWriter:
         return outcome if isinstance(outcome, Skipped) else None
 
     def _write_batch(self, batch: Sequence[WriteRequest], *, is_listed: bool) -> list[WriteOutcome]:
+        # The refs of items depend on it.
+        problem = result_or_error(self._session.catalog.learn)
+        if problem is not None:
+            return [problem] * len(batch)
         results = [result_or_error(self._measured, request) for request in batch]
         measured = [result for result in results if isinstance(result, _Measured)]
         outcomes: dict[ItemIdentity, WriteOutcome] = {

@@ -14,7 +14,7 @@ from offload.index._snapshots import delete_snapshots, read_snapshot, write_snap
 from offload.index.entries import Tombstone, parse_key
 from offload.index.floors import Floor, clocks
 from offload.index.objects import DeletedRecord, split_objects
-from offload.layout import BRANCH, RECORD, encode_part, generation_of, is_link, name_of, ref_of
+from offload.layout import RECORD, encode_part, generation_of, is_link, name_of, ref_of
 from offload.record import RecordInfo
 from offload.record.titles import Label
 from offload.store import OffloadStore, StoredObject
@@ -34,13 +34,14 @@ class Catalog:
     from a snapshot in the store, for 100 times as long as it took and at most ten minutes.
 
     Attributes:
-        floor: the lowest generation of a new record.
+        floor: the lowest generation of a new record, and the marks of sessions that drew refs.
 
     Args:
         store: the store.
         session: the name of the session.
         part: its key part, for a name that is not known whole.
-        inherit: returns the records that a session with a branch reads from its parent; it is called once.
+        inherit: returns the records that a session with a branch reads from its parent; it is called once a
+            listing showed a mark of another session, or a ref is not known.
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class Catalog:
     ) -> None:
         self._inherit = inherit
         self._inherited: dict[str, RecordInfo] | None = None
+        # The marks of other sessions when the records were inherited.
+        self._origins: set[str] = set()
         self._store = store
         self._session = session
         self._part = encode_part(session) if part is None else part
@@ -90,6 +93,7 @@ class Catalog:
     def drop(self, key: str) -> None:
         """Remove the entry of a key whose object was deleted."""
         with self._lock:
+            (self._inherited or {}).pop(key, None)
             info = self._entries.pop(key, None)
             if info is not None:
                 self._keys_of[info.ref].remove(key)
@@ -97,6 +101,15 @@ class Catalog:
             self._own.pop(key, None)
             if self._cached is not None:
                 self._cached.drop(key)
+
+    def learn(self) -> None:
+        """Know what a new record depends on: the floor, and all records if another session drew refs of any.
+
+        It takes one listing, unless the session was listed in the last day. Raises `StoreError`.
+        """
+        self.floor.learn()
+        if self.floor.origins and self._loaded is None:
+            self.load()
 
     def load(self) -> None:
         """List the session's records: one request per 1,000 of them on an object store."""
@@ -253,10 +266,7 @@ class Catalog:
         objects += keys
         took = time.monotonic() - start
         self.floor.note(objects, listed_at)
-        if any(BRANCH.match(stored.key) for stored in objects):
-            self._add_inherited()
-        elif self._inherited is None:
-            self._inherited = {}
+        self._add_inherited()
         with self._lock:
             self._deleted.clear()
             self._replace(known, objects)
@@ -292,10 +302,12 @@ class Catalog:
 
     def _add_inherited(self) -> None:
         """Insert the records that the session reads from its parent, if it was forked; look once."""
-        if self._inherited is None and self._inherit is not None:
-            inherited = {info.key: info for info in self._inherit()}
+        self.floor.learn()
+        if self._inherited is None or self._origins != self.floor.origins:
+            marks = {*self.floor.origins}
+            inherited = {info.key: info for info in (self._inherit() if self._inherit and marks else ())}
             with self._lock:
-                self._inherited = inherited
+                self._inherited, self._origins = inherited, marks
                 for info in inherited.values():
                     self._insert(self._completed(info))
 

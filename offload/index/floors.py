@@ -4,14 +4,18 @@ gc raises it in a session whose records are all deleted. Later it deletes their 
 may still overwrite or delete one: no writer stores a record under it again. For this a writer has to know the
 floor, from a listing that is at most a day old when its record is stored; gc waits seven times as long before
 it deletes a key below a floor. `offload/FORMAT.md` has the races.
+
+The same listing shows the marks of the sessions that drew refs of records of this one: a writer has to know
+them too, since the same item has the same ref.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from itertools import takewhile
 
-from offload.layout import FLOOR
+from offload.layout import BRANCH, FLOOR, FOREIGN
 from offload.store import OffloadStore, StoredObject
 
 # How long a writer relies on a listing, and how long gc waits after each step.
@@ -30,10 +34,12 @@ class Floor:
 
     Attributes:
         lowest: the lowest generation of a new record that a listing showed.
+        origins: the keys of the branch and of the marks of other sessions that drew refs of this one.
     """
 
     def __init__(self, store: OffloadStore, part: str) -> None:
         self.lowest = 1
+        self.origins: set[str] = set()
         self._store = store
         self._part = part
         self._listed_at: tuple[float, ...] | None = None
@@ -51,15 +57,19 @@ class Floor:
         return max(passed) < LEASE_SECONDS
 
     def note(self, objects: Iterable[StoredObject], began: tuple[float, ...]) -> None:
-        """Note the floor in a listing that began at a time of `clocks`."""
-        self.lowest = max([self.lowest, *floors_in((stored.key, stored.modified) for stored in objects)])
+        """Note the marks in a listing that began at a time of `clocks`."""
+        marks = [(one.key, one.modified) for one in objects if "/f" in one.key]
+        self.lowest = max([self.lowest, *floors_in(marks)])
+        self.origins.update(key for key, _ in marks if BRANCH.match(key) or FOREIGN.match(key))
         self._listed_at = began
 
     def learn(self) -> None:
-        """List the floor, unless it is known. Raises `StoreError`."""
+        """List the marks, unless they are known. Raises `StoreError`."""
         if not self.is_known:
-            began = clocks()
-            self.note(self._store.keys(f"{FLOOR.prefix(self._part)}floor~"), began)
+            began, prefix = clocks(), FLOOR.prefix(self._part)
+            # Of the records, few have a ref from `floor` to `from`.
+            listed = self._store.keys(f"{prefix}f", after=f"{prefix}floor")
+            self.note(takewhile(lambda stored: stored.key < f"{prefix}fron", listed), began)
 
 
 def clocks() -> tuple[float, ...]:

@@ -6,7 +6,7 @@ import builtins
 import hashlib
 import string
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple, get_args
 
@@ -110,7 +110,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         ttl: time to live in seconds; None means that the record does not expire.
         summary: a summarizer's text.
         redacted: whether parts of the content were removed before storage.
-        origin: the session in which the ref was drawn, if the record is a copy.
+        origin: the session in which the ref was drawn, if the record is a copy, or of an inherited item.
         title: one line of at most 80 characters, such as the path that was read or the command that ran;
             None if there is none. It is not part of the item's identity.
         agent: the name of the agent that stored the item first, of at most 80 characters; None if it is not
@@ -148,12 +148,12 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_drawn(self) -> bool:
         """Return whether the ref is a draw of the item; any other ref is forged."""
         origin = self.session if self.origin is None else self.origin
-        return any(
-            self.ref == draw_ref(origin, *self.identity[:4], style=style, draw=draw)
-            for style, form in REF_FORMS.items()
-            if form.shortest <= len(self.ref) <= form.longest
-            for draw in range(MAX_DRAWS)
-        )
+        return drawn_by(self.ref, self.identity, [origin]) is not None
+
+    def moved(self, session: str) -> Header:
+        """Return the header of the same record in another session; the ref is still drawn where it was."""
+        origin = self.session if self.origin is None else self.origin
+        return msgspec.structs.replace(self, session=session, origin=None if origin == session else origin)
 
 
 class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,3 +258,21 @@ def draw_ref(
         number, place = divmod(number, len(alphabet))
         drawn.append(alphabet[place])
     return "".join(drawn)
+
+
+def drawn_by(ref: str, item: ItemIdentity, sessions: Iterable[str]) -> str | None:
+    """Return the first of some sessions in which an item draws a ref; None if it is none of them."""
+    draws = [
+        (style, draw)
+        for style, form in REF_FORMS.items()
+        if form.shortest <= len(ref) <= form.longest
+        for draw in range(MAX_DRAWS)
+    ]
+    return next(
+        (
+            session
+            for session in sessions
+            if any(ref == draw_ref(session, *item[:4], style=style, draw=draw) for style, draw in draws)
+        ),
+        None,
+    )

@@ -8,7 +8,14 @@ import msgspec
 
 from offload.codec.base import Encoded
 from offload.codec.readable import parse_sidecar
-from offload.errors import CollisionError, ExistsError, NotFoundError, OffloadError, result_or_error
+from offload.errors import (
+    CollisionError,
+    CorruptError,
+    ExistsError,
+    NotFoundError,
+    OffloadError,
+    result_or_error,
+)
 from offload.layout import sidecar_key
 from offload.record import Header
 from offload.store import OffloadStore, put_many, put_stream
@@ -50,7 +57,12 @@ def create_records(
 def _create_first(
     store: OffloadStore, record: NewRecord, is_same: Callable[[Header, Header], bool]
 ) -> Header:
-    """Create what is not created in bulk: the sidecar and a large object, which is written in pieces."""
+    """Create what is not created in bulk: the sidecar and a large object, which is written in pieces.
+
+    Raises `CorruptError` if the ref is not a draw of the item: no reader would accept such a record.
+    """
+    if not record.header.is_drawn():
+        raise CorruptError(f"{record.key}: the id does not match the item")
     header = _create_sidecar(store, record, is_same)
     if record.encoded.is_large:
         put_stream(store, record.key, record.encoded, record.encoded.size)
@@ -70,7 +82,7 @@ def _create_sidecar(
             header = parse_sidecar(store.get(key))
         except NotFoundError:
             raise exists from None  # gc deleted it meanwhile.
-        if not is_same(header, record.header):
+        if header.session != record.header.session or not is_same(header, record.header):
             raise CollisionError(f"{key} contains the header of another item") from None
         return header
     return record.header

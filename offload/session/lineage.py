@@ -12,6 +12,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -21,16 +22,18 @@ from offload.codec._frames import decompress
 from offload.errors import CollisionError, ConfigError, CorruptError, NotFoundError, OffloadError, check_texts
 from offload.layout import (
     BRANCH,
+    FOREIGN,
     JOURNAL,
     LAST_USE,
     RECORD,
     decode_part,
     encode_part,
+    is_hashed,
     is_link,
     name_of,
 )
 from offload.record.text import decode_text
-from offload.store import OffloadStore, get_many
+from offload.store import OffloadStore, create, get_many
 
 # The maximum size of an entry, checked before memory is allocated.
 MOST_BYTES = 256 * 1024 * 1024
@@ -381,6 +384,29 @@ def records_of_branch(store: OffloadStore, key: str) -> tuple[Origin, set[str]]:
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptError(f"{key} contains no session name: {error}") from error
     return origin, records_until(store, parse_branch(key)) | set(origin.records)
+
+
+def origin_of(store: OffloadStore, key: str) -> str | None:
+    """Return the name of the session whose refs another one has, by the key of its mark.
+
+    None if the key is not that of such a mark, or the mark of a long name is gone or damaged: its refs are
+    drawn by the other session then. Raises `StoreError`.
+    """
+    match = FOREIGN.match(key)
+    if match is None or not is_hashed(match["origin"]):
+        return None if match is None else decode_part(match["origin"])
+    with suppress(NotFoundError, msgspec.MsgspecError, RecursionError):
+        name = Origin.parse(store.get(key)).session
+        return name if encode_part(name) == match["origin"] else None
+    return None
+
+
+def note_origin(store: OffloadStore, part: str, name: str) -> str:
+    """Mark that a session, given by its key part, has refs that another one drew; return the key."""
+    origin = encode_part(name)
+    key = FOREIGN.key(session=part, origin=origin)
+    create(store, key, msgspec.json.encode({"session": name}) if is_hashed(origin) else b"")
+    return key
 
 
 def branch_of(keys: Iterable[str]) -> str | None:

@@ -25,7 +25,6 @@ from offload.index.catalog import Catalog
 from offload.index.entries import Tombstone, parse_key
 from offload.index.objects import session_name
 from offload.layout import (
-    BRANCH,
     LINK,
     RECORD,
     Reason,
@@ -37,7 +36,7 @@ from offload.layout import (
 )
 from offload.record import Header, RecordInfo
 from offload.record.titles import Label
-from offload.session.lineage import branch_of, records_of_branch
+from offload.session.lineage import branch_of, origin_of, records_of_branch
 from offload.session.names import is_ref
 from offload.store import OffloadStore, StoredObject, get_many
 from offload.threads.locks import Recent
@@ -93,8 +92,11 @@ class SessionReader:
         self.part = encode_part(name) if part is None else part
         self._opened: Recent[str, StoredRecord] = Recent(_OPEN_RECORDS)
         self.catalog: Catalog = Catalog(store, name, self._inherited, part=self.part)
-        # The session that this one was forked from, once it is known.
+        # The session that this one was forked from, and the refs that it had by then, once they are known.
         self._parent: SessionReader | None = None
+        self._parent_refs: frozenset[str] = frozenset()
+        # The names of other sessions whose refs this one may have, from its last listing.
+        self.origins: list[str] = []
         # By the keys of links that were followed, the sessions that share.
         self._owners: dict[str, str] = {}
 
@@ -295,29 +297,42 @@ class SessionReader:
         """Return the name of the session that stored a record which this one inherited, else this one's."""
         return self._stored(info).session
 
-    @property
-    def lineage(self) -> list[str]:
-        """The names of the sessions that this one was forked from, nearest first; none before a listing."""
-        return [] if self._parent is None else [self._parent.name, *self._parent.lineage]
+    def has_had(self, ref: str) -> bool:
+        """Return whether the session is known to have, or to have had, a record of a ref.
+
+        Which refs a fork has from its parent does not depend on what the parent deletes or stores later.
+        """
+        return (
+            ref in self._parent_refs
+            or bool(self.catalog.known(ref))
+            or self.catalog.tombstone(ref) is not None
+        )
 
     def _inherited(self) -> list[RecordInfo]:
-        """Return the records that this session reads from its parent, as links to them; none without one."""
-        prefix = BRANCH.prefix(self.part)
-        key = branch_of(stored.key for stored in self.store.keys(f"{prefix}from~"))
-        if key is None:
-            return []
-        origin, refs = records_of_branch(self.store, key)
-        parent = SessionReader(self.store, origin.session)
-        parent.catalog.load()
-        self._parent = parent
-        return [self._as_link(info) for info in parent.catalog.entries() if info.ref in refs]
+        """Return the records that this session reads from its parent, as links to them; none without one.
+
+        It notes the sessions that drew refs of this one, by their marks.
+        """
+        marks = sorted(self.catalog.floor.origins)
+        names = [name for key in marks if (name := origin_of(self.store, key)) is not None]
+        branch, inherited = branch_of(marks), list[RecordInfo]()
+        if branch is not None:
+            origin, refs = records_of_branch(self.store, branch)
+            parent = SessionReader(self.store, origin.session)
+            parent.catalog.load()
+            self._parent, self._parent_refs = parent, frozenset(refs)
+            names = [parent.name, *parent.origins, *names]
+            inherited = [self._as_link(info) for info in parent.catalog.entries() if info.ref in refs]
+        self.origins = [name for name in dict.fromkeys(names) if name != self.name]
+        return inherited
 
     def _as_link(self, info: RecordInfo) -> RecordInfo:
+        """Return the entry of a parent's record in this session, where it does not expire."""
         match = RECORD.match(info.key) or LINK.match(info.key)
         parts = {} if match is None else match.groupdict()
-        parts["session"] = self.part
+        parts |= {"session": self.part, "ttl": None}
         key = LINK.key(**{name: part for name, part in parts.items() if name != "suffix"})
-        return msgspec.structs.replace(info, session=self.name, key=key)
+        return msgspec.structs.replace(info, session=self.name, key=key, expires_at=None)
 
     def _follow(self, info: RecordInfo, body: bytes | None = None) -> StoredRecord:
         if self._parent is not None and self.catalog.is_inherited(info.key):

@@ -24,7 +24,7 @@ from offload.index.entries import record_key
 from offload.layout import LAST_USE, RECORD, encode_part, generation_of, is_link, session_part
 from offload.messages.base import Item
 from offload.record import Header, RecordInfo
-from offload.record.header import MAX_DRAWS, Counts, ItemIdentity, RefStyle, draw_ref
+from offload.record.header import MAX_DRAWS, REF_FORMS, Counts, ItemIdentity, RefStyle, draw_ref, drawn_by
 from offload.session.create import NewRecord, create_records
 from offload.session.reader import SessionReader
 from offload.store import OffloadStore, identity_of, put_many
@@ -121,7 +121,7 @@ class Session(SessionReader):
             problem: OffloadError | None = None
             for place, draft in enumerate(drafts):
                 if place == 0:
-                    problem = result_or_error(self.catalog.floor.learn)
+                    problem = result_or_error(self.catalog.learn)
                 attempt = result_or_error(self._attempt, draft) if problem is None else problem
                 attempts.append(attempt)
                 if isinstance(attempt, _Attempt):
@@ -146,7 +146,7 @@ class Session(SessionReader):
         known = [ref for ref in items.values() if self.catalog.known(ref)]
         if not known:
             return {}
-        self.catalog.floor.learn()
+        self.catalog.learn()
         if not is_listed:
             self.catalog.refresh(known)
         infos = [info for ref in dict.fromkeys(known) for info in self._adoptable(ref)]
@@ -200,12 +200,14 @@ class Session(SessionReader):
     def ref_of(self, item: ItemIdentity, *, draw: int = 0) -> str:
         """Return the ref that an item draws in this session after `draw` collisions; see `draw_ref`.
 
-        An item with a record of a session that this one was forked from has the ref that it drew there.
+        An item that came with a fork or a copy has the ref that it drew in the other session, of any style,
+        also once its record is deleted.
         """
-        for name in () if draw else self.lineage:
-            inherited = draw_ref(name, *item[:4], style=self._refs)
-            if self.catalog.known(inherited):
-                return inherited
+        for name in self.origins:
+            for style in REF_FORMS:
+                foreign = draw_ref(name, *item[:4], style=style, draw=draw)
+                if self.has_had(foreign):
+                    return foreign
         return draw_ref(self.name, *item[:4], style=self._refs, draw=draw)
 
     def identity_of(self, item: Item, sha256: bytes) -> ItemIdentity:
@@ -229,24 +231,33 @@ class Session(SessionReader):
         return item._replace(category=self._category(item.item_type, tool_name))
 
     def _is_same(self, one: Header, other: Header) -> bool:
-        """Return whether the record of `one` is one of the item of `other`, which is new."""
-        return one.session == other.session and self._identity_in(other).is_in(self._identity_in(one))
+        """Return whether a record of the session with the header `one` is of the item of `other`."""
+        return self._identity_in(other).is_in(self._identity_in(one))
 
     def _attempt(self, draft: Draft, draw: int = 0) -> _Attempt:
+        item, counts = draft.item.identity(draft.content.counts.sha256), draft.content.counts
+        ref = self.ref_of(item, draw=draw) if draw else draft.ref
+        drawn_in = drawn_by(ref, item, (self.name, *self.origins))
+        if drawn_in is None:
+            # The ref of a record that another session shared: it is gone, and no other record may have it.
+            ref, drawn_in = draw_ref(self.name, *item[:4], style=self._refs, draw=draw), self.name
+        header = self._header(draft, ref, None if drawn_in == self.name else drawn_in)
+        key = record_key(header, counts, self._codec.suffix, self.catalog.next_generation(ref))
+        encoded = self._codec.encode(header, draft.content)
+        return _Attempt(key=key, header=header, encoded=encoded, draft=draft, draw=draw)
+
+    def _header(self, draft: Draft, ref: str, origin: str | None) -> Header:
         item, counts = draft.item, draft.content.counts
-        ref, placeholder = draft.ref, draft.placeholder
-        if draw:
-            ref = self.ref_of(item.identity(counts.sha256), draw=draw)
-            placeholder = draft.render(ref)
-        header = Header(
+        return Header(
             ref=ref,
+            origin=origin,
             session=self.name,
             item_type=item.item_type,
             tool_name=item.tool_name,
             tool_use_id=item.tool_use_id,
             created_at=time.time(),
             sha256=counts.sha256,
-            placeholder=placeholder,
+            placeholder=draft.placeholder if ref == draft.ref else draft.render(ref),
             form=item.form,
             order=item.order,
             ttl=draft.ttl,
@@ -255,9 +266,6 @@ class Session(SessionReader):
             title=draft.title,
             agent=draft.agent,
         )
-        key = record_key(header, counts, self._codec.suffix, self.catalog.next_generation(ref))
-        encoded = self._codec.encode(header, draft.content)
-        return _Attempt(key=key, header=header, encoded=encoded, draft=draft, draw=draw)
 
     def _create(self, attempts: Iterable[_Attempt]) -> list[_Outcome]:
         """Create the records, and look up in the store the refs that are taken."""
@@ -356,7 +364,13 @@ class Session(SessionReader):
         infos = self._adoptable(attempt.header.ref)
         if not infos:
             raise self.missing(attempt.header.ref)
-        same = self.find_same(infos, attempt.header, self._is_same)
+        try:
+            same = self.find_same(infos, attempt.header, self._is_same)
+        except NotFoundError:
+            # The record of another session is gone: it takes no key of this one.
+            for info in filter(lambda info: is_link(info.key), infos):
+                self.catalog.drop(info.key)
+            raise
         if same is None:
             raise CollisionError(f"{attempt.key} is the key of another item")
         info, record = same

@@ -20,7 +20,10 @@ from offload.index import sessions
 from offload.store import Durability, OffloadStore, StoredObject, sized
 from offload.transfer._copy import CopyReport, OnProgress, copy
 
-_EXPORTED = (layout.RECORD, layout.TOMBSTONE, layout.SIDECAR, layout.PIN, layout.JOURNAL, layout.CALLS)
+_EXPORTED = (
+    *(layout.RECORD, layout.TOMBSTONE, layout.FOREIGN, layout.SIDECAR),
+    *(layout.PIN, layout.JOURNAL, layout.CALLS),
+)
 _END = bytes(2 * tarfile.BLOCKSIZE)
 # More than the headers of any key take: what claims more is not read.
 _MAX_HEADER_BYTES = 64 * 1024

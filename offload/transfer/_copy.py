@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from offload.jobs.each import run_each
 from offload.record import Header, RecordInfo
 from offload.record.text import decode_text
 from offload.session.create import NewRecord, create_records
-from offload.session.lineage import chain_of, own_entries
+from offload.session.lineage import chain_of, note_origin, own_entries
 from offload.session.names import check_known, check_name
 from offload.session.reader import SessionReader
 from offload.store import (
@@ -198,10 +198,13 @@ class _Copy:
         self._report = CopyReport(target.name)
         self._dated = _dated(target.store)
         self._deleted: dict[str, layout.Reason] = {}
+        # The sessions whose refs the copy has, as its marks say.
+        self._origins: set[str] = set()
 
     def run(self, told: OnProgress) -> CopyReport:
         self._source.catalog.load()
         self._target.catalog.load()
+        self._origins.update(self._target.origins)
         if self._source_part == self._target_part:
             self._copy_pins()
         listed = sorted(self._source.catalog.objects(), key=lambda info: (info.created_at, info.key))
@@ -264,7 +267,10 @@ class _Copy:
         records = []
         for info in group:
             with self._reporting(info):
-                records.append((info, self._pack_one(info, bodies.get(info.key), spools)))
+                record = self._pack_one(info, bodies.get(info.key), spools)
+                if record.header.origin is not None:
+                    self._note_origins([record.header.origin])
+                records.append((info, record))
         return records
 
     def _pack_one(self, info: RecordInfo, body: bytes | None, spools: ExitStack) -> NewRecord:
@@ -286,21 +292,21 @@ class _Copy:
                 raise errors.CorruptError(f"{info.key} does not match the record that it contains")
             encoded = _stored(reader.store, info, body, has_sidecar=codec.has_sidecar)
         generation = max(generation, self._target.catalog.next_generation(info.ref))
-        # Soon after, the time of the object will do, and the copy has the key of the original. The key of one
-        # whose ref another session drew shows that it is a copy: its ref does not follow from its item.
-        is_late = self._dated is None and time.time() - header.created_at > _SOON_SECONDS
-        is_copy = is_late or header.origin is not None
+        # Soon after, the time of the object will do, and the copy has the key of the original.
+        is_copy = self._dated is None and time.time() - header.created_at > _SOON_SECONDS
         key = record_key(header, counts, codec.suffix, generation, is_copy=is_copy)
         return NewRecord(key=key, header=header, encoded=encoded)
 
     def _moved(self, header: Header) -> Header:
         """Return the header of a record's copy, with the session in which its ref was drawn."""
-        if self._target.is_of(header.session):
-            return header
-        session = self._target.name
-        drawn_in = header.session if header.origin is None else header.origin
-        origin = None if drawn_in == session else drawn_in
-        return msgspec.structs.replace(header, session=session, origin=origin)
+        return header if self._target.is_of(header.session) else header.moved(self._target.name)
+
+    def _note_origins(self, names: Iterable[str]) -> None:
+        """Mark the sessions that drew refs of the copy, before it has a record of theirs."""
+        for name in names:
+            if not (self._target.is_of(name) or name in self._origins):
+                self._origins.add(name)
+                note_origin(self._target.store, self._target_part, name)
 
     def _fetch(self, group: Sequence[RecordInfo]) -> dict[str, bytes]:
         """Return the small objects of `group`; the error of a missing one is raised when it is opened."""
@@ -350,6 +356,9 @@ class _Copy:
             renamed = self._renamed(deleted)
             key = torn.get(renamed, renamed)
             # The key is taken first, so that no writer stores a record under it that would count as deleted.
+            if renamed in torn or key not in taken:
+                # Its item may be stored again.
+                self._note_origins([self._source.name, *self._source.origins])
             if renamed in torn or (key not in taken and create(self._target.store, key)):
                 create(self._target.store, layout.tombstone_key(key, reason))
 

@@ -314,4 +314,4 @@ def test_a_writer_lists_the_floor_once_a_day_and_not_after_a_listing(store: Cloc
         for name, seconds in [("a", 0), ("b", LEASE_SECONDS - 1), ("c", 1), ("d", 1)]:
             store.now += seconds
             put(off, f"{name}{is_listed}")
-    assert listed == ["r/s/", "r/s/floor~", "r/s/floor~", "r/s/floor~"]
+    assert listed == ["r/s/", "r/s/f", "r/s/f", "r/s/f"]

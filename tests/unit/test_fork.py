@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import Run, runner
 from forks import conversation, exchange, journaled, keys, played, run
+from pairs import every_pair
 
-from offload import ConfigError, NotFoundError, Offloader, OffloadError, OffloadPolicy, Retention
+from offload import ConfigError, NotFoundError, Offloader, OffloadError, OffloadPolicy, Retention, Rule
 from offload.agent import AgentConfig, ContextManager
 from offload.index import reindex
+from offload.layout import encode_part
 from offload.retention import collect, delete
 from offload.testing import FaultyBulkStore
 from offload.transfer import copy as copy_session
@@ -147,8 +151,7 @@ def test_a_record_that_a_fork_reads_is_not_deleted_there_and_the_error_names_its
 ) -> None:
     off = journaled(tmp_path)
     run(off, 3)
-    [ref, _] = [info.ref for info in off.records()]
-    off.fork("b", at=2).fork("c", at=2)
+    [ref] = [info.ref for info in off.fork("b", at=2).fork("c", at=2).records()]
     before = keys(off.store)
     for session in ("b", "c"):
         with pytest.raises(ConfigError, match="belongs to session 'a'"):
@@ -493,3 +496,116 @@ def test_the_command_rewinds_and_names_the_branch_that_it_leaves(tmp_path: Path,
     assert rewound(5, "--branch", branch)["branch"] is None
     assert journaled(tmp_path).timeline().at(5) == sent[4]
     assert "has requests 1 to 5, got 6" in command("rewind", 6, "--session", "a", "--store", tmp_path).stderr
+
+
+# An item whose id another session drew
+
+
+LONG = "a session with a long name " * 10
+
+
+def by_fork(place: Any, source: str, name: str) -> Any:
+    journaled(place, source, policy=EXPIRING).fork(name)
+    return place
+
+
+def by_copy(place: Any, source: str, name: str) -> Any:
+    copy_session(place, place, source, name=name)
+    return place
+
+
+def by_copy_to_another_store(place: Any, source: str, name: str) -> Any:
+    copy_session(place, other := MemoryStore(), source, name=name)
+    return other
+
+
+def by_import(place: Any, source: str, name: str) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        export(place, source, Path(folder, "a.tar"))
+        import_(other := MemoryStore(), Path(folder, "a.tar"), name=name)
+    return other
+
+
+EXPIRING = OffloadPolicy(types={"tool_result": Rule(min_tokens=200, ttl=3600)})
+WAYS: dict[str, Callable[[Any, str, str], Any]] = {
+    "fork": by_fork,
+    "copy": by_copy,
+    "copy elsewhere": by_copy_to_another_store,
+    "import": by_import,
+}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that the clock of this machine, and of stores in memory, is ahead."""
+    ahead, now = [0.0], time.time
+    monkeypatch.setattr(time, "time", lambda: now() + ahead[0])
+    return ahead
+
+
+def lost(how: str, store: Any, session: str, clock: list[float]) -> None:
+    """Let the records of a session be lost, as far as they can be: not those that it inherited."""
+    own = [one.ref for one in Offloader(store, session=session).records() if is_own(store, session, one.ref)]
+    if how == "deleted" and own:
+        delete(store, session, own)
+    for _ in range({"expired": 1, "collected": 2}.get(how, 0)):
+        clock[0] += 7200
+        if how == "collected":
+            collect(store)
+
+
+def is_own(store: Any, session: str, ref: str) -> bool:
+    return any(f"/{ref}" in key for key in keys(store, f"r/{encode_part(session)}/"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name", "how"),
+    every_pair([*WAYS], [*WAYS, None], ["b", LONG], ["kept", "deleted", "expired", "collected"]),
+)
+def test_an_item_of_a_fork_or_a_copy_is_stored_again_under_its_id_and_restores(
+    clock: list[float], first: str, second: str | None, name: str, how: str
+) -> None:
+    store: Any = MemoryStore()
+    sent = run(journaled(store, policy=EXPIRING), 4)[3]
+    session = "a"
+    for way, new in ((first, name), (second, "c")):
+        if way is not None:
+            store, session = WAYS[way](store, session, new), new
+    live = journaled(store, session, policy=EXPIRING)
+    assert live.offload(conversation(3)).messages == sent
+    lost(how, store, session, clock)
+
+    further = live.offload(conversation(4))
+    assert further.messages[: len(sent)] == sent
+    assert further.errors == []
+    for _ in range(2):
+        process = journaled(store, session, policy=EXPIRING)
+        assert process.offload(conversation(4)).messages == further.messages
+        assert process.restore(further.messages) == conversation(4)
+        assert process.verify() == []
+    clock[0] += 1
+    alone = journaled(store, session, policy=EXPIRING)
+    assert (
+        alone.offload_text(exchange(0)[1]["content"][0]["content"], tool_name="Bash", tool_use_id="t0")
+        == (sent[2]["content"][0]["content"])
+    )
+
+
+@pytest.mark.parametrize("how", ["kept", "deleted", "expired", "collected"])
+@pytest.mark.parametrize("is_again", [False, True])
+def test_a_new_process_of_a_fork_sends_the_same_whatever_its_parent_stores_again(
+    clock: list[float], how: str, is_again: bool
+) -> None:
+    store = MemoryStore()
+    off = journaled(store, policy=EXPIRING)
+    sent = run(off, 3)[2]
+    lost(how, store, "a", clock)
+    branch = off.fork("b", at=3)
+    assert branch.offload(conversation(2)).messages == sent
+    if is_again:
+        assert journaled(store, policy=EXPIRING).offload(conversation(3)).messages[: len(sent)] == sent
+    for _ in range(2):
+        again = journaled(store, "b", policy=EXPIRING)
+        assert again.offload(conversation(2)).messages == sent
+        assert again.restore(sent) == conversation(2)
+        assert again.verify() == []

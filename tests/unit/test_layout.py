@@ -22,7 +22,7 @@ from offload.integrations._objects import ObjectStore
 from offload.layout import DESCRIPTOR, FAMILIES, FILE, PIN, RECORD, VALUE, family_of
 from offload.presets.context_refs._tree import ContextTree
 from offload.retention import collect, delete, pin, touch
-from offload.transfer import share
+from offload.transfer import copy, share
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
@@ -49,6 +49,7 @@ CASES = [
     ("doctor-0123456789abcdef-key", 19),
     ("r/b/from~a~000000012", 3),
     ("r/s/floor~2", 4),
+    ("r/s/foreign~other", 20),
     ("g/a/forked~b~000000012", 10),
     ("g/a/closed~000000012", 11),
     ("g/a/closed", 11),
@@ -151,6 +152,8 @@ def write_a_fork(store: OffloadStore) -> None:
     off.offload([{"role": "user", "content": "go"}])
     off.fork("forked", at=1)
     off.rewind(1)
+    off.offload_text("copied\n" * 5000)
+    copy(store, store, "journaled", name="copied")
 
 
 def write_records_and_marks(store: OffloadStore) -> None:

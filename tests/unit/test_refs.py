@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from offload import ConfigError, Offloader
+from offload import ConfigError, CorruptError, Offloader
+from offload.codec.base import Encoded
 from offload.layout import REF_PATTERN
 from offload.placeholder import DefaultRenderer
 from offload.record import Header
 from offload.record.header import MAX_DRAWS, REF_FORMS, RefStyle, draw_ref
+from offload.session.create import NewRecord, create_records
 from offload.session.names import is_ref
 from offload.tools._grep import parse_cursor
 from offload_backends.memory import MemoryStore
@@ -96,9 +99,8 @@ def test_a_style_of_refs_that_is_none_is_refused() -> None:
 def test_an_item_whose_ref_another_process_uses_for_another_item_gets_a_longer_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        "offload.session.session.draw_ref", lambda *_, draw=0, **__: "aaaaaaaaaa" + "b" * draw
-    )
+    for module in ("offload.session.session", "offload.record.header"):
+        monkeypatch.setattr(f"{module}.draw_ref", lambda *_, draw=0, **__: "aaaaaaaaaa" + "b" * draw)
     store = MemoryStore()
     texts = ["a long text\n" * 4000, "another text of another length\n" * 4000]
     Offloader(store, session="s").offload_text(texts[0])
@@ -110,3 +112,20 @@ def test_an_item_whose_ref_another_process_uses_for_another_item_gets_a_longer_o
     assert [info.ref for info in known] == ["aaaaaaaaaa"]
     assert "aaaaaaaaaab" in placeholder
     assert [b"".join(other.content(info.ref)).decode() for info in other.records()] == texts
+
+
+def test_a_record_whose_ref_is_no_draw_of_its_item_is_not_stored() -> None:
+    other = MemoryStore()
+    off = Offloader(MemoryStore(), session="s")
+    off.offload_text("a long text\n" * 4000)
+    [info] = off.records()
+    header = next(iter(off._session.headers(info.ref)))  # what the record says
+    records = [
+        NewRecord(key=info.key, header=replace(header, **changed), encoded=Encoded.whole(b"text", None))
+        for changed in ({"ref": "zzzzzzzzzz"}, {"session": "t"}, {"origin": "t"})
+    ]
+
+    outcomes = create_records(other, records, lambda *_: True)
+
+    assert [type(outcome) for outcome in outcomes] == [CorruptError] * 3
+    assert [*other.keys()] == []

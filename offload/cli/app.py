@@ -79,7 +79,6 @@ GROUPS = {
     "Check and repair": {
         "doctor": Command("doctor", "doctor", "Test the guarantees and the speed of a store"),
         "verify": Command("listing", "verify", "Check every record for damage"),
-        "checkpoint": Command("chain", "checkpoint", "Print the head of a journal, signed if asked"),
         "reindex": Command("listing", "reindex", "Rebuild the index from the records"),
         "config": Command("config", "app", "Show the settings in effect"),
     },

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from offload import ConfigError, OffloadError, OffloadStore, RecordInfo, StoreError, index
-from offload.cli.chain import PublicKeyOption, verify_chain
 from offload.cli.inventory import InventoryOption, listed_by
 from offload.cli.options import JsonOption, SessionOption, StoreOption, ToolOption
 from offload.cli.stores import existing_store, is_of, place_of
@@ -108,28 +107,16 @@ def verify(
     *,
     store: StoreOption = None,
     session: SessionOption = None,
-    chain: Annotated[
-        bool, typer.Option("--chain", help="Look for changes to journals and to the records in them.")
-    ] = False,
-    head: Annotated[
-        str | None,
-        typer.Option("--head", metavar="DIGEST|FILE", help="An earlier head, or the file of a checkpoint."),
-    ] = None,
-    public_key: PublicKeyOption = None,
     workers: WorkersOption = None,
     on: OnOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check every record and list damaged ones; exit with 3 if there are any.
 
-    Records that a lost worker did not check are listed too: run it again. With --chain, list what was
-    changed, reordered, added or cut later, even if all checksums fit.
+    Records that a lost worker did not check are listed too: run it again.
 
     Example: offload verify --store s3://bucket/prefix --workers 64
     """
-    if chain or head is not None:
-        verify_chain(store, session, (head, public_key), (workers, on), as_json=as_json)
-        return
     # Only this command needs them here, and a check loads its parts anyway.
     from offload.presets._tool_results_store import ToolResultsStore  # noqa: PLC0415  # few commands need the layouts
 

@@ -208,7 +208,7 @@ class ItemWriter:
             self._stored[identity] = stored
             self._observer.stored(stored.info, stored.placeholder)
         # After a rewind no entry of the journal may name the record.
-        self._observer.uses(stored.info, stored.sha256)
+        self._observer.uses(stored.info)
         if not request.keeps_text:
             self._recognition.note(request.item, stored.placeholder)
         return stored

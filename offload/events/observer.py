@@ -58,23 +58,23 @@ class Activity:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._created: dict[str, bytes] = {}
+        self._created: dict[str, None] = {}
         self._reads = 0
 
-    def created(self, ref: str, sha256: bytes) -> None:
-        """Note the record of an item that was offloaded, new or adopted, and the digest of its content."""
+    def created(self, ref: str) -> None:
+        """Note the record of an item that was offloaded, new or adopted."""
         with self._lock:
-            self._created[ref] = sha256
+            self._created[ref] = None
 
     def read_back(self) -> None:
         """Note one read of a record."""
         with self._lock:
             self._reads += 1
 
-    def take(self) -> tuple[dict[str, bytes], int]:
-        """Return the records, as digests by id, and the number of reads since the last call."""
+    def take(self) -> tuple[list[str], int]:
+        """Return the ids of the records, and the number of reads since the last call."""
         with self._lock:
-            taken, self._created, self._reads = (self._created, self._reads), {}, 0
+            taken, self._created, self._reads = ([*self._created], self._reads), {}, 0
         return taken
 
 
@@ -115,10 +115,10 @@ class Observer:
         """Characters of all reads."""
         return self._chars_read
 
-    def uses(self, info: RecordInfo, sha256: bytes) -> None:
-        """Note for the journal that a message needs a record, and the digest of its content."""
+    def uses(self, info: RecordInfo) -> None:
+        """Note for the journal that a message needs a record."""
         if self.activity is not None:
-            self.activity.created(info.ref, sha256)
+            self.activity.created(info.ref)
 
     def stored(self, info: RecordInfo, placeholder: str) -> None:
         """Report a durable record and its placeholder."""

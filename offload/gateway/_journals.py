@@ -97,7 +97,7 @@ class _Sharing(Activity):
         super().__init__()
         self._share = share
 
-    def take(self) -> tuple[dict[str, bytes], int]:
+    def take(self) -> tuple[list[str], int]:
         """Return what `Activity.take` does."""
         created, reads = super().take()
         self._share(created)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from offload.errors import CorruptError, NotFoundError, OffloadError
 from offload.index.objects import list_session, list_sessions, session_name
 from offload.jobs.each import run_each
-from offload.layout import JOURNAL, decode_part, encode_part, is_link, session_part
+from offload.layout import BRANCH, CLOSED, JOURNAL, decode_part, encode_part, is_link, session_part
 from offload.record import RecordInfo
-from offload.session.lineage import entry_bytes, entry_of
+from offload.session.lineage import (
+    JournalEntry,
+    chain_of,
+    entry_bytes,
+    entry_of,
+    left_branches,
+    own_entries,
+)
 from offload.session.names import check_known, check_name
 from offload.session.reader import Damage, SessionReader
-from offload.store import OffloadStore, get_many, in_groups
+from offload.store import OffloadStore, get_many, has, in_groups
 
 # The most that a worker checks at once; a larger record is a slice of its own.
 _SLICE_RECORDS, _SLICE_BYTES = 16, 64 * 1024**2
@@ -37,8 +45,8 @@ class VerifyReport:
         lost: records that another session shared and has deleted since, with the names of those that read
             them.
         entries: how many entries of journals were read whole.
-        damaged_entries: the errors of those that cannot be read, and of branches of forks, with the names of
-            their sessions.
+        damaged_entries: the errors of those that cannot be read or are missing, and of branches of forks,
+            with the names of their sessions.
         failures: the errors of lost workers, each with a session that was not checked completely.
     """
 
@@ -81,6 +89,8 @@ def verify(
 ) -> VerifyReport:
     """Read every record and journal entry of a store, or of one session, and compare all checksums.
 
+    A missing entry is found by the entries after it, those of forks too; one at the end is not.
+
     Args:
         store: the store.
         session: the name of the session; all of them without one.
@@ -112,11 +122,11 @@ def verify(
             report.lost += found.lost
             report.damaged_entries += found.branches
         told(report)
-    for keys, errors in run_each(_check_entries, _entries(store, session), [store], **options):
+    for entries, errors in run_each(_check_entries, _entries(store, session), [store], **options):
         if isinstance(errors, OffloadError):
-            report.failures.append((_session_of(keys[0]), errors))
+            report.failures.append((session_name(store, entries.part), errors))
         else:
-            report.entries += len(keys)
+            report.entries += len(entries.keys)
             report.damaged_entries += errors
         told(report)
     if session is not None and not (report.checked or report.links or report.entries or report.failures):
@@ -151,22 +161,85 @@ def _check(store: OffloadStore, part: _Slice) -> _Checked:
     if part.is_first and part.is_fork:
         try:
             reader.catalog.load()
+        except NotFoundError:
+            pass  # An entry of the parent is missing, which the check of the entries reports.
         except OffloadError as error:
             checked.branches.append((reader.name, error))
+        if not own_entries(store, part.part) and CLOSED.key(session=part.part) not in _closed(
+            store, part.part
+        ):
+            missing = NotFoundError(
+                "the journal entry with which the session continues its parent is missing"
+            )
+            checked.branches.append((reader.name, missing))
     return checked
 
 
-def _entries(store: OffloadStore, session: str | None) -> Iterator[list[str]]:
+def _closed(store: OffloadStore, part: str) -> set[str]:
+    """Return the marks of a deletion of the session, or of what a rewind left, that is not finished."""
+    listed = store.keys(CLOSED.key(session=part))
+    return {mark.key for mark in listed if CLOSED.match(mark.key)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """The keys of some entries of the session with a key part; with the first ones, its order is checked."""
+
+    part: str
+    keys: list[str]
+    is_first: bool
+
+
+def _entries(store: OffloadStore, session: str | None) -> Iterator[_Entries]:
     listed = store.keys(JOURNAL.prefix("" if session is None else encode_part(session)))
     entries = (stored for stored in listed if JOURNAL.match(stored.key))
-    for group in in_groups(entries, attrgetter("size"), most=_SLICE_BYTES, count=_SLICE_RECORDS):
-        yield [stored.key for stored in group]
+    for part, own in groupby(entries, key=lambda stored: session_part(stored.key)):
+        groups = in_groups(own, attrgetter("size"), most=_SLICE_BYTES, count=_SLICE_RECORDS)
+        for number, group in enumerate(groups):
+            yield _Entries(part, [stored.key for stored in group], not number)
 
 
-def _check_entries(store: OffloadStore, keys: list[str]) -> list[tuple[str, OffloadError]]:
-    """Return the errors of damaged entries."""
-    checked = (_checked_entry(key, data) for key, data in zip(keys, get_many(store, keys), strict=True))
-    return [(_session_of(key), error) for key, error in zip(keys, checked, strict=True) if error is not None]
+def _check_entries(store: OffloadStore, entries: _Entries) -> list[tuple[str, OffloadError]]:
+    """Return the errors of damaged entries, and with the first ones those of missing ones."""
+    checked = map(_checked_entry, entries.keys, get_many(store, entries.keys))
+    errors = [error for error in checked if error is not None]
+    if entries.is_first:
+        errors += map(NotFoundError, dict.fromkeys(_missing_entries(store, entries.part)))
+    name = session_name(store, entries.part) if errors else ""
+    return [(name, error) for error in errors]
+
+
+def _missing_entries(store: OffloadStore, part: str) -> Iterator[str]:
+    """Yield what the entries of a session continue and the store lacks; nothing while it is deleted."""
+    closed, own = _closed(store, part), own_entries(store, part)
+    if not own or CLOSED.key(session=part) in closed:
+        return
+    # A gc that deletes what a rewind left may be at it, or was killed.
+    left = [] if closed else left_branches(store, part, own).values()
+    for entries in (chain_of(store, part, own), *left):
+        yield from _gaps(part, entries)
+    for entry in own:
+        branch = entry.parent and BRANCH.key(session=part, parent=entry.parent, base=f"{entry.base:09}")
+        if branch and not has(store, branch):
+            yield f"{branch}, by which the session reads records of the one it was forked from, is missing"
+
+
+def _gaps(part: str, entries: Sequence[JournalEntry]) -> Iterator[str]:
+    """Yield the entries that are missing between some, each of which continues the one before it."""
+    for before, entry in zip((None, *entries), entries, strict=False):
+        first = 0 if before is None else before.number + 1
+        owner = session_part(entry.at)
+        if entry.base is not None:
+            if before is not None and before.number == entry.base:
+                continue
+            first, last, owner = entry.base, entry.base, entry.parent or owner
+        elif entry.number > first:
+            last = entry.number - 1
+        else:
+            continue
+        numbers = f"entry {first} is" if first == last else f"entries {first} to {last} are"
+        of = f", of session {decode_part(owner)!r} that it was forked from" if owner != part else ""
+        yield f"{numbers} missing in the journal{of}"
 
 
 def _checked_entry(key: str, data: bytes | OffloadError) -> OffloadError | None:
@@ -180,7 +253,3 @@ def _checked_entry(key: str, data: bytes | OffloadError) -> OffloadError | None:
     except CorruptError as error:
         return error
     return None
-
-
-def _session_of(key: str) -> str:
-    return decode_part(session_part(key))

@@ -19,7 +19,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from offload.codec._frames import decompress
-from offload.errors import CollisionError, ConfigError, CorruptError, NotFoundError, OffloadError, check_texts
+from offload.errors import (
+    CollisionError,
+    ConfigError,
+    CorruptError,
+    MessageError,
+    NotFoundError,
+    OffloadError,
+    check_texts,
+)
 from offload.layout import (
     BRANCH,
     FOREIGN,
@@ -31,14 +39,18 @@ from offload.layout import (
     is_hashed,
     is_link,
     name_of,
+    random_letters,
 )
-from offload.record.text import decode_text
+from offload.patterns import lazy_pattern
+from offload.record.text import decode_text, encode_text
 from offload.store import OffloadStore, create, get_many
 
 # The maximum size of an entry, checked before memory is allocated.
 MOST_BYTES = 256 * 1024 * 1024
-# The content of an entry that begins a fork or a rewind.
-NO_CHANGES = b"{}"
+# The head of an entry begins with its digest.
+_DIGEST, _DIGEST_CHARS = b'{"sha256":"', 64
+# The part of an entry's key that names the parent of a fork.
+_PARENT = lazy_pattern(r"~from[^/~]+(?=\.zst$)")
 # A fork of a fork has as many parents.
 _MAX_FORKS = 1000
 
@@ -351,27 +363,58 @@ def _records(entry: JournalEntry, data: bytes) -> set[str]:
         raise CorruptError(f"{entry.at}: it has values that no agent stores") from error
 
 
+def new_entry(
+    part: str, number: int, kind: str, text: str = "{}", *, letters: str | None = None, **more: object
+) -> tuple[str, bytes]:
+    """Return the key and the content of an entry, which gets its digest; see `FORMAT.md`.
+
+    Args:
+        part: the key part of its session.
+        number: its number.
+        kind: its kind.
+        text: its head, a map as JSON, and its messages, each on a line.
+        letters: the letters of its key; random by default.
+        more: the optional parts of its key.
+
+    Raises:
+        MessageError: it has more than `MOST_BYTES`.
+    """
+    undigested = encode_text(f'{{"sha256":""{"" if text[1] == "}" else ","}{text[1:]}')
+    size = len(undigested) + _DIGEST_CHARS
+    if size > MOST_BYTES:
+        raise MessageError(f"a journal entry must have at most {MOST_BYTES} bytes, got {size}")
+    key = JOURNAL.key(
+        session=part,
+        number=f"{number:09}",
+        kind=kind,
+        bytes=size,
+        letters=letters or random_letters(),
+        **more,
+    )
+    return key, _DIGEST + _digest(key, undigested) + undigested[len(_DIGEST) :]
+
+
+def _digest(key: str, undigested: bytes) -> bytes:
+    return hashlib.sha256(name_in_copy(key).encode() + b"\n" + undigested).hexdigest().encode()
+
+
+def name_in_copy(key: str) -> str:
+    """Return the end of the key of an entry in a copy of its session, which has no parent."""
+    return _PARENT.sub("", name_of(key))
+
+
 def entry_bytes(entry: JournalEntry, data: bytes) -> bytes:
     """Return the content of an entry. Raises `CorruptError`, which names it."""
     if entry.size > MOST_BYTES:
         raise CorruptError(f"{entry.at}: an entry may have {MOST_BYTES} bytes, got {entry.size}")
     try:
-        return decompress(data, entry.size)
+        content = decompress(data, entry.size)
     except CorruptError as error:
         raise CorruptError(f"{entry.at}: {error}") from error
-
-
-def entry_digest(key: str, content: bytes) -> str:
-    """Return the digest of an entry in hexadecimal, as the next entry has it: see `FORMAT.md`.
-
-    It does not cover the session in the key, so that copies and forks keep it.
-    """
-    return hashlib.sha256(name_of(key).encode() + b"\n" + content).hexdigest()
-
-
-def read_digest(store: OffloadStore, entry: JournalEntry) -> str:
-    """Return the digest of an entry from its object. Raises `OffloadError`."""
-    return entry_digest(entry.at, entry_bytes(entry, store.get(entry.at)))
+    start, end = len(_DIGEST), len(_DIGEST) + _DIGEST_CHARS
+    if content[start:end] != _digest(entry.at, content[:start] + content[end:]):
+        raise CorruptError(f"{entry.at}: its content does not match its digest")
+    return content
 
 
 def records_of_branch(store: OffloadStore, key: str) -> tuple[Origin, set[str]]:

@@ -58,11 +58,10 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class OffloadedItem(msgspec.Struct, frozen=True):
-    """A durable record, the placeholder of its item, and the digest of its content."""
+    """A durable record, and the placeholder of its item."""
 
     info: RecordInfo
     placeholder: str
-    sha256: bytes
 
 
 class _Attempt(NewRecord, frozen=True, kw_only=True):
@@ -417,7 +416,7 @@ class Session(SessionReader):
         )
         self.catalog.add(info)
         self._stored_here.add(key)
-        return OffloadedItem(info, header.placeholder, header.sha256)
+        return OffloadedItem(info, header.placeholder)
 
 
 def latest_deletion(store: OffloadStore, session: str) -> object:

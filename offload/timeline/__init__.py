@@ -7,10 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from offload.session.checkpoint import Checkpoint
     from offload.timeline.timeline import Change, SentRequest, Timeline
 
-__all__ = ["Change", "Checkpoint", "SentRequest", "Timeline"]
+__all__ = ["Change", "SentRequest", "Timeline"]
 
 
 # A list of sessions needs their titles alone.

@@ -11,31 +11,27 @@ import hashlib
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from offload.codec._frames import SLOW_LEVEL, compress
 from offload.context import ContextItem, ItemType
 from offload.errors import CollisionError, CorruptError, MessageError, NotFoundError, OffloadError, failure
-from offload.layout import JOURNAL, encode_part, random_letters
+from offload.layout import JOURNAL, encode_part
 from offload.messages import Usage, from_json, to_json
 from offload.messages.stored import map_texts
 from offload.record.text import decode_text, encode_text
 from offload.session.lineage import (
-    MOST_BYTES,
     JournalEntry,
     Sent,
-    chain_of,
     entry_bytes,
-    entry_digest,
     last_written,
     list_entries,
     needed,
+    new_entry,
     own_entries,
-    read_digest,
 )
 from offload.session.names import is_ref
 from offload.session.reader import SessionReader
@@ -83,7 +79,7 @@ class JournalState(NamedTuple):
         ratios: by model, the tokens that its provider counts for one estimated token.
         compactions: how many compactions removed messages.
         requested: time of the last request in seconds, by the writer's clock; None if unknown.
-        records: records that the session created, some or all of them: the digests of their contents by id.
+        records: ids of records that the session created, some or all of them.
         tokens_offloaded: as in the last request, see `Sent`.
     """
 
@@ -91,7 +87,7 @@ class JournalState(NamedTuple):
     ratios: Mapping[str, float]
     compactions: int = 0
     requested: float | None = None
-    records: Mapping[str, bytes] = MappingProxyType({})
+    records: Collection[str] = ()
     tokens_offloaded: int = 0
 
     @property
@@ -174,8 +170,6 @@ class Journal:
         self._deletion = latest_deletion(store, session)
         self._number = 0
         self._last = ""
-        # The digest of the last entry with content, None without one.
-        self._digest: str | None = None
         # False if another writer, or a write that seemed to fail, may have used the number.
         self._is_numbered = False
         self._is_begun = False
@@ -184,7 +178,7 @@ class Journal:
         self._facts: Mapping[str, Any] = {}
         # The ids of records that the entries name, and those that the next one will name.
         self._records: set[str] = set()
-        self._left: dict[str, bytes] = {}
+        self._left: dict[str, None] = {}
         # For the next entry of a request: new records and read-backs. The usage is of the last request.
         self._created = self._read_backs = 0
         self._used: Usage | None = None
@@ -223,7 +217,6 @@ class Journal:
         if not self._is_numbered:
             own = own_entries(self._store, encode_part(self._session))
             self._number = max(self._number, _next_number(own))
-            self._digest = self._digest_of_last(own)
         is_whole = not self._rows or self._is_whole_due()
         if is_whole:
             lines = [row.line for row in self._rows[:start] if row.line is not None]
@@ -250,8 +243,6 @@ class Journal:
         head, *lines = texts
         records = [*self._records, *self._left] if is_whole else [*self._left]
         head |= {"records": records} if records else {}
-        head |= {"digests": {ref: sha256.hex() for ref, sha256 in self._left.items()}} if self._left else {}
-        head["previous"] = self._digest
         kind = ("whole" if self._is_begun else "begun") if is_whole else "grown"
         before = [] if is_whole else self._rows
         grown = self._put(kind, "\n".join([_json(head), *lines]), described)
@@ -266,28 +257,13 @@ class Journal:
             self._created = self._read_backs = 0
         self.stored = start + next((place for place, row in enumerate(rows) if row.line is None), len(rows))
 
-    def _digest_of_last(self, own: Sequence[JournalEntry]) -> str | None:
-        """Return the digest of the last entry of the session with content, given its own entries.
-
-        None if there is none, or if it is damaged. Raises `StoreError`.
-        """
-        entries = (
-            own if own and own[-1].base is None else chain_of(self._store, encode_part(self._session), own)
-        )
-        last = last_written(entries)
-        try:
-            return None if last is None else read_digest(self._store, last)
-        except (CorruptError, NotFoundError):
-            return None
-
     def _is_whole_due(self) -> bool:
         waste = _WASTE if self._entries < _MANY_ENTRIES else _MANY_WASTE
         return self._grown > waste * self._size
 
-    def _note(self, records: Mapping[str, bytes], sent: Sent | None, used: Usage | None) -> None:
+    def _note(self, records: Collection[str], sent: Sent | None, used: Usage | None) -> None:
         """Note the facts for the next entry that are not in its messages."""
-        known = (self._records, self._left)
-        new = {ref: sha256 for ref, sha256 in records.items() if not any(ref in refs for refs in known)}
+        new = dict.fromkeys(ref for ref in records if ref not in self._records and ref not in self._left)
         self._left |= new
         self._created += len(new)
         self._read_backs += sent.read_backs if sent else 0
@@ -361,13 +337,13 @@ class Journal:
         listed = list_entries(self._store, self._session)
         # After a failure a new conversation begins: it would not fit entries that cannot be read.
         self._number, self._is_numbered, self._is_begun = _next_number(listed), not listed, False
-        self._rows, self._facts, self._records, self._digest, self.stored = [], {}, set(), None, 0
+        self._rows, self._facts, self._records, self.stored = [], {}, set(), 0
         own = JOURNAL.prefix(encode_part(self._session))
         self._last = max((str(entry.at) for entry in listed if str(entry.at).startswith(own)), default="")
         if not listed:
             return _read_old(self._store, self._session)
         entries = _latest(listed, self._session)
-        rows, facts, self._digest = _folded(self._store, entries)
+        rows, facts = _folded(self._store, entries)
         state = _state(listed, rows, facts)
         self._rows, self._facts, self._is_begun, self._is_numbered = rows, state.facts, True, True
         # A fork or a rewind at a request has its messages: the same request again is not a new one.
@@ -386,21 +362,11 @@ class Journal:
 
     def _put(self, kind: str, text: str, described: Mapping[str, str | None]) -> int:
         """Store an entry; return its size."""
-        data = encode_text(text)
-        if len(data) > MOST_BYTES:
-            raise MessageError(f"a journal entry must have at most {MOST_BYTES} bytes, got {len(data)}")
-        key = JOURNAL.key(
-            session=encode_part(self._session),
-            number=f"{self._number:09}",
-            kind=kind,
-            bytes=len(data),
-            letters=random_letters(),
-            **described,
-        )
+        key, data = new_entry(encode_part(self._session), self._number, kind, text, **described)
         self._number += 1
         self._is_numbered, self._rows, self.stored = False, [], 0
         self._store.put(key, compress(data, SLOW_LEVEL))
-        self._digest, self._last = entry_digest(key, data), key
+        self._last = key
         self._is_numbered = self._is_begun = True
         return len(data)
 
@@ -467,21 +433,14 @@ def _parse_row(text: str) -> _Row:
     return _Row(JournalMessage(ItemType(kind), message), message, _digest(text), len(text))
 
 
-class _Folded(NamedTuple):
-    """The rows and facts after some entries, and the digest of the last one with content."""
-
-    rows: list[_Row]
-    facts: dict[str, Any]
-    digest: str | None
-
-
-def _folded(store: OffloadStore, entries: Sequence[JournalEntry], rows: Sequence[_Row] = ()) -> _Folded:
+def _folded(
+    store: OffloadStore, entries: Sequence[JournalEntry], rows: Sequence[_Row] = ()
+) -> tuple[list[_Row], dict[str, Any]]:
     """Return the rows and facts after `entries`, the first of which is a whole one or continues from `rows`.
 
     Raises `OffloadError`.
     """
-    rows, facts, digest = [*rows], dict[str, Any](), None
-    last = last_written(entries)
+    rows, facts = [*rows], dict[str, Any]()
     for entry, data in zip(entries, get_many(store, (e.at for e in entries)), strict=True):
         if isinstance(data, OffloadError):
             raise data
@@ -490,9 +449,7 @@ def _folded(store: OffloadStore, entries: Sequence[JournalEntry], rows: Sequence
         known = [] if entry.kind != "grown" else facts.get("records", [])
         facts = ({} if entry.kind != "grown" else facts) | head
         facts["records"] = [*known, *head.get("records", ())]
-        if entry is last:
-            digest = entry_digest(entry.at, entry_bytes(entry, data))
-    return _Folded(rows, facts, digest)
+    return rows, facts
 
 
 def _state(listed: Sequence[JournalEntry], rows: Sequence[_Row], facts: Mapping[str, Any]) -> JournalState:
@@ -517,8 +474,7 @@ def changes_of(store: OffloadStore, entries: Sequence[JournalEntry]) -> Iterator
 
 def latest_state(store: OffloadStore, session: str, listed: Sequence[JournalEntry]) -> JournalState:
     """Return the conversation after the last of the entries of a journal; raises as `Journal.read`."""
-    folded = _folded(store, _latest(listed, session))
-    return _state(listed, folded.rows, folded.facts)
+    return _state(listed, *_folded(store, _latest(listed, session)))
 
 
 def messages_at(
@@ -533,7 +489,7 @@ def messages_at(
     for place in places:
         parts = [*needed(entries, place, session)]
         is_later = bool(read) and parts[: len(read)] == read
-        rows = _folded(store, parts[len(read) :] if is_later else parts, rows if is_later else ()).rows
+        rows, _ = _folded(store, parts[len(read) :] if is_later else parts, rows if is_later else ())
         read = parts
         found.append([row.line.message for row in rows if row.line is not None])
     return found

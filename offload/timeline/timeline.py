@@ -7,33 +7,27 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
-from offload.errors import ConfigError, NotFoundError, check_number
+from offload.errors import ConfigError, check_number
 from offload.layout import encode_part
 from offload.messages import Usage, to_json
 from offload.messages._equal import are_equal
 from offload.messages.formats import scan_of
 from offload.placeholder.forms import known_refs
 from offload.record.display import html_table
-from offload.session.checkpoint import Checkpoint
 from offload.session.lineage import (
     JournalEntry,
     Sent,
     entries_from,
-    last_written,
     left_branches,
     own_entries,
     place_of_request,
-    read_digest,
 )
 from offload.store import OffloadStore
 from offload.threads.locks import cached
 from offload.timeline.forks import SessionFork, fork_tree
 from offload.timeline.journal import JournalState, latest_state, messages_at
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 ChangeKind = Literal["added", "replaced", "compacted", "edited", "removed"]
 # Above so many comparisons, all messages between the common ends count as changed.
@@ -175,28 +169,6 @@ class Timeline(Sequence[SentRequest]):
     def stored_bytes(self) -> int:
         """The uncompressed bytes of the entries of the journal."""
         return sum(entry.size for entry in self._entries)
-
-    def checkpoint(self, key: bytes | Ed25519PrivateKey | None = None) -> Checkpoint:
-        """Return the head of the journal, to be kept outside of the store; it takes one read.
-
-        `offload.jobs.verify_chain` finds by it what was changed or cut later.
-
-        Args:
-            key: signs the checkpoint: an Ed25519 private key, or its PEM file without a password.
-
-        Raises:
-            ConfigError: `key` is another one.
-            CorruptError: the last entry is damaged.
-            MissingExtraError: there is a key, and the package of the extra `crypto` is not installed.
-            NotFoundError: the session has no journal, or the last entry was deleted.
-            StoreError: the store failed.
-        """
-        last = last_written(self._entries)
-        if last is None:
-            raise NotFoundError(f"session {self._session!r} has no journal; see Offloader(journal=True)")
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        head = Checkpoint(self._session, last.number, read_digest(self._store, last), now)
-        return head if key is None else head.signed(key)
 
     def latest(self) -> JournalState:
         """Return the conversation as of the last entry, a reply to the last request too; raises as `at`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -23,7 +22,7 @@ from offload.jobs.each import run_each
 from offload.record import Header, RecordInfo
 from offload.record.text import decode_text
 from offload.session.create import NewRecord, create_records
-from offload.session.lineage import chain_of, note_origin, own_entries
+from offload.session.lineage import chain_of, name_in_copy, note_origin, own_entries
 from offload.session.names import check_known, check_name
 from offload.session.reader import SessionReader
 from offload.store import (
@@ -44,8 +43,6 @@ _GROUP_RECORDS = 256
 _WHOLE_BYTES = 8 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
 _SOON_SECONDS = 60.0
-# The part of a journal entry's key that names the parent of a fork.
-_PARENT = re.compile(r"~from[^/~]+(?=\.zst$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +384,7 @@ class _Copy:
         entries = own_entries(self._source.store, self._source_part)
         if any(entry.parent is not None for entry in entries):
             entries = chain_of(self._source.store, self._source_part, entries)
-        return {_PARENT.sub("", layout.name_of(str(entry.at))): str(entry.at) for entry in entries}
+        return {name_in_copy(entry.at): str(entry.at) for entry in entries}
 
     def _copy_pins(self) -> None:
         """Copy the pins before the records, so that gc deletes no copied record in between."""

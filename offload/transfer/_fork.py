@@ -12,14 +12,14 @@ import msgspec
 
 from offload.codec._frames import SLOW_LEVEL, compress
 from offload.errors import ConfigError, NotFoundError
-from offload.layout import BRANCH, CLOSED, FORK, JOURNAL, RECORD, encode_part, random_letters
+from offload.layout import BRANCH, CLOSED, FORK, RECORD, encode_part
 from offload.session.lineage import (
-    NO_CHANGES,
     Branch,
     Origin,
     entries_of_branch,
     last_use,
     list_entries,
+    new_entry,
     own_entries,
     parse_branch,
     place_of_request,
@@ -62,17 +62,17 @@ def fork(
     base = entries[place_of_request(entries, session, at)]
     parent, child = encode_part(session), encode_part(name)
     place = Branch(parent, base.number)
-    old = _unchanged(store, name, session)
-    mark = FORK.key(session=parent, receiver=child, base=f"{base.number:09}")
-    entry = _entry_key(child, base.number + 1, base.number, letters=_LETTERS, parent=parent)
-    key = BRANCH.key(session=child, parent=parent, base=f"{base.number:09}")
+    old, at_base = _unchanged(store, name, session), f"{base.number:09}"
+    mark = FORK.key(session=parent, receiver=child, base=at_base)
+    entry, content = new_entry(child, base.number + 1, "grown", letters=_LETTERS, base=at_base, parent=parent)
+    key = BRANCH.key(session=child, parent=parent, base=at_base)
     more = [] if at is not None else _unnoted(store, session, place)
     # A deletion too kept all that an earlier mark names.
     is_new = create(store, mark)
     if is_new and not _is_open(store, place):
         delete_many(store, [key, entry, mark])
         raise NotFoundError(f"session {session!r} or a branch of it is being deleted; nothing was forked")
-    create(store, entry, compress(NO_CHANGES, SLOW_LEVEL))
+    create(store, entry, compress(content, SLOW_LEVEL))
     create(store, key, msgspec.json.encode(Origin(session, more, name)))
     # An earlier fork goes last: until then, the first of both holds.
     for stale in {*old} - {mark, entry, key}:
@@ -91,8 +91,8 @@ def rewind(store: OffloadStore, session: str, at: int, *, branch: str | None = N
     entries, part = list_entries(store, session, branch), encode_part(session)
     base = entries[place_of_request(entries, session, at)]
     number = max(entry.number for entry in (*entries, *own_entries(store, part))) + 1
-    key = _entry_key(part, number, base.number, letters=random_letters())
-    store.put(key, compress(NO_CHANGES, SLOW_LEVEL))
+    key, content = new_entry(part, number, "grown", base=f"{base.number:09}")
+    store.put(key, compress(content, SLOW_LEVEL))
 
 
 def _is_open(store: OffloadStore, place: Branch) -> bool:
@@ -132,15 +132,3 @@ def _unnoted(store: OffloadStore, session: str, branch: Branch) -> list[str]:
     """Return the ids of the records that a session has and its journal does not name."""
     noted = records_until(store, branch)
     return [info.ref for info in SessionReader(store, session).infos() if info.ref not in noted]
-
-
-def _entry_key(part: str, number: int, base: int, *, letters: str, parent: str | None = None) -> str:
-    return JOURNAL.key(
-        session=part,
-        number=f"{number:09}",
-        kind="grown",
-        bytes=len(NO_CHANGES),
-        letters=letters,
-        base=f"{base:09}",
-        parent=parent,
-    )

@@ -10,7 +10,7 @@ from strength import thinned
 
 from offload import Offloader
 from offload.agent import AgentConfig, ContextManager
-from offload.jobs import verify_chain
+from offload.jobs import verify
 
 # Goes on with the conversation for ever, and prints what it was told is written down.
 AGENT = """
@@ -45,5 +45,5 @@ def test_an_agent_that_is_killed_again_and_again_is_gone_on_with(tmp_path: Path,
     told = [int(message["content"].split()[1]) for message in m.restore()]
     assert told == list(range(len(told)))
     assert len(told) > last
-    report = verify_chain(Offloader(tmp_path, session="s").store)
-    assert (report.problems, report.notes) == ([], [])
+    report = verify(Offloader(tmp_path, session="s").store)
+    assert (report.damaged, report.damaged_entries) == ([], [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ def messages_of(folder: Path) -> list[Any]:
         number, kind, size, letters = path.name.removesuffix(".zst").split("~")[:4]
         data = zstandard.ZstdDecompressor().decompress(path.read_bytes())
         assert (len(number), len(letters), len(data)) == (9, 10, int(size))
+        begin, digest, rest = data[:11], data[11:75], data[75:]
+        assert begin == b'{"sha256":"'
+        assert sha256(path.name.encode() + b"\n" + begin + rest).hexdigest() == digest.decode()
         head, *new = [json.loads(line) for line in data.decode().split("\n")]
         before = [] if kind in ("begun", "whole") else lines
         lines, at = [], 0

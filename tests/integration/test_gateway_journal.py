@@ -11,7 +11,7 @@ from gateways import REPLY, USAGE, ask, body_of, providing, running, turns, wait
 from offload import Offloader, index
 from offload.errors import StoreUnavailableError
 from offload.gateway import _rewriter
-from offload.jobs import verify_chain
+from offload.jobs import verify
 from offload.session.reader import SessionReader
 from offload.timeline import Timeline
 from offload.wrappers import WrapperStore
@@ -54,9 +54,8 @@ def test_each_request_of_a_conversation_is_in_its_timeline_as_the_provider_got_i
     assert found[0].tokens_offloaded == 0 < found[9].tokens_offloaded
     assert "context_read" in json.dumps(found.at(10))
     assert found[9].model == "claude-opus-5"
-    report = verify_chain(off.store)
-    assert (report.chained, report.problems, report.notes) == (10, [], [])
-    assert report.records > 0
+    report = verify(off.store)
+    assert (report.entries, report.damaged, report.damaged_entries) == (10, [], [])
 
 
 def test_reminders_that_the_engine_does_not_see_are_in_it_and_cache_marks_are_not(upstream, off):

@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from counted import CountedStore
-from forks import journaled
+from forks import conversation, journaled, keys, played
 from forks import run as agent
 from worker import size_of
 
@@ -36,7 +37,7 @@ from offload.jobs.executors import executor_of_workers, executor_on
 from offload.layout import JOURNAL, RECORD
 from offload.retention import GcReport, collect, delete, pin, usage
 from offload.store import OffloadStore, StoredObject
-from offload.transfer import copy_sessions
+from offload.transfer import CopyReport, copy_sessions
 from offload.wrappers import EncryptingStore, RetryingStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
@@ -188,6 +189,108 @@ def test_a_damaged_entry_of_a_journal_is_found_by_any_workers(tmp_path, processe
         assert path.name in str(error)
     assert verify(off.store, session="a").damaged_entries == []
     assert verify(off.store, session="a").entries == 3
+
+
+def rewritten(store: MemoryStore, key: str) -> None:
+    """Change a letter of an entry, with a checksum that fits."""
+    content = zstandard.ZstdDecompressor().decompress(store.get(key))
+    changed = content.replace(b"is made", b"is fake", 1)
+    assert changed != content
+    store.put(key, zstandard.ZstdCompressor(write_checksum=True).compress(changed), overwrite=True)
+
+
+def renamed(store: MemoryStore, key: str) -> None:
+    """Store an entry under the number of another one."""
+    store.put(key.replace("j/a/000000002", "j/a/000000003"), store.get(key))
+
+
+def flipped(store: MemoryStore, key: str) -> None:
+    data = bytearray(store.get(key))
+    data[len(data) // 3] ^= 4
+    store.put(key, bytes(data), overwrite=True)
+
+
+@pytest.mark.parametrize("edit", [rewritten, renamed, flipped], ids=lambda edit: edit.__name__)
+def test_an_entry_that_is_not_the_one_that_was_written_is_damaged(
+    edit: Callable[[MemoryStore, str], None],
+) -> None:
+    store, _, _ = played(4)
+    edit(store, sorted(keys(store, "j/a/"))[2])
+
+    [(name, error)] = verify(store).damaged_entries
+    assert (name, type(error)) == ("a", CorruptError)
+
+
+def family() -> MemoryStore:
+    """Return a store with the session `a`, which was rewound, its fork `b`, and that one's fork `c`."""
+    store, off, _ = played(5)
+    fork = off.fork("b", at=4)
+    fork.offload(conversation(5))
+    fork.fork("c").offload(conversation(6))
+    off.rewind(2)
+    off.offload(conversation(2))
+    off.offload(conversation(3))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("session", "number", "readers"),
+    [("a", 0, "abc"), ("a", 1, "abc"), ("a", 3, "abc"), ("a", 6, "a"), ("b", 5, "c")],
+)
+def test_a_missing_entry_is_named_in_its_session_and_in_forks(
+    session: str, number: int, readers: str
+) -> None:
+    store = family()
+    assert verify(store).damaged_entries == []
+    [key] = keys(store, f"j/{session}/{number:09}")
+    store.delete(key)
+
+    errors = verify(store).damaged_entries
+
+    assert {name for name, _ in errors} == {*readers}
+    for name, error in errors:
+        of = "" if name == session else f", of session {session!r} that it was forked from"
+        assert str(error) == f"entry {number} is missing in the journal{of}"
+        assert [str(one) for _, one in verify(store, session=name).damaged_entries] == [str(error)]
+
+
+def test_a_fork_without_the_entry_with_which_it_continues_is_damaged() -> None:
+    store, off, _ = played(3)
+    off.fork("b")
+    [key] = keys(store, "j/b/")
+    store.delete(key)
+
+    [(name, error)] = verify(store).damaged_entries
+
+    assert (name, str(error).startswith("the journal entry with which the session continues")) == ("b", True)
+
+
+def test_a_fork_without_its_branch_is_damaged() -> None:
+    store = family()
+    [key] = keys(store, "r/b/from")
+    store.delete(key)
+
+    [(name, error)] = verify(store).damaged_entries
+
+    assert (name, key in str(error)) == ("b", True)
+
+
+def test_what_was_rewound_deleted_copied_or_written_by_two_lacks_nothing(tmp_path: Path) -> None:
+    store, other = family(), MemoryStore()
+    collect(store, Retention(grace=0))
+    assert not keys(store, "j/a/000000004")
+    assert verify(store).damaged_entries == []
+    for _, outcome in copy_sessions(store, other):
+        assert isinstance(outcome, CopyReport)
+    for writer in [journaled(other, "a"), journaled(other, "a")]:
+        writer.offload(conversation(4))
+    assert verify(other).damaged_entries == []
+    delete(store, "a")
+    delete(store, "c")
+    assert verify(store).damaged_entries == []
+    store.put("g/b/closed", b"")
+    store.delete(min(keys(store, "j/b/")))
+    assert verify(store).damaged_entries == []
 
 
 def test_links_are_verified_by_their_own_content_and_one_listing_of_the_session_that_shares() -> None:

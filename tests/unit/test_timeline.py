@@ -29,7 +29,7 @@ from offload import (
 )
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor
-from offload.jobs import verify_chain
+from offload.jobs import verify
 from offload.layout import JOURNAL
 from offload.retention import delete
 from offload.timeline.recorder import Recorder
@@ -468,7 +468,7 @@ def test_a_session_that_is_deleted_while_it_is_used_has_the_requests_since(
     sent = [off.offload(conversation(n)).messages for n in (5, 6)]
 
     assert [off.timeline().at(n) for n in (1, 2)] == sent
-    assert verify_chain(off.store).problems == []
+    assert verify(off.store).damaged_entries == []
 
 
 def test_a_manager_whose_session_is_deleted_keeps_the_requests_since(tmp_path: Path) -> None:

@@ -829,6 +829,64 @@ def test_calls_of_a_chat_that_have_one_index_or_none_are_told_apart(store, index
     assert [(call["index"], call["function"]) for call in sent] == [(0, functions[1])]
 
 
+def joined_details(details: list[Json]) -> list[Json]:
+    """Return the reasoning of a message as a client joins what a stream has of each index."""
+    joined: dict[int, Json] = {}
+    for one in details:
+        held = joined.setdefault(one["index"], {**one, "text": "", "signature": ""})
+        held["text"] += one.get("text") or ""
+        held["signature"] += one.get("signature") or ""
+    return [*joined.values()]
+
+
+def details_of(number: int, *, streams: bool) -> list[Json]:
+    """Return the reasoning of an answer as OpenRouter has it: its index is 0 in each answer."""
+    parts: list[Json] = [{"text": "so "}, {"text": f"much {number}"}, {"signature": f"signature-{number}"}]
+    detail = {"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0}
+    return [{**detail, **part} for part in (parts if streams else [parts[0] | parts[2]])]
+
+
+def say_with_details(provider: Any, number: int, content: list[Json], *, streams: bool) -> None:
+    """Answer a request for a chat with reasoning."""
+    reply, details = _reply("chat", {"model": "m"}, content, {}), details_of(number, streams=streams)
+    if not streams:
+        reply["choices"][0]["message"]["reasoning_details"] = details
+        provider.say(200, json.dumps(reply).encode())
+        return
+    deltas = [{"index": 0, "delta": {"reasoning_details": [one]}} for one in details]
+    events = "".join(f"data: {json.dumps({'id': 'x', 'choices': [delta]})}\n\n" for delta in deltas)
+    events += "".join(_events("chat", {}, reply))
+    provider.say(200, events.encode(), kind="text/event-stream")
+
+
+@pytest.mark.parametrize("repeated", [joined_details, list])
+@both_ways
+def test_reasoning_of_a_chat_is_put_back_with_the_answer_that_it_is_of(store, streams, repeated):
+    """Clients join what a stream has of each index, or repeat it as it came."""
+    script = iter(enumerate([[call(1)], [call(2)], [call(3, "Bash")], [said("Done.")]]))
+    messages = [user_of("chat", "Go.")]
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = lambda provider: say_with_details(provider, *next(script), streams=streams)
+        reply = ask(url + PATHS["chat"], request_of("chat", BOUND, messages, streams=streams))
+        chunks = [event for event in events_of(reply.body) if event] if streams else [reply.json]
+        parts = [c.get("delta", c.get("message")) for chunk in chunks for c in chunk["choices"]]
+        details = [one for part in parts for one in part.get("reasoning_details", ())]
+        own = {"id": "toolu_3", "type": "function", "function": {"name": "Bash", "arguments": "{}"}}
+        message = {"role": "assistant", "content": None, "tool_calls": [own]}
+        messages.append(message | {"reasoning_details": repeated(details)})
+        messages += results_of("chat", [{"id": "toolu_3"}], "done")
+        inside = upstream.seen[-1].json["messages"]
+        ask(url + PATHS["chat"], request_of("chat", BOUND, messages, streams=streams))
+        last = upstream.seen[-1].json["messages"]
+
+    assert {one["index"] for one in details} == {0, 1, 2}
+    assert last[: len(inside)] == inside
+    of_answers = [message["reasoning_details"] for message in last if message["role"] == "assistant"]
+    made = [details_of(number, streams=streams) for number in range(3)]
+    assert [*map(joined_details, of_answers)] == [*map(joined_details, made)]
+    assert [len(one) for one in of_answers[:2]] == [1, 1]
+
+
 @both_ways
 def test_a_response_without_a_status_has_the_one_of_its_end(store, streams):
     request = {"model": "m", "input": []}

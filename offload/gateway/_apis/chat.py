@@ -15,7 +15,7 @@ https://platform.openai.com/docs/api-reference/chat-streaming
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from offload.gateway._apis.base import (
@@ -42,6 +42,8 @@ _BETWEEN = "\n\n"
 _DONE = b"[DONE]"
 # Some providers say that a reply with calls just stopped.
 _CALLING = ("tool_calls", "stop")
+# Fields of an object with an index that a stream has in parts.
+_SAID = ("text", "summary", "signature")
 # Fields of servers of one's own that ask for a text of some form.
 _GUIDED = (
     "structured_outputs",
@@ -113,7 +115,7 @@ def _part(message: Json, step: Json) -> str:
     for name, (start, stop) in step["spans"].items():
         value = _text_of(message.get(name)) if name == "content" else message.get(name)
         if isinstance(value, str | list) and stop > start:
-            fields[name] = value[start:stop]
+            fields[name] = _between(value, start, stop)
     calls = [json.loads(text) for _, text in step["calls"]]
     return dumped({"role": "assistant", "content": step.get("unsaid"), **fields, "tool_calls": calls})
 
@@ -125,8 +127,46 @@ def _behind(message: Json, spans: Mapping[str, Sequence[int]]) -> Json:
         if name == "content":
             tail[name] = _text_of(message.get(name))[stop:].removeprefix(_BETWEEN if stop else "") or None
         elif isinstance(message.get(name), str | list):
-            tail[name] = message[name][stop:] or None
+            tail[name] = _between(message[name], stop, None) or None
     return tail
+
+
+def _is_indexed(value: Any) -> bool:
+    """Return whether the objects in a list have indexes, by which clients join what a stream has of each."""
+    return bool(as_list(value)) and all(
+        isinstance(one, dict) and isinstance(one.get("index"), int) for one in value
+    )
+
+
+def _size(value: Any) -> int:
+    return max(one["index"] for one in value) + 1 if _is_indexed(value) else len(value)
+
+
+def _between(value: Any, start: int, stop: int | None) -> Any:
+    """Return a part of a text or a list; that of a list with indexes is joined, and counted from 0."""
+    if not _is_indexed(value):
+        return value[start:stop]
+    end = _size(value) if stop is None else stop
+    return _joined(_moved((one for one in value if start <= one["index"] < end), -start))
+
+
+def _moved(details: Iterable[Json], by: int) -> list[Json]:
+    return [{**one, "index": one["index"] + by} for one in details]
+
+
+def _joined(details: Iterable[Json]) -> list[Json]:
+    """Return objects with what a stream had of each in one; a sealed one comes whole."""
+    joined: list[Json] = []
+    for one in details:
+        before = joined[-1] if joined else {}
+        if "data" in one or any(before.get(name) != one.get(name) for name in ("index", "type")):
+            joined.append(one)
+            continue
+        for name in _SAID:
+            if isinstance(one.get(name), str):
+                before = {**before, name: (before.get(name) or "") + one[name]}
+        joined[-1] = {**one, **{name: value for name, value in before.items() if value is not None}}
+    return joined
 
 
 def _with_calls(own: list[Any], hidden: Sequence[tuple[int, str]]) -> list[Any]:
@@ -181,15 +221,24 @@ class _Message(Reply):
                 continue
             if name == "content" and self._hides_texts:
                 self._unsaid = (self._unsaid or type(value)()) + passed.pop(name)
-                continue
-            held: Any = self.fields.setdefault(name, type(value)())
-            self._starts.setdefault(name, len(held))
-            if name == "content" and held and self._starts[name] == len(held) and self._answers > 1:
-                held = held + _BETWEEN
-                self._starts[name] = len(held)
-                passed[name] = f"{_BETWEEN}{value}"
-            self.fields[name] = held + value
+            else:
+                passed[name] = self._extended(name, value)
         return passed
+
+    def _extended(self, name: str, value: Any) -> Any:
+        """Add to a field; return what the client gets of it."""
+        held: Any = self.fields.setdefault(name, type(value)())
+        start = self._starts.setdefault(name, _size(held))
+        if _is_indexed(value):
+            moved = _moved(value, start)
+            self.fields[name] = _joined([*held, *moved])
+            return moved
+        between = _BETWEEN if name == "content" and held and start == len(held) and self._answers > 1 else ""
+        if between:
+            held += between
+            self._starts[name] = len(held)
+        self.fields[name] = held + value
+        return f"{between}{value}" if between else value
 
     def _called(self, call: Json) -> Json | None:
         return call.get("function") or None
@@ -234,7 +283,7 @@ class _Message(Reply):
             for (_, call), answer in zip(hidden, answers, strict=True)
         ]
         spans = {
-            name: [self._starts.get(name, len(value)), len(value)] for name, value in self.fields.items()
+            name: [self._starts.get(name, _size(value)), _size(value)] for name, value in self.fields.items()
         }
         calls = [[at, dumped(call)] for at, call in hidden]
         step = {"spans": spans, "calls": calls, "answers": texts, "goes_on": goes_on}

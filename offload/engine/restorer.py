@@ -257,8 +257,9 @@ class _Undoing:
         if claim.is_notice and outcome.header.tool_name == NOTICE_TOOL:
             self._read_notice(place, item, outcome)
             return False
-        form = outcome.header.order or outcome.header.form
-        place.message = item.restore_in(place.message, outcome.text, form)
+        header = outcome.header
+        form = header.order or header.form
+        place.message = item.restore_in(place.message, outcome.text, form, header.marked)
         place.undone.add(item.text)
         place.contents.add(outcome.text)
         return True

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from offload.gateway._spans import Edit, Path, Places, Reader, common, replaced
 from offload.messages.base import Block
 from offload.messages.formats import role_or_none, scan_of
+from offload.messages.marks import marks_of, without_marks
 from offload.messages.reports import reports_in
 from offload.messages.thinking import signed_thinking
 from offload.placeholder.forms import known_refs
@@ -104,7 +105,8 @@ _CUT = re.compile(
     re.DOTALL,
 )
 _NOTICE_CHARS = 8_000
-_MARK = "cache_control"
+# The last step of the path to the marks of the cache that a text block in a result had.
+_MARKS = "marks"
 # Of the Responses API: the rest of the conversation is with the provider.
 _KEPT_ELSEWHERE = ("previous_response_id", "conversation")
 # Of the Messages API: a thread begins with the whole conversation; later requests have its new messages.
@@ -291,10 +293,10 @@ class Request:
         edits = [Edit(start - first, end - first, text) for start, end, text in self.sent.get(index, ())]
         message = json.loads(replaced(self.text[first:last], edits))
         if isinstance(message, dict):
-            message.pop(_MARK, None)
+            _take_marks(message)
             for _, block in _dicts_in(message):
                 for holder in (block, *(inner for _, inner in _dicts_in(block))):
-                    holder.pop(_MARK, None)
+                    _take_marks(holder)
         return message
 
     def _reply_edits(self, places: Places, index: int, view: Any, new: Any) -> Iterator[Edit]:
@@ -318,15 +320,15 @@ class Request:
             yield from places.without(self.starts[index], path, indexes, instead)
 
     def _moved_marks(self, index: int, changes: Sequence[tuple[Path, Any]]) -> dict[Path, str]:
-        """Return by the path of a new text the cache mark of a block that left with it."""
+        """Return by the path of a new text the cache marks of a block that left with it."""
         moved: dict[Path, str] = {}
         texts = {path[:-2]: path for path, value in changes if value is not None and len(path) > 1}
         for path, value in changes:
-            mark = self.tails.get((index, (*path, _MARK)))
+            marks = self.tails.get((index, (*path, _MARKS)))
             target = texts.get(path[:-1])
             is_gone = value is None and not self.tails.get((index, (*path, "text")))
-            if mark and is_gone and target and (index, (*target[:-1], _MARK)) not in self.tails:
-                moved[target] = f', "{_MARK}": {mark}'
+            if marks and is_gone and target and (index, (*target[:-1], _MARKS)) not in self.tails:
+                moved[target] = marks
         return moved
 
     def _edit(self, places: Places, index: int, path: Path, value: Any, mark: str) -> Edit:
@@ -397,7 +399,7 @@ def _lasts_an_hour(holder: Any) -> bool:
     if not isinstance(holder, dict):
         return False
     holders = [holder, *_blocks(holder.get("system")), *_blocks(holder.get("content"))]
-    marks = [each.get(_MARK) for each in holders if isinstance(each, dict)]
+    marks = [mark for each in holders if isinstance(each, dict) for mark in marks_of(each).values()]
     return any(isinstance(mark, dict) and mark.get("ttl") == "1h" for mark in marks)
 
 
@@ -492,7 +494,7 @@ def _prepared(message: Any) -> Iterator[tuple[Path, str]]:
     if message.get("type") == "mcp_call":
         # The API ran the tool: it is a part of the reply.
         message.pop("output", None)
-    message.pop(_MARK, None)
+    _take_marks(message)
     yield from _parts(message)
     if message.get("role") in _CLIENT_ROLES:
         yield from _texts(message)
@@ -501,9 +503,24 @@ def _prepared(message: Any) -> Iterator[tuple[Path, str]]:
     elif str(message.get("type")).endswith(_OUTPUT):
         yield from _result(message, "output", ())
     for index, block in _dicts_in(message):
-        block.pop(_MARK, None)
+        _take_marks(block)
         if block.get("type") == "tool_result":
             yield from _result(block, "content", ("content", index))
+
+
+def mark_fields(block: Any) -> str:
+    """Return the marks of the cache of a block as the last fields of a JSON object, empty without one."""
+    return "".join(f", {json.dumps(name)}: {json.dumps(mark)}" for name, mark in marks_of(block).items())
+
+
+def _take_marks(holder: dict[str, Any]) -> str:
+    """Remove the marks of the cache from a block or a message; return `mark_fields`."""
+    fields = mark_fields(holder)
+    if fields:
+        bare = without_marks(holder)
+        holder.clear()
+        holder.update(bare)
+    return fields
 
 
 def _parts(message: dict[str, Any]) -> Iterator[tuple[Path, str]]:
@@ -556,8 +573,8 @@ def _result(holder: dict[str, Any], name: str, path: Path) -> Iterator[tuple[Pat
         return
     for index, block in enumerate(blocks):
         if _is_text(block):
-            if (mark := block.pop(_MARK, None)) is not None:
-                yield (*path, name, index, _MARK), json.dumps(mark)
+            if marks := _take_marks(block):
+                yield (*path, name, index, _MARKS), marks
             block["text"], tail = _split(block["text"])
             yield (*path, name, index, "text"), tail
             if tail and not block["text"]:

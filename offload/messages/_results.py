@@ -6,8 +6,9 @@ Images and other blocks are kept. The item's form records how to split the text 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from operator import is_
 from typing import Any
 
 from offload.messages._shapes import ItemText, Shape
@@ -21,7 +22,11 @@ from offload.messages.access import (
     type_of,
     with_field,
 )
+from offload.messages.marks import is_mark_block, marks_of, with_marks, without_marks
 from offload.messages.media import Media, media_ref
+
+# In a form, a block that is a mark of the cache.
+_POINT = "mark"
 
 
 class ResultBlocks(Shape):
@@ -45,7 +50,7 @@ class ResultBlocks(Shape):
         text = "\n".join(t for _, t in text_blocks)
         if len(text_blocks) == 1 and self.with_text(text_blocks[0][0], text) == text_blocks[0][0]:
             return ItemText(text)
-        return self.proven(content, text, partial(self._form, content, texts))
+        return self.proven(content, text, self._form, self._bare(content))
 
     def places(self, content: Any) -> Iterable[Path]:
         if isinstance(content, str):
@@ -54,24 +59,38 @@ class ResultBlocks(Shape):
         return [(i,) if isinstance(b, str) else (i, *self.text_field(b)) for i, b in texts]
 
     def replace(self, content: Any, text: str) -> Any:
-        """Return `content` with `text` in place of its first text, and without its other texts."""
+        """Return `content` with `text` in place of its first text, and without its other texts.
+
+        The last mark of the cache on one of them is on the new text.
+        """
         if isinstance(content, str):
             return text
         first, *others = (i for i, b in enumerate(content) if self._own_text(b, "content") is not None)
         blocks = list(content)
+        marks = [marks for i in (first, *others) if (marks := marks_of(blocks[i]))]
         blocks[first] = self.with_text(blocks[first], text)
+        if others and marks:
+            blocks[first] = with_marks(blocks[first], marks[-1])
         for index in reversed(others):
             del blocks[index]
         return sequence_like(content, blocks)
 
     def restore(self, content: Any, text: str, form: str | None) -> Any:
-        """Return the content before `replace`; blocks that were added since are kept at the end."""
+        """Return the content before `replace`; blocks that were added since are kept at the end.
+
+        Marks of the cache that the form does not have are on the last text, and before the next block.
+        """
         if isinstance(content, str) or form is None:
             return self.replace(content, text)
-        first = next(i for i, b in enumerate(content) if self._own_text(b, "content") is not None)
-        others = iter([*content[:first], *content[first + 1 :]])
-        blocks = list(self._rebuild(json.loads(form), text, content[first], others))
-        return sequence_like(content, [*blocks, *others])
+        all_rows = json.loads(form)
+        rows = [row for row in all_rows if row != _POINT]
+        blocks = [block for block in content if not is_mark_block(block)]
+        first = next(i for i, b in enumerate(blocks) if self._own_text(b, "") is not None)
+        others = iter([*blocks[:first], *blocks[first + 1 :]])
+        restored = [*self._rebuild(rows, text, blocks[first], others), *others]
+        if len(blocks) < len(content):
+            _put_points(restored, content, all_rows, first)
+        return sequence_like(content, restored)
 
     def text(self, block: Any, where: str) -> str | None:
         """Return the text of a block, None if it has none. Raises `MessageError` if it is malformed."""
@@ -101,23 +120,60 @@ class ResultBlocks(Shape):
         text = self.text(block, where)
         return None if text is not None and media_ref(text) else text
 
-    def _form(self, content: Any, texts: list[str | None], *, is_ordered: bool) -> Any:
-        """Return null per block that is kept and [characters, rest] per text."""
+    def _bare(self, content: Any) -> Any:
+        """Return a content without the marks of its texts and blocks; itself if it has none."""
+        bare = [b if self._own_text(b, "") is None else without_marks(b) for b in content]
+        bare = [block for block in bare if not is_mark_block(block)]
+        is_same = len(bare) == len(content) and all(map(is_, bare, content))
+        return content if is_same else sequence_like(content, bare)
+
+    def _form(self, content: Any, *, is_ordered: bool) -> Any:
+        """Return [characters, rest] per text, `_POINT` per block that is a mark, null per other block."""
+        texts = [(block, self._own_text(block, "")) for block in content]
         return [
-            None if text is None else [len(text), self.rest(block, is_ordered=is_ordered)]
-            for block, text in zip(content, texts, strict=True)
+            [len(text), self.rest(block, is_ordered=is_ordered)]
+            if text is not None
+            else _POINT
+            if is_mark_block(block)
+            else None
+            for block, text in texts
         ]
 
     def _rebuild(self, rows: list[Any], text: str, placed: Any, others: Iterator[Any]) -> Iterator[Any]:
+        marks = {i: marks_of(row[1]) for i, row in enumerate(rows) if row is not None}
+        if not any(marks.values()):
+            marks[max(marks)] = marks_of(placed)
         start, is_first = 0, True
-        for row in rows:
+        for place, row in enumerate(rows):
             if row is None:
-                yield from (b for b in [next(others, None)] if b is not None)
+                yield from islice(others, 1)
                 continue
             chars, rest = row
             part = text[start : start + chars]
             start += chars + len("\n")
             # The first text block was kept, unless it was none: the caller may have added fields to it since.
             is_kept = is_first and not isinstance(rest, str)
-            yield self.with_text(placed, part) if is_kept else self.build(rest, part, placed)
+            built = self.with_text(placed, part) if is_kept else self.build(rest, part, placed)
+            yield with_marks(built, marks[place])
             is_first = False
+
+
+def _put_points(restored: list[Any], content: Any, rows: Sequence[Any], first: int) -> None:
+    """Put the blocks of a content that are marks into the restored one.
+
+    They are where `rows` has them, else before the block that followed them; `first` is the index of the
+    first text among the other blocks of the content.
+    """
+    points = [block for block in content if is_mark_block(block)]
+    at = [place for place, row in enumerate(rows) if row == _POINT]
+    if len(at) != len(points):
+        rows = [row for row in rows if row != _POINT]
+        texts = [place for place, row in enumerate(rows) if row is not None]
+        kept = [place for place in range(len(restored)) if place not in texts]
+        following = [*kept[:first], texts[0], *kept[first:], len(restored)]
+        before = [
+            sum(not is_mark_block(b) for b in content[:i]) for i, b in enumerate(content) if is_mark_block(b)
+        ]
+        at = [following[count] + number for number, count in enumerate(before)]
+    for place, point in zip(at, points, strict=True):
+        restored.insert(place, point)

@@ -24,11 +24,14 @@ class ItemText(NamedTuple):
         form: JSON of the other parts, with sorted fields; None if the value is one string.
         order: the same with the fields in their order, empty if sorted ones are restored in it; None without
             a form.
+        marked: the same with the marks of the cache too, which the others do not have; None if the marks of
+            its placeholder are restored in their places without it.
     """
 
     text: str
     form: str | None = None
     order: str | None = None
+    marked: str | None = None
 
 
 class Shape:
@@ -59,21 +62,42 @@ class Shape:
         """Return the value before `replace`, from its text and its form."""
         return text
 
-    def proven(self, value: Any, text: str, form: Callable[..., Any]) -> ItemText | None:
+    def restored(self, value: Any, text: str, form: str | None, marked: str | None) -> Any:
+        """Return the value before `replace`, with the marks of the cache that it has now in their places.
+
+        `marked` has the places of the marks that it had when it was stored.
+        """
+        if marked is not None:
+            restored = self.restore(value, text, marked)
+            if self.replace(restored, "") == self.replace(value, ""):
+                return restored
+        return self.restore(value, text, form)
+
+    def proven(self, value: Any, text: str, form: Callable[..., Any], bare: Any) -> ItemText | None:
         """Return `text` and the JSON of its form, None unless both exist and restore `value`.
 
-        `form(is_ordered=True)` has the fields in order, so that it restores that too.
+        `form(value, is_ordered=True)` has the fields in order, so that it restores that too. `bare` is the
+        value without marks of the cache, or the value itself.
         """
         try:
-            sorted_form = json.dumps(form(is_ordered=False), sort_keys=True, separators=(",", ":"))
-            restored = self.restore(self.replace(value, ""), text, sorted_form)
-            if are_same(restored, value):
-                return ItemText(text, sorted_form, "")
-            order = json.dumps(form(is_ordered=True), separators=(",", ":"))
-            is_ordered = are_same(self.restore(self.replace(value, ""), text, order), value)
+            found = self._proven(bare, text, form)
+            if found is None or bare is value:
+                return found
+            if are_same(self.restore(self.replace(value, ""), text, found.order or found.form), value):
+                return found
+            marked = json.dumps(form(value, is_ordered=True), separators=(",", ":"))
+            is_restored = self.restored(self.replace(value, ""), text, found.form, marked) == value
         except Exception:  # noqa: BLE001 # an SDK object may refuse in its own way: then it is kept
             return None
-        if is_ordered:
+        return found._replace(marked=marked) if is_restored else None
+
+    def _proven(self, value: Any, text: str, form: Callable[..., Any]) -> ItemText | None:
+        sorted_form = json.dumps(form(value, is_ordered=False), sort_keys=True, separators=(",", ":"))
+        restored = self.restore(self.replace(value, ""), text, sorted_form)
+        if are_same(restored, value):
+            return ItemText(text, sorted_form, "")
+        order = json.dumps(form(value, is_ordered=True), separators=(",", ":"))
+        if are_same(self.restore(self.replace(value, ""), text, order), value):
             return ItemText(text, sorted_form, order)
         return ItemText(text, sorted_form, "") if restored == value else None
 

@@ -55,6 +55,7 @@ class Item(msgspec.Struct, frozen=True, eq=False):
         form: how the text is split over blocks, or a mark that it is the JSON of a value, as JSON; None if
             it is one string.
         order: the form with fields in their order, for an exact copy; see `ItemText`.
+        marked: the same with its marks of the cache, which are no part of it; see `ItemText`.
         is_pending: whether the format says that it is not finished yet.
         is_report: whether it is the report of a background task, a result outside the answer to its call.
         media: facts about an image or a document, whose text is its data URL.
@@ -71,6 +72,7 @@ class Item(msgspec.Struct, frozen=True, eq=False):
     is_error: bool = False
     form: str | None = None
     order: str | None = None
+    marked: str | None = None
     is_pending: bool = False
     is_report: bool = False
     media: MediaFacts | None = None
@@ -107,12 +109,12 @@ class Item(msgspec.Struct, frozen=True, eq=False):
         """Return the identity of the item, given the digest of its stored content."""
         return ItemIdentity(self.item_type, self.tool_use_id, sha256, self.form, self.order)
 
-    def restore_in(self, message: Any, text: str, form: str | None) -> Any:
+    def restore_in(self, message: Any, text: str, form: str | None, marked: str | None = None) -> Any:
         """Return a copy of `message` with the value that this item replaced, the inverse of `replace_in`.
 
-        `form` is that of the item, or its order if it has one.
+        `form` is that of the item, or its order if it has one; `marked` as in `Item`.
         """
-        return edit_at(message, self.path, lambda value: self.shape.restore(value, text, form))
+        return edit_at(message, self.path, lambda value: self.shape.restored(value, text, form, marked))
 
 
 class Source(NamedTuple):
@@ -439,6 +441,7 @@ def _item(
         source.is_error,
         read.form,
         read.order,
+        read.marked,
         media=media,
         call=source.made,
         path=path,

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from offload.layout import REF_PATTERN
 from offload.messages._shapes import ItemText, Shape
 from offload.messages.access import Path, at, built_like, edit_at, fields_of, get, with_field
+from offload.messages.marks import marks_of, with_marks, without_marks
 from offload.patterns import lazy_pattern
 
 _DATA_URL = lazy_pattern(r"data:((?:image|application)/[\w.+-]{1,80})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
@@ -24,8 +25,6 @@ _STAND_IN = lazy_pattern(
     rf"\[Offloaded: (?:image|document) of [^\n]{{1,200}}, id ({REF_PATTERN})\."
     r" It cannot be shown again[^\n]{0,120}\]"
 )
-# Callers add it to blocks of any kind, and remove it again.
-_MARK = "cache_control"
 _HEAD_CHARS = 64 * 1024
 _PIXELS_PER_TOKEN = 750
 _MOST_IMAGE_TOKENS = 1600
@@ -127,7 +126,11 @@ class Media(Shape):
         if isinstance(text, str):
             return ItemText(text) if media_ref(text) else None
         found = self._found(block)
-        return None if found is None else self.proven(block, found[1], partial(_form, block, found[0]))
+        return (
+            None
+            if found is None
+            else self.proven(block, found[1], partial(_form, found[0]), without_marks(block))
+        )
 
     def places(self, block: Any) -> Iterable[Path]:
         found = None if isinstance(get(block, "text"), str) else self._found(block)
@@ -146,18 +149,14 @@ class Media(Shape):
         """Return the text block that replaces `block`; a text block keeps its other fields."""
         if isinstance(get(block, "text"), str):
             return with_field(block, "text", text)
-        fields = {**self._text_block, "text": text}
-        return built_like(block, fields | _marks(block))
+        return with_marks(built_like(block, {**self._text_block, "text": text}), marks_of(block))
 
     def restore(self, block: Any, text: str, form: str | None) -> Any:
         if form is None:
             return with_field(block, "text", text)
         kept = json.loads(form)
         fields = edit_at(kept["block"], tuple(kept["at"]), lambda kind: _from_url(text, kind))
-        marks = _marks(block)
-        # A form in order has the place of the mark, which may have gone since.
-        fields = {name: value for name, value in fields.items() if name != _MARK or marks}
-        return built_like(block, fields | marks)
+        return with_marks(built_like(block, fields), marks_of(block))
 
 
 # The places of bytes for all providers that name the type of a block: a user message with an image alone may
@@ -172,14 +171,9 @@ TYPED = Media(
 )
 
 
-def _form(block: Any, place: Place, *, is_ordered: bool) -> Any:
-    fields = fields_of(block, without=_MARK, is_ordered=is_ordered)
+def _form(place: Place, block: Any, *, is_ordered: bool) -> Any:
+    fields = fields_of(block, without="", is_ordered=is_ordered)
     return {"at": place.data, "block": edit_at(fields, place.data, _kind_of)}
-
-
-def _marks(block: Any) -> dict[str, Any]:
-    """Return the fields that a caller added to a block: its replacement keeps them."""
-    return {_MARK: block[_MARK]} if isinstance(block, dict) and _MARK in block else {}
 
 
 def _kind_of(value: Any) -> str:

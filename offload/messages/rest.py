@@ -15,6 +15,7 @@ import msgspec
 
 from offload.messages._documents import is_textual
 from offload.messages.access import Path, get, parts_of
+from offload.messages.marks import is_mark
 from offload.messages.media import base64_facts, bytes_facts
 from offload.patterns import lazy_pattern
 
@@ -142,6 +143,8 @@ def rest_of(message: Any, tree: Tree) -> Iterator[Fixed]:
     """Yield the parts of `message` that are not in `tree`: each block of a list, then all else."""
     loose = _Found()
     for name, value in parts_of(message):
+        if is_mark(name, value):
+            continue
         below = tree.get(name, {})
         if isinstance(value, list | tuple) and isinstance(below, dict):
             for index, block in enumerate(value):
@@ -170,6 +173,8 @@ def _gather(found: _Found, name: Any, value: Any, leaf: Any, holder: Any) -> Non
     while stack:
         parts, tree, owner = stack[-1]
         for step, part in parts:
+            if is_mark(step, part):
+                continue
             below = tree.get(step, {}) if tree else {}
             if not isinstance(below, dict):
                 found.said += [below.text] if below is not None else []

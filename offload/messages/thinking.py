@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from offload.messages.access import Path, at, block_list, edit_at, get, sequence_like
+from offload.messages.marks import is_mark, is_mark_block, without_marks
 from offload.messages.stored import to_json
 from offload.patterns import lazy_pattern
 from offload.threads.locks import NO_FORK
@@ -33,11 +34,9 @@ _PLACES: tuple[Path, ...] = (
 _LEAST_CHARS = 16
 _BLACKED_OUT = lazy_pattern(r"(?i)redacted|[^A-Za-z0-9+/=_-]")
 # The fields of a block that are the same in many of them.
-_NOT_OWN = frozenset({"type", "format", "index", "thought", "cache_control", "cachePoint"})
+_NOT_OWN = frozenset({"type", "format", "index", "thought"})
 # An API accepts no message without content.
 _EMPTIED = "(empty)"
-# Cache marks are not content: they may move between requests.
-_NO_CONTENT = ("cache_control", "cachePoint")
 
 
 class Thinking(NamedTuple):
@@ -87,7 +86,8 @@ def _key_of(block: Any, signature: Any) -> str | None:
 def _has_text(value: Any, signature: Any) -> bool:
     """Return whether a block of thinking holds more than its signature."""
     if isinstance(value, dict):
-        return any(_has_text(part, signature) for name, part in value.items() if name not in _NOT_OWN)
+        own = ((name, part) for name, part in value.items() if name not in _NOT_OWN)
+        return any(_has_text(part, signature) for name, part in own if not is_mark(name, part))
     if isinstance(value, list):
         return any(_has_text(part, signature) for part in value)
     return bool(value) and value != signature
@@ -210,13 +210,8 @@ def _text_like(block: Any) -> Any:
 def _bare(value: Any) -> Any:
     """Return a JSON value without fields that are None or marks of the cache, and with contents as blocks."""
     if isinstance(value, dict):
-        bare = {k: _bare(v) for k, v in value.items() if v is not None and k not in _NO_CONTENT}
+        bare = {k: _bare(v) for k, v in without_marks(value).items() if v is not None}
         if isinstance(bare.get("content"), str) and ("role" in bare or bare.get("type") == "tool_result"):
             bare["content"] = [{"type": "text", "text": bare["content"]}]
         return bare
-    return [_bare(part) for part in value if not _is_mark(part)] if isinstance(value, list) else value
-
-
-def _is_mark(value: Any) -> bool:
-    """Return whether a block is only a mark of the cache, as in Bedrock's messages."""
-    return isinstance(value, dict) and value.keys() <= {*_NO_CONTENT} and bool(value)
+    return [_bare(part) for part in value if not is_mark_block(part)] if isinstance(value, list) else value

@@ -107,6 +107,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         placeholder: the text that replaces the item in its message.
         form: JSON that `restore` needs in addition to the text; None if the item is one string.
         order: the same with its fields in their order; empty if `form` restores that, None if not known.
+        marked: the same with the marks of the prompt cache that the message had, if these could not be found
+            from that of the placeholder alone. It is not part of the item's identity.
         ttl: time to live in seconds; None means that the record does not expire.
         summary: a summarizer's text.
         redacted: whether parts of the content were removed before storage.
@@ -134,6 +136,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     origin: str | None = None
     title: str | None = None
     order: str | None = None
+    marked: str | None = None
     agent: str | None = None
 
     @property

@@ -259,6 +259,7 @@ class Session(SessionReader):
             placeholder=draft.placeholder if ref == draft.ref else draft.render(ref),
             form=item.form,
             order=item.order,
+            marked=item.marked,
             ttl=draft.ttl,
             summary=draft.summary,
             redacted=draft.is_redacted,

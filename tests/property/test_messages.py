@@ -7,12 +7,14 @@ import json
 from typing import Any
 
 import pytest
+from formats import exchange
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 from strength import examples
 
 from offload.messages.formats import FORMATS, adapter_for
+from offload.messages.thinking import content_digest
 
 many = examples(150, suppress_health_check=[HealthCheck.too_slow])
 
@@ -215,7 +217,7 @@ def assert_inverse(message: Any, *, in_order: bool) -> None:
     assert shown == ["PLACEHOLDER"] * len(items)
     restored = replaced
     for item in items if in_order else reversed(items):
-        restored = item.restore_in(restored, item.text, item.form)
+        restored = item.restore_in(restored, item.text, item.form, item.marked)
     assert restored == before
     assert message == before, "the input was changed"
 
@@ -294,5 +296,99 @@ def test_fields_added_to_the_message_since_are_kept(content: list[Any], cache: d
     for item in items:
         replaced = item.replace_in(message, "PLACEHOLDER")
         replaced["content"][0]["cache_control"] = cache
-        restored = item.restore_in(replaced, item.text, item.form)
+        restored = item.restore_in(replaced, item.text, item.form, item.marked)
         assert restored["content"][0] == {**block, "cache_control": cache}
+
+
+# --- marks of the cache ----------------------------------------------------------------------------
+
+MARKS = {
+    "cache_control": {"type": "ephemeral"},
+    "prompt_cache_breakpoint": {"mode": "explicit"},
+    "extras": {"cache_control": {"type": "ephemeral", "ttl": "1h"}},
+}
+POINT = {"cachePoint": {"type": "default"}}
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+
+
+def contents(kind: str, marked: set[int], texts: list[str], name: str) -> list[Any]:
+    """Return a result's blocks with an image after the first, of which those at `marked` have a mark."""
+    if kind == "bedrock":
+        image: Any = {"image": {"format": "png", "source": {"bytes": b"\x89PNG"}}}
+        parts = [{"text": texts[0]}, image, *({"text": each} for each in texts[1:])]
+        return [each for at, part in enumerate(parts) for each in ([part, POINT] if at in marked else [part])]
+    type_of = "input_text" if kind == "openai-responses" else "text"
+    blocks: list[Any] = [{"type": type_of, "text": each} for each in texts]
+    url = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
+    blocks.insert(1, dict(url if kind == "openai-responses" else IMAGE))
+    return [{**b, name: MARKS[name]} if at in marked else b for at, b in enumerate(blocks)]
+
+
+def of_result(kind: str, content: list[Any]) -> Any:
+    [_, message] = exchange(kind, "run", {}, "", "c") if kind != "langchain" else [None, None]
+    if kind == "bedrock":
+        message["content"][0]["toolResult"]["content"] = content
+    elif kind == "anthropic":
+        message["content"][0]["content"] = content
+    elif kind == "openai-responses":
+        message["output"] = content
+    elif kind == "openai-chat":
+        message["content"] = content
+    else:
+        message = {"type": "tool", "tool_call_id": "c", "content": content}
+    return message
+
+
+with_marks = st.sampled_from([name for name in sorted(formats) if name != "gemini"])
+places = st.sets(st.integers(0, 4))
+
+
+@many
+@given(with_marks, st.lists(words, min_size=2, max_size=4), places, places, st.sampled_from(sorted(MARKS)))
+def test_a_moved_mark_is_no_part_of_any_item(
+    kind: str, texts: list[str], first: set[int], then: set[int], name: str
+) -> None:
+    before, after = (of_result(kind, contents(kind, marked, texts, name)) for marked in (first, then))
+    adapter = adapter_for(before)
+
+    items, moved = (adapter.scan(each, "m", {}).offloadable for each in (before, after))
+
+    assert [i.identity(b"") for i in items] == [i.identity(b"") for i in moved]
+    sent = [before, after]
+    for at, some in enumerate((items, moved)):
+        for item in some:
+            sent[at] = item.replace_in(sent[at], "PLACEHOLDER")
+    assert content_digest(sent[0]) == content_digest(sent[1])
+    assert content_digest(before) == content_digest(after)
+
+
+@many
+@given(with_marks, st.lists(words, min_size=2, max_size=4), places, st.sampled_from(sorted(MARKS)))
+def test_a_mark_is_restored_where_it_was_and_after_a_move_on_the_last_text(
+    kind: str, texts: list[str], first: set[int], name: str
+) -> None:
+    for then in (first, set[int](), {len(texts)}):
+        stored = of_result(kind, contents(kind, first, texts, name))
+        given_now = of_result(kind, contents(kind, first or then, texts, name))
+        adapter = adapter_for(stored)
+        [known], [now] = adapter.scan(stored, "m", {}).items, adapter.scan(given_now, "m", {}).items
+
+        sent = now.replace_in(given_now, "PLACEHOLDER")
+        back = now.restore_in(sent, known.text, known.order or known.form, known.marked)
+
+        assert back == given_now
+        marks = json.dumps(sent, default=str).count(json.dumps(MARKS[name])) if kind != "bedrock" else 0
+        on_texts = {at for at in (first or then) if at <= len(texts)}
+        assert marks == (1 in on_texts) + bool(on_texts - {1}) or kind == "bedrock"
+
+
+def test_a_field_of_that_name_with_a_text_is_content() -> None:
+    [one], [other] = (
+        adapter_for(message).scan(message, "m", {}).items
+        for message in (
+            of_result("anthropic", [{"type": "text", "text": t, "cache_control": v} for t in "ab"])
+            for v in ("no-cache", "no-store")
+        )
+    )
+
+    assert one.identity(b"") != other.identity(b"")

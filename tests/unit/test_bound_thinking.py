@@ -57,6 +57,13 @@ def run(
     return off, messages, sent
 
 
+def without(name: str, value: Any) -> Any:
+    """Return messages without the fields `name`."""
+    if isinstance(value, dict):
+        return {key: without(name, part) for key, part in value.items() if key != name}
+    return [without(name, part) for part in value] if isinstance(value, list) else value
+
+
 class Result(BaseModel):
     """A message as an object of an SDK."""
 
@@ -155,6 +162,32 @@ def test_marks_of_the_cache_that_are_blocks_may_move() -> None:
         last = out.messages[-1]
         messages = [*out.messages[:-1], {**last, "content": last["content"][:-1]}, reply]
     assert "[Offloaded:" in str(messages)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("name", ["cache_control", "prompt_cache_breakpoint"])
+def test_a_mark_that_moves_through_results_of_several_blocks_changes_nothing_that_was_sent(
+    name: str, restarts: bool
+) -> None:
+    provider = Binding()
+    off = Offloader("memory://", session="s")
+    messages: list[Any] = [{"role": "user", "content": "the task"}]
+    for turn in range(8):
+        if restarts:
+            off = Offloader(off.store, session="s")
+        marked = copy.deepcopy(messages)
+        if turn:
+            marked[-1]["content"][0]["content"][turn % 3][name] = {"type": "ephemeral"}
+        out = off.offload(marked)
+        provider.check(without(name, out.messages))
+        assert out.history.thinking_removed == 0
+        assert off.restore(out.messages) == marked, "the marks are where the client put them"
+        assert str(out.messages).count(name) == (turn > 0)
+        blocks = [{"type": "text", "text": text(3 * turn + n, 4000)} for n in range(3)]
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{turn}", "content": blocks}
+        messages += [reply(turn, provider.sign(without(name, out.messages)))]
+        messages += [{"role": "user", "content": [result]}]
+    assert len(out.records) == len(off.records()) == 7
 
 
 @pytest.mark.parametrize("at", [2, 4])

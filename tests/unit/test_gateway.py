@@ -178,20 +178,24 @@ def test_what_may_not_leave_stays(messages):
     assert after == before
 
 
-MARK = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+MARKS = [
+    {"cache_control": {"type": "ephemeral", "ttl": "1h"}},
+    {"prompt_cache_breakpoint": {"mode": "explicit"}},
+]
 
 
+@pytest.mark.parametrize("mark", MARKS)
 @pytest.mark.parametrize("marked_at", range(4))
-def test_a_cache_mark_of_any_block_of_a_result_stays_with_its_placeholder(marked_at):
+def test_a_cache_mark_of_any_block_of_a_result_stays_with_its_placeholder(marked_at, mark):
     content = [{"text": f"{n}\n{LOG}", "type": "text"} for n in range(4)]
-    content[marked_at] |= MARK
+    content[marked_at] |= mark
 
     before, after, off = rewritten(with_result(content))
 
     [block] = json.loads(after)["messages"][2]["content"][0]["content"]
     assert block["text"].startswith("[Offloaded: ")
-    assert block == {"text": block["text"], "type": "text", **MARK}
-    assert [len(r) for r in (off.records(), before.split(b"cache_control"))] == [1, 2]
+    assert block == {"text": block["text"], "type": "text", **mark}
+    assert [len(r) for r in (off.records(), before.split(next(iter(mark)).encode()))] == [1, 2]
 
 
 PERSISTED = f"""<persisted-output>

@@ -38,7 +38,7 @@ def assert_restored(message: Any) -> None:
         out = item.replace_in(out, "P")
     assert [i.text for i in scan(out).items] == ["P"] * len(scan(message).items)
     for item in scan(message).items:
-        out = item.restore_in(out, item.text, item.form)
+        out = item.restore_in(out, item.text, item.form, item.marked)
     assert out == before
     assert message == before
 

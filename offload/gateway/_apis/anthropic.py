@@ -31,7 +31,7 @@ from offload.gateway._apis.base import (
     key_of_thinking,
     without_reminders,
 )
-from offload.gateway._requests import Request
+from offload.gateway._requests import Request, mark_fields
 from offload.gateway._spans import Edit, Places
 from offload.messages.thinking import content_digest
 from offload.tools._definitions import Format
@@ -122,8 +122,7 @@ def _taken(left: deque[tuple[Any, str]], step: Sequence[str]) -> list[str]:
     block, text = left.popleft()
     if len(step) == size:
         return [text]
-    mark = block.get("cache_control")
-    return [f'{step[-1][:-1]}, "cache_control": {dumped(mark)}}}' if mark else step[-1]]
+    return [f"{step[-1][:-1]}{mark_fields(block)}}}"]
 
 
 def _is_bare(step: Sequence[Any]) -> bool:

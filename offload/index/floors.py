@@ -67,8 +67,8 @@ class Floor:
         """List the marks, unless they are known. Raises `StoreError`."""
         if not self.is_known:
             began, prefix = clocks(), FLOOR.prefix(self._part)
-            # Of the records, few have a ref from `floor` to `from`.
-            listed = self._store.keys(f"{prefix}f", after=f"{prefix}floor")
+            # Of the records, one in forty has a ref before `from`.
+            listed = self._store.keys(f"{prefix}f")
             self.note(takewhile(lambda stored: stored.key < f"{prefix}fron", listed), began)
 
 

@@ -149,7 +149,10 @@ def test_the_command_exits_with_three_if_a_record_is_refused(offload, here, tmp_
     told = json.loads(done.stdout)
     assert done.returncode == 3
     assert [(r["key"], r["fault"]) for r in told["failures"]] == [(f"r/s/{path.name}", "corrupt")]
-    assert len(files(tmp_path / "there")) == len(told["copied"]) == 2
+    assert len(told["copied"]) == 2
+    stored = files(tmp_path / "there")
+    assert len(stored) == 3
+    assert stored["r/t/foreign~s"] == b""
 
 
 def test_the_command_exports_imports_and_forks(offload, here, tmp_path):

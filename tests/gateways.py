@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -116,6 +117,74 @@ def providing() -> Iterator[Upstream]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@dataclass
+class Wire:
+    """A provider that reads requests by their framing alone, and answers with given bytes.
+
+    Attributes:
+        url: its URL.
+        answers: what it sends, the last one again and again; None ends the connection.
+        connections: for each connection, the head and the body of its requests.
+    """
+
+    answers: list[bytes | None]
+    url: str = ""
+    connections: list[list[tuple[bytes, bytes]]] = field(default_factory=list)
+
+    @property
+    def requests(self) -> list[tuple[bytes, bytes]]:
+        return [request for seen in self.connections for request in seen]
+
+    def serve(self, accepted: socket.socket) -> None:
+        seen: list[tuple[bytes, bytes]] = []
+        self.connections.append(seen)
+        with accepted, accepted.makefile("rb") as stream, suppress(OSError):
+            while head := b"".join(iter(stream.readline, b"\r\n")) if stream.peek(1) else b"":
+                seen.append((head, _body_of(head.lower(), stream)))
+                answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                if answer is None:
+                    return
+                accepted.sendall(answer)
+
+
+def _body_of(head: bytes, stream: Any) -> bytes:
+    if b"transfer-encoding: chunked" in head:
+        body = b""
+        while size := int(stream.readline() or b"0", 16):
+            body += stream.read(size)
+            stream.readline()
+        stream.readline()
+        return body
+    sizes = re.findall(rb"\r\ncontent-length: (\d+)\r\n", head)
+    return bytes(stream.read(int(sizes[0]))) if sizes else b""
+
+
+@contextmanager
+def wired(*answers: bytes | None) -> Iterator[Wire]:
+    """Run a provider on a socket."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        wire = Wire([*answers], f"http://127.0.0.1:{listening.getsockname()[1]}")
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    threading.Thread(target=wire.serve, args=[listening.accept()[0]], daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield wire
+        # Closing it does not wake a thread that waits for a connection.
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def written(url: str, data: bytes, *, is_cut: bool = False) -> bytes:
+    """Write bytes to a gateway; return all that comes back until it closes the connection."""
+    with socket.create_connection(urlsplit(url).netloc.split(":"), timeout=20) as sent:
+        sent.sendall(data)
+        if is_cut:
+            sent.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: sent.recv(65536), b""))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from offload import __version__
 from offload.errors import ConfigError, StoreError, check_choice
 from offload.gateway._forward import BrokenAnswerError, Forwarder, send_error, send_json
+from offload.gateway._headers import framing_fault
 from offload.gateway._own_tools import OwnTools
 from offload.gateway._requests import MAX_WAIT, api_of
 from offload.gateway._rewriter import Rewriter, ToolsMode
@@ -88,6 +89,8 @@ class Gateway:
             await send_error(send, refusal.status, f"offload gateway: {refusal.reason}")
         elif not scope["raw_path"].startswith(b"/"):
             await send_error(send, 400, "offload gateway: this is not a proxy; send the path alone")
+        elif (fault := framing_fault(scope["headers"], scope["http_version"])) is not None:
+            await send_error(send, 400, f"offload gateway: {fault}", [(b"connection", b"close")])
         elif headers.get("upgrade", "").lower() == "websocket":
             text = "offload gateway: WebSockets are not supported; use HTTP"
             await send_error(send, 426, text, [(b"upgrade", b"HTTP/1.1")])

@@ -7,8 +7,8 @@ import json
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeGuard
@@ -20,36 +20,43 @@ from starlette.types import Receive, Scope, Send
 from yarl import URL
 
 from offload.engine.refusals import BoundRefusal, bound_refusal
-from offload.gateway._apis.base import Call, Reply, data_of
-from offload.gateway._headers import ExactRequest, as_text
+from offload.gateway._apis import CALLS_OF
+from offload.gateway._apis.base import Call, Events, Json, Reply, data_of
+from offload.gateway._codings import KNOWN, Decoder, decoder
+from offload.gateway._headers import (
+    ExactRequest,
+    RawHeaders,
+    as_text,
+    check,
+    end_to_end,
+    for_other_body,
+    for_reading,
+    for_repeated,
+    for_rewritten,
+)
 from offload.gateway._own_tools import MOST_ROUNDS, Opened, OwnTools
 from offload.gateway._requests import COUNT, Api, NotRecalledError, Received, api_of
 from offload.gateway._rewriter import NOT_RECALLED, Rewriter, Rewritten
 from offload.gateway._status import Status, logger
-from offload.gateway._usage import UsageReader, decoder, text_of
+from offload.gateway._usage import UsageReader
+from offload.threads.calls import in_thread
 
+# A signature of the whole request, which cannot be made anew.
+_SIGNED = "AWS4-"
 # Larger bodies pass unread; the providers whose models bind thinking accept none.
 MOST_BYTES = 32 * 1024 * 1024
 _MOST_ERROR_BYTES = 1024 * 1024
 _PART = 64 * 1024
 _CONNECT_SECONDS, _SILENCE_SECONDS, _RETRY_SECONDS = 15, 900, 5
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-# Of one connection, not of the message; and those that are set for the provider.
-_HOP_BY_HOP = frozenset(
-    (
-        *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection"),
-        *(b"te", b"trailer", b"transfer-encoding", b"upgrade"),
-    )
-)
-_OF_BODY = frozenset((b"content-length", b"content-encoding"))
 _EVENTS, _JSON = "text/event-stream", "application/json"
-_SET_ANEW = frozenset((b"host", b"content-length", b"expect"))
 _ADDED_BY_CLIENT = (hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.USER_AGENT, hdrs.CONTENT_TYPE)
 
 # The version of an API at the end of its base URL, as clients know it.
 _VERSION = re.compile(r"/v[0-9]+[a-z]*(?:/openai)?$")
 
-RawHeaders = Iterable[tuple[bytes, bytes]]
+# Of an answer; those before it are not passed on.
+_LEAST_STATUS, _MOST_STATUS = 200, 599
 
 
 class ClientGoneError(Exception):
@@ -58,6 +65,15 @@ class ClientGoneError(Exception):
 
 class BrokenAnswerError(Exception):
     """The provider's answer ended early; the client must not take it for whole."""
+
+
+class RefusedRequestError(Exception):
+    """A request that is not sent on, with the status of the answer, its text and its headers."""
+
+    def __init__(self, status: int, text: str, headers: RawHeaders = ()) -> None:
+        super().__init__(text)
+        self.status = status
+        self.headers = headers
 
 
 class Forwarder:
@@ -101,9 +117,9 @@ class Forwarder:
         is_counted = scope["path"].endswith(COUNT)
         api = api_of(scope["path"].removesuffix(COUNT)) if scope["method"] == "POST" else None
         name = _name_of(scope["method"], api)
-        exchange = _Exchange(scope, Headers(scope=scope), body, send, name, session)
+        exchange = _Exchange(scope, Headers(scope=scope), body, send, name, session, api)
         try:
-            opened = await self._request(exchange, api, is_counted=is_counted)
+            opened = await self._request(exchange, is_counted=is_counted)
             if opened is None or is_counted:
                 async with self._asked(exchange) as answer:
                     await self._pass_on(exchange, answer)
@@ -113,6 +129,8 @@ class Forwarder:
             return
         except NotRecalledError:
             await self._ask_to_retry(exchange)
+        except RefusedRequestError as error:
+            await send_error(send, error.status, f"offload gateway: {error}", error.headers)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             if not body.is_gone:
                 await self._fail(exchange, error)
@@ -174,9 +192,11 @@ class Forwarder:
         reply: Reply | None = None
         while True:
             async with self._asked(exchange) as answer:
-                if not _is_readable(answer):
+                if not _is_reply(answer):
                     await self._break_off(exchange, answer, reply)
                     return False
+                if _decoder_of(answer) is None:
+                    raise ValueError(f"nobody asked for its Content-Encoding, {_codings_of(answer)}")
                 if reply is None:
                     exchange.is_streamed = opened.received.api.streams or _kind_of(answer) == _EVENTS
                     reply = opened.calls.reply(self._own.names, is_stream=exchange.is_streamed)
@@ -195,15 +215,16 @@ class Forwarder:
             await self._rewrite(exchange, opened)
         if reply.is_whole:
             await self._own.passed(opened, reply)
-        await self._finish(exchange, taken, rest)
+        await self._finish(exchange, taken, rest, is_changed=reply.is_changed)
         return reply.is_whole
 
-    async def _finish(self, exchange: _Exchange, taken: _Taken, rest: bytes) -> None:
+    async def _finish(self, exchange: _Exchange, taken: _Taken, rest: bytes, *, is_changed: bool) -> None:
         """Send the rest of a reply, which is all of one that is not a stream."""
         if not exchange.is_streamed:
-            is_same = rest == taken.plain
-            rest = taken.raw if is_same else rest
-            await exchange.begin(taken.answer.status, _head_of(taken.answer, None if is_same else len(rest)))
+            rest = rest if is_changed else taken.raw
+            await exchange.begin(
+                taken.answer.status, _head_of(taken.answer, len(rest), is_changed=is_changed)
+            )
         await exchange.pass_part(rest)
         await exchange.end()
 
@@ -221,26 +242,25 @@ class Forwarder:
     async def _take(self, exchange: _Exchange, answer: aiohttp.ClientResponse, reply: Reply) -> _Taken:
         """Read an answer, and send on what the client gets of it now."""
         exchange.status = answer.status
-        encoding = answer.headers.get("Content-Encoding", "").encode()
-        reader = UsageReader(answer.headers.get("Content-Type", "").encode(), encoding)
-        decode = decoder(encoding) or bytes
+        reader, decode = UsageReader(_kind_of(answer).encode()), _decoder_of(answer) or Decoder(())
         if exchange.request is not None:
             await self._rewriter.accepted(exchange.request)
         if exchange.is_streamed and not exchange.is_begun:
-            await exchange.begin(answer.status, _head_of(answer, -1))
-        raw, plain = list[bytes](), list[bytes]()
+            exchange.stream = reply
+            await exchange.begin(answer.status, _head_of(answer, None, is_changed=True))
+        raw = list[bytes]()
         try:
             async for chunk in answer.content.iter_any():
-                reader.feed(chunk)
-                data = decode(chunk)
-                if part := reply.feed(data):
-                    await exchange.pass_part(part)
-                elif not exchange.is_streamed:
+                if not exchange.is_streamed:
                     raw.append(chunk)
-                    plain.append(data)
+                for data in decode.feed(chunk):
+                    reader.feed(data)
+                    if part := reply.feed(data):
+                        await exchange.pass_part(part)
+            decode.end()
         finally:
             self._note(exchange, reader.close())
-        return _Taken(answer, b"".join(raw), b"".join(plain))
+        return _Taken(answer, b"".join(raw))
 
     async def _break_off(
         self, exchange: _Exchange, answer: aiohttp.ClientResponse | _Refused, reply: Reply | None
@@ -256,7 +276,7 @@ class Forwarder:
         # In a stream that is an array, an error is one too.
         error = error[0] if isinstance(error, list) and error else error
         if not isinstance(error, dict):
-            raise BrokenAnswerError(f"status {refused.status}")
+            error = _error(f"offload gateway: the provider answered with status {refused.status}")
         await exchange.pass_part(reply.failed(error))
         await exchange.end()
 
@@ -271,60 +291,71 @@ class Forwarder:
         if isinstance(answer, _Refused):
             await self._pass_refusal(exchange, answer)
             return
-        reader = UsageReader(
-            answer.headers.get("Content-Type", "").encode() if exchange.request else b"",
-            answer.headers.get("Content-Encoding", "").encode(),
-            keeps_reply=exchange.request is not None and exchange.request.is_threaded,
-        )
         if exchange.request is not None and answer.status < HTTPStatus.BAD_REQUEST:
             await self._rewriter.accepted(exchange.request)
-        await exchange.begin(answer.status, _kept(answer.raw_headers))
+        events = _events_of(exchange, answer)
+        reader = UsageReader(
+            _kind_of(answer).encode() if exchange.request else b"",
+            b"" if events else _codings_of(answer).encode(),
+            keeps_reply=exchange.request is not None and exchange.request.is_threaded,
+        )
+        size = None if events else _size_of(answer)
+        await exchange.begin(answer.status, _head_of(answer, size, is_changed=events is not None))
+        rest = b""
         try:
             async for chunk in answer.content.iter_any():
-                reader.feed(chunk)
-                if answer.content.at_eof():
-                    reader.close()
-                # The client may continue the thread as soon as it has the end of the reply.
-                self._rewriter.replied(exchange.request, reader.reply)
-                await exchange.pass_part(chunk)
+                for part in [chunk] if events is None else events.feed(chunk):
+                    reader.feed(part)
+                    if events is None and answer.content.at_eof():
+                        reader.close()
+                    # The client may continue the thread as soon as it has the end of the reply.
+                    self._rewriter.replied(exchange.request, reader.reply)
+                    await exchange.pass_part(part)
+            rest = b"" if events is None else events.end()
         finally:
             # Also of a stream that the user interrupts.
             self._note(exchange, reader.close())
-        await exchange.end()
+        await exchange.end(rest)
 
     async def _ask_to_retry(self, exchange: _Exchange) -> None:
         """Answer a request that cannot be sent as its conversation was sent before."""
+        text = f"offload gateway: {NOT_RECALLED}; send the request again"
         if exchange.is_begun:
-            raise BrokenAnswerError(NOT_RECALLED)
+            await exchange.end_early(text)
         exchange.status = HTTPStatus.SERVICE_UNAVAILABLE
         self._note(exchange, None)
-        text = f"offload gateway: {NOT_RECALLED}; send the request again"
         await send_error(exchange.send, exchange.status, text, [(b"retry-after", b"%d" % _RETRY_SECONDS)])
 
     async def _fail(self, exchange: _Exchange, error: Exception) -> None:
         # The text of the error may quote the request.
         self._status.failed(f"the provider failed: {type(error).__name__}")
         logger.info("%s failed: %s", exchange.name, type(error).__name__)
-        if exchange.is_begun:
-            raise BrokenAnswerError(type(error).__name__) from None
         text = f"offload gateway: no answer from {self._upstream}: {_problem(error, exchange.scope)}"
-        await send_error(exchange.send, 504 if isinstance(error, TimeoutError) else 502, text)
+        if not exchange.is_begun:
+            await send_error(exchange.send, 504 if isinstance(error, TimeoutError) else 502, text)
+        else:
+            await exchange.end_early(text, is_broken=not isinstance(error, ValueError))
 
-    async def _request(self, exchange: _Exchange, api: Api | None, *, is_counted: bool) -> Opened | None:
+    async def _request(self, exchange: _Exchange, *, is_counted: bool) -> Opened | None:
         """Make the request to be sent that of `exchange`; one that is too long or unknown passes unread.
 
-        Returns it if the gateway answers the calls in its reply.
+        Returns it if the gateway answers the calls in its reply. Raises `RefusedRequestError`.
         """
-        began, body = time.perf_counter(), exchange.body
-        if api is None or not await body.read(MOST_BYTES):
-            if api is not None:
-                self._status.passed("larger than 32 MB")
+        began, body, api = time.perf_counter(), exchange.body, exchange.api
+        if api is None:
             return None
-        if exchange.headers.get("content-encoding", "identity") != "identity":
-            self._status.passed("encoded")
-            exchange.request = Rewritten(body.whole, reason="encoded")
+        if not await body.read(MOST_BYTES):
+            self._status.passed("larger than 32 MB")
             return None
-        received = Received(exchange.session, api, exchange.headers, body.whole)
+        plain = await _plain(body.whole, exchange.headers)
+        body.plain = body.whole if plain is None else plain
+        is_signed = exchange.headers.get("authorization", "").startswith(_SIGNED)
+        if plain is None or is_signed:
+            reason = "signed" if is_signed else "larger than 32 MB"
+            self._status.passed(reason)
+            exchange.request = Rewritten(body.plain, reason=reason)
+            return None
+        received = Received(exchange.session, api, exchange.headers, plain)
         opened = await self._own.opened(received, is_counted=is_counted)
         rewrite = self._rewriter.counted if is_counted else self._rewriter.rewrite
         exchange.request = await rewrite(received if opened is None else opened.completed)
@@ -338,27 +369,31 @@ class Forwarder:
         exchange.request = await self._rewriter.rewrite(opened.completed)
         exchange.seconds = time.perf_counter() - began
 
-    def _open(self, exchange: _Exchange, request: Rewritten | None) -> Any:
-        scope, headers = exchange.scope, exchange.headers
-        has_body = "content-length" in headers or "transfer-encoding" in headers
-        passed = as_text((n, v) for n, v in _kept(scope["headers"]) if n.lower() not in _SET_ANEW)
-        if request is not None:
-            passed.append(("Content-Length", str(len(request.body))))
-        elif "content-length" in headers:
-            passed.append(("Content-Length", headers["content-length"]))
-        data = None if not has_body else exchange.body.rest() if request is None else _parts(request.body)
+    @asynccontextmanager
+    async def _open(
+        self, exchange: _Exchange, request: Rewritten | None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request and yield its answer. Raises `ValueError` for one that cannot be sent on."""
+        scope = exchange.scope
+        headers, data = exchange.framed(request)
         query = scope["query_string"].decode("latin-1")
         path = scope["raw_path"].decode("latin-1")
         path = path.removeprefix(self._version) if path.startswith(f"{self._version}/") else path
         target = self._upstream + path + (f"?{query}" if query else "")
-        return self._connected().request(
-            scope["method"], URL(target, encoded=True), headers=passed, data=data, allow_redirects=False
-        )
+        async with self._connected().request(
+            scope["method"],
+            URL(target, encoded=True),
+            headers=as_text(headers),
+            data=data,
+            allow_redirects=False,
+        ) as answer:
+            _check(answer)
+            yield answer
 
     def _connected(self) -> aiohttp.ClientSession:
         if self._client is None:
             self._client = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
+                connector=_Connector(limit=0, keepalive_timeout=30),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 request_class=ExactRequest,
                 timeout=aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS),
@@ -399,10 +434,13 @@ class _Exchange:
         send: sends the answer to the client.
         name: its method and API, for the log: a path may name content.
         session: the one with the records of its conversation.
+        api: the API of a model that its path names.
         request: the request as it is sent; None if it is unread.
         seconds: the time from its arrival until it is sent.
         status: that of the provider's answer, 0 before it comes.
+        is_sent: whether the provider was asked already.
         is_begun: whether the client has the head of an answer.
+        stream: the reply whose whole events the client has, and that an error may end.
         is_streamed: whether the answer is a stream of events.
         is_continued: whether the provider was asked again for this reply.
     """
@@ -413,12 +451,33 @@ class _Exchange:
     send: Send
     name: str
     session: str
+    api: Api | None
     request: Rewritten | None = None
     seconds: float = 0.0
     status: int = 0
+    is_sent: bool = False
     is_begun: bool = False
+    stream: Reply | None = None
     is_streamed: bool = False
     is_continued: bool = False
+
+    def framed(self, request: Rewritten | None) -> tuple[list[tuple[bytes, bytes]], Any]:
+        """Return the headers and the body of a request, whose framing follows from that body."""
+        headers: Iterable[tuple[bytes, bytes]] = end_to_end(self.scope["headers"])
+        if self.api is not None:
+            headers = for_reading(headers)
+        size, is_sent, self.is_sent = self.headers.get("content-length"), self.is_sent, True
+        if request is None:
+            framing = [] if size is None else [(b"Content-Length", size.encode())]
+            has_body = size is not None or "transfer-encoding" in self.headers
+            return [*headers, *framing], self.body.rest(size) if has_body else None
+        is_same = request.body == self.body.plain
+        sent = self.body.whole if is_same else request.body
+        if is_sent:
+            headers = for_repeated(headers)
+        elif not is_same:
+            headers = for_rewritten(headers, sent)
+        return [*headers, (b"Content-Length", b"%d" % len(sent))], _parts(sent)
 
     async def begin(self, status: int, headers: RawHeaders) -> None:
         """Send the head of an answer."""
@@ -429,17 +488,27 @@ class _Exchange:
         """Send a part of the body."""
         await self.send({"type": "http.response.body", "body": part, "more_body": True})
 
+    async def end_early(self, text: str, *, is_broken: bool = True) -> None:
+        """End an answer that the client has a part of by an error, if its form allows that.
+
+        Raises `BrokenAnswerError` if it `is_broken` off or cannot have an error: nobody may take it for whole.
+        """
+        if self.stream is not None:
+            await self.pass_part(self.stream.failed(_error(text)))
+        if self.stream is None or is_broken:
+            raise BrokenAnswerError(text) from None
+        await self.end()
+
     async def end(self, part: bytes = b"") -> None:
         """Send the last part of the body."""
         await self.send({"type": "http.response.body", "body": part})
 
 
 class _Taken(NamedTuple):
-    """An answer that was read; one that is not a stream has its bytes as they came, and decoded."""
+    """An answer that was read; one that is not a stream has its bytes as they came."""
 
     answer: aiohttp.ClientResponse
     raw: bytes
-    plain: bytes
 
 
 class _Refused(NamedTuple):
@@ -463,8 +532,49 @@ async def _refused(request: Rewritten | None, answer: aiohttp.ClientResponse) ->
 
 async def _read_refusal(answer: aiohttp.ClientResponse) -> _Refused:
     body = await answer.read()
-    text = text_of(body, answer.headers.get("Content-Encoding", "").encode())
-    return _Refused(answer.status, _kept(answer.raw_headers), body, text, bound_refusal(text))
+    text = _text_of(body, _decoder_of(answer))
+    headers = _head_of(answer, len(body), is_changed=False)
+    return _Refused(answer.status, headers, body, text, bound_refusal(text))
+
+
+def _text_of(body: bytes, decode: Decoder | None) -> str:
+    """Return the text of an error; an empty one if it cannot be decoded."""
+    text = bytearray()
+    with suppress(ValueError):
+        for piece in () if decode is None else decode.feed(body):
+            text += piece
+            if len(text) > _MOST_ERROR_BYTES:
+                break
+    return text.decode(errors="replace")
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Connections to the provider; one that has more than its answer is used no more."""
+
+    async def _get(self, key: Any, traces: Any) -> Any:
+        while (connection := await super()._get(key, traces)) is not None:
+            if connection.protocol is not None and not connection.protocol.should_close:
+                break
+            connection.close()
+        return connection
+
+
+class _EventStream:
+    """A stream that passes in whole events, decoded: if it breaks off, an error can follow."""
+
+    def __init__(self, decode: Decoder) -> None:
+        self._decode = decode
+        self._events = Events()
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield the events that are complete. Raises `ValueError` behind them."""
+        for data in self._decode.feed(chunk):
+            yield b"".join(self._events.feed(data))
+
+    def end(self) -> bytes:
+        """Return what follows the last event. Raises `ValueError` if the coding has no end."""
+        self._decode.end()
+        return self._events.rest()
 
 
 class _Body:
@@ -475,7 +585,8 @@ class _Body:
         self._is_whole = asyncio.Event()
         self._more = True
         self.is_gone = False
-        self.whole = b""
+        # As it came, and decoded.
+        self.whole = self.plain = b""
         # The parts of a body that is too long to be read.
         self._parts: list[bytes] = []
 
@@ -490,14 +601,21 @@ class _Body:
         self.whole, self._parts = b"".join(self._parts), []
         return True
 
-    async def rest(self) -> AsyncIterator[bytes]:
-        """Yield the parts that were read already, then all others as they come."""
-        for part in self._parts:
-            yield part
-        self._parts = []
-        while self._more:
-            if part := await self._next():
+    async def rest(self, announced: str | None) -> AsyncIterator[bytes]:
+        """Yield the parts that were read already, then all others as they come.
+
+        Raises `ValueError` for a body of another size than announced; nothing behind that size is yielded.
+        """
+        size = 0
+        while self._parts or self._more:
+            part = self._parts.pop(0) if self._parts else await self._next()
+            size += len(part)
+            if announced is not None and size > int(announced):
+                break
+            if part:
                 yield part
+        if announced is not None and size != int(announced):
+            raise ValueError("the body of the request has another size than announced")
 
     async def disconnected(self) -> None:
         """Return when the client closed its connection after the whole body."""
@@ -519,8 +637,12 @@ class _Body:
 
 async def send_error(send: Send, status: int, text: str, headers: RawHeaders = ()) -> None:
     """Send an error in the form that the clients of all APIs understand."""
+    await send_json(send, status, _error(text), headers)
+
+
+def _error(text: str) -> Json:
     error = {"type": "api_error", "message": text, "param": None, "code": None}
-    await send_json(send, status, {"type": "error", "error": error}, headers)
+    return {"type": "error", "error": error}
 
 
 async def send_json(send: Send, status: int, value: Any, headers: RawHeaders = ()) -> None:
@@ -531,34 +653,83 @@ async def send_json(send: Send, status: int, value: Any, headers: RawHeaders = (
     await send({"type": "http.response.body", "body": body})
 
 
-def _kept(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
-    """Return the headers that are not of one connection only."""
-    headers = list(headers)
-    named = b",".join(value for name, value in headers if name.lower() == b"connection").lower()
-    dropped = _HOP_BY_HOP | {name.strip() for name in named.split(b",")}
-    return [(name, value) for name, value in headers if name.lower() not in dropped]
-
-
 def _kind_of(answer: aiohttp.ClientResponse) -> str:
     return answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
-def _is_readable(answer: aiohttp.ClientResponse | _Refused) -> TypeGuard[aiohttp.ClientResponse]:
-    """Return whether an answer is a reply that can be read."""
+def _check(answer: aiohttp.ClientResponse) -> None:
+    """Raise `ValueError` for an answer that cannot be sent on."""
+    if not _LEAST_STATUS <= answer.status <= _MOST_STATUS:
+        raise ValueError(f"its status is {answer.status}")
+    coding = answer.headers.get("Transfer-Encoding", "chunked")
+    if coding.strip().lower() != "chunked":
+        raise ValueError(f"its Transfer-Encoding is {coding:.80}")
+    check(answer.raw_headers)
+
+
+def _is_reply(answer: aiohttp.ClientResponse | _Refused) -> TypeGuard[aiohttp.ClientResponse]:
+    """Return whether an answer is a reply, which has calls."""
     if isinstance(answer, _Refused) or answer.status != HTTPStatus.OK:
         return False
-    encoding = answer.headers.get("Content-Encoding", "").encode()
-    return _kind_of(answer) in (_EVENTS, _JSON) and decoder(encoding) is not None
+    return _kind_of(answer) in (_EVENTS, _JSON)
 
 
-def _head_of(answer: aiohttp.ClientResponse, size: int | None) -> RawHeaders:
-    """Return the headers of a reply: unchanged, or for a body of another size; that of a stream is -1."""
-    headers = _kept(answer.raw_headers)
-    if size is not None:
-        headers = [(name, value) for name, value in headers if name.lower() not in _OF_BODY]
-    if size is not None and size >= 0:
-        headers.append((b"content-length", b"%d" % size))
-    return headers
+def _codings_of(answer: aiohttp.ClientResponse) -> str:
+    return ", ".join(answer.headers.getall("Content-Encoding", ()))
+
+
+def _decoder_of(answer: aiohttp.ClientResponse) -> Decoder | None:
+    return decoder([_codings_of(answer)])
+
+
+def _events_of(exchange: _Exchange, answer: aiohttp.ClientResponse) -> _EventStream | None:
+    """Return a reader of a stream that the API of the request can end with an error; None for all else."""
+    decode = _decoder_of(answer)
+    if exchange.api is None or _kind_of(answer) != _EVENTS or decode is None:
+        return None
+    exchange.stream = CALLS_OF[exchange.api.name].reply((), is_stream=True)
+    return _EventStream(decode)
+
+
+def _size_of(answer: aiohttp.ClientResponse) -> int | None:
+    """Return the size that an answer announces; None if its end is marked in another way."""
+    is_marked = "Transfer-Encoding" in answer.headers or answer.status == HTTPStatus.NO_CONTENT
+    return None if is_marked else answer.content_length
+
+
+def _head_of(
+    answer: aiohttp.ClientResponse, size: int | None, *, is_changed: bool
+) -> list[tuple[bytes, bytes]]:
+    """Return the headers for an answer with a body of a size, which is None if it is not known."""
+    headers = end_to_end(answer.raw_headers)
+    headers = [*for_other_body(headers)] if is_changed else headers
+    return headers if size is None else [*headers, (b"content-length", b"%d" % size)]
+
+
+async def _plain(body: bytes, headers: Headers) -> bytes | None:
+    """Return a body without its codings; None if it is too long. Raises `RefusedRequestError`."""
+    codings = headers.getlist("content-encoding")
+    if not codings:
+        return body
+    decode = decoder(codings)
+    if decode is None:
+        known = b", ".join(name.encode() for name in KNOWN)
+        text = f"a body with the Content-Encoding {', '.join(codings)!r:.80} cannot be read"
+        raise RefusedRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text, [(b"accept-encoding", known)])
+    try:
+        return await in_thread(_decoded, decode, body)
+    except ValueError as error:
+        raise RefusedRequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
+
+
+def _decoded(decode: Decoder, body: bytes) -> bytes | None:
+    plain = bytearray()
+    for piece in decode.feed(body):
+        plain += piece
+        if len(plain) > MOST_BYTES:
+            return None
+    decode.end()
+    return bytes(plain)
 
 
 def _name_of(method: str, api: Api | None) -> str:
@@ -574,5 +745,7 @@ async def _parts(body: bytes) -> AsyncIterator[bytes]:
 def _problem(error: Exception, scope: Scope) -> str:
     """Return the text of an error without the query of the request, which may have a key."""
     query = scope["query_string"].decode("latin-1")
-    text = str(error).replace(f"?{query}", "") if query else str(error)
+    # Behind the first line, it quotes what it could not read.
+    text = str(getattr(error, "message", None) or error).partition("\n")[0]
+    text = text.replace(f"?{query}", "") if query else text
     return text[:300] or type(error).__name__

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
-import brotli
-import zstandard
+from offload.gateway._apis.anthropic import OpenBlock
+from offload.gateway._apis.base import Events, data_of
+from offload.gateway._codings import decoder
 
-# Longer answers, and longer lines of a stream, are not read.
+# Longer answers are not read.
 _MOST_BYTES = 8 * 1024 * 1024
-# Of zstd: the largest window of an HTTP body (RFC 9659), and input that decodes to 8 MiB at most: a block of
-# 4 bytes may be 128 KiB.
-_WINDOW, _SLICE = 8 * 1024 * 1024, 256
-_EVENTS = b"text/event-stream"
-_JSON = b"application/json"
+_EVENTS, _JSON = b"text/event-stream", b"application/json"
 _FIELDS = ("usage", "usageMetadata")
 
 
@@ -33,8 +28,8 @@ class UsageReader:
     def __init__(self, content_type: bytes, encoding: bytes = b"", *, keeps_reply: bool = False) -> None:
         kind = content_type.split(b";")[0].strip().lower()
         self._is_stream = kind == _EVENTS
-        self._decode = decoder(encoding.strip().lower()) if kind in (_EVENTS, _JSON) else None
-        self._kept = bytearray()
+        self._decode = decoder([encoding.decode("latin-1")]) if kind in (_EVENTS, _JSON) else None
+        self._kept, self._events = bytearray(), Events()
         self.usage: Any = None
         self.reply: dict[str, Any] | None = None
         self._streamed: _StreamedReply | None = _StreamedReply() if keeps_reply and self._is_stream else None
@@ -45,40 +40,39 @@ class UsageReader:
         if self._decode is None:
             return
         try:
-            part = self._decode(chunk)
-            self._kept += part
-            if self._is_stream and b"\n" in part:
-                self._read_lines()
-            if len(self._kept) > _MOST_BYTES:
-                self._stop()
+            for part in self._decode.feed(chunk):
+                if self._is_stream:
+                    for event in self._events.feed(part):
+                        self._read_event(event)
+                    continue
+                self._kept += part
+                if len(self._kept) > _MOST_BYTES:
+                    self._stop()
+                    return
         except Exception:  # noqa: BLE001 # an answer of any form passes
             self._stop()
 
     def close(self) -> Any:
         """Return the usage at the end of the answer."""
-        with suppress(ValueError, RecursionError):
-            if self._decode is not None and not self._is_stream:
-                self._note(self._kept)
+        with suppress(ValueError, RecursionError, LookupError, TypeError):
+            if self._decode is not None and self._is_stream:
+                self._read_event(self._events.rest())
+            elif self._decode is not None:
+                self._note(json.loads(self._kept))
         self._stop()
         return self.usage
 
     def _stop(self) -> None:
         self._decode = None
-        self._kept = bytearray()
+        self._kept, self._events = bytearray(), Events()
 
-    def _read_lines(self) -> None:
-        *lines, rest = self._kept.split(b"\n")
-        for line in lines:
-            if not line.startswith(b"data:"):
-                continue
-            if b'"usage' in line:
-                self._note(line[5:])
-            if self._streamed is not None and self._streamed.add(json.loads(line[5:])):
-                self.reply = self._streamed.message
-        self._kept = bytearray(rest)
+    def _read_event(self, event: bytes) -> None:
+        if b'"usage' in event:
+            self._note(data_of(event))
+        if self._streamed is not None and self._streamed.add(data_of(event)):
+            self.reply = self._streamed.message
 
-    def _note(self, data: bytes | bytearray) -> None:
-        event = json.loads(data)
+    def _note(self, event: Any) -> None:
         # Gemini's stream may be an array; each chunk has the usage up to it.
         event = (
             next((one for one in reversed(event) if _has_usage(one)), None)
@@ -103,7 +97,7 @@ class _StreamedReply:
 
     def __init__(self) -> None:
         self.message: dict[str, Any] = {}
-        self._json: dict[int, str] = {}
+        self._open: dict[Any, OpenBlock] = {}
 
     def add(self, event: Any) -> bool:
         """Add an event; return whether it is the last one."""
@@ -111,77 +105,9 @@ class _StreamedReply:
         if kind == "message_start":
             self.message = {**event["message"], "content": []}
         elif kind == "content_block_start":
-            self.message["content"].append(event["content_block"])
+            self._open[index] = OpenBlock(event["content_block"])
         elif kind == "content_block_delta":
-            self._extend(index, event["delta"])
-        elif kind == "content_block_stop" and index in self._json:
-            self.message["content"][index]["input"] = json.loads(self._json.pop(index) or "{}")
+            self._open[index].grow(event["delta"])
+        elif kind == "content_block_stop":
+            self.message["content"].append(self._open.pop(index).closed())
         return bool(kind == "message_stop")
-
-    def _extend(self, index: int, delta: dict[str, Any]) -> None:
-        block = self.message["content"][index]
-        for name, value in delta.items():
-            if name == "partial_json":
-                self._json[index] = self._json.get(index, "") + value
-            elif name != "type" and isinstance(value, str):
-                block[name] = (block.get(name) or "") + value
-
-
-def text_of(body: bytes, encoding: bytes) -> str:
-    """Return the text of an answer that is not streamed; an empty one if it cannot be decoded."""
-    decode = decoder(encoding.strip().lower())
-    try:
-        return "" if decode is None else decode(body).decode(errors="replace")
-    except Exception:  # noqa: BLE001 # an answer of any form passes
-        return ""
-
-
-def decoder(encoding: bytes) -> Callable[[bytes], bytes] | None:
-    """Return a function that decodes one part of a body after another; None for an unknown encoding.
-
-    It raises `ValueError` for a part that is far larger decoded, or invalid.
-    """
-    if encoding in (b"", b"identity"):
-        return bytes
-    if encoding in (b"gzip", b"deflate"):
-        return partial(_decoded, _inflated, zlib.decompressobj(wbits=47))
-    if encoding == b"zstd":
-        frames = zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj(read_across_frames=True)
-        return partial(_decoded, _unzstd, frames)
-    if encoding == b"br":
-        return partial(_decoded, _unbrotli, brotli.Decompressor())
-    return None
-
-
-def _decoded(decode: Callable[[Any, bytes], bytes], decompressor: Any, chunk: bytes) -> bytes:
-    try:
-        return decode(decompressor, chunk)
-    except (zlib.error, zstandard.ZstdError, brotli.error) as error:
-        raise ValueError(f"the answer is not encoded as its Content-Encoding says: {error}") from error
-
-
-def _inflated(decompressor: Any, chunk: bytes) -> bytes:
-    data: bytes = decompressor.decompress(chunk, _MOST_BYTES)
-    if decompressor.unconsumed_tail:
-        raise _too_large()
-    return data
-
-
-def _unbrotli(decompressor: Any, chunk: bytes) -> bytes:
-    data: bytes = decompressor.process(chunk, output_buffer_limit=_MOST_BYTES)
-    if not decompressor.can_accept_more_data():
-        raise _too_large()
-    return data
-
-
-def _unzstd(decompressor: Any, chunk: bytes) -> bytes:
-    data = bytearray()
-    for start in range(0, len(chunk), _SLICE):
-        data += decompressor.decompress(chunk[start : start + _SLICE])
-        if len(data) > _MOST_BYTES:
-            raise _too_large()
-    return bytes(data)
-
-
-def _too_large() -> ValueError:
-    return ValueError(f"a part of an answer has more than {_MOST_BYTES} bytes")

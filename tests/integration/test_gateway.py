@@ -161,16 +161,6 @@ def test_a_version_that_the_url_and_the_path_have_is_sent_once(upstream, off, en
     assert upstream.seen[0].path == seen
 
 
-@pytest.mark.parametrize("encode", [gzip.compress, zstandard.compress])
-def test_an_encoded_request_passes_unread(alone, upstream, encode):
-    body = encode(body_of(turns(3)))
-
-    ask(alone + PATH, body, headers={**HEADERS, "Content-Encoding": encode.__module__})
-
-    assert upstream.seen[0].body == body
-    assert status(alone)["passed"] == {"encoded": 1}
-
-
 def test_a_request_of_more_than_16_mb_passes_unread_with_its_length(gateway, upstream):
     body = body_of(turns(3)) + b" " * _forward.MOST_BYTES
 

@@ -11,7 +11,7 @@ https://platform.claude.com/docs/en/build-with-claude/streaming
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -263,8 +263,8 @@ class _Streamed(StreamedReply, _Blocks):
 
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(names)
-        # By the provider's index, the blocks that are open, and the text of an input.
-        self._open: dict[Any, tuple[Json, list[str]]] = {}
+        # By the provider's index, the blocks that are open.
+        self._open: dict[Any, OpenBlock] = {}
         # The end of the message, which waits until the provider has nothing more to say.
         self._delta: tuple[bytes, Json] | None = None
 
@@ -293,13 +293,12 @@ class _Streamed(StreamedReply, _Blocks):
     def _of_block(self, event: bytes, data: Json) -> bytes:
         index = data["index"]
         if data["type"] == "content_block_start":
-            block = dict(data["content_block"])
-            self._open[index] = block, []
-            self._begin(index, is_hidden=self.is_hidden(block))
+            self._open[index] = OpenBlock(data["content_block"])
+            self._begin(index, is_hidden=self.is_hidden(data["content_block"]))
         elif data["type"] == "content_block_delta" and index in self._open:
-            _extend(*self._open[index], data["delta"])
+            self._open[index].grow(data["delta"])
         elif data["type"] == "content_block_stop" and index in self._open:
-            self.add(_closed(*self._open.pop(index)))
+            self.add(self._open.pop(index).closed())
         place = self._indexes.get(index, index)
         if place is None:
             return b""
@@ -334,23 +333,30 @@ def _text_events(index: int, text: str) -> Iterator[Json]:
     yield {"type": "content_block_stop", "index": index}
 
 
-def _extend(block: Json, inputs: list[str], delta: Json) -> None:
-    """Add a part to a block."""
-    for name, value in delta.items():
-        if name == "partial_json":
-            inputs.append(value)
-        elif name == "citation":
-            block["citations"] = [*as_list(block.get("citations")), value]
-        elif name != "type" and isinstance(value, str):
-            block[name] = (block.get(name) or "") + value
+class OpenBlock:
+    """A block of a stream that has not ended."""
 
+    def __init__(self, block: Json) -> None:
+        self._block = dict(block)
+        # By field, the parts that follow what the block began with.
+        self._parts: defaultdict[str, list[str]] = defaultdict(list)
 
-def _closed(block: Json, inputs: list[str]) -> Json:
-    """Return a block with its input."""
-    text = "".join(inputs)
-    if text:
-        try:
-            block["input"] = json.loads(text)
-        except ValueError:
-            block["input"] = {}
-    return block
+    def grow(self, delta: Json) -> None:
+        """Add a part."""
+        for name, value in delta.items():
+            if name == "citation":
+                self._block["citations"] = [*as_list(self._block.get("citations")), value]
+            elif name != "type" and isinstance(value, str):
+                self._parts[name].append(value)
+
+    def closed(self) -> Json:
+        """Return the block."""
+        texts = {name: "".join(parts) for name, parts in self._parts.items()}
+        text = texts.pop("partial_json", "")
+        if text:
+            try:
+                self._block["input"] = json.loads(text)
+            except ValueError:
+                self._block["input"] = {}
+        grown = {name: (self._block.get(name) or "") + value for name, value in texts.items()}
+        return {**self._block, **grown}

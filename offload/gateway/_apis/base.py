@@ -16,12 +16,13 @@ from offload.messages.thinking import thinking_key
 from offload.tools._definitions import Format
 
 Json = dict[str, Any]
-# An event of a stream ends with an empty line.
-_END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
+# An event of a stream ends with an empty line; a line ends with CR, LF or both.
+_END_OF_EVENT = re.compile(rb"(?:\r\n|\r(?!\n)|\n){2}")
+_BYTE_ORDER = b"\xef\xbb\xbf"
 # Claude Code reminds the model in any message; Gemini CLI begins with the date and the files of the folder.
 _REMINDS = ("<system-reminder>", "<session_context>")
 _REMINDER = re.compile(r"\s*<(system-reminder|session_context)>.*?</\1>\s*", re.DOTALL)
-_MOST_BYTES = 32 * 1024 * 1024
+_MOST_BYTES, _MOST_OF_WHOLE = 32 * 1024 * 1024, 128 * 1024 * 1024
 # Errors of looking for something in an answer of another form.
 _OF_OTHER_FORM = (LookupError, TypeError, AttributeError, ValueError)
 # The text at the end of a reply that had to be ended between two calls.
@@ -109,6 +110,7 @@ class Reply(ABC):
         unfounded: see `HiddenCalls`.
         is_whole: whether the provider ended it.
         is_document: whether its text is one document; then a text before a hidden call is hidden too.
+        is_changed: whether one that is not a stream has other bytes than the provider's answer.
     """
 
     is_document = False
@@ -121,7 +123,7 @@ class Reply(ABC):
         self.steps: list[Any] = []
         self.marks: list[str] = []
         self.unfounded: list[str] = []
-        self.is_whole = False
+        self.is_whole = self.is_changed = False
         # The number of this answer; the usage of all before it, and of this one.
         self._answers = 1
         self._before: Json = {}
@@ -308,7 +310,8 @@ class WholeReply(Reply):
 
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(names)
-        self._body = b""
+        self._parts: list[bytes] = []
+        self._size = 0
         # The values of the first answer and of this one.
         self._first: Json | None = None
         self._value: Json | None = None
@@ -323,18 +326,21 @@ class WholeReply(Reply):
 
     def feed(self, data: bytes) -> bytes:
         """Read a part of an answer."""
-        self._body += data
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size > _MOST_OF_WHOLE:
+            raise ValueError(f"an answer of the provider has more than {_MOST_OF_WHOLE} bytes")
         return b""
 
     def end(self) -> tuple[list[Call], bool]:
         """Read an answer."""
-        self._value = None
+        self._value, body = None, b"".join(self._parts)
         if self.is_document:
             probe = type(self)(self._names)
-            probe.feed(self._body)
+            probe.feed(body)
             self._hides_texts = probe.goes_on()
         try:
-            value = json.loads(self._body)
+            value = json.loads(body)
             self._take(value)
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
             return [], False
@@ -344,12 +350,13 @@ class WholeReply(Reply):
 
     def _next_answer(self) -> None:
         super()._next_answer()
-        self._body = b""
+        self._parts, self._size = [], 0
 
     def close(self, *, is_stopped: bool) -> bytes:
-        """Return the whole reply."""
+        """Return the whole reply if it is changed."""
         if self._first is None or self._value is None or not self._was_hidden:
-            return self._body
+            return b""
+        self.is_changed = True
         if is_stopped:
             self._stop_here()
         return json.dumps(self._final(self._first, self._value)).encode()
@@ -434,7 +441,11 @@ class Events:
         self._searched = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the events that are complete, as they came."""
+        """Yield the events that are complete, as they came.
+
+        Raises `ValueError` if the rest was too large before.
+        """
+        self.check_size()
         self._kept += data
         start = 0
         for match in _END_OF_EVENT.finditer(self._kept, self._searched):
@@ -442,7 +453,6 @@ class Events:
             start = match.end()
         del self._kept[:start]
         self._searched = max(0, len(self._kept) - 3)
-        self.check_size()
 
     def check_size(self) -> None:
         """Raise `ValueError` if an event has too many bytes."""
@@ -466,14 +476,16 @@ class Events:
         return b""
 
     def rest(self) -> bytes:
-        """Return what follows the last event."""
+        """Return what follows the last event. Raises `ValueError` if that is too large."""
+        self.check_size()
         rest, self._kept, self._searched = bytes(self._kept), bytearray(), 0
         return rest
 
 
 def data_of(event: bytes) -> Any:
     """Return the JSON of an event, None if it has none."""
-    lines = [line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")]
+    lines = event.removeprefix(_BYTE_ORDER).splitlines()
+    lines = [line[5:].strip() for line in lines if line.startswith(b"data:")]
     try:
         return json.loads(b"\n".join(lines)) if lines else None
     except (ValueError, RecursionError):

@@ -441,6 +441,7 @@ class _List(Events):
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield the elements that are complete, each with what is before it."""
+        self.check_size()
         self._kept += data
         start, at = 0, self._searched
         while match := (_IN_TEXT if self._is_in_text else _OUTSIDE).search(self._kept, at):
@@ -457,7 +458,6 @@ class _List(Events):
         is_cut = self._is_in_text and self._kept.endswith(b"\\") and len(self._kept) > at
         self._searched = len(self._kept) - is_cut - start
         del self._kept[:start]
-        self.check_size()
 
     def rest(self) -> bytes:
         """Return what follows the last element."""
@@ -558,6 +558,10 @@ class _Streamed(StreamedReply, _Parts):
 
     def failed(self, error: Any) -> bytes:
         """Return an error."""
+        inner = error.get("error")
+        if isinstance(inner, dict) and inner.get("code", 0) is None:
+            # An error of the gateway: clients of this API read a number.
+            error = {"error": {**inner, "code": 502, "status": "UNAVAILABLE"}}
         return self._events.written(error) + self._events.end()
 
 

@@ -122,6 +122,14 @@ class StorePermissionError(StoreError, PermissionError, kind="store_permission")
     """The store refused access: wrong credentials or file modes, or a read-only medium."""
 
 
+class EncryptionError(ConfigError, StorePermissionError, kind="encrypted"):
+    """An object does not fit the key of the store; it is not damaged.
+
+    It is encrypted and the store was opened without a key or with another one, or it was stored in clear and
+    the store has a key. The message says which.
+    """
+
+
 class StoreMissingError(StoreError, kind="store_missing"):
     """The bucket or container of the store does not exist, or its root is not a folder."""
 

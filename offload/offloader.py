@@ -21,6 +21,7 @@ from offload.engine.results import OffloadOutcome, OffloadResult, Restored, Stat
 from offload.engine.sink import Sink
 from offload.errors import (
     ConfigError,
+    EncryptionError,
     NotFoundError,
     OffloadError,
     ReferenceRefusedError,
@@ -220,6 +221,8 @@ class Offloader:
     ) -> Self:
         """Open an offloader with settings from files and the environment; see `offload.settings`.
 
+        If the variable `OFFLOAD_KEY` is set, the store is encrypted with the key in it.
+
         Args:
             folder: the folder to search for settings files; the default is the working folder.
             file: the only settings file to read. It may contain every setting, including the store.
@@ -236,7 +239,8 @@ class Offloader:
         # The setting `agent` is a table for `AgentConfig`.
         known = {name: overrides[name] for name in (Settings.model_fields.keys() & overrides) - {"agent"}}
         settings = load_config(folder=folder, file=file, arguments=known).settings
-        return cls(settings.store, **(arguments | settings.arguments()))
+        arguments.pop("storage_options", None)
+        return cls(settings.open_store(), **(arguments | settings.arguments()))
 
     def __repr__(self) -> str:
         return f"Offloader({self.store.url!r}, session={self.session!r})"
@@ -772,6 +776,8 @@ class Offloader:
         """Read every record of the session and compare all checksums; return the damaged records.
 
         Raises:
+            EncryptionError: a record or an entry of the journal does not fit the key of the store, so that it
+                could not be checked; `offload.jobs.verify` reports the others.
             StoreError: the session could not be listed.
         """
         with NO_FORK:
@@ -781,6 +787,9 @@ class Offloader:
             report = verify(self.store, session=self.session)
         except NotFoundError:
             return []
+        if report.unfit:
+            [(_, first), *others] = report.unfit
+            raise EncryptionError(f"{first}{f' (and {len(others):,} other objects)' if others else ''}")
         return [damage for _, damage in report.damaged]
 
     @observed("gc")

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 from offload.errors import ConfigError, MissingExtraError, UnknownSchemeError, did_you_mean
 from offload.layout import FAMILIES, REF_PATTERN, family_of
 from offload.patterns import lazy_pattern
-from offload.store import OffloadStore, without_secrets
+from offload.store import KEY_VARIABLE, OffloadStore, without_secrets
 from offload.threads.locks import NO_FORK
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ _LAYOUTS = {
     "context_refs": ("offload.presets.context_refs._tree", "ContextTree"),
     "tool_results": ("offload.presets._tool_results_store", "ToolResultsStore"),
 }
+# The layouts with files that no store encrypts.
+_IN_CLEAR = ("context_fs", "tool_results")
 _STATE = "~state"
 # The folders of a tree above a file in it.
 _TREE_DEPTH = 4
@@ -136,8 +138,38 @@ def open_store(
         ConfigError: the URL or a storage option is invalid.
     """
     store = open_backend(url, storage_options=storage_options)
+    return store if store is url else _in_layout_of_folder(store)
+
+
+def open_with_key(
+    url: str | os.PathLike[str] | OffloadStore | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> OffloadStore:
+    """Return the store at `url` as `open_store` does, encrypted if the variable `OFFLOAD_KEY` is set.
+
+    Commands and settings open every store by it; a store that is encrypted already is returned unchanged.
+
+    Raises:
+        ConfigError: as for `open_store`; the key in the variable is invalid, or the folder has a layout whose
+            files are read without a key.
+    """
+    if KEY_VARIABLE not in os.environ:
+        return open_store(url, storage_options=storage_options)
+    with NO_FORK:
+        from offload.wrappers import EncryptingStore, encryption_of  # noqa: PLC0415 # only a key needs them
+
+    store = open_backend(url, storage_options=storage_options)
+    if encryption_of(store) is not None:
+        return store
     folder = None if store is url else folder_of(store)
-    return store if folder is None else _in_layout(store, _layout_in(folder))
+    layout = None if folder is None else _layout_in(folder)
+    if layout in _IN_CLEAR:
+        raise ConfigError(
+            f"{folder} has the layout of {layout}, whose files are in clear for agents and people, so "
+            f"{KEY_VARIABLE} cannot encrypt it; unset {KEY_VARIABLE} for this store"
+        )
+    return _in_layout(EncryptingStore(store), layout)
 
 
 def open_backend(
@@ -193,6 +225,11 @@ def is_root(folder: Path) -> bool:
     """Return whether a local folder has objects of this library or the layout of a preset."""
     has_objects = any((folder / family.prefix()).is_dir() for family in FAMILIES)
     return has_objects or _layout_in(folder) is not None
+
+
+def _in_layout_of_folder(store: OffloadStore) -> OffloadStore:
+    folder = folder_of(store)
+    return store if folder is None else _in_layout(store, _layout_in(folder))
 
 
 def _in_layout(store: OffloadStore, name: str | None) -> OffloadStore:

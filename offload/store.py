@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeGuard, TypeVar, runtime_checkable
 
-from offload.errors import ConfigError, ExistsError, OffloadError, result_or_error
+from offload.errors import ConfigError, EncryptionError, ExistsError, OffloadError, result_or_error
 from offload.patterns import lazy_pattern
 
 T = TypeVar("T")
@@ -22,6 +22,10 @@ _LINK = lazy_pattern(r"::(?=(?:[A-Za-z][A-Za-z0-9+.-]*::)*[A-Za-z][A-Za-z0-9+.-]
 # Signatures and tokens; a folder name may contain `?` or `#`, but rarely with a value.
 _QUERY = lazy_pattern(r"\?.*|#.*=.*", re.DOTALL)
 _HIDDEN = "(hidden)@"
+# The variable with the key of an encrypted store, for commands and `Offloader.from_config()`.
+KEY_VARIABLE = "OFFLOAD_KEY"
+# The last bytes of an object that `EncryptingStore` wrote: so many, which begin with these.
+SEALED_FOOTER, SEALED_MAGIC = 56, b"OFS1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,3 +374,21 @@ def check_range(start: int, end: int | None) -> None:
     """Raise `ConfigError` for a byte range that `OffloadStore.get` does not accept."""
     if end is not None and (start < 0 or end < 0):
         raise ConfigError(f"range must be start=-n alone or 0 <= start <= end, got start={start}, end={end}")
+
+
+def is_sealed(end: bytes) -> bool:
+    """Return whether an object whose last bytes are `end`, at least 56 of them, is encrypted."""
+    return end[-SEALED_FOOTER:].startswith(SEALED_MAGIC)
+
+
+def check_plain(end: bytes, key: str = "") -> None:
+    """Raise `EncryptionError` if an object that cannot be read ends as encrypted ones do; see `is_sealed`.
+
+    The error begins with the `key` of the object, if it is given.
+    """
+    if is_sealed(end):
+        place = f"{key}: " if key else ""
+        raise EncryptionError(
+            f"{place}it is encrypted; open the store as EncryptingStore(store, key), or set "
+            f"{KEY_VARIABLE} for commands and Offloader.from_config()"
+        )

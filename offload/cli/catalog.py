@@ -11,7 +11,7 @@ from offload.catalog import views as catalog_views
 from offload.cli.help import CONTEXT, HelpfulCommand, group
 from offload.cli.inventory import InventoryOption, listed_by
 from offload.cli.options import JsonOption, StoreOption
-from offload.cli.stores import existing_store, place_of
+from offload.cli.stores import existing_store, note_clear, place_of
 from offload.cli.tables import print_report
 from offload.cli.terminal import count, working
 from offload.cli.workers import OnOption, WorkersOption, executor_of
@@ -43,6 +43,7 @@ def export(
     target = open_backend(out)
     with working("exporting"), executor_of([opened], workers, on) as executor:
         report = export_catalog(opened, target, requests=requests, executor=executor)
+    note_clear(opened, "the files are")
     files = [{"file": name} for name in report.files]
     document = {"run": report.run, "records": report.records, "requests": report.requests}
     rows = f"{count(report.records, 'row')} of records"

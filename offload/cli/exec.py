@@ -15,6 +15,7 @@ from offload import OffloadError
 from offload.cli.child import run_child, unlogged, warn
 from offload.cli.options import FolderSessionOption, StoreOption
 from offload.cli.shell import quoted
+from offload.cli.stores import check_writable
 from offload.integrations._sessions import folder_session
 from offload.integrations.claude_code._hook import offloader_for
 from offload.placeholder import DefaultRenderer, PlaceholderFacts
@@ -86,6 +87,7 @@ def _offloader(store: str | None, session: str | None) -> Offloader:
     named = {"--store": store, "--session": session}
     where = "".join(f" {name} {shlex.quote(value)}" for name, value in named.items() if value)
     off = offloader_for(settings, folder_session())
+    check_writable(off.store, off.session)
     return off.with_options(placeholder=_ShellRenderer(where), on_error="raise")
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from offload.cli.options import StoreOption
-from offload.cli.stores import place_of, store_at
+from offload.cli.stores import check_writable, place_of, store_at
 from offload.cli.terminal import out, say
 from offload.errors import ConfigError
 from offload.settings.loader import load_config
@@ -79,6 +79,7 @@ def gateway(
 
     session = load_config(arguments={"session": session}).settings.session or DEFAULT_SESSION
     off = Offloader.from_config(store=store_at(store), session=session, journal=not keeps_no_journal)
+    check_writable(off.store, session)
     if off.store.url.startswith("memory://") and tools is ToolsOf.client:
         raise ConfigError(
             f"the tools of the client run in another process, which cannot read {off.store.url}; name a "

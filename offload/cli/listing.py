@@ -21,9 +21,10 @@ from offload.index.objects import list_session, list_sessions, session_name, ses
 from offload.layout import encode_part
 from offload.record.text import size_text
 from offload.schema import seconds_of
+from offload.session.encryption import unfit_objects
 from offload.session.reader import SessionReader
 from offload.session.titles import MAX_READS, with_titles
-from offload.store import path_of
+from offload.store import StoredObject, path_of
 from offload.timeline.titles import list_journals, task_titles
 
 if TYPE_CHECKING:
@@ -74,7 +75,9 @@ def list_(
         raise ConfigError("--tool selects the records of a session: name it with --session")
     opened, start = listed_by(existing_store(store, session), inventory), _start(since)
     if session is None:
-        name, rows, titles = "session", [*_sessions(opened)], ""
+        samples: list[StoredObject] = []
+        name, rows = "session", [*_sessions(opened, samples)]
+        titles = _unfit_sessions(opened, samples)
     else:
         name, (rows, titles) = "record", _records(opened, session, tool)
     found = [row for row in rows if start is None or (row["stored_at"] or _NEVER) >= start]
@@ -113,7 +116,8 @@ def verify(
 ) -> None:
     """Check every record and list damaged ones; exit with 3 if there are any.
 
-    Records that a lost worker did not check are listed too: run it again.
+    Records that a lost worker did not check are listed too: run it again. So is each session with objects
+    that do not fit OFFLOAD_KEY: they are encrypted with another key, or in clear.
 
     Example: offload verify --store s3://bucket/prefix --workers 64
     """
@@ -122,16 +126,12 @@ def verify(
 
     opened = existing_store(store, session)
     report = _verified(opened, session, workers, on)
-    faults = _faults(report)
+    faults, unfit = _faults(report), _unfit(report)
     lost = [_fault(name, damage.info.ref, damage.error) for name, damage in report.lost]
-    if report.failures:
-        verdict = "not all records were checked: "
-    elif faults:
-        verdict = f"{len(faults):,} damaged of "
-    else:
-        is_any = report.checked or report.links or report.entries
-        verdict = "all records are intact: " if is_any else "nothing to check: "
-    summary = f"{verdict}{_checked(report)} of {place_of(opened)}"
+    summary = f"{_verdict(report, len(faults))} of {place_of(opened)}"
+    if unfit:
+        fits = "does not fit" if len(report.unfit) == 1 else "do not fit"
+        summary += f"; {count(len(report.unfit), 'object')} {fits} the key"
     if lost:
         summary += f"; {count(len(lost), 'shared record')} deleted by the session that stored it"
     if isinstance(opened, ToolResultsStore):
@@ -142,18 +142,42 @@ def verify(
         "records": report.checked,
         "links": report.links,
         "entries": report.entries,
-        "faults": faults,
+        "faults": [*faults, *unfit],
         "lost": lost,
     }
-    style = "red" if faults else "yellow" if lost else "green"
-    print_report([*faults, *lost], summary, as_json=as_json, document=document, style=style)
-    if faults:
+    style = "red" if faults or unfit else "yellow" if lost else "green"
+    print_report([*faults, *unfit, *lost], summary, as_json=as_json, document=document, style=style)
+    if faults or unfit:
         raise typer.Exit(PROBLEMS)
+
+
+def _verdict(report: jobs.VerifyReport, faults: int) -> str:
+    """Return whether what was checked is intact, and how much was."""
+    if report.failures or (report.unfit and not faults):
+        verdict = "not all records were checked: "
+    elif faults:
+        verdict = f"{faults:,} damaged of "
+    else:
+        is_any = report.checked or report.links or report.entries
+        verdict = "all records are intact: " if is_any else "nothing to check: "
+    return verdict + _checked(report)
 
 
 def _faults(report: jobs.VerifyReport) -> list[dict[str, Any]]:
     others = [_fault(name, None, error) for name, error in (*report.damaged_entries, *report.failures)]
     return [_fault(name, damage.info.ref, damage.error) for name, damage in report.damaged] + others
+
+
+def _unfit(report: jobs.VerifyReport) -> list[dict[str, Any]]:
+    """Return for each session the first object that does not fit the key, and how many others do not."""
+    errors: dict[str, list[OffloadError]] = {}
+    for name, error in report.unfit:
+        errors.setdefault(name, []).append(error)
+    rows = [_fault(name, None, of_session[0]) for name, of_session in errors.items()]
+    for row, of_session in zip(rows, errors.values(), strict=True):
+        if len(of_session) > 1:
+            row["message"] += f" (and {count(len(of_session) - 1, 'other object')})"
+    return rows
 
 
 def _fault(session: str, ref: str | None, error: OffloadError) -> dict[str, Any]:
@@ -237,9 +261,13 @@ def _extent(rows: list[dict[str, Any]]) -> str:
     return f"{count(records, 'record')} in {count(len(rows), 'session')} of"
 
 
-def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
+def _sessions(store: OffloadStore, samples: list[StoredObject] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield a row for each session; add a record of each to `samples`, the smallest one."""
     titles = task_titles(store, list_journals(store))
     for objects in list_sessions(store):
+        if samples is not None and objects.records:
+            smallest = min(objects.records, key=lambda info: info.stored_bytes)
+            samples.append(StoredObject(smallest.key, smallest.stored_bytes, smallest.created_at))
         name = session_name(store, objects.part)
         infos = _infos(store, name) if objects.is_fork else objects.entries()
         sums = {field: sum(getattr(info, field) for info in infos) for field in _SUMS}
@@ -247,6 +275,12 @@ def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
         stored_at = newest and _time(newest)
         title = titles.get(objects.part)
         yield {"session": name, "title": title, "records": len(infos), **sums, "stored_at": stored_at}
+
+
+def _unfit_sessions(store: OffloadStore, samples: list[StoredObject]) -> str:
+    """Return the end of a summary if sessions do not fit the key of the store, by one record of each."""
+    unfit = unfit_objects(store, samples[:MAX_READS])
+    return f"; {count(len(unfit), 'session')} cannot be read: {unfit[0]}" if unfit else ""
 
 
 def _infos(store: OffloadStore, fork: str) -> list[RecordInfo]:
@@ -267,6 +301,7 @@ def _records(store: OffloadStore, session: str, tool: str | None) -> tuple[list[
     try:
         newest = with_titles(reader, newest)
     except StoreError as error:
+        newest = reader.catalog.completed(newest)
         about = f"; titles could not be read: {error}"
     return [_record(store, info) for info in [*older, *newest][::-1]], about
 

@@ -18,7 +18,7 @@ import typer
 from offload import ConfigError
 from offload.cli.options import FolderSessionOption, StoreOption
 from offload.cli.shell import quoted, words_of
-from offload.cli.stores import open_session, store_at
+from offload.cli.stores import check_writable, open_session, store_at
 from offload.integrations._sessions import folder_session
 from offload.settings.loader import load_config
 
@@ -117,6 +117,7 @@ def _serve_hook(url: str | None, session: str | None, readers: int | None) -> No
 
     settings = load_config(arguments={"store": url, "session": session}).settings
     off = offloader_for(settings, folder_session(), readers)
+    check_writable(off.store, off.session)
     asyncio.run(serve_stdio(off, Hook(off).answer))
 
 
@@ -172,9 +173,11 @@ def mcp_proxy(
         _check_alone(command or [])
         upstream = proxies.url_upstream(url, dict(map(_header, header or ())))
     settings = load_config(arguments={"session": session}).settings
+    opened, session = store_at(store), settings.session or folder_session()
+    check_writable(opened, session)
     results = proxies.ResultOffloader(
-        store_at(store),
-        settings.session or folder_session(),
+        opened,
+        session,
         min_tokens=min_tokens,
         exclude=exclude or (),
         has_images=has_images,

@@ -9,7 +9,7 @@ from typing import Any
 from offload import Offloader
 from offload.codec.base import StoredRecord
 from offload.codec.content import StoredContent
-from offload.errors import CorruptError, NotFoundError
+from offload.errors import CorruptError, EncryptionError, NotFoundError
 from offload.session.reader import SessionReader
 from offload.tools._query import Queries
 from offload.tools.search import Pattern, Search
@@ -58,7 +58,7 @@ def matches_in(
             record = reader.read(ref)
             for match in islice(_lines(record.content, record.counts.lines, pattern, context), most):
                 yield {**place, **match}
-        except (CorruptError, NotFoundError) as error:
+        except (CorruptError, EncryptionError, NotFoundError) as error:
             unsearched[f"{reader.name}:{ref}"] = str(error)
 
 

@@ -12,18 +12,21 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, open_store
+from offload import ConfigError, EncryptionError, ExpiredError, NotFoundError, OffloadError, OffloadStore
+from offload.cli.terminal import note
 from offload.errors import StoreError, StoreMissingError, did_you_mean
 from offload.index import sessions
-from offload.index.objects import list_sessions, session_name
-from offload.layout import encode_part, is_link
+from offload.index.objects import list_sessions, session_name, session_parts
+from offload.layout import decode_part, encode_part, is_link
 from offload.record import RecordInfo
 from offload.registry import folder_of, is_root, roots_near, with_layout
+from offload.session.encryption import check_session
 from offload.session.names import check_known, is_ref
 from offload.session.reader import SessionReader
 from offload.session.titles import with_titles
 from offload.settings.loader import Settings, load_config
-from offload.store import path_of
+from offload.store import KEY_VARIABLE, path_of
+from offload.wrappers import encryption_of
 
 if TYPE_CHECKING:
     from offload import Offloader
@@ -41,6 +44,34 @@ def store_at(url: str | None) -> OffloadStore:
     """Open the store at `url`, or the configured store without one; it need not exist yet."""
     store = _opened(url)
     return with_layout(store) or store
+
+
+def check_writable(store: OffloadStore, session: str) -> None:
+    """Check that a session, which need not exist yet, fits the key of its store before it is written to.
+
+    A new session is noted if the store's first one does not fit. A store that fails says so at its use.
+
+    Raises `EncryptionError` if the session does not fit: it would be partly in clear.
+    """
+    try:
+        is_new = not check_session(store, encode_part(session))
+        other = next(session_parts(store), None) if is_new else None
+    except EncryptionError:
+        raise
+    except OffloadError:
+        return
+    if other is not None:
+        try:
+            check_session(store, other)
+        except EncryptionError as error:
+            way = "in clear" if encryption_of(store) is None else f"with the key of {KEY_VARIABLE}"
+            note(f"session {session} is stored {way}, but session {decode_part(other)} is not: {error}")
+
+
+def note_clear(store: OffloadStore, what: str) -> None:
+    """Note that what a command wrote outside of an encrypted store is not encrypted."""
+    if encryption_of(store) is not None:
+        note(f"{what} not encrypted")
 
 
 def store_for_tests(url: str | None) -> OffloadStore:
@@ -74,8 +105,7 @@ def existing_store(url: str | None, session: str | None = None) -> OffloadStore:
 
 
 def _opened(url: str | None) -> OffloadStore:
-    settings = load_config(arguments={"store": url}).settings
-    return open_store(settings.store, storage_options=settings.storage_options)
+    return load_config(arguments={"store": url}).settings.open_store()
 
 
 def _problem_at(folder: Path) -> str:

@@ -12,7 +12,7 @@ import typer
 from offload import ConfigError, OffloadError, OffloadStore, transfer
 from offload.cli.options import BranchOption, IdArgument, JsonOption, SessionName, SessionOption, StoreOption
 from offload.cli.shell import quoted
-from offload.cli.stores import existing_store, open_record, place_of, store_at
+from offload.cli.stores import existing_store, note_clear, open_record, place_of, store_at
 from offload.cli.tables import print_done, print_report
 from offload.cli.terminal import PROBLEMS, count, metering, progress, say
 from offload.cli.workers import OnOption, WorkersOption, check_shared, executor_of
@@ -158,6 +158,7 @@ def export(
     opened = existing_store(store, session)
     with _copying() as told:
         report = transfer.export(opened, session, file, on_progress=told)
+    note_clear(opened, "the archive is")
     _print_copy(report, place_of(opened, session), f"file {file}", as_json=as_json)
 
 

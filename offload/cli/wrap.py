@@ -19,7 +19,7 @@ import typer
 from offload import ConfigError, OffloadError
 from offload.cli.child import run_child, unlogged, warn
 from offload.cli.options import FolderSessionOption, StoreOption
-from offload.cli.stores import store_at
+from offload.cli.stores import check_writable, store_at
 from offload.cli.terminal import count
 from offload.integrations._sessions import folder_session
 from offload.integrations.claude_code._hook import check_lasting
@@ -124,6 +124,7 @@ def wrap(
     name = load_config(arguments={"session": session}).settings.session or folder_session()
     off = Offloader.from_config(store=store_at(store), session=name, journal=True)
     check_lasting(off.store)
+    check_writable(off.store, name)
     began = time.time()
     with unlogged():
         with serving(_upstream(client, upstream), off) as (url, gateway):

@@ -7,12 +7,11 @@ import threading
 import zstandard
 
 from offload.errors import CorruptError
+from offload.store import check_plain
 
 # Content up to this size is worth the slower level.
 SLOW_BYTES = 8 * 1024 * 1024
 SLOW_LEVEL, FAST_LEVEL = 3, 1
-# An object that `EncryptingStore` wrote, read without its key: its footer begins with this.
-_SEALED_MAGIC, _SEALED_FOOTER = b"OFS1", 56
 _local = threading.local()
 
 
@@ -26,7 +25,10 @@ def compress(chunk: bytes | memoryview, level: int) -> bytes:
 
 
 def decompress(frame: bytes, size: int) -> bytes:
-    """Return the chunk of `size` bytes in `frame`. Raises `CorruptError` for any other size or damage."""
+    """Return the chunk of `size` bytes in `frame`.
+
+    Raises `CorruptError` for any other size or damage, `EncryptionError` for an encrypted object.
+    """
     try:
         claim = zstandard.get_frame_parameters(frame)
         # Check the claim before the decompressor allocates memory for it.
@@ -36,9 +38,3 @@ def decompress(frame: bytes, size: int) -> bytes:
         check_plain(frame)
         raise CorruptError(str(error)) from error
     raise CorruptError("its size does not match the table")
-
-
-def check_plain(end: bytes) -> None:
-    """Raise `CorruptError` if an object with this end is encrypted."""
-    if end[-_SEALED_FOOTER:].startswith(_SEALED_MAGIC):
-        raise CorruptError("it is encrypted; open the store as EncryptingStore(store, key)")

@@ -21,13 +21,14 @@ from itertools import accumulate
 
 import msgspec
 
-from offload.codec._frames import FAST_LEVEL, SLOW_BYTES, SLOW_LEVEL, check_plain, compress, decompress
+from offload.codec._frames import FAST_LEVEL, SLOW_BYTES, SLOW_LEVEL, compress, decompress
 from offload.codec.base import Encoded, Fetch
 from offload.codec.content import CHUNK_BYTES, Borders, StoredContent, TextContent
 from offload.codec.spooled import SpooledContent
 from offload.errors import ConfigError, CorruptError
 from offload.record import Header
 from offload.record.header import Counts
+from offload.store import check_plain
 from offload.threads.locks import cached
 
 HEAD_MAGIC, TAIL_MAGIC, TABLE_MAGIC = 0x184D2A50, 0x184D2A51, 0x184D2A5E

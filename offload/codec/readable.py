@@ -20,6 +20,7 @@ from offload.codec.spooled import SpooledContent
 from offload.errors import CorruptError
 from offload.record import Header
 from offload.record.header import Counts
+from offload.store import check_plain
 
 DOCUMENT_SCHEMA = "1.0"
 
@@ -147,12 +148,16 @@ def _seal(document: dict[str, Any]) -> str:
 
 
 def _parse(data: bytes) -> tuple[dict[str, Any], Header, Counts]:
-    """Return a JSON object and the header and counts in it. Raises `CorruptError` if they are damaged."""
+    """Return a JSON object and the header and counts in it.
+
+    Raises `CorruptError` if they are damaged, `EncryptionError` if the object is encrypted.
+    """
     try:
         document = json.loads(data)
         # An object just shallow enough to read may be too deep to write.
         seal = _seal(document) if isinstance(document, dict) else None
     except (ValueError, RecursionError) as error:
+        check_plain(data)
         raise CorruptError(f"a JSON record cannot be read: {error}") from error
     if not isinstance(document, dict):
         raise CorruptError("a JSON record is not an object")

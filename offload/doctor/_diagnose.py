@@ -72,6 +72,7 @@ _HOPELESS = (errors.StoreUnavailableError, errors.StoreMissingError, errors.Miss
 _FIXES: tuple[tuple[type[Exception], str], ...] = (
     (errors.StoreUnavailableError, "check address, network and credentials, then try again"),
     (errors.StoreMissingError, "create the bucket or folder, or correct the URL"),
+    (errors.EncryptionError, "open the store with the key that wrote the object"),
     (errors.StorePermissionError, "grant this user, or these credentials, the permission"),
     (errors.NotFoundError, _CONTRACT_BROKEN),
     (errors.OffloadError, "see the message"),
@@ -94,7 +95,7 @@ _CHECKS: dict[str, _Check] = {
     "durability": lambda trial: _facts.DURABILITY[trial.store.durability],
     "sharing": lambda trial: _facts.SHARING[trial.store.is_shared],
     "folder": _facts.folder,
-    "access": lambda trial: CheckResult(f"{trial.store.url} {_facts.access(trial.store)}"),
+    "access": _facts.reading,
     "write and read": _behavior.write,
     "listing": _behavior.listing,
     "creates": _behavior.create,

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+from itertools import islice
 
 from offload.doctor._trial import CheckResult, Trial
-from offload.errors import NotFoundError, StoreError
+from offload.errors import EncryptionError, NotFoundError, StoreError
+from offload.layout import JOURNAL, RECORD
 from offload.registry import folder_of
-from offload.store import Durability, OffloadStore
+from offload.session.encryption import unfit_objects
+from offload.store import KEY_VARIABLE, Durability, OffloadStore
 from offload.system import HAS_USERS, is_own
+from offload.wrappers import encryption_of
 
 _OTHERS_MODE = 0o077
+# Objects of a kind that are listed, and those of them whose encryption is checked.
+_LISTED, _SAMPLE = 1000, 100
 
 
 DURABILITY: dict[Durability, CheckResult] = {
@@ -58,6 +64,24 @@ def folder(trial: Trial) -> CheckResult:
     return CheckResult(mode)
 
 
+def reading(trial: Trial) -> CheckResult:
+    """Check which reads work, and whether a sample of the stored objects fits the key of the store."""
+    store = trial.store
+    details = f"{store.url} {access(store)}"
+    listed = [one for family in (RECORD, JOURNAL) for one in islice(store.keys(family.prefix()), _LISTED)]
+    sample = listed[:: len(listed) // _SAMPLE + 1]
+    unfit = unfit_objects(store, sample)
+    if unfit:
+        return CheckResult(
+            f"{len(unfit):,} of {len(sample):,} objects do not fit the key of the store: {unfit[0]}",
+            f"set {KEY_VARIABLE} to the key that wrote them; offload verify names their sessions",
+            "failed",
+        )
+    encrypted = encryption_of(store)
+    way = "" if encrypted is None else f"; they are encrypted with the key of id {encrypted.key_id}"
+    return CheckResult(f"{details}{way}")
+
+
 def access(store: OffloadStore) -> str:
     """Return which reads work, as the predicate of a sentence, or raise."""
     first = next(iter(store.keys()), None)
@@ -67,4 +91,6 @@ def access(store: OffloadStore) -> str:
         store.get(first.key, end=1)
     except NotFoundError:
         return "responds and lists objects"  # another process deleted this one in the meantime
+    except EncryptionError:
+        pass  # it was read
     return "responds, lists objects and reads them"

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 from offload.errors import CorruptError, ExistsError
 from offload.gateway._status import Status
 from offload.layout import CALLS, encode_part
-from offload.store import OffloadStore
+from offload.store import OffloadStore, check_plain
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -201,6 +201,7 @@ class HiddenStore:
             fields = json.loads(data)
             return HiddenCalls(before, reply, fields["steps"], fields["marks"], fields["unfounded"])
         except (ValueError, LookupError, TypeError, RecursionError) as error:
+            check_plain(data)
             raise CorruptError("an object of answered calls has another form") from error
 
     def _key(self, root: Root, before: str, reply: str | None = None) -> str:

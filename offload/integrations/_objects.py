@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from offload.errors import CorruptError, NotFoundError, OffloadError
+from offload.errors import CorruptError, NotFoundError, OffloadError, result_or_error
 from offload.layout import Family, decode_part, encode_part, is_hashed
 from offload.record.text import decode_text, encode_text
 from offload.registry import open_store
-from offload.store import OffloadStore, StoredObject, get_many, put_many
+from offload.store import SEALED_FOOTER, OffloadStore, StoredObject, check_plain, get_many, put_many
 
 _LENGTH = struct.Struct(">I")
 # Bytes to read for a name that is hashed in the key.
@@ -41,7 +42,10 @@ class ObjectStore:
     def get_many(self, names: Sequence[str]) -> list[bytes | OffloadError]:
         """Return the content of each name or the error of its read, in order."""
         keys = [self._key(name) for name in names]
-        return [_content(data, name) for name, data in zip(names, get_many(self._store, keys), strict=True)]
+        return [
+            data if isinstance(data, OffloadError) else result_or_error(_content, data, name)
+            for name, data in zip(names, get_many(self._store, keys), strict=True)
+        ]
 
     def get(self, name: str) -> bytes | None:
         """Return the content of `name`, or None. Raises `CorruptError` and `StoreError`."""
@@ -86,9 +90,16 @@ class ObjectStore:
             end = _LENGTH.size + _LENGTH.unpack_from(head)[0]
             if end > len(head):
                 head = self._store.get(key, end=end)
+            return self._name_of(key, head[_LENGTH.size : end])
         except NotFoundError:
             return None
-        return decode_text(head[_LENGTH.size : end])
+
+    def _name_of(self, key: str, encoded: bytes) -> str:
+        with suppress(UnicodeDecodeError):
+            if self._key(name := decode_text(encoded)) == key:
+                return name
+        check_plain(self._store.get(key, start=-SEALED_FOOTER), key)
+        raise CorruptError(f"{key!r}: the object does not start with its name")
 
 
 def found(content: bytes | OffloadError) -> bytes | None:
@@ -105,10 +116,10 @@ def _framed(name: str, content: bytes) -> bytes:
     return b"".join((_LENGTH.pack(len(encoded)), encoded, content))
 
 
-def _content(data: bytes | OffloadError, name: str) -> bytes | OffloadError:
-    if isinstance(data, OffloadError):
-        return data
+def _content(data: bytes, name: str) -> bytes:
+    """Return the content of an object. Raises `CorruptError`, and `EncryptionError` if it is encrypted."""
     head = _framed(name, b"")
     if not data.startswith(head):
-        return CorruptError(f"the object {name!r:.80} does not start with its name")
+        check_plain(data)
+        raise CorruptError(f"the object {name!r:.80} does not start with its name")
     return data[len(head) :]

@@ -19,8 +19,9 @@ import msgspec
 
 from offload.errors import ConfigError, OffloadError, StoreUnavailableError, result_or_error, unexpected
 from offload.index.objects import SessionObjects, list_session, list_sessions, session_parts
-from offload.registry import open_store, with_layout
-from offload.store import OffloadStore, identity_of
+from offload.registry import open_store, open_with_key, with_layout
+from offload.store import KEY_VARIABLE, OffloadStore, identity_of
+from offload.wrappers import encryption_of
 
 I = TypeVar("I")  # noqa: E741  # an item
 T = TypeVar("T")
@@ -39,10 +40,13 @@ class Place:
         url: that of the store.
         options: the storage options as JSON. A worker has the credentials of its own environment unless the
             caller gives others here.
+        key_id: the id of the store's encryption key, which a worker has in its own environment; None for a
+            store in clear.
     """
 
     url: str
     options: bytes = field(repr=False)
+    key_id: str | None = None
 
 
 def run_each(
@@ -121,7 +125,7 @@ def places_of(
     stores: Sequence[OffloadStore], storage_options: Sequence[Mapping[str, Any] | None] = ()
 ) -> list[Place]:
     """Return the places of stores. Raises `ConfigError` if a URL does not open the same store."""
-    places = [Place(s.url, _encoded(o)) for s, o in zip_longest(stores, storage_options)]
+    places = [Place(s.url, _encoded(o), _key_id(s)) for s, o in zip_longest(stores, storage_options)]
     for store, place in zip(stores, places, strict=True):
         opened = _opened(place)
         if type(opened) is not type(store) or identity_of(opened) != identity_of(store):
@@ -130,6 +134,11 @@ def places_of(
                 "store without wrappers that other processes see, and pass its storage_options"
             )
     return places
+
+
+def _key_id(store: OffloadStore) -> str | None:
+    encrypted = encryption_of(store)
+    return None if encrypted is None else encrypted.key_id
 
 
 def _encoded(options: Mapping[str, Any] | None) -> bytes:
@@ -183,5 +192,11 @@ def _call_at(work: Callable[..., T], places: Sequence[Place], item: Any) -> T | 
 
 @cache
 def _opened(place: Place) -> OffloadStore:
-    store = open_store(place.url, storage_options=msgspec.json.decode(place.options))
+    options = msgspec.json.decode(place.options)
+    opens = open_store if place.key_id is None else open_with_key
+    store = opens(place.url, storage_options=options)
+    if _key_id(store) != place.key_id:
+        raise ConfigError(
+            f"{store.url} is encrypted: use a ThreadPoolExecutor, or give each worker its {KEY_VARIABLE}"
+        )
     return with_layout(store) or store

@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from offload.errors import CorruptError, NotFoundError, OffloadError
+from offload.errors import CorruptError, EncryptionError, NotFoundError, OffloadError
 from offload.index.objects import list_session, list_sessions, session_name
 from offload.jobs.each import run_each
 from offload.layout import BRANCH, CLOSED, JOURNAL, decode_part, encode_part, is_link, session_part
@@ -42,6 +42,8 @@ class VerifyReport:
         checked_bytes: their bytes in the store.
         links: how many records that another session shares were looked up.
         damaged: the records that cannot be read, with the names of their sessions.
+        unfit: the errors of records, entries and branches that do not fit the store's key, with the names of
+            their sessions: they are encrypted with another one, or in clear, and not known to be damaged.
         lost: records that another session shared and has deleted since, with the names of those that read
             them.
         entries: how many entries of journals were read whole.
@@ -55,6 +57,7 @@ class VerifyReport:
     checked_bytes: int = 0
     links: int = 0
     damaged: list[tuple[str, Damage]] = field(default_factory=list)
+    unfit: list[tuple[str, EncryptionError]] = field(default_factory=list)
     lost: list[tuple[str, Damage]] = field(default_factory=list)
     entries: int = 0
     damaged_entries: list[tuple[str, OffloadError]] = field(default_factory=list)
@@ -74,6 +77,7 @@ class _Slice:
 class _Checked(NamedTuple):
     """The faults in a slice; see `VerifyReport`."""
 
+    unfit: list[tuple[str, EncryptionError]]
     damaged: list[tuple[str, Damage]]
     lost: list[tuple[str, Damage]]
     branches: list[tuple[str, OffloadError]]
@@ -114,24 +118,34 @@ def verify(
         if isinstance(found, OffloadError):
             report.failures.append((session_name(store, part.part), found))
         else:
-            own = [info for info in part.infos if not is_link(info.key)]
-            report.checked += len(own)
-            report.checked_bytes += sum(info.stored_bytes for info in own)
-            report.links += len(part.infos) - len(own)
-            report.damaged += found.damaged
-            report.lost += found.lost
-            report.damaged_entries += found.branches
+            _add(report, part, found)
         told(report)
     for entries, errors in run_each(_check_entries, _entries(store, session), [store], **options):
         if isinstance(errors, OffloadError):
             report.failures.append((session_name(store, entries.part), errors))
         else:
             report.entries += len(entries.keys)
-            report.damaged_entries += errors
+            _add_entries(report, errors)
         told(report)
     if session is not None and not (report.checked or report.links or report.entries or report.failures):
         check_known(store, session)
     return report
+
+
+def _add(report: VerifyReport, part: _Slice, found: _Checked) -> None:
+    own = [info for info in part.infos if not is_link(info.key)]
+    report.checked += len(own)
+    report.checked_bytes += sum(info.stored_bytes for info in own)
+    report.links += len(part.infos) - len(own)
+    report.unfit += found.unfit
+    report.damaged += found.damaged
+    report.lost += found.lost
+    _add_entries(report, found.branches)
+
+
+def _add_entries(report: VerifyReport, errors: list[tuple[str, OffloadError]]) -> None:
+    report.unfit += [(name, error) for name, error in errors if isinstance(error, EncryptionError)]
+    report.damaged_entries += [each for each in errors if not isinstance(each[1], EncryptionError)]
 
 
 def _slices(store: OffloadStore, session: str | None) -> Iterator[_Slice]:
@@ -152,12 +166,15 @@ def _slices(store: OffloadStore, session: str | None) -> Iterator[_Slice]:
 def _check(store: OffloadStore, part: _Slice) -> _Checked:
     """Return the faults in a slice, and in the branch of a fork with the first one."""
     reader = SessionReader.of_part(store, part.part)
-    checked = _Checked([], [], [])
-    damages = [reader.check(info) for info in part.infos if not is_link(info.key)]
-    checked.damaged.extend((reader.name, damage) for damage in damages if damage is not None)
-    for damage in reader.check_links([info for info in part.infos if is_link(info.key)]):
-        is_lost = isinstance(damage.error, NotFoundError)
-        (checked.lost if is_lost else checked.damaged).append((reader.name, damage))
+    checked = _Checked([], [], [], [])
+    own = [damage for info in part.infos if not is_link(info.key) and (damage := reader.check(info))]
+    for damage in own + reader.check_links([info for info in part.infos if is_link(info.key)]):
+        if isinstance(damage.error, EncryptionError):
+            checked.unfit.append((reader.name, damage.error))
+        elif is_link(damage.info.key) and isinstance(damage.error, NotFoundError):
+            checked.lost.append((reader.name, damage))
+        else:
+            checked.damaged.append((reader.name, damage))
     if part.is_first and part.is_fork:
         try:
             reader.catalog.load()
@@ -250,6 +267,6 @@ def _checked_entry(key: str, data: bytes | OffloadError) -> OffloadError | None:
         return data
     try:
         entry_bytes(entry_of(match), data)
-    except CorruptError as error:
+    except (CorruptError, EncryptionError) as error:
         return error
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from offload.errors import CorruptError, NotFoundError, OffloadError
+from offload.errors import CorruptError, EncryptionError, NotFoundError, OffloadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,8 @@ PASSING = (FAILED, DELETED)
 
 def reason_of(error: OffloadError) -> str:
     """Return the reason for the error of a read."""
+    if isinstance(error, EncryptionError):
+        return str(error)
     if isinstance(error, CorruptError):
         return DAMAGED
     return DELETED if isinstance(error, NotFoundError) else FAILED

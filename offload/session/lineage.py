@@ -23,6 +23,7 @@ from offload.errors import (
     CollisionError,
     ConfigError,
     CorruptError,
+    EncryptionError,
     MessageError,
     NotFoundError,
     OffloadError,
@@ -43,7 +44,7 @@ from offload.layout import (
 )
 from offload.patterns import lazy_pattern
 from offload.record.text import decode_text, encode_text
-from offload.store import OffloadStore, create, get_many
+from offload.store import OffloadStore, check_plain, create, get_many
 
 # The maximum size of an entry, checked before memory is allocated.
 MOST_BYTES = 256 * 1024 * 1024
@@ -356,8 +357,9 @@ def records_until(store: OffloadStore, branch: Branch) -> set[str]:
 
 
 def _records(entry: JournalEntry, data: bytes) -> set[str]:
+    content = entry_bytes(entry, data)
     try:
-        head = json.loads(decode_text(entry_bytes(entry, data)).partition("\n")[0])
+        head = json.loads(decode_text(content).partition("\n")[0])
         return set(head.get("records", ()))
     except (ValueError, TypeError, AttributeError) as error:
         raise CorruptError(f"{entry.at}: it has values that no agent stores") from error
@@ -404,13 +406,13 @@ def name_in_copy(key: str) -> str:
 
 
 def entry_bytes(entry: JournalEntry, data: bytes) -> bytes:
-    """Return the content of an entry. Raises `CorruptError`, which names it."""
+    """Return the content of an entry. Raises `CorruptError` and `EncryptionError`, which name it."""
     if entry.size > MOST_BYTES:
         raise CorruptError(f"{entry.at}: an entry may have {MOST_BYTES} bytes, got {entry.size}")
     try:
         content = decompress(data, entry.size)
-    except CorruptError as error:
-        raise CorruptError(f"{entry.at}: {error}") from error
+    except (CorruptError, EncryptionError) as error:
+        raise type(error)(f"{entry.at}: {error}") from error
     start, end = len(_DIGEST), len(_DIGEST) + _DIGEST_CHARS
     if content[start:end] != _digest(entry.at, content[:start] + content[end:]):
         raise CorruptError(f"{entry.at}: its content does not match its digest")
@@ -422,9 +424,11 @@ def records_of_branch(store: OffloadStore, key: str) -> tuple[Origin, set[str]]:
 
     Raises `NotFoundError` if there is no such branch, and `OffloadError` if it or a journal cannot be read.
     """
+    data = store.get(key)
     try:
-        origin = Origin.parse(store.get(key))
+        origin = Origin.parse(data)
     except (msgspec.MsgspecError, RecursionError) as error:
+        check_plain(data, key)
         raise CorruptError(f"{key} contains no session name: {error}") from error
     return origin, records_until(store, parse_branch(key)) | set(origin.records)
 

@@ -14,6 +14,7 @@ from offload.codec import Fetch, find_codec
 from offload.codec.base import StoredRecord
 from offload.errors import (
     CorruptError,
+    EncryptionError,
     ExpiredError,
     NotFoundError,
     OffloadError,
@@ -38,7 +39,7 @@ from offload.record import Header, RecordInfo
 from offload.record.titles import Label
 from offload.session.lineage import branch_of, origin_of, records_of_branch
 from offload.session.names import is_ref
-from offload.store import OffloadStore, StoredObject, get_many
+from offload.store import OffloadStore, StoredObject, check_plain, get_many
 from offload.threads.locks import Recent
 
 # The limits of one bulk read.
@@ -143,8 +144,9 @@ class SessionReader:
     def open(self, info: RecordInfo, body: bytes | None = None) -> StoredRecord:
         """Open the record of a catalog entry for reading by range; `body` is its object if already fetched.
 
-        Raises `NotFoundError` if it is missing, `ExpiredError` if it is deleted, also during the read, and
-        `CorruptError` if its structure is damaged or the object belongs under another key.
+        Raises `NotFoundError` if it is missing, `ExpiredError` if it is deleted, also during the read,
+        `CorruptError` if its structure is damaged or the object belongs under another key, and
+        `EncryptionError` if it is encrypted and the store has no key, or another.
         """
         record = self._follow(info, body) if is_link(info.key) else self._open(info, body)
         if not is_link(info.key) and not (record.ref == info.ref and self.is_of(record.session)):
@@ -354,6 +356,7 @@ class SessionReader:
         try:
             owner = LINKS.decode(data).session
         except (msgspec.MsgspecError, RecursionError) as error:
+            check_plain(data, info.key)
             raise CorruptError(f"{info.key} contains no session name: {error}") from error
         self._owners[info.key] = owner
         return owner
@@ -371,8 +374,9 @@ class SessionReader:
         fetch = (lambda *, start=0, end=None: body[start:end]) if body else self._fetch(info, info.key)
         try:
             return codec.open(fetch, sidecar)
-        except CorruptError as error:
-            raise CorruptError(f"{info.key}: {error}") from error
+        except (CorruptError, EncryptionError) as error:
+            problem = str(error).removeprefix(f"{info.key}: ")
+            raise type(error)(f"{info.key}: {problem}") from error
 
     def _fetch(self, info: RecordInfo, key: str) -> Fetch:
         def fetch(*, start: int = 0, end: int | None = None) -> bytes:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from offload.codec import find_codec
 from offload.codec.readable import parse_sidecar
-from offload.errors import OffloadError, StoreError
+from offload.errors import EncryptionError, OffloadError, StoreError
 from offload.layout import is_link, session_part, sidecar_key
 from offload.record import RecordInfo
 from offload.record.titles import Label, has_words
@@ -41,7 +41,8 @@ class FoundTitles(NamedTuple):
 def with_titles(reader: SessionReader, infos: Iterable[RecordInfo]) -> list[RecordInfo]:
     """Return entries with their titles; the unknown ones are read, in one bulk read.
 
-    A damaged or missing record has none. Raises `StoreError` if the store fails.
+    A damaged or missing record has none. Raises `StoreError` if the store fails, and `EncryptionError` if a
+    record does not fit its key; the catalog of the reader has the other titles then.
     """
     infos = list(infos)
     unknown = [info for info in infos if not reader.catalog.knows_title(info)]
@@ -82,18 +83,32 @@ def read_labels(store: OffloadStore, infos: Sequence[RecordInfo]) -> dict[str, L
     """Return title and agent of records of any sessions by key, from one bulk read.
 
     Small records are read many at once, of each large one an end. A damaged or missing record has none.
-    Raises `StoreError` if the store fails.
+    Raises `StoreError` if the store fails, and `EncryptionError` if a record does not fit its key.
     """
     parts = dict.fromkeys(session_part(info.key) for info in infos)
     readers = {part: SessionReader.of_part(store, part) for part in parts}
-    return _labels(store, [(readers[session_part(info.key)], info) for info in infos])
+    return _readable(_labels(store, [(readers[session_part(info.key)], info) for info in infos]))
 
 
 def _learn(reader: SessionReader, infos: Sequence[RecordInfo]) -> None:
-    reader.catalog.learn_labels(_labels(reader.store, [(reader, info) for info in infos]))
+    found = _labels(reader.store, [(reader, info) for info in infos])
+    reader.catalog.learn_labels({key: label for key, label in found.items() if isinstance(label, Label)})
+    _readable(found)
 
 
-def _labels(store: OffloadStore, infos: Sequence[tuple[SessionReader, RecordInfo]]) -> dict[str, Label]:
+def _readable(found: Mapping[str, Label | EncryptionError]) -> dict[str, Label]:
+    """Return the labels, or raise the first error among them."""
+    labels: dict[str, Label] = {}
+    for key, label in found.items():
+        if isinstance(label, EncryptionError):
+            raise label
+        labels[key] = label
+    return labels
+
+
+def _labels(
+    store: OffloadStore, infos: Sequence[tuple[SessionReader, RecordInfo]]
+) -> dict[str, Label | EncryptionError]:
     keys = [_header_key(info) for _, info in infos if is_small(info)]
     bodies = dict(zip(keys, get_many(store, keys), strict=True))
     return {info.key: _label(reader, info, bodies) for reader, info in infos}
@@ -104,7 +119,9 @@ def _header_key(info: RecordInfo) -> str:
     return sidecar_key(info.key) if has_sidecar else info.key
 
 
-def _label(reader: SessionReader, info: RecordInfo, bodies: Mapping[str, bytes | OffloadError]) -> Label:
+def _label(
+    reader: SessionReader, info: RecordInfo, bodies: Mapping[str, bytes | OffloadError]
+) -> Label | EncryptionError:
     key = _header_key(info)
     try:
         body = bodies.get(key)
@@ -114,6 +131,8 @@ def _label(reader: SessionReader, info: RecordInfo, bodies: Mapping[str, bytes |
             record = reader.open(info, body)
             return Label.of(record.title, record.agent)
         header = parse_sidecar(body)
+    except EncryptionError as error:
+        return error
     except StoreError:
         raise
     except OffloadError:

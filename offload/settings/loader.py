@@ -32,7 +32,7 @@ from pydantic import Field, PlainValidator
 from offload.errors import ConfigError, check_path
 from offload.policy import OffloadPolicy
 from offload.record.text import escape_controls
-from offload.registry import is_path
+from offload.registry import is_path, open_with_key
 from offload.schema import SettingsModel, expand_path, merge, parse_value, read_environment, read_file
 from offload.settings.options import OnError, Options, SessionArguments
 from offload.store import OffloadStore, without_secrets
@@ -79,9 +79,16 @@ class Settings(SettingsModel):
     on_error: OnError = Options.on_error
     agent: Json = Field(default_factory=dict)
 
+    def open_store(self) -> OffloadStore:
+        """Return the store of the settings, encrypted if the variable `OFFLOAD_KEY` is set.
+
+        Raises `ConfigError` as `offload.registry.open_with_key` does.
+        """
+        return open_with_key(self.store, storage_options=self.storage_options)
+
     def arguments(self) -> SessionArguments:
-        """Return the settings that are keyword arguments of `Offloader`."""
-        names = type(self).model_fields.keys() - {"store", "agent"}
+        """Return the settings that are keyword arguments of `Offloader`, for a store that is open."""
+        names = type(self).model_fields.keys() - {"store", "storage_options", "agent"}
         return cast("SessionArguments", {name: getattr(self, name) for name in names})
 
 

@@ -419,8 +419,9 @@ def apply_edits(rows: Sequence[T], edits: Sequence[Sequence[int]], new: Sequence
 
 
 def _parse(entry: JournalEntry, data: bytes) -> tuple[dict[str, Any], list[_Row]]:
+    content = entry_bytes(entry, data)
     try:
-        first, *texts = decode_text(entry_bytes(entry, data)).split("\n")
+        first, *texts = decode_text(content).split("\n")
         return _parse_head(first), [_parse_row(text) for text in texts]
     except ValueError as error:
         raise CorruptError(f"{entry.at}: {error}") from error

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from offload.codec.base import StoredRecord
 from offload.codec.content import StoredContent
-from offload.errors import ConfigError, CorruptError, NotFoundError, check_texts
+from offload.errors import ConfigError, CorruptError, EncryptionError, NotFoundError, check_texts
 from offload.layout import REF_PATTERN
 from offload.placeholder.default import safe_for_model
 from offload.record.binary import is_binary
@@ -54,7 +54,7 @@ def ranking(read: Callable[[str], StoredRecord], pattern: Pattern, refs: Sequenc
     budget, hits, is_redacted = Budget(_RANKING_SHARE), dict[str, int](), False
     try:
         for ref in refs:
-            with suppress(CorruptError, NotFoundError):
+            with suppress(CorruptError, EncryptionError, NotFoundError):
                 record = read(ref)
                 is_redacted |= record.is_redacted
                 offset, chunks = record.content.chunks_from(0)
@@ -135,7 +135,7 @@ class Grep:
             self.is_redacted |= record.is_redacted
             self._heading = self.headings(record) if self.headings else ""
             self._search(ref, record.content, budget)
-        except (CorruptError, NotFoundError) as error:
+        except (CorruptError, EncryptionError, NotFoundError) as error:
             if is_alone:
                 raise
             self._add(f"{ref} could not be searched: {read_error(error, ref)}")

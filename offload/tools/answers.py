@@ -12,6 +12,7 @@ from offload.codec.base import StoredRecord
 from offload.codec.content import StoredContent
 from offload.errors import (
     CorruptError,
+    EncryptionError,
     ExpiredError,
     NotFoundError,
     StoreError,
@@ -45,7 +46,7 @@ def with_notes(answer: str, notes: Iterable[str]) -> str:
     return "\n".join([*lines, *notes, last])
 
 
-def read_error(error: CorruptError | NotFoundError, ref: str, label: str = "") -> str:
+def read_error(error: CorruptError | EncryptionError | NotFoundError, ref: str, label: str = "") -> str:
     """Return the error of an item that cannot be read, in the model's words; `label` is its title."""
     item = f"item {ref[:_SHOWN_REF_CHARS]!r}{f' ({label})' if label else ''}"
     if isinstance(error, ExpiredError):
@@ -54,6 +55,8 @@ def read_error(error: CorruptError | NotFoundError, ref: str, label: str = "") -
         return f"{item} {end} on {when:%F %T} UTC. Do not retry; run the original tool again if needed."
     if isinstance(error, NotFoundError):
         return f"unknown id {ref[:_SHOWN_REF_CHARS]!r}."
+    if isinstance(error, EncryptionError):
+        return f"{item} does not fit the encryption key of the store. Run the original tool again if needed."
     return f"{item} is damaged and cannot be read. Do not retry; run the original tool again if needed."
 
 

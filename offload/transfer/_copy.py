@@ -22,12 +22,14 @@ from offload.jobs.each import run_each
 from offload.record import Header, RecordInfo
 from offload.record.text import decode_text
 from offload.session.create import NewRecord, create_records
+from offload.session.encryption import check_object
 from offload.session.lineage import chain_of, name_in_copy, note_origin, own_entries
 from offload.session.names import check_known, check_name
 from offload.session.reader import SessionReader
 from offload.store import (
     OffloadStore,
     SupportsTimes,
+    check_plain,
     create,
     get_many,
     identity_of,
@@ -130,6 +132,7 @@ def copy(
     Raises:
         NotFoundError: the session does not exist.
         ConfigError: source and target are the same session of one store, or a name is invalid.
+        EncryptionError: the target has the session, and it does not fit the key of the target's store.
         StoreError: a store failed. The copied records are whole; another copy continues.
     """
     name = session if name is None else name
@@ -207,6 +210,7 @@ class _Copy:
         listed = sorted(self._source.catalog.objects(), key=lambda info: (info.created_at, info.key))
         missing = [info for info in listed if self._is_missing(info)]
         # The stored size is no measure of the memory for content that is encoded again.
+        self._check_target(missing)
         sizes = {info.key: max(info.stored_bytes, info.chars) for info in missing}
         records = copied = 0
         told(CopyProgress(0, len(missing), 0))
@@ -222,11 +226,19 @@ class _Copy:
         update_index(self._target.store)
         return self._report
 
+    def _check_target(self, missing: Sequence[RecordInfo]) -> None:
+        """Raise `EncryptionError` before a copy makes an existing session of the target partly in clear."""
+        there = [info.key for info in self._target.catalog.objects() if info.stored_bytes]
+        if missing and there:
+            check_object(self._target.store, there[0])
+
     @contextmanager
     def _reporting(self, info: RecordInfo) -> Iterator[None]:
         """Report the failure of one record and continue; the failure of a store ends the copy."""
         try:
             yield
+        except errors.EncryptionError as error:
+            self._report.failures.append(CopyFailure(info.ref, info.key, error))
         except errors.StoreError:
             raise
         except errors.ExpiredError as error:
@@ -377,7 +389,9 @@ class _Copy:
             return
         for name, key in names.items():
             if name not in existing:
-                create(self._target.store, target + name, self._source.store.get(key))
+                data = self._source.store.get(key)
+                check_plain(data, key)
+                create(self._target.store, target + name, data)
 
     def _journal_names(self) -> dict[str, str]:
         """Return the keys of the journal by their ends in the copy, which has all of a fork as its own."""

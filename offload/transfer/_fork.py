@@ -13,6 +13,7 @@ import msgspec
 from offload.codec._frames import SLOW_LEVEL, compress
 from offload.errors import ConfigError, NotFoundError
 from offload.layout import BRANCH, CLOSED, FORK, RECORD, encode_part
+from offload.session.encryption import check_object
 from offload.session.lineage import (
     Branch,
     Origin,
@@ -52,6 +53,8 @@ def fork(
         ConfigError: `name` is invalid, this session's name, or that of a session that exists; or `at` is not
             an integer.
         NotFoundError: `session` has no such request or branch, or it was deleted.
+        EncryptionError: the request is encrypted and the store has no key, or another; or it is in clear and
+            the store has a key. The fork could read nothing.
         OffloadError: the journal cannot be read.
         StoreError: the store failed; forking again continues.
     """
@@ -60,6 +63,7 @@ def fork(
         raise ConfigError(f"a fork of session {session!r} must have another name")
     entries = list_entries(store, session, branch)
     base = entries[place_of_request(entries, session, at)]
+    check_object(store, str(base.at))
     parent, child = encode_part(session), encode_part(name)
     place = Branch(parent, base.number)
     old, at_base = _unchanged(store, name, session), f"{base.number:09}"
@@ -90,6 +94,7 @@ def rewind(store: OffloadStore, session: str, at: int, *, branch: str | None = N
     check_known(store, session)
     entries, part = list_entries(store, session, branch), encode_part(session)
     base = entries[place_of_request(entries, session, at)]
+    check_object(store, str(base.at))
     number = max(entry.number for entry in (*entries, *own_entries(store, part))) + 1
     key, content = new_entry(part, number, "grown", base=f"{base.number:09}")
     store.put(key, compress(content, SLOW_LEVEL))

@@ -15,9 +15,10 @@ from offload.errors import CollisionError, CorruptError, NotFoundError
 from offload.index.catalog import Catalog
 from offload.layout import GRANT, LINK, RECORD, encode_part, is_link, name_of, ref_of
 from offload.record import RecordInfo
+from offload.session.encryption import check_object
 from offload.session.names import check_known, check_name, is_ref
 from offload.session.reader import LINKS, Link, SessionReader
-from offload.store import OffloadStore, create, has
+from offload.store import OffloadStore, check_plain, create, has
 
 
 def share(store: OffloadStore, session: str, ref: str, to: str) -> bool:
@@ -31,12 +32,14 @@ def share(store: OffloadStore, session: str, ref: str, to: str) -> bool:
         NotFoundError: the session or the record does not exist; `ExpiredError` if the record is deleted.
         CollisionError: another session shares a record of this ref with `to`.
         ConfigError: a session name is invalid.
+        EncryptionError: the record does not fit the key of the store, so the link would not either.
         StoreError: the store failed.
     """
     reader = SessionReader(store, check_known(store, session))
     owner, info = owner_of(reader, reader.find(ref))
     if owner.name == check_name(to):
         return False
+    check_object(store, info.key)
     collision = CollisionError(f"another session shares its record {ref!r} with {to!r}")
     # That of a copy has another key.
     if any(_linked_session(store, link) not in (owner.name, None) for link in _links(store, ref, to)):
@@ -106,8 +109,16 @@ def _links(store: OffloadStore, ref: str, to: str) -> Iterator[str]:
 
 
 def _linked_session(store: OffloadStore, link: str) -> str | None:
-    """Return the session that a link names; None if it is damaged or missing."""
+    """Return the session that a link names; None if it is damaged or missing.
+
+    Raises `EncryptionError` if it is encrypted.
+    """
     try:
-        return LINKS.decode(store.get(link)).session
-    except (NotFoundError, msgspec.MsgspecError, RecursionError):
+        data = store.get(link)
+    except NotFoundError:
+        return None
+    try:
+        return LINKS.decode(data).session
+    except (msgspec.MsgspecError, RecursionError):
+        check_plain(data, link)
         return None

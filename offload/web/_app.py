@@ -29,6 +29,7 @@ _FAILURES: tuple[tuple[type[errors.OffloadError], int, str], ...] = (
     (errors.ExpiredError, 410, "Deleted"),
     (errors.NotFoundError, 404, "Not found"),
     (errors.CorruptError, 500, "Damaged"),
+    (errors.EncryptionError, 403, "Encrypted"),
     (errors.ConfigError, 400, "Invalid request"),
     (errors.StorePermissionError, 403, "Refused"),
     (errors.StoreError, 503, "Store unavailable"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 from urllib.parse import urlencode
@@ -14,7 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from offload.errors import CollisionError, ConfigError, CorruptError, NotFoundError, StoreError
+from offload.errors import (
+    CollisionError,
+    ConfigError,
+    CorruptError,
+    EncryptionError,
+    NotFoundError,
+    StoreError,
+)
 from offload.layout import is_link
 from offload.record import RecordInfo
 from offload.record.titles import words_of_query
@@ -81,15 +87,17 @@ class SessionPages:
         else:
             rows = list_page(in_order(_selected(infos, request), order, orders), request.query_params)
             rows["after"] = None
-        is_titled = False
-        with suppress(StoreError):
-            rows["shown"], is_titled = with_titles(reader, rows["shown"]), True
+        untitled = ""
+        try:
+            rows["shown"] = with_titles(reader, rows["shown"])
+        except StoreError as error:
+            untitled, rows["shown"] = str(error), reader.catalog.completed(rows["shown"])
         return self._site.render(
             request,
             "session.html",
             rows=rows,
             order=order,
-            is_titled=is_titled,
+            untitled=untitled,
             query=query,
             terms=urlencode({name: text for name, text in query.items() if text}),
             newest=_newest_versions(reader.catalog.completed(infos)),
@@ -162,17 +170,22 @@ class SessionPages:
         return self._site.render(request, f"{show.__name__}.html", **values)
 
     def check(self, request: Request) -> Response:
-        """Read every record and show damaged ones; a large session takes several requests."""
+        """Read every record and show damaged ones; a large session takes several requests.
+
+        Those that do not fit the key of the store are shown apart: they are not known to be damaged.
+        """
         reader = self._site.reader(request.path_params["part"])
         reader.catalog.load()
         after = request.query_params.get("after", "")
         remaining = [info for info in reader.catalog.objects() if info.key > after]
         deadline = time.monotonic() + _CHECK_SECONDS
         checked = [reader.check(i) for i in takewhile(lambda _: time.monotonic() < deadline, remaining)]
+        faults = [damage for damage in checked if damage is not None]
         return self._site.render(
             request,
             "check.html",
-            damaged=[damage for damage in checked if damage is not None],
+            faults=faults,
+            unfit=sum(isinstance(damage.error, EncryptionError) for damage in faults),
             checked=len(checked),
             remaining=len(remaining) - len(checked),
             last_key=remaining[len(checked) - 1].key if checked else "",

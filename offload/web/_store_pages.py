@@ -68,17 +68,19 @@ class StorePages:
         order = order_of(request.query_params, _ORDERS)
         rows = list_page(in_order(listed, order, _ORDERS), request.query_params)
         newest = [s["newest"] for s in rows["shown"] if s["newest"] is not None]
-        is_titled = False
+        untitled = ""
         tasks: dict[str, str] = {}
-        with suppress(StoreError):
-            newest, is_titled = self._site.titles.of(newest), True
+        try:
+            newest = self._site.titles.of(newest)
             tasks = task_titles(self._site.store, talks, [s["part"] for s in rows["shown"]])
+        except StoreError as error:
+            untitled = str(error)
         return self._site.render(
             request,
             "sessions.html",
             rows=rows,
             order=order,
-            is_titled=is_titled,
+            untitled=untitled,
             titles={session_part(info.key): info.title for info in newest} | tasks,
             talks=talks,
             forks=forks_of(talks, [s["part"] for s in rows["shown"]]),

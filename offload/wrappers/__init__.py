@@ -7,7 +7,7 @@ The order matters: a cache around an encrypting store holds plain bytes, so it t
 
 from offload.wrappers._base import WrapperStore
 from offload.wrappers._caching import CachingStore
-from offload.wrappers._encrypting import EncryptingStore
+from offload.wrappers._encrypting import EncryptingStore, encryption_of
 from offload.wrappers._read_only import ReadOnlyStore
 from offload.wrappers._retrying import RetryingStore
 
@@ -17,4 +17,5 @@ __all__ = [
     "ReadOnlyStore",
     "RetryingStore",
     "WrapperStore",
+    "encryption_of",
 ]

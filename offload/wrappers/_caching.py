@@ -11,7 +11,7 @@ from offload.layout import check_key
 from offload.store import OffloadStore, check_range, delete_many, folders, get_many, put_many, put_stream
 from offload.threads.locks import Recent
 from offload.wrappers._base import WrapperStore
-from offload.wrappers._encrypting import EncryptingStore
+from offload.wrappers._encrypting import encryption_of
 from offload.wrappers._folder_cache import FolderCache
 
 # One object may take this share of the cache, so that it cannot evict all others.
@@ -63,7 +63,7 @@ class CachingStore(WrapperStore):
         check_number("max_bytes", max_bytes, 1)
         if folder is not None:
             check_path("folder", folder)
-        if folder is not None and _is_encrypted(inner):
+        if folder is not None and encryption_of(inner) is not None:
             raise ConfigError(
                 "the cache folder of an encrypted store would hold plain bytes; "
                 "write EncryptingStore(CachingStore(inner, folder=…))"
@@ -148,14 +148,6 @@ class CachingStore(WrapperStore):
     def _drop(self, keys: Sequence[str]) -> None:
         for key in keys:
             self._cache.drop(key)
-
-
-def _is_encrypted(store: OffloadStore) -> bool:
-    while isinstance(store, WrapperStore):
-        if isinstance(store, EncryptingStore):
-            return True
-        store = store.inner
-    return False
 
 
 def _is_whole(data: bytes, start: int, end: int | None) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from offload.store import SEALED_FOOTER
+
 CHUNK = 64 * 1024
 TAG = 16
 SEALED_CHUNK = CHUNK + TAG
-FOOTER = 56
 
 
 def count_chunks(size: int) -> int:
@@ -15,18 +16,18 @@ def count_chunks(size: int) -> int:
 
 def sealed_size(size: int) -> int:
     """Return the size of the sealed object of `size` plain bytes."""
-    return size + TAG * count_chunks(size) + FOOTER
+    return size + TAG * count_chunks(size) + SEALED_FOOTER
 
 
 def plain_size(sealed: int) -> int:
     """Return the plain size of a sealed object of this size; any number for other objects."""
-    body = sealed - FOOTER
+    body = sealed - SEALED_FOOTER
     return max(0, body - TAG * -(-body // SEALED_CHUNK))
 
 
 def suffix_size(count: int) -> int:
     """Return the number of sealed bytes that contain the last `count` plain ones in any case."""
-    return (count_chunks(count) + 1) * SEALED_CHUNK + FOOTER
+    return (count_chunks(count) + 1) * SEALED_CHUNK + SEALED_FOOTER
 
 
 def chunks_of(start: int, end: int, size: int) -> range:

@@ -5,16 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from offload import errors, store
 from offload.layout import check_key
 from offload.threads.locks import NO_FORK, Recent
 from offload.wrappers._base import WrapperStore
-from offload.wrappers._chunks import FOOTER, plain_size, suffix_size
+from offload.wrappers._chunks import plain_size, suffix_size
+
+if TYPE_CHECKING:
+    from offload.wrappers._sealed import Sealed
 
 _CACHED_FOOTERS = 2000
 # Attempts to read a range of an object that is being replaced.
 _ROUNDS = 8
+# So many random bytes resemble a text in one of 100,000 cases at most; no JSON object of a store is shorter.
+_SHORTEST, _HEAD = 12, 64
+# The first bytes of a zstd frame, and of the 16 kinds of skippable ones without their lowest byte.
+_ZSTD, _SKIPPABLE = b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18"
 
 
 class EncryptingStore(WrapperStore):
@@ -34,9 +42,9 @@ class EncryptingStore(WrapperStore):
     copy an object to the same store key of another store. Changing the encryption key means writing
     every object again, and without the key all objects are lost.
 
-    The key is in no object, repr, error or pickle; a store with a key cannot be pickled. A wrong key
-    raises `ConfigError`, which names both key ids; bytes that this store did not write, or that were
-    changed, raise `CorruptError`.
+    The key is in no object, repr, error or pickle; a store with a key cannot be pickled. An object of
+    another key, and one that was stored in clear, raise `EncryptionError`, the first with both key ids; any
+    other bytes that this store did not write, or that were changed, raise `CorruptError`.
 
     Args:
         inner: the store that is wrapped; it receives sealed bytes only.
@@ -55,13 +63,18 @@ class EncryptingStore(WrapperStore):
         self._key = _sealed.read_key(key)
         self._footers: Recent[str, bytes] = Recent(_CACHED_FOOTERS)
 
+    @property
+    def key_id(self) -> str:
+        """The id of the key, in hexadecimal: the same for every store with this key."""
+        return self._key.id.hex()
+
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         self.inner.put(key, self._key.seal(check_key(key), data), overwrite=overwrite)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them, opened; see `OffloadStore.get`.
 
-        Raises `CorruptError` or, for an object that was sealed with another key, `ConfigError` too.
+        Raises `CorruptError` and `EncryptionError` too.
         """
         check_key(key)
         store.check_range(start, end)
@@ -99,20 +112,21 @@ class EncryptingStore(WrapperStore):
 
     def _open_end(self, key: str, stored: bytes, count: int = sys.maxsize) -> bytes:
         """Return the last `count` plain bytes, given the last sealed ones."""
-        footer = stored[-FOOTER:]
-        sealed = self._key.sealed(key, footer)
+        footer = stored[-store.SEALED_FOOTER :]
+        is_whole = count == sys.maxsize or len(stored) < suffix_size(count)
+        sealed = self._sealed(key, footer, stored if is_whole else None)
         offset = sealed.stored_size - len(stored)
         plain = sealed.open(stored, offset, max(0, sealed.size - count), sealed.size)
         self._footers.put(key, footer)
         return plain
 
     def _open_range(self, key: str, start: int, end: int) -> bytes:
-        footer = self._footers.get(key) or self.inner.get(key, start=-FOOTER)
+        footer = self._footers.get(key) or self.inner.get(key, start=-store.SEALED_FOOTER)
         for _ in range(_ROUNDS):
             try:
                 return self._open_chunks(key, footer, start, end)
             except errors.CorruptError:
-                newest = self.inner.get(key, start=-FOOTER)
+                newest = self.inner.get(key, start=-store.SEALED_FOOTER)
                 if newest == footer:
                     raise
                 footer = newest
@@ -121,8 +135,46 @@ class EncryptingStore(WrapperStore):
         )
 
     def _open_chunks(self, key: str, footer: bytes, start: int, end: int) -> bytes:
-        sealed = self._key.sealed(key, footer)
+        sealed = self._sealed(key, footer)
         first, last = sealed.span(start, end)
         plain = sealed.open(self.inner.get(key, start=first, end=last), first, start, end)
         self._footers.put(key, footer)
         return plain
+
+    def _sealed(self, key: str, footer: bytes, stored: bytes | None = None) -> Sealed:
+        """Return the cipher of an object with this footer; `stored` is the whole object, if it was read."""
+        try:
+            return self._key.sealed(key, footer)
+        except errors.CorruptError:
+            start = self.inner.get(key, end=store.SEALED_FOOTER) if stored is None else stored
+            if not store.is_sealed(footer) and _is_in_clear(start):
+                raise errors.EncryptionError(
+                    f"{key}: it was stored in clear, and the store has a key; open the store without it, in "
+                    f"commands without {store.KEY_VARIABLE}"
+                ) from None
+            raise
+
+
+def encryption_of(outer: store.OffloadStore) -> EncryptingStore | None:
+    """Return the `EncryptingStore` that a store is or wraps; None for one in clear."""
+    while isinstance(outer, WrapperStore):
+        if isinstance(outer, EncryptingStore):
+            return outer
+        outer = outer.inner
+    return None
+
+
+def _is_in_clear(start: bytes) -> bool:
+    """Return whether an object that begins with `start` was stored without encryption: text or zstd frames.
+
+    Encrypted bytes are random. Of binary content that is not compressed the answer is no.
+    """
+    if start.startswith(_ZSTD) or (start[1:4] == _SKIPPABLE and 0x50 <= start[0] <= 0x5F):  # noqa: PLR2004 # the kinds
+        return True
+    if len(start) < _SHORTEST:
+        return False
+    head = start[:_HEAD]
+    # A cut may fall inside a character.
+    text = head.decode("utf-8", "ignore")
+    is_utf8 = len(head) - len(text.encode()) <= (3 if len(start) >= _HEAD else 0)
+    return is_utf8 and all(char.isprintable() or char in "\t\n\r" for char in text)

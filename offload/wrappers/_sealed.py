@@ -18,16 +18,13 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from offload.errors import ConfigError, CorruptError
-from offload.store import blocks_of
-from offload.wrappers._chunks import CHUNK, FOOTER, SEALED_CHUNK, TAG, chunks_of, count_chunks, sealed_size
-
-VARIABLE = "OFFLOAD_KEY"
+from offload.errors import ConfigError, CorruptError, EncryptionError
+from offload.store import KEY_VARIABLE, SEALED_FOOTER, SEALED_MAGIC, blocks_of
+from offload.wrappers._chunks import CHUNK, SEALED_CHUNK, TAG, chunks_of, count_chunks, sealed_size
 
 _KEY_BYTES = 32
 _SALT_BYTES = 32
 _ID_BYTES = 8
-_MAGIC = b"OFS1"
 _KEY_ID = b"offload sealed object: key id"
 _OBJECT_KEY = b"offload sealed object: object key"
 # Magic, id of the key, salt, plain size; the CRC-32 of these ends the footer.
@@ -58,23 +55,27 @@ class Key:
 
     def seal_stream(self, name: str, pieces: Iterable[bytes], size: int) -> SealedStream:
         """Return the sealed object of `pieces`, of `size` bytes in total; each call returns other bytes."""
-        facts = _FACTS.pack(_MAGIC, self.id, secrets.token_bytes(_SALT_BYTES), size)
+        facts = _FACTS.pack(SEALED_MAGIC, self.id, secrets.token_bytes(_SALT_BYTES), size)
         footer = facts + _CRC.pack(zlib.crc32(facts))
         return SealedStream(self.sealed(name, footer), pieces, footer)
 
     def sealed(self, name: str, footer: bytes) -> Sealed:
         """Return the cipher of the object with this footer. Opening a chunk authenticates the footer.
 
-        Raises `CorruptError` for other bytes, and `ConfigError` if the object was sealed with another key.
+        Raises `CorruptError` for other bytes, `EncryptionError` if the object was sealed with another key.
         """
         facts, crc = footer[: -_CRC.size], footer[-_CRC.size :]
-        if len(footer) != FOOTER or crc != _CRC.pack(zlib.crc32(facts)) or not facts.startswith(_MAGIC):
+        if (
+            len(footer) != SEALED_FOOTER
+            or crc != _CRC.pack(zlib.crc32(facts))
+            or not facts.startswith(SEALED_MAGIC)
+        ):
             raise CorruptError(f"{name}: damaged, or not written by an EncryptingStore")
         _, key_id, salt, size = _FACTS.unpack(facts)
         if key_id != self.id:
-            raise ConfigError(
+            raise EncryptionError(
                 f"{name}: encrypted with the key of id {key_id.hex()}, got the key of id {self.id.hex()}; "
-                "use the key that wrote the object"
+                f"use the key that wrote the object ({KEY_VARIABLE} for commands)"
             )
         cipher = AESGCM(self._derive(_OBJECT_KEY, _KEY_BYTES, salt=salt))
         return Sealed(name, size, cipher, footer + name.encode("utf-8", "surrogatepass"))
@@ -104,7 +105,7 @@ class Sealed:
     def span(self, start: int, end: int) -> tuple[int, int]:
         """Return start and end of the sealed bytes that contain the plain ones from `start` to `end`."""
         chunks = chunks_of(start, end, self.size)
-        return chunks.start * SEALED_CHUNK, min(chunks.stop * SEALED_CHUNK, self.stored_size - FOOTER)
+        return chunks.start * SEALED_CHUNK, min(chunks.stop * SEALED_CHUNK, self.stored_size - SEALED_FOOTER)
 
     def open(self, stored: bytes, offset: int, start: int, end: int) -> bytes:
         """Return the plain bytes from `start` to `end`, from sealed bytes that begin at `offset`.
@@ -168,14 +169,15 @@ def read_key(key: bytes | str | None) -> Key:
 
     Raises `ConfigError` if there is no key or it has another form; the message does not quote it.
     """
+    what = "key" if key is not None else KEY_VARIABLE
     if key is None:
-        key = os.environ.get(VARIABLE)
+        key = os.environ.get(KEY_VARIABLE)
     if key is None:
-        raise ConfigError(f"no key: pass 32 random bytes, or set {VARIABLE} to them in base64")
+        raise ConfigError(f"no key: pass 32 random bytes, or set {KEY_VARIABLE} to them in base64")
     secret: object = _decoded(key.strip()) if isinstance(key, str) else key
     if not isinstance(secret, bytes) or len(secret) != _KEY_BYTES:
         raise ConfigError(
-            f"key must be {_KEY_BYTES} random bytes, or their text in hexadecimal or base64 "
+            f"{what} must be {_KEY_BYTES} random bytes, or their text in hexadecimal or base64 "
             "as `openssl rand -base64 32` prints it"
         )
     return Key(secret)

@@ -15,7 +15,7 @@ from pages import Html, visitor
 from strength import thinned
 from typer.testing import CliRunner
 
-from offload import ConfigError, CorruptError, MessageError, Offloader, open_store
+from offload import ConfigError, CorruptError, EncryptionError, MessageError, Offloader, open_store
 from offload.agent import AgentConfig, ContextManager
 from offload.cli.app import app
 from offload.compaction import TypeRule
@@ -322,7 +322,7 @@ def test_an_encrypted_journal_is_said_to_be_encrypted() -> None:
     turn(manager(EncryptingStore(store, secrets.token_bytes(32))), 1)
 
     with pytest.raises(
-        CorruptError, match=r"it is encrypted; open the store as EncryptingStore\(store, key\)"
+        EncryptionError, match=r"it is encrypted; open the store as EncryptingStore\(store, key\)"
     ):
         resumed(store)
 

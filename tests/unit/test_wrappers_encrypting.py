@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from offload import Offloader
-from offload.errors import ConfigError, CorruptError, NotFoundError, StoreUnavailableError
+from offload import Offloader, transfer
+from offload.errors import ConfigError, CorruptError, EncryptionError, NotFoundError, StoreUnavailableError
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload.wrappers import EncryptingStore, RetryingStore
 from offload_backends.memory import MemoryStore
@@ -36,6 +36,13 @@ def medium():
 @pytest.fixture
 def store(medium):
     return EncryptingStore(medium, KEY)
+
+
+def conversation(text):
+    return [
+        {"role": "assistant", "tool_calls": [{"id": "t", "type": "function", "function": {"name": "Bash"}}]},
+        {"role": "tool", "tool_call_id": "t", "content": text},
+    ]
 
 
 def hkdf(purpose, length, salt):
@@ -199,8 +206,8 @@ def test_a_range_past_an_end_that_was_moved_is_not_empty_but_refused(store, medi
             EncryptingStore(medium, KEY).get("a", start=start, end=end)
 
 
-@pytest.mark.parametrize("foreign", [None, b"", b"x", b"plain text" * 10, bytes(200_000)])
-def test_what_was_stored_without_encryption_or_moved_from_another_key_is_refused(store, medium, foreign):
+@pytest.mark.parametrize("foreign", [None, b"", b"x", bytes(200_000), bytes(range(256))])
+def test_bytes_that_no_store_wrote_and_what_was_moved_from_another_key_are_refused(store, medium, foreign):
     store.put("a", b"0123456789")
     medium.put("b", medium.get("a") if foreign is None else foreign)
     said = "^b: chunk 0 was changed" if foreign is None else "not written by an EncryptingStore"
@@ -209,6 +216,49 @@ def test_what_was_stored_without_encryption_or_moved_from_another_key_is_refused
         with pytest.raises(CorruptError, match=said):
             store.get("b", **read)
     assert [found.key for found in store.keys()] == ["a", "b"]
+
+
+@pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
+@pytest.mark.parametrize(
+    "text", ["a line of output\n" * 2000, "größer\n" * 2000, "\x1b[1mnot plain\x00\n" * 2000]
+)
+def test_a_record_that_was_stored_in_clear_is_said_to_be_in_clear_not_damaged(store, medium, codec, text):
+    clear = Offloader(medium, session="s", codec=codec)
+    messages = clear.offload(conversation(text)).messages
+    [info] = clear.records()
+
+    for read in (
+        lambda off: off.tools.read(info.ref),
+        lambda off: b"".join(off.content(info.ref)),
+        lambda off: off.verify(),
+        lambda off: off.restore(messages),
+    ):
+        with pytest.raises(EncryptionError, match=r"stored in clear.*OFFLOAD_KEY") as caught:
+            read(Offloader(store, session="s"))
+        assert not isinstance(caught.value, CorruptError)
+    assert len(Offloader(store, session="s").records()) == 1
+
+
+def test_an_object_in_clear_is_told_from_a_damaged_one_by_every_read(store, medium):
+    medium.put("clear", b'{"session":"s"}')
+    store.put("a", LARGE)
+    sealed = medium.get("a")
+
+    for read in reads(10):
+        with pytest.raises(EncryptionError, match=r"^clear: it was stored in clear"):
+            store.get("clear", **read)
+    [error] = store.get_many(["clear"])
+    assert error.kind == "encrypted"
+    for kept in (0, 1, 12, 40, 72, 1000, len(sealed) - 1):
+        medium.put("a", sealed[:kept], overwrite=True)
+        with pytest.raises(CorruptError):
+            EncryptingStore(medium, KEY).get("a")
+    for bit in range(8 * 56):
+        damaged = bytearray(sealed)
+        damaged[-1 - bit // 8] ^= 1 << bit % 8
+        medium.put("a", bytes(damaged), overwrite=True)
+        with pytest.raises(CorruptError):
+            EncryptingStore(medium, KEY).get("a")
 
 
 def test_chunks_of_two_versions_of_an_object_do_not_mix(store, medium):
@@ -231,17 +281,36 @@ def test_a_wrong_key_is_told_from_damage_and_names_both_ids(store, medium):
     wrong = EncryptingStore(medium, OTHER_KEY)
 
     for read in reads(10):
-        with pytest.raises(ConfigError, match=r"a: encrypted with the key of id [0-9a-f]{16}, got") as caught:
+        with pytest.raises(
+            EncryptionError, match=r"a: encrypted with the key of id [0-9a-f]{16}, got"
+        ) as caught:
             wrong.get("a", **read)
         assert hkdf(b"key id", 8, None).hex() in str(caught.value)
 
 
-def test_a_record_that_is_verified_without_the_key_is_said_to_be_encrypted(store, medium):
-    Offloader(store, session="s").offload_text("a line of output\n" * 2000)
+@pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
+@pytest.mark.parametrize("key", [None, OTHER_KEY])
+def test_without_its_key_a_record_is_said_to_be_encrypted_by_every_read(store, medium, codec, key):
+    original = Offloader(store, session="s", codec=codec)
+    messages = original.offload(conversation("a line of output\n" * 2000)).messages
+    [info] = original.records()
+    opened = medium if key is None else EncryptingStore(medium, key)
+    said = r"it is encrypted; open the store as EncryptingStore\(store, key\), or set OFFLOAD_KEY"
 
-    [damage] = Offloader(medium, session="s").verify()
-
-    assert "it is encrypted; open the store as EncryptingStore(store, key)" in str(damage)
+    for read in (
+        lambda off: off.tools.read(info.ref),
+        lambda off: off.tools.tail(info.ref),
+        lambda off: off.tools.grep("line", info.ref),
+        lambda off: b"".join(off.content(info.ref)),
+        lambda off: off.verify(),
+        lambda off: off.restore(messages),
+        lambda off: transfer.share(off.store, "s", info.ref, "other"),
+    ):
+        with pytest.raises(EncryptionError, match=said if key is None else "OFFLOAD_KEY") as caught:
+            read(Offloader(opened, session="s"))
+        assert not isinstance(caught.value, CorruptError)
+    answer = Offloader(opened, session="s").tools.call("context_read", {"id": info.ref})
+    assert answer.startswith("Error: the store refused access")
 
 
 @pytest.mark.parametrize(
@@ -410,7 +479,7 @@ def test_many_are_sealed_and_what_cannot_be_opened_is_told_in_its_place(medium):
     results = list(store.get_many(["a", "b", "c", "d", "a"]))
 
     assert [r if isinstance(r, bytes) else type(r) for r in results] == [
-        *(b"1", CorruptError, NotFoundError, ConfigError, b"1")
+        *(b"1", CorruptError, NotFoundError, EncryptionError, b"1")
     ]
 
 

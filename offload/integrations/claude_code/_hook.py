@@ -21,7 +21,6 @@ from offload.placeholder.default import tool_label
 from offload.policy import ItemFacts, OffloadPolicy, Rule
 from offload.policy.policy import with_rules
 from offload.preview import Preview
-from offload.registry import open_store
 from offload.settings.loader import Settings
 from offload.store import OffloadStore
 
@@ -54,10 +53,9 @@ def offloader_for(settings: Settings, session: str, readers: int | None = None) 
     Raises:
         ConfigError: an invalid setting, or a store that no other process can read.
     """
-    store = open_store(settings.store, storage_options=settings.storage_options)
+    store = settings.open_store()
     check_lasting(store)
     arguments = settings.arguments()
-    del arguments["storage_options"]
     arguments["session"] = arguments["session"] or session
     arguments["policy"] = at_append(settings.policy, readers)
     arguments["placeholder"] = _ShortRenderer()

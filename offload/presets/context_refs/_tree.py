@@ -36,7 +36,7 @@ from offload.presets.context_refs._folders import part_of, readable_folder
 from offload.presets.context_refs._tools import ToolGroups
 from offload.record import Header, RecordInfo
 from offload.record.header import Counts
-from offload.store import OffloadStore, StoredObject, put_stream
+from offload.store import OffloadStore, StoredObject, check_plain, put_stream
 from offload.wrappers import WrapperStore
 
 MANIFEST = "manifest.json"
@@ -279,7 +279,9 @@ class ContextTree(WrapperStore):
     def _read_key(self, place: Place) -> str:
         _, dot, generation = place.stem.partition(".")
         if place.path.endswith(".txt"):
-            sidecar = self.inner.get(f"{self.folder_of(place.part)}/{HEADERS}/{place.stem}.json")
+            key = f"{self.folder_of(place.part)}/{HEADERS}/{place.stem}.json"
+            sidecar = self.inner.get(key)
+            check_plain(sidecar, key)
             decoded = _SIDECARS.decode(sidecar)
             header, counts, suffix = decoded.header, decoded.counts, ".txt"
         else:

@@ -1,0 +1,324 @@
+"""Commands on stores that are encrypted, in clear, or in part one and in part the other."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command import Done, Run, runner
+from forks import conversation, journaled, run
+
+from offload import EncryptionError, Offloader, OffloadError, open_store, transfer
+from offload.registry import open_with_key
+from offload.settings.loader import load_config
+from offload.store import OffloadStore
+from offload.timeline import Timeline
+from offload.wrappers import EncryptingStore, RetryingStore, encryption_of
+
+KEY, OTHER = bytes(range(32)), b"k" * 32
+LONG = "研究" * 40
+BIG = "a line of a secret\n" * 3000
+
+
+@pytest.fixture
+def offload(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    for name in ("OFFLOAD_KEY", "OFFLOAD_STORE", "OFFLOAD_SESSION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return runner(capsys, monkeypatch)
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes | None], None]:
+    """A function that sets `OFFLOAD_KEY`, or deletes it."""
+
+    def put(secret: bytes | None) -> None:
+        if secret is None:
+            monkeypatch.delenv("OFFLOAD_KEY", raising=False)
+        else:
+            monkeypatch.setenv("OFFLOAD_KEY", base64.b64encode(secret).decode())
+
+    return put
+
+
+def raw() -> bytes:
+    """Return the bytes of all files in the store."""
+    return b"\n".join(file.read_bytes() for file in sorted(Path("store").rglob("*")) if file.is_file())
+
+
+@pytest.fixture
+def refs(tmp_path: Path) -> list[str]:
+    """The ids of the session `a` of an encrypted store with a fork, a shared record and a long name."""
+    store = EncryptingStore(open_store(tmp_path / "store"), KEY)
+    off = journaled(store)
+    run(off, 4)
+    run(journaled(store, LONG), 2)
+    off.fork("forked")
+    found = [info.ref for info in off.records()]
+    transfer.share(store, "a", found[0], "guest")
+    return found
+
+
+READS = {
+    "verify": "verify",
+    "verify of a session": "verify -s a",
+    "verify by processes": "verify --workers 2",
+    "show": "show {0} -s a",
+    "cat": "cat {0} -s a",
+    "cat of a shared record": "cat {0} -s guest",
+    "cat of an inherited record": "cat {0} -s forked",
+    "tail": "tail {0} -s a",
+    "grep": "grep made",
+    "grep of a session": "grep made -s a",
+    "search": "search made",
+    "search of a session": "search made -s a",
+    "diff": "diff {0} {1} -s a",
+    "query": "query SQL {0} -s a",
+    "evidence": "evidence text.txt -s a",
+    "log of a request": "log a --at 3",
+    "ls": "ls",
+    "ls of a session": "ls -s a",
+    "fork": "fork b -s a --at 2",
+    "fork at the end": "fork b -s a",
+    "rewind": "rewind 2 -s a",
+    "share": "share {0} -s a --to reader",
+    "copy": "copy store other",
+    "copy of a session": "copy store other -s a",
+    "copy under another name": "copy store store -s a --as b",
+    "export": "export a.tar -s a",
+    "doctor": "doctor store",
+}
+ALONE = ("copy", "copy of a session", "copy under another name", "doctor")
+
+
+def done(offload: Run, refs: list[str], name: str) -> Done:
+    Path("text.txt").write_text("step 2 is made\n")
+    words = [word.format(*refs) for word in READS[name].split()]
+    words = ["select count(*) from lines" if word == "SQL" else word for word in words]
+    return offload(*words, *([] if name in ALONE else ["--store", "store"]))
+
+
+@pytest.mark.parametrize("name", READS)
+def test_each_command_works_on_an_encrypted_store_with_its_key(name, offload, refs, key):
+    key(KEY)
+
+    answer = done(offload, refs, name)
+
+    assert (answer.returncode, "OFFLOAD_KEY" in answer.stderr) == (0, False), answer
+    assert ("not encrypted" in answer.stderr) == (name == "export")
+    assert b"is made" not in raw()
+
+
+@pytest.mark.parametrize("secret", [None, OTHER], ids=["no key", "another key"])
+@pytest.mark.parametrize("name", READS)
+def test_without_its_key_each_command_says_that_the_store_is_encrypted(name, secret, offload, refs, key):
+    key(secret)
+    before = raw()
+
+    answer = done(offload, refs, name)
+
+    said = answer.stdout + answer.stderr
+    assert "encrypted" in said
+    assert "OFFLOAD_KEY" in " ".join(said.split())
+    assert not any(word in said.lower() for word in ("damaged", "corrupt", "unexpected"))
+    assert "is made" not in said
+    if name not in ("ls", "ls of a session", "grep", "grep of a session", "search of a session", "evidence"):
+        assert answer.returncode in (2, 3)
+    # No command makes the store one that is partly in clear, or of two keys.
+    assert raw() == before
+
+
+def test_a_flipped_bit_is_damage_with_the_key_and_nothing_else_is(offload, tmp_path, refs, key):
+    [file] = (tmp_path / "store" / "r" / "a").glob(f"{refs[0]}~*")
+    data = bytearray(file.read_bytes())
+    data[30] ^= 1
+    file.chmod(0o600)
+    file.write_bytes(data)
+    key(KEY)
+
+    report = json.loads(offload("verify", "--store", "store", "-s", "a", "--json").stdout)
+
+    assert [(fault["ref"], fault["fault"]) for fault in report["faults"]] == [(refs[0], "corrupt")]
+
+
+@pytest.mark.parametrize("secret", [None, KEY], ids=["no key", "the key"])
+def test_a_store_in_clear_and_in_cipher_says_so_and_reads_the_rest(secret, offload, tmp_path, refs, key):
+    # One clear record in an encrypted session, and one whole session in clear.
+    clear = open_store(tmp_path / "store")
+    Offloader(clear, session="a").offload_text("needle in clear\n" * 3000, tool_use_id="c")
+    run(journaled(clear, "open"), 3)
+    key(secret)
+    word = "it is encrypted" if secret is None else "stored in clear"
+
+    for name in (
+        "verify",
+        "verify of a session",
+        "ls",
+        "ls of a session",
+        "grep",
+        "grep of a session",
+        "doctor",
+    ):
+        answer = done(offload, refs, name)
+        assert word in " ".join((answer.stdout + answer.stderr).split()), name
+        assert not {"damaged", "corrupt"} & {*(answer.stdout + answer.stderr).lower().split()}
+    readable = "open" if secret is None else LONG
+    assert offload("verify", "--store", "store", "-s", readable).returncode == 0
+    found = offload("grep", "made", "--store", "store")
+    assert "is made" in found.stdout
+    assert word in found.stderr
+    copied = json.loads(offload("copy", "store", "other", "--json").stdout)
+    assert copied["copied"] >= 2
+    assert {failure["fault"] for failure in copied["failures"]} == {"encrypted"}
+
+
+LINES = "for n in range(3000): print('a line of a secret')"
+WRITERS: dict[str, Callable[[Run, Path], object]] = {
+    "exec": lambda run, _: run("exec", "--store", "store", "-s", "w", "--", sys.executable, "-c", LINES),
+    "exec with the store of the settings": lambda run, path: [
+        Path("offload.toml").write_text(f'store = "{(path / "store").as_posix()}"'),
+        run("--config", "offload.toml", "exec", "-s", "w", "--", sys.executable, "-c", LINES),
+    ],
+    "from_config": lambda _, path: Offloader.from_config(store=path / "store", session="w").offload_text(BIG),
+    "from_config with an open store": lambda _, path: Offloader.from_config(
+        store=RetryingStore(open_store(path / "store")), session="w"
+    ).offload_text(BIG),
+    "settings": lambda _, path: Offloader(
+        load_config(arguments={"store": path / "store"}).settings.open_store(), session="w"
+    ).offload_text(BIG),
+    "import": lambda run, path: [
+        Offloader("memory://plain", session="w").offload_text(BIG),
+        transfer.export(open_store("memory://plain"), "w", path / "w.tar"),
+        run("import", "w.tar", "--store", "store"),
+    ],
+    "copy": lambda run, _: run("copy", "source", "store"),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_each_way_to_a_store_by_settings_encrypts_with_the_key(writer, offload, tmp_path, key):
+    if writer == "copy":
+        source = EncryptingStore(open_store(tmp_path / "source"), KEY)
+        Offloader(source, session="w").offload_text(BIG)
+    key(KEY)
+
+    WRITERS[writer](offload, tmp_path)
+
+    off = Offloader(EncryptingStore(open_store(tmp_path / "store"), KEY), session="w")
+    [info] = off.records()
+    assert b"".join(off.content(info.ref)).startswith(b"a line of a secret\n")
+    assert off.verify() == []
+    files = [file for file in (tmp_path / "store").rglob("*.zst") if file.is_file()]
+    assert all(file.read_bytes()[-56:-52] == b"OFS1" for file in files)
+
+
+BAD = {"short": "ab" * 31, "no hex": "zz" * 32, "a password": "correct horse battery staple", "empty": ""}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+def test_a_bad_key_is_an_error_that_names_the_variable_and_stores_nothing(
+    text, offload, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("OFFLOAD_KEY", text)
+
+    for words in (("ls",), ("exec", "--", sys.executable, "-c", LINES), ("verify", "--store", "store")):
+        answer = offload(*words)
+        assert answer.returncode == 2
+        assert "OFFLOAD_KEY must be 32 random bytes" in answer.stderr
+        assert not text or text not in answer.stderr
+    with pytest.raises(OffloadError, match="OFFLOAD_KEY must be 32 random bytes"):
+        Offloader.from_config(store=tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_offloader_with_a_store_as_argument_reads_no_variable(tmp_path, key):
+    key(KEY)
+
+    Offloader(tmp_path / "store", session="w").offload_text(BIG)
+
+    assert Offloader(open_store(tmp_path / "store"), session="w").verify() == []
+
+
+def test_a_store_that_is_encrypted_already_is_not_encrypted_twice(tmp_path, key):
+    store = RetryingStore(EncryptingStore(open_store(tmp_path / "store"), OTHER))
+    key(KEY)
+
+    assert Offloader.from_config(store=store).store is store
+    assert encryption_of(open_with_key("memory://x")) is not None
+
+
+@pytest.mark.parametrize("writes_in_clear", [True, False])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("exec", "-s", "w", "--", sys.executable, "-c", LINES),
+        ("wrap", "--upstream", "http://127.0.0.1:9", "-s", "w", sys.executable, "-c", "1"),
+        ("gateway", "--upstream", "http://127.0.0.1:9", "--session", "w"),
+        ("mcp-proxy", "-s", "w", "--", sys.executable, "-c", "1"),
+        ("import", "w.tar"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_no_command_writes_to_a_session_that_does_not_fit_the_key(
+    words, writes_in_clear, offload, tmp_path, key
+):
+    if words[0] == "mcp-proxy":
+        pytest.importorskip("mcp")
+    store: OffloadStore = open_store(tmp_path / "store")
+    Offloader("memory://other-items", session="w").offload_text(BIG * 2)
+    transfer.export(open_store("memory://other-items"), "w", tmp_path / "w.tar")
+    Offloader(EncryptingStore(store, KEY) if writes_in_clear else store, session="w").offload_text(BIG)
+    before = raw()
+    key(None if writes_in_clear else KEY)
+
+    answer = offload(words[0], "--store", "store", *words[1:])
+
+    assert answer.returncode == 2
+    assert "OFFLOAD_KEY" in answer.stderr
+    assert raw() == before
+
+
+def test_a_new_session_beside_others_of_another_key_is_noted(offload, refs, key):
+    answer = offload("exec", "--store", "store", "-s", "new", "--", sys.executable, "-c", "print(1)")
+
+    assert (answer.returncode, answer.stdout) == (0, "1\n")
+    assert f"session new is stored in clear, but session {LONG[:4]}" in answer.stderr
+    key(KEY)
+    assert (
+        offload("exec", "--store", "store", "-s", "new", "--", sys.executable, "-c", "print(1)").stderr == ""
+    )
+
+
+def test_a_folder_whose_layout_has_files_in_clear_is_refused_with_a_key(offload, tmp_path, key):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "tool-result-1.md").write_text("a result")
+    key(KEY)
+
+    answer = offload("ls", "--store", "store")
+
+    assert answer.returncode == 2
+    assert "unset OFFLOAD_KEY" in answer.stderr
+
+
+def test_the_library_says_encrypted_as_the_commands_do(tmp_path, refs):
+    clear = open_store(tmp_path / "store")
+
+    for call in (
+        lambda: Offloader(clear, session="a").verify(),
+        lambda: Offloader(clear, session="forked").records(),
+        lambda: Timeline(clear, "a").at(3),
+        lambda: transfer.fork(clear, "a", "b", at=2),
+        lambda: transfer.rewind(clear, "a", 2),
+    ):
+        with pytest.raises(EncryptionError, match="it is encrypted"):
+            call()
+    off = Offloader(clear, session="a")
+    out = off.offload(conversation(3))
+    assert {error.kind for error in out.errors} == {"encrypted"}
+    assert out.messages == conversation(3)

@@ -31,9 +31,8 @@ from peers._tables import markdown
 
 from offload import Offloader, estimate_tokens
 from offload.cli.exec import _ShellRenderer
-from offload.messages import Call
-from offload.messages.calls import CallId
-from offload.messages.formats import role_of, scan_of
+from offload.messages.calls import Calls
+from offload.messages.formats import role_of, scan_next
 from offload.policy.defaults import DEFAULT_MIN_TOKENS
 from offload.preview import preview_of
 from offload.preview.preview import head_tail
@@ -141,11 +140,8 @@ def _cell(value: float) -> str:
 
 def _outputs(transcript: Transcript) -> Iterator[Output]:
     """Yield the outputs of commands in a conversation."""
-    calls: dict[CallId, Call] = {}
-    scans = []
-    for message in transcript.messages:
-        scans.append(scan_of(message, calls))
-        calls |= scans[-1].calls
+    calls = Calls()
+    scans = [scan_next(message, calls) for message in transcript.messages]
     texts = [[*(part.text for part in s.fixed), *(i.text for i in (*s.documents, *s.items))] for s in scans]
     roles = [role_of(message, "message") for message in transcript.messages]
     later, written = list[frozenset[str]](), frozenset[str]()

@@ -10,6 +10,7 @@ from _content import output
 from peers._environments import REPOSITORY
 
 from offload import MessageError
+from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for
 from offload.replay import Transcript, find, load
 
@@ -34,7 +35,7 @@ def conversations() -> Iterator[Transcript]:
 def large_results() -> list[str]:
     """Return the results of tools that have more than `LEAST_CHARS`, or made-up ones, and say so."""
     messages = (message for conversation in conversations() for message in conversation.messages)
-    scans = (adapter_for(message).scan(message, "message", {}) for message in messages)
+    scans = (adapter_for(message).scan(message, "message", Calls()) for message in messages)
     texts = [item.text for scan in scans for item in scan.items if item.item_type == "tool_result"]
     if not texts:
         print("no transcripts: results of tools are made up; set OFFLOAD_TRANSCRIPTS to a folder of them")

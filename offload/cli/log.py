@@ -176,7 +176,7 @@ def _plain(change: Change) -> dict[str, object]:
 
 def _shown(messages: Sequence[Any]) -> Iterator[str]:
     for index, message in enumerate(messages):
-        names = ", ".join(one_line(call.name) for call in scan_of(message).calls.values())
+        names = ", ".join(one_line(call.name) for _, call in scan_of(message).calls)
         yield f"--- {index}: {role_or_none(message) or 'unknown'}{', calls ' * bool(names)}{names}"
         yield from _texts(message)
 

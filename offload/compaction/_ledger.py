@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -140,14 +141,19 @@ class Ledger:
 
     def add(self, mentions: Iterable[Mention | Outcome]) -> None:
         self._clock += 1
+        mentions = list(mentions)
+        asked = Counter(m.call for m in mentions if isinstance(m, Mention) and m.kind == "command")
         for mention in mentions:
             if isinstance(mention, Outcome):
                 if mention.call in self._commands:
                     self._commands.pop(mention.call).outcome = mention.text
                 continue
             entry = self._note(mention.kind, mention.text, _WORTH[mention.source])
-            if entry is not None and mention.kind == "command":
-                self._commands[mention.call] = entry
+            if mention.kind == "command":
+                self._commands.pop(mention.call, None)
+                # Of two commands with one id it is not known which of them an outcome is of.
+                if entry is not None and asked[mention.call] == 1:
+                    self._commands[mention.call] = entry
 
     def add_earlier(self, text: str) -> None:
         """Add the entries of an earlier ledger, a text that `render` returned."""

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from offload.messages.calls import CallId
+from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for, answered_calls, is_result, role_or_none, scan_of
 
 
 def partners(messages: Sequence[Any]) -> dict[int, int]:
     """Return, by the index of a message with tool calls, the index of the last message with their results.
 
-    An id that is used again belongs to the latest call before the result.
+    An id that is used again belongs to the latest turn with such calls, whose results are in their order.
     """
-    made: dict[CallId, int] = {}
+    calls = Calls()
+    places: dict[int, int] = {}
     last: dict[int, int] = {}
     for index, message in enumerate(messages):
-        for call in answered_calls(message):
-            if call in made:
-                last[made[call]] = index
-        made |= dict.fromkeys(scan_of(message).calls, index)
+        results: dict[str, list[None]] = {}
+        for call_id in answered_calls(message):
+            asked, before = calls.get(call_id), results.setdefault(call_id, [])
+            made = None if asked is None else asked.answered(call_id, None, before)
+            if made is not None:
+                last[places[id(made)]] = index
+            before.append(None)
+        scan = scan_of(message)
+        places |= {id(call): index for _, call in scan.calls}
+        calls.add(scan.calls, results, is_reply=role_or_none(message) == "assistant")
     return last
 
 
@@ -36,12 +44,14 @@ def waiting_from(messages: Sequence[Any]) -> int:
     start = end
     while start and role_or_none(messages[start - 1]) == "assistant":
         start -= 1
-    answered: set[str | None] = {call for message in messages[end:] for call in answered_calls(message)}
-    if end < len(messages):
-        # Formats without ids answer all calls of a turn in one message.
-        answered.add(None)
-    turn = range(start, end)
-    return next((i for i in turn if not answered.issuperset(scan_of(messages[i]).open_calls)), len(messages))
+    answered = Counter(call for message in messages[end:] for call in answered_calls(message))
+    for index in range(start, end):
+        for call in scan_of(messages[index]).open_calls:
+            # Formats without ids answer all calls of a turn in one message.
+            if end == len(messages) if call is None else not answered[call]:
+                return index
+            answered[call or ""] -= 1
+    return len(messages)
 
 
 def split_rounds(messages: Sequence[Any]) -> list[range]:

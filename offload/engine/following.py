@@ -8,12 +8,10 @@ from contextlib import suppress
 from offload.engine.history import History
 from offload.engine.parts import MessageState
 from offload.messages import Call
-from offload.messages.calls import CallId
+from offload.messages.calls import Made
 from offload.messages.files import request_of
 from offload.record.text import escape_surrogates
 from offload.tools.sources import CallKey, Sources
-
-Made = tuple[CallId, Call]
 
 
 class Follower:
@@ -49,7 +47,7 @@ class Follower:
         """Note a message; `again` has the calls of dropped messages that were not passed again yet."""
         if state.answers > (self._seen[-1].answers if self._seen else 0):
             self._sources.end_calls()
-        for made in state.calls.items():
+        for made in state.calls:
             key = self._key(*made)
             self._sources.add_call(key, made[1], is_again=key in again)
             again.discard(key)
@@ -67,23 +65,23 @@ class Follower:
         key of a dropped one that asked for the same.
         """
         gone = {self._key(*made) for made in dropped}
-        nameless = [call for call_id, call in dropped if not isinstance(call_id, str)]
+        nameless = [call for call_id, call in dropped if not call_id]
         free: dict[str, list[int]] = {}
         for call in nameless:
             free.setdefault(_request(call), []).append(self._keys.pop(id(call)))
         for call_id, call in reversed(new):
-            if not isinstance(call_id, str):
+            if not call_id:
                 equal = free.get(_request(call)) if free else None
                 self._last_key += not equal
                 self._keys[id(call)] = equal.pop() if equal else self._last_key
         return gone
 
-    def _key(self, call_id: CallId | None, call: Call) -> CallKey:
-        return escape_surrogates(call_id) if isinstance(call_id, str) else self._keys[id(call)]
+    def _key(self, call_id: str | None, call: Call) -> CallKey:
+        return escape_surrogates(call_id) if call_id else self._keys[id(call)]
 
 
 def _calls(states: Iterable[MessageState]) -> list[Made]:
-    return [made for state in states for made in state.calls.items()]
+    return [made for state in states for made in state.calls]
 
 
 def _request(call: Call) -> str:

@@ -18,8 +18,7 @@ from offload.engine.bound import BoundThinking
 from offload.engine.items import Items, Slot
 from offload.engine.parts import Kept, LatestTexts, MessageState
 from offload.engine.watching import WatchedMessages
-from offload.messages import Call
-from offload.messages.calls import CallId
+from offload.messages.calls import Calls
 from offload.policy import ItemFacts
 from offload.policy.cost import CostPlan
 
@@ -31,7 +30,7 @@ class History:
         messages: the messages, as the caller passed and received them.
         states: the parts of each message.
         items: all their items.
-        calls: the tool calls by id; their arguments are those in the messages.
+        calls: the tool calls; their arguments are those in the messages.
         tokens: tokens of all texts as they were passed.
         thinking: the signed thinking in the messages.
         plan: decides which items are offloaded by expected cost; None if none are.
@@ -45,7 +44,7 @@ class History:
         self.items = Items()
         self.messages = WatchedMessages()
         self.states: list[MessageState] = []
-        self.calls: dict[CallId, Call] = {}
+        self.calls = Calls()
         self.tokens = self._left_out = 0
         self.unread: set[int] = set()
         self.unlisted: int | None = None
@@ -113,14 +112,13 @@ class History:
 
     def add(self, message: Any, state: MessageState) -> None:
         """Append a message. If it raises an exception, nothing has changed."""
-        state.replaced_calls = {call: self.calls.get(call) for call in state.calls}
         self.thinking.add(state)
         self.messages.add(message)
         if state.role == "assistant":
             self._replied_at.append(len(self.states))
         self.states.append(state)
         self.tokens += state.tokens
-        self.calls.update(state.calls)
+        state.before = self.calls.add(state.calls, state.results, is_reply=state.role == "assistant")
         self.items.add(state.slots)
 
     def recount(self, slot: Slot, tokens: int) -> None:
@@ -159,11 +157,8 @@ class History:
         self.tokens -= state.tokens
         self._left_out -= state.left_out or 0
         self.items.drop(reversed(state.slots))
-        for key, call in state.replaced_calls.items():
-            if call is None:
-                self.calls.pop(key, None)
-            else:
-                self.calls[key] = call
+        if state.before is not None:
+            self.calls.undo(state.before)
 
     # Turns of the model
 

@@ -10,6 +10,7 @@ from offload.engine.recognition import Claim, Recognition, Standing
 from offload.engine.writer import ItemWriter, WriteRequest
 from offload.errors import MessageError, OffloadError
 from offload.messages.base import Item
+from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for
 
 
@@ -50,7 +51,7 @@ class LookAlikes:
     def _claims(self, messages: Sequence[Any]) -> Iterator[tuple[Item, Claim]]:
         for message in messages:
             try:
-                scan = adapter_for(message).scan(message, "message", {})
+                scan = adapter_for(message).scan(message, "message", Calls())
             except MessageError:
                 continue
             for item in scan.offloadable:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from offload.engine.items import Slot
-from offload.messages import Call, Thinking
-from offload.messages.calls import CallId
+from offload.messages import Thinking
+from offload.messages.calls import Before, Made
 
 
 class Kept(NamedTuple):
@@ -34,24 +34,26 @@ class MessageState(msgspec.Struct, eq=False):
     Attributes:
         fixed_tokens: tokens of its parts that are not items, which are `kept`.
         calls: the tool calls that it makes.
+        results: the tools that its results name, by the ids of their calls.
         answers: number of assistant messages up to and including this one.
         texts: the latest texts up to and including this message.
         thinking: the signed blocks of thinking in it.
         left_out: tokens of its thinking that is left out of what the caller receives; None if it is not.
-        replaced_calls: the earlier calls of the same ids, to undo `calls`.
+        before: what the history knew of calls before it.
         tokens: tokens of all its texts as they were passed.
     """
 
     slots: list[Slot]
     fixed_tokens: int
-    calls: dict[CallId, Call]
+    calls: Sequence[Made]
+    results: Mapping[str, Sequence[str | None]]
     answers: int
     role: str
     texts: LatestTexts = LatestTexts()
     thinking: Sequence[Thinking] = ()
     kept: Sequence[Kept] = ()
     left_out: int | None = None
-    replaced_calls: dict[CallId, Call | None] = msgspec.field(default_factory=dict)
+    before: Before | None = None
     tokens: int = 0
 
     def __post_init__(self) -> None:

@@ -74,7 +74,7 @@ def _is_added(turn: Turn, index: int, message: Any) -> bool:
         failures.is_incomplete = True
     if len(history) > index:
         return True
-    history.add(None, MessageState([], 0, {}, history.answers, ""))
+    history.add(None, MessageState([], 0, (), {}, history.answers, ""))
     return False
 
 
@@ -91,7 +91,8 @@ def _add(turn: Turn, index: int, message: Any) -> None:
     answers = history.answers + (role == "assistant" and (last is None or last.role != "assistant"))
     texts = _latest_texts(LatestTexts() if last is None else last.texts, role, scan)
     is_reply = answers > history.answers
-    state = MessageState(slots, fixed_tokens, scan.calls, answers, role, texts, thinking, kept)
+    made = scan.calls, scan.results
+    state = MessageState(slots, fixed_tokens, *made, answers, role, texts, thinking, kept)
     history.add(message, state)
     for slot in [slot for slot in slots if thinking and slot.state is State.OPEN]:
         # The first thinking of a conversation changes what may be offloaded.
@@ -102,7 +103,7 @@ def _add(turn: Turn, index: int, message: Any) -> None:
             None,
             state.tokens,
             _candidates(turn, slots),
-            reads=sum(is_read_back(call.name) for call in scan.calls.values()),
+            reads=sum(is_read_back(call.name) for _, call in scan.calls),
             is_reply=is_reply,
             blocks=blocks,
             is_bound=turn.is_bound,

@@ -24,6 +24,7 @@ from offload.errors import (
     result_or_error,
 )
 from offload.messages.base import Block, Item
+from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for, role_or_none, scan_of
 from offload.placeholder.notice import NOTICE_TOOL, notice_number
 from offload.record import Header, RecordInfo
@@ -224,7 +225,7 @@ class _Undoing:
         """Return the items of a message that look like placeholders, except results that code reads."""
         place.missing.clear()
         try:
-            scan = adapter_for(place.message).scan(place.message, "message", {})
+            scan = adapter_for(place.message).scan(place.message, "message", Calls())
         except MessageError:
             return []
         place.missing += [(None, "", malformed(error, where)) for where, error in scan.failed]

@@ -11,7 +11,7 @@ from offload.engine.rows import read_rows
 from offload.errors import OffloadError, unexpected
 from offload.evidence._requests import TextRole, texts_of
 from offload.evidence._texts import MAX_CHARS, Texts
-from offload.messages.calls import Call, CallId
+from offload.messages.calls import Calls
 from offload.placeholder.notice import NOTICE_TOOL
 from offload.record import RecordInfo
 from offload.record.text import decode_text
@@ -118,7 +118,7 @@ def _parts(info: RecordInfo, text: str) -> Iterator[tuple[Stored, str]]:
     if info.tool_name != NOTICE_TOOL or info.item_type != "user_message":
         yield Stored(info, "call" if info.item_type == "tool_call" else "message"), text
         return
-    calls: dict[CallId, Call] = {}
+    calls = Calls()
     for line, row in enumerate(read_rows(text), 1):
         for role, part in texts_of(row.message, calls):
             if role != "notice":

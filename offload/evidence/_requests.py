@@ -10,8 +10,8 @@ from offload.context import ItemType
 from offload.context.ir import NOTICES
 from offload.evidence._texts import MAX_CHARS, Texts
 from offload.messages.base import Scan
-from offload.messages.calls import Call, CallId
-from offload.messages.formats import scan_of
+from offload.messages.calls import Calls
+from offload.messages.formats import scan_next
 from offload.placeholder import Notice
 from offload.placeholder.forms import known_refs
 from offload.policy.tool_names import is_read_back
@@ -62,7 +62,7 @@ class Requests:
         self.left_out: str | None = None
         self._rows: list[Row] = []
         self._known: dict[tuple[tuple[str, str], ...], Row] = {}
-        self._calls: dict[CallId, Call] = {}
+        self._calls = Calls()
 
     def add(self, change: JournalChange) -> None:
         """Apply the changes of a journal entry."""
@@ -123,11 +123,9 @@ def _texts(scan: Scan, item_type: str) -> Iterator[tuple[TextRole, str]]:
             yield "message", item.text
 
 
-def texts_of(message: Any, calls: dict[CallId, Call], item_type: str = "") -> list[tuple[TextRole, str]]:
+def texts_of(message: Any, calls: Calls, item_type: str = "") -> list[tuple[TextRole, str]]:
     """Return the texts of a message that are sources, each with its role; add its tool calls to `calls`.
 
     Raises the exception of a block that cannot be read.
     """
-    scan = scan_of(message, calls)
-    calls.update(scan.calls)
-    return [*_texts(scan, item_type)]
+    return [*_texts(scan_next(message, calls), item_type)]

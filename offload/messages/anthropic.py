@@ -5,14 +5,14 @@ https://docs.anthropic.com/en/api/messages
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from offload.messages._documents import TYPED_FILES, documents
 from offload.messages._results import ResultBlocks
 from offload.messages.access import Path, block_list, get, role_of, string_field, text_of, type_of
 from offload.messages.base import MessageAdapter, Scan
-from offload.messages.calls import Call, CallId
+from offload.messages.calls import Calls
 from offload.messages.media import TYPED
 
 OWN_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
@@ -30,7 +30,7 @@ class AnthropicAdapter(MessageAdapter):
         content = get(message, "content")
         return isinstance(content, list) and any(get(b, "type") in OWN_BLOCKS for b in content)
 
-    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Calls) -> Scan:
         scan = Scan.of_role(role_of(message, where), calls)
         scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
         return scan.with_rest(message)

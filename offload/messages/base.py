@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from offload.messages.access import (
     role_of,
     string_or_none,
 )
-from offload.messages.calls import Call, CallId, Subject
+from offload.messages.calls import Asked, Call, Calls, Made, Subject
 from offload.messages.media import MediaFacts, media_facts
 from offload.messages.reports import REPORTING_TOOL, Report, ReportShape, reports_in
 from offload.messages.rest import Fixed, Said, rest_of, tree_of
@@ -130,7 +130,8 @@ class Scan(msgspec.Struct):
     """The parts of one message.
 
     Attributes:
-        earlier_calls: the tool calls of earlier messages; `calls` has its own.
+        earlier_calls: the tool calls of earlier messages; `calls` has its own, with their ids.
+        results: by the id of an earlier call, the tools that the results name, None for one that names none.
         text_type: the item type of the message's own texts.
         documents: the texts of its documents and search results. Those in one tool result are replaced, and
             restored, before its text, as media are.
@@ -143,22 +144,22 @@ class Scan(msgspec.Struct):
         failed: the places of blocks that could not be read, and why; their items are missing.
     """
 
-    earlier_calls: Mapping[CallId, Call] = msgspec.field(default_factory=dict)
+    earlier_calls: Calls = msgspec.field(default_factory=Calls)
     text_type: str = "user_message"
     items: list[Item] = msgspec.field(default_factory=list)
     fixed: list[Fixed] = msgspec.field(default_factory=list)
-    calls: dict[CallId, Call] = msgspec.field(default_factory=dict)
+    calls: list[Made] = msgspec.field(default_factory=list)
+    results: dict[str, list[str | None]] = msgspec.field(default_factory=dict)
     open_calls: list[str | None] = msgspec.field(default_factory=list)
     documents: list[Item] = msgspec.field(default_factory=list)
     media: list[Item] = msgspec.field(default_factory=list)
     code_calls: set[str] = msgspec.field(default_factory=set)
     _leaves: list[tuple[Path, Said | None]] = msgspec.field(default_factory=list)
     failed: list[tuple[str, Exception]] = msgspec.field(default_factory=list)
-    _calls_without_id: dict[str, int] = msgspec.field(default_factory=dict)
-    _results_without_id: dict[str, int] = msgspec.field(default_factory=dict)
+    _own_results: dict[str, list[str | None]] = msgspec.field(default_factory=dict)
 
     @classmethod
-    def of_role(cls, role: str, earlier_calls: Mapping[CallId, Call]) -> Scan:
+    def of_role(cls, role: str, earlier_calls: Calls) -> Scan:
         """Return an empty scan of a message of `role`."""
         return cls(earlier_calls, _TEXT_TYPES.get(role, "user_message"))
 
@@ -168,6 +169,11 @@ class Scan(msgspec.Struct):
         scan = cls().with_rest(message)
         scan.failed.clear()
         return scan
+
+    @property
+    def is_reply(self) -> bool:
+        """Whether the model wrote the message."""
+        return self.text_type == "assistant_message"
 
     @property
     def texts(self) -> list[str]:
@@ -219,7 +225,9 @@ class Scan(msgspec.Struct):
         self.fixed.append(Fixed("content" if block is None else f"content[{block}]", "text", around))
 
     def _report(self, block: int | None, path: Path, text: str, report: Report, number: int) -> Item:
-        made = None if report.call is None else self._call_of(report.call, None)
+        asked = None if report.call is None else self.earlier_calls.get(report.call)
+        # The task may have been started in any earlier turn.
+        made = asked.calls[0] if asked is not None and len(asked.calls) == 1 else None
         tool = REPORTING_TOOL if made is None else made.name
         return Item(
             block,
@@ -277,7 +285,7 @@ class Scan(msgspec.Struct):
         self, block: int, path: Path, call: Any, name: Any, arguments: Any, *, shape: Shape = ARGUMENTS
     ) -> None:
         """Add a tool call, and its arguments: an item if they can be restored exactly, else a text."""
-        self.open_calls.append(string_or_none(call))
+        self.open_calls.append(string_or_none(call) or None)
         self.add_arguments(block, path, call, name, arguments, shape=shape)
 
     def add_arguments(
@@ -297,7 +305,7 @@ class Scan(msgspec.Struct):
         if not isinstance(name, str):
             return None
         made = Call(name, arguments)
-        self.calls[_call_id(call, name, self._calls_without_id)] = made
+        self.calls.append((string_or_none(call) or "", made))
         return made
 
     def note_caller(self, call: Any, *names: str) -> None:
@@ -351,10 +359,15 @@ class Scan(msgspec.Struct):
 
     def _call_of(self, call: Any, name: Any) -> Call | None:
         """Return the call that a result answers, if this or an earlier message has it."""
-        if not isinstance(call, str) and not isinstance(name, str):
+        call_id, tool = string_or_none(call) or "", string_or_none(name)
+        if call is None and tool is None:
             return None
-        key = _call_id(call, name, self._results_without_id)
-        return self.calls.get(key) or self.earlier_calls.get(key)
+        own = tuple(made for made_id, made in self.calls if made_id == call_id)
+        asked = Asked(0, own) if own else self.earlier_calls.get(call_id)
+        results = (self._own_results if own else self.results).setdefault(call_id, [])
+        made = None if asked is None else asked.answered(call_id, tool, results)
+        results.append(tool)
+        return made
 
     def add_media(
         self,
@@ -413,14 +426,6 @@ class Scan(msgspec.Struct):
 AddBlock = Callable[[Scan, int, Path, Any, str], None]
 
 
-def _call_id(call: Any, name: str, without_id: dict[str, int]) -> CallId:
-    """Return the id of a call; a result without one answers the call to its tool with the same number."""
-    if isinstance(call, str):
-        return call
-    without_id[name] = without_id.get(name, 0) + 1
-    return name, without_id[name]
-
-
 def _item(
     item_type: str,
     block: Block,
@@ -437,7 +442,7 @@ def _item(
         item_type,
         read.text,
         string_or_none(source.tool),
-        string_or_none(source.call),
+        string_or_none(source.call) or None,
         source.is_error,
         read.form,
         read.order,
@@ -459,7 +464,7 @@ class MessageAdapter(ABC):
         """Return whether `message` is certainly in this format."""
 
     @abstractmethod
-    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Calls) -> Scan:
         """Return the parts of `message`, a mapping or an object with the same attributes.
 
         `where` is its place, for errors, such as `messages[3]`; `calls` are the tool calls of earlier
@@ -474,7 +479,7 @@ class MessageAdapter(ABC):
     def results(self, message: Any) -> Sequence[Any]:
         """Return the call id of each tool result in `message`, or None; also if it is malformed elsewhere."""
         try:
-            items = self.scan(message, "message", {}).offloadable
+            items = self.scan(message, "message", Calls()).offloadable
         except MessageError:
             return []
         results = (item for item in items if item.item_type == "tool_result" and not item.is_report)

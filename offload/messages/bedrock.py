@@ -14,7 +14,7 @@ from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN, faithful_json
 from offload.messages.access import Path, at, block_list, get, role_of, string_field, text_of
 from offload.messages.base import MessageAdapter, Scan
-from offload.messages.calls import Call, CallId
+from offload.messages.calls import Calls
 from offload.messages.media import Media, Place
 
 _OWN_KEYS = {
@@ -79,7 +79,7 @@ class BedrockAdapter(MessageAdapter):
             for block in content
         )
 
-    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Calls) -> Scan:
         scan = Scan.of_role(role_of(message, where), calls)
         scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
         return scan.with_rest(message)

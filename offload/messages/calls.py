@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -20,8 +20,8 @@ from offload.patterns import lazy_pattern
 
 SubjectKind = Literal["path", "command", "query", "url", "text"]
 
-# The id of a tool call; of a call without one its tool, and its number among such calls in its message.
-CallId = str | tuple[str, int]
+# The id of a tool call, empty for a call without one; and the call.
+Made = tuple[str, "Call"]
 
 PATH_FIELDS = (
     *("path", "file_path", "filepath", "filePath", "file", "filename", "file_name", "notebook_path"),
@@ -109,6 +109,86 @@ class Call(msgspec.Struct, frozen=True):
         """The argument that says what the call is about, None if no argument does."""
         fields = self.fields
         return _of_tool(self.name, fields) or _by_name(fields) or _of_patch(fields) or _of_short(fields)
+
+
+class Asked(NamedTuple):
+    """The calls with one id that the model made in one turn, and the tools that results so far name."""
+
+    turn: int
+    calls: tuple[Call, ...]
+    results: tuple[str | None, ...] = ()
+
+    def answered(self, call_id: str, tool: str | None, results: Sequence[str | None] = ()) -> Call | None:
+        """Return the call that the next result answers, after further `results`; None if none is certain.
+
+        An id may be used again within a turn, and some formats have none: then results are in the order of
+        the calls, of those to the same tool if the result names its `tool`.
+        """
+        if call_id and len(self.calls) == 1:
+            return self.calls[0]
+        earlier = [*self.results, *results]
+        calls = [call for call in self.calls if tool is None or call.name == tool]
+        if calls and tool is not None:
+            earlier = [each for each in earlier if each == tool]
+        elif call_id:
+            calls = [*self.calls]
+        return calls[len(earlier)] if len(earlier) < len(calls) else None
+
+
+class Before(NamedTuple):
+    """What `Calls` knew before a message."""
+
+    asked: Mapping[str, Asked | None]
+    turn: int
+    is_reply: bool
+
+
+class Calls:
+    """The tool calls of a conversation by id, as far as the results of later messages may answer them.
+
+    The latest turn with calls of an id counts; calls without an id have the empty one.
+    """
+
+    def __init__(self, made: Iterable[Made] = ()) -> None:
+        self._asked: dict[str, Asked] = {}
+        self._turn = 0
+        self._is_reply = False
+        self.add(made, {}, is_reply=True)
+
+    def get(self, call_id: str) -> Asked | None:
+        """Return the calls with an id in the latest turn that has any."""
+        return self._asked.get(call_id)
+
+    def add(
+        self, made: Iterable[Made], results: Mapping[str, Sequence[str | None]], *, is_reply: bool
+    ) -> Before:
+        """Note a message: the calls that it makes, and by id the tools that its results name.
+
+        Returns what `undo` needs.
+        """
+        before: dict[str, Asked | None] = {}
+        turn, was_reply = self._turn, self._is_reply
+        self._turn += is_reply and not was_reply
+        self._is_reply = is_reply
+        for call_id, tools in results.items():
+            if (asked := self._asked.get(call_id)) is not None:
+                before[call_id] = asked
+                self._asked[call_id] = asked._replace(results=(*asked.results, *tools))
+        for call_id, call in made:
+            asked = self._asked.get(call_id)
+            before.setdefault(call_id, asked)
+            calls = asked.calls if asked is not None and asked.turn == self._turn else ()
+            self._asked[call_id] = Asked(self._turn, (*calls, call))
+        return Before(before, turn, was_reply)
+
+    def undo(self, before: Before) -> None:
+        """Forget the last message, for which `add` returned `before`."""
+        for call_id, asked in before.asked.items():
+            if asked is None:
+                self._asked.pop(call_id, None)
+            else:
+                self._asked[call_id] = asked
+        self._turn, self._is_reply = before.turn, before.is_reply
 
 
 def main_argument(tool: str, arguments: Any) -> str | None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from offload.errors import MessageError
 from offload.messages.anthropic import OWN_BLOCKS, AnthropicAdapter
 from offload.messages.base import MessageAdapter, Scan
 from offload.messages.bedrock import BedrockAdapter
-from offload.messages.calls import Call, CallId
+from offload.messages.calls import Calls
 from offload.messages.gemini import GeminiAdapter
 from offload.messages.langchain import LangChainAdapter
 from offload.messages.openai_chat import OpenAIChatAdapter
@@ -65,17 +63,24 @@ def role_or_none(message: Any) -> str | None:
         return None
 
 
-def scan_of(message: Any, calls: Mapping[CallId, Call] = MappingProxyType({})) -> Scan:
+def scan_of(message: Any, calls: Calls | None = None) -> Scan:
     """Return the parts of `message` after messages with the tool calls `calls`.
 
     A malformed one is counted, and has no items. Raises the exception of a block that could not be read.
     """
     try:
-        scan = adapter_for(message).scan(message, "message", calls)
+        scan = adapter_for(message).scan(message, "message", calls or Calls())
     except MessageError:
         return Scan.unread(message)
     for _, error in scan.failed:
         raise error
+    return scan
+
+
+def scan_next(message: Any, calls: Calls) -> Scan:
+    """Return the parts of `message`, and note its calls and results in `calls`; raises as `scan_of`."""
+    scan = scan_of(message, calls)
+    calls.add(scan.calls, scan.results, is_reply=scan.is_reply)
     return scan
 
 

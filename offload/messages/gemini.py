@@ -6,14 +6,14 @@ objects of google-genai. https://ai.google.dev/api/caching#Content
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from offload.messages._documents import Document, TextFile
 from offload.messages._shapes import JsonObject
 from offload.messages.access import Path, block_list, get, role_of, text_of
 from offload.messages.base import MessageAdapter, Scan
-from offload.messages.calls import Call, CallId
+from offload.messages.calls import Calls
 from offload.messages.media import Media, Place
 
 _CALL = ("functionCall", "function_call")
@@ -54,7 +54,7 @@ class GeminiAdapter(MessageAdapter):
         role = role_of(message, where)
         return "assistant" if role == "model" else role
 
-    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Calls) -> Scan:
         scan = Scan.of_role(self.role(message, where), calls)
         scan.add_blocks(get(message, "parts"), ("parts",), f"{where}.parts", _scan_part)
         return scan.with_rest(message)

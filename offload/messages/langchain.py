@@ -15,7 +15,7 @@ from offload.messages._shapes import PLAIN
 from offload.messages.access import Path, block_list, get, is_by_code, role_of, string_or_none
 from offload.messages.anthropic import result_ids
 from offload.messages.base import MessageAdapter, Scan
-from offload.messages.calls import Call, CallId
+from offload.messages.calls import Calls
 from offload.messages.media import Media, Place
 from offload.record.text import escape_surrogates
 
@@ -72,7 +72,7 @@ class LangChainAdapter(MessageAdapter):
         kind = _kind(fields)
         return role_of(fields, where) if kind == "chat" else _ROLES.get(kind, kind)
 
-    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Calls) -> Scan:
         envelope, fields = _opened(message)
         role, content, path = self.role(message, where), get(fields, "content"), (*envelope, "content")
         scan = Scan.of_role(role, calls)
@@ -139,11 +139,9 @@ def _leave_out(scan: Scan, fields: Any, envelope: Path) -> None:
         is_call = "." in name
         if not is_call or scan.calls:
             scan.leave_out((*envelope, *name.split(".")))
+    made = {call_id for call_id, _ in scan.calls}
     for index, block in enumerate(block_list(get(fields, "content"))):
-        if (
-            get(block, "type") in _CALL_BLOCKS
-            and {get(block, "id"), get(block, "call_id")} & scan.calls.keys()
-        ):
+        if get(block, "type") in _CALL_BLOCKS and {get(block, "id"), get(block, "call_id")} & made:
             for name in _ARGUMENTS:
                 scan.leave_out((*envelope, "content", index, name))
 
@@ -156,5 +154,5 @@ def _note_callers(scan: Scan, fields: Any) -> None:
             scan.note_caller(call, "id", "call_id")
     if is_by_code(more) or is_by_code(fields):
         call = get(fields, "tool_call_id")
-        made = {escape_surrogates(each) for each in scan.calls if isinstance(each, str)}
+        made = {escape_surrogates(each) for each, _ in scan.calls if each}
         scan.code_calls |= {escape_surrogates(call)} if isinstance(call, str) else made

@@ -1,7 +1,7 @@
 """Marks of the prompt cache: fields and blocks that a client adds, moves and removes between requests.
 
-They are neither content nor part of an item. Anthropic and its routers have `cache_control` in a block, OpenAI
-has `prompt_cache_breakpoint`, LangChain may keep either under `extras`; Bedrock has blocks `cachePoint`.
+They are neither content nor part of an item. Anthropic and its routers have `cache_control` in a block,
+OpenAI has `prompt_cache_breakpoint`, LangChain may keep either in `extras`; Bedrock has blocks `cachePoint`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ https://platform.openai.com/docs/api-reference/chat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from offload.messages._documents import TYPED_FILES, documents
@@ -13,7 +13,7 @@ from offload.messages._results import ResultBlocks
 from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
 from offload.messages.access import Path, block_list, get, role_of, string_field, text_of, type_of
 from offload.messages.base import SYSTEM_ROLES, MessageAdapter, Scan
-from offload.messages.calls import Call, CallId
+from offload.messages.calls import Calls
 from offload.messages.media import TYPED
 
 _RESULT_ROLES = ("tool", "function")
@@ -39,7 +39,7 @@ class OpenAIChatAdapter(MessageAdapter):
             or (role == "assistant" and get(message, "content") is None)
         )
 
-    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Calls) -> Scan:
         role, content = role_of(message, where), get(message, "content")
         scan = Scan.of_role(role, calls)
         if role in _RESULT_ROLES:

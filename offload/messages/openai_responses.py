@@ -5,7 +5,7 @@ https://platform.openai.com/docs/api-reference/responses
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from offload.messages._documents import TYPED_FILES, documents
@@ -13,7 +13,7 @@ from offload.messages._results import ResultBlocks
 from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
 from offload.messages.access import Path, block_list, blocks_of, get, role_of, text_of
 from offload.messages.base import MessageAdapter, Scan
-from offload.messages.calls import Call, CallId
+from offload.messages.calls import Calls
 from offload.messages.media import Media, Place
 
 _TEXT_BLOCKS = ("input_text", "output_text")
@@ -68,7 +68,7 @@ class OpenAIResponsesAdapter(MessageAdapter):
         kind = get(message, "type")
         return "assistant" if kind in ("reasoning", "program") or kind.endswith("_call") else "tool"
 
-    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Calls) -> Scan:
         scan = Scan.of_role(self.role(message, where), calls)
         if get(message, "role") is not None:
             scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
@@ -101,9 +101,15 @@ def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> N
         scan.add_text(index, path, text_of(block, where), _MEDIA)
 
 
+def _id_of(message: Any) -> Any:
+    """Return the id of a call, in the call or its output; the API's own tools have another field."""
+    call = get(message, "call_id")
+    return get(message, "id") if call is None else call
+
+
 def _scan_call(scan: Scan, message: Any) -> None:
     kind = get(message, "type")
-    call = get(message, "call_id") or get(message, "id")
+    call = _id_of(message)
     if kind in _INPUTS:
         field, shape = _INPUTS[kind]
         scan.add_call(0, (field,), call, get(message, "name"), get(message, field), shape=shape)
@@ -111,7 +117,7 @@ def _scan_call(scan: Scan, message: Any) -> None:
         written = {field: value for field in _BUILT_IN_INPUTS if (value := get(message, field)) is not None}
         if isinstance(call, str):
             scan.note_call(call, kind.removesuffix("_call"), next(iter(written.values()), None))
-            scan.open_calls.append(call)
+            scan.open_calls.append(call or None)
         for field, value in written.items():
             scan.say((field,), value)
     if kind in _RUN_BY_API:
@@ -120,7 +126,7 @@ def _scan_call(scan: Scan, message: Any) -> None:
 
 def _scan_output(scan: Scan, message: Any, where: str) -> None:
     kind, name, output = get(message, "type"), get(message, "name"), get(message, "output")
-    call = get(message, "call_id") or get(message, "id")
+    call = _id_of(message)
     if kind == "shell_call_output":
         for i, chunk in enumerate(blocks_of(output, where)):
             for j, stream in enumerate(_STREAMS):

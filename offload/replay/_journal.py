@@ -19,8 +19,8 @@ from offload.engine.recognition import stands_for
 from offload.errors import OffloadError
 from offload.messages import Call, Usage
 from offload.messages.base import Item, Scan
-from offload.messages.calls import CallId
-from offload.messages.formats import role_or_none, scan_of
+from offload.messages.calls import Calls
+from offload.messages.formats import role_or_none, scan_next
 from offload.placeholder.forms import known_refs
 from offload.policy import CacheModel
 from offload.policy.tool_names import is_read_back
@@ -251,13 +251,8 @@ def _same(before: Sequence[_Row], after: Sequence[_Row], start: int, *, is_plain
 
 def _scans(messages: Iterable[Any]) -> list[tuple[Any, Scan]]:
     """Return each message with its parts, which know their tool calls."""
-    calls: dict[CallId, Call] = {}
-    scans = []
-    for message in messages:
-        scan = scan_of(message, calls)
-        calls |= scan.calls
-        scans.append((message, scan))
-    return scans
+    calls = Calls()
+    return [(message, scan_next(message, calls)) for message in messages]
 
 
 def _row(message: Any, scan: Scan, records: Records) -> _Row:
@@ -299,7 +294,7 @@ def _is_ours(scan: Scan) -> bool:
     results = [item for item in scan.items if item.item_type == "tool_result"]
     return (
         bool(scan.calls or results)
-        and all(map(_reads, scan.calls.values()))
+        and all(_reads(call) for _, call in scan.calls)
         and all(map(_is_read_back, results))
         and not any(item.item_type == "user_message" for item in scan.items)
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from offload.messages import Call, Usage
-from offload.messages.calls import CallId
+from offload.messages import Usage
+from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for, role_of
 from offload.replay._names import names_in
 from offload.replay._transcripts import Transcript
@@ -79,17 +79,17 @@ class Recording:
         # The number of texts before each message, and of all.
         self._starts = [0]
         system = {"role": "system", "content": transcript.system or ""}
-        prompt = [row.text for row in rows_of(system, {}, "system")]
+        prompt = [row.text for row in rows_of(system, Calls(), "system")]
         self.system = sum(map(tokens_of, prompt))
         self._read(names_in(*prompt))
         self.requests = list(self._find_requests(ttl))
 
     def replaced_rows(self, index: int, message: Any) -> Iterator[tuple[int, str]]:
         """Yield row and text of each text of `message`, the replaced message at `index`."""
-        return enumerate((row.text for row in rows_of(message, {})), self._starts[index])
+        return enumerate((row.text for row in rows_of(message, Calls())), self._starts[index])
 
     def _read(self, known: frozenset[str]) -> None:
-        seen, calls = set(known), dict[CallId, Call]()
+        seen, calls = set(known), Calls()
         for index, message in enumerate(self.transcript.messages):
             for row in rows_of(message, calls, f"messages[{index}]"):
                 names = names_in(row.text)
@@ -116,13 +116,13 @@ class Recording:
             is_cold = False
 
 
-def rows_of(message: Any, calls: dict[CallId, Call], where: str = "message") -> Iterator[Row]:
+def rows_of(message: Any, calls: Calls, where: str = "message") -> Iterator[Row]:
     """Yield the texts of a message, those that are not items first; its tool calls are added to `calls`.
 
     Raises `MessageError` with its place `where` if it is malformed.
     """
     scan = adapter_for(message).scan(message, where, calls)
-    calls.update(scan.calls)
+    calls.add(scan.calls, scan.results, is_reply=scan.is_reply)
     for part in scan.fixed:
         yield Row("", None, part.text)
     for item in (*scan.documents, *scan.items):

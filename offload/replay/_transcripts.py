@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from offload.engine.failures import malformed
 from offload.errors import OffloadError, result_or_error
 from offload.messages import Usage
+from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for
 from offload.messages.usage import usage_of
 
@@ -55,7 +56,7 @@ class Transcript:
 
 def problem_in(message: object, where: str) -> str | None:
     """Return why the message at `where` cannot be read, None if it can."""
-    scan = result_or_error(lambda: adapter_for(message).scan(message, where, {}))
+    scan = result_or_error(lambda: adapter_for(message).scan(message, where, Calls()))
     if isinstance(scan, OffloadError):
         return str(malformed(scan, where))
     return next((str(malformed(error, place)) for place, error in scan.failed), None)

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from offload.errors import NotFoundError
-from offload.messages import Call
 from offload.messages.base import Item, Scan
-from offload.messages.calls import CallId
-from offload.messages.formats import role_or_none, scan_of
+from offload.messages.calls import Calls
+from offload.messages.formats import role_or_none, scan_next
 from offload.record import RecordInfo
 from offload.replay import costs_of
 from offload.replay._journal import Records, proven, records_of
@@ -94,12 +93,8 @@ def conversation(reader: SessionReader, timeline: Timeline, query: Mapping[str, 
 
 def _scans(messages: Iterable[Any]) -> list[Scan]:
     """Return the parts of messages; results know the calls in the messages before them."""
-    calls: dict[CallId, Call] = {}
-    scans = []
-    for message in messages:
-        scans.append(scan := scan_of(message, calls))
-        calls |= scan.calls
-    return scans
+    calls = Calls()
+    return [scan_next(message, calls) for message in messages]
 
 
 def _message(message: Any, scan: Scan, records: Records) -> dict[str, Any]:

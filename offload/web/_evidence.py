@@ -53,5 +53,5 @@ def _reply(timeline: Timeline, at: int) -> str:
     changes = differences(before, after, is_compacted=timeline[at].is_compacted)
     new = [each.after for each in changes if each.kind == "added"]
     replies = takewhile(lambda message: role_or_none(message) == "assistant", new)
-    items = [item for message in replies for item in scan_of(message, {}).offloadable]
+    items = [item for message in replies for item in scan_of(message).offloadable]
     return "\n".join(item.text for item in items if item.item_type == "assistant_message")

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from offload.errors import CollisionError, ConfigError, CorruptError, NotFoundError
-from offload.messages import Call
-from offload.messages.calls import CallId
-from offload.messages.formats import role_or_none, scan_of
+from offload.messages.calls import Calls
+from offload.messages.formats import role_or_none, scan_next
 from offload.placeholder.forms import known_refs
 from offload.replay import RequestCost, costs_of
 from offload.session.lineage import JournalEntry
@@ -122,10 +121,9 @@ def _unlisted(requests: Sequence[SentRequest], listed: int) -> int:
 def _parts(reader: SessionReader, state: JournalState) -> Iterator[tuple[str, str, int]]:
     """Yield the kind, the label and the tokens of the parts of the messages."""
     refs = {info.ref for info in reader.catalog.recent()}
-    calls: dict[CallId, Call] = {}
+    calls = Calls()
     for line in state.messages:
-        scan = scan_of(line.message, calls)
-        calls |= scan.calls
+        scan = scan_next(line.message, calls)
         rest = scan.tokens(estimate_tokens)
         for item in scan.offloadable:
             if item.item_type == "tool_result" or not refs.isdisjoint(known_refs(item.text)):

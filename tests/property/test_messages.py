@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 from strength import examples
 
+from offload.messages.calls import Calls
 from offload.messages.formats import FORMATS, adapter_for
 from offload.messages.thinking import content_digest
 
@@ -208,12 +209,12 @@ def test_messages_of_every_format_are_drawn() -> None:
 def assert_inverse(message: Any, *, in_order: bool) -> None:
     before = copy.deepcopy(message)
     adapter = adapter_for(message)
-    items = adapter.scan(message, "messages[0]", {}).items
+    items = adapter.scan(message, "messages[0]", Calls()).items
     replaced = message
     for item in items:
         replaced = item.replace_in(replaced, "PLACEHOLDER")
     assert adapter_for(replaced) is adapter
-    shown = [i.text for i in adapter.scan(replaced, "messages[0]", {}).items]
+    shown = [i.text for i in adapter.scan(replaced, "messages[0]", Calls()).items]
     assert shown == ["PLACEHOLDER"] * len(items)
     restored = replaced
     for item in items if in_order else reversed(items):
@@ -261,14 +262,14 @@ def test_a_content_that_is_a_tuple_is_restored_as_it_was(role: str) -> None:
 @many
 @given(messages)
 def test_no_two_items_of_a_message_have_one_place(message: dict[str, Any]) -> None:
-    places = [item.block for item in adapter_for(message).scan(message, "messages[0]", {}).items]
+    places = [item.block for item in adapter_for(message).scan(message, "messages[0]", Calls()).items]
     assert len(set(places)) == len(places)
 
 
 @many
 @given(with_content)
 def test_a_scan_finds_every_text_that_takes_tokens_once(message: dict[str, Any]) -> None:
-    items = adapter_for(message).scan(message, "messages[0]", {}).items
+    items = adapter_for(message).scan(message, "messages[0]", Calls()).items
     content = message["content"]
     if isinstance(content, str):
         assert [i.text for i in items if i.item_type != "tool_call"] == [content]
@@ -281,8 +282,8 @@ def test_a_scan_finds_every_text_that_takes_tokens_once(message: dict[str, Any])
 @many
 @given(with_content)
 def test_a_scan_finds_the_same_in_sdk_objects(message: dict[str, Any]) -> None:
-    plain = adapter_for(message).scan(message, "messages[0]", {})
-    objects = adapter_for(as_objects(message)).scan(as_objects(message), "messages[0]", {})
+    plain = adapter_for(message).scan(message, "messages[0]", Calls())
+    objects = adapter_for(as_objects(message)).scan(as_objects(message), "messages[0]", Calls())
     assert objects == plain
 
 
@@ -292,7 +293,7 @@ def test_fields_added_to_the_message_since_are_kept(content: list[Any], cache: d
     block = {"type": "tool_result", "tool_use_id": "t", "content": content}
     message = {"role": "user", "content": [block]}
     adapter = adapter_for(message)
-    items = adapter.scan(message, "messages[0]", {}).items
+    items = adapter.scan(message, "messages[0]", Calls()).items
     for item in items:
         replaced = item.replace_in(message, "PLACEHOLDER")
         replaced["content"][0]["cache_control"] = cache
@@ -325,17 +326,17 @@ def contents(kind: str, marked: set[int], texts: list[str], name: str) -> list[A
 
 
 def of_result(kind: str, content: list[Any]) -> Any:
-    [_, message] = exchange(kind, "run", {}, "", "c") if kind != "langchain" else [None, None]
+    if kind == "langchain":
+        return {"type": "tool", "tool_call_id": "c", "content": content}
+    message = exchange(kind, "run", {}, "", "c")[1]
     if kind == "bedrock":
         message["content"][0]["toolResult"]["content"] = content
     elif kind == "anthropic":
         message["content"][0]["content"] = content
     elif kind == "openai-responses":
         message["output"] = content
-    elif kind == "openai-chat":
-        message["content"] = content
     else:
-        message = {"type": "tool", "tool_call_id": "c", "content": content}
+        message["content"] = content
     return message
 
 
@@ -351,7 +352,7 @@ def test_a_moved_mark_is_no_part_of_any_item(
     before, after = (of_result(kind, contents(kind, marked, texts, name)) for marked in (first, then))
     adapter = adapter_for(before)
 
-    items, moved = (adapter.scan(each, "m", {}).offloadable for each in (before, after))
+    items, moved = (adapter.scan(each, "m", Calls()).offloadable for each in (before, after))
 
     assert [i.identity(b"") for i in items] == [i.identity(b"") for i in moved]
     sent = [before, after]
@@ -371,7 +372,7 @@ def test_a_mark_is_restored_where_it_was_and_after_a_move_on_the_last_text(
         stored = of_result(kind, contents(kind, first, texts, name))
         given_now = of_result(kind, contents(kind, first or then, texts, name))
         adapter = adapter_for(stored)
-        [known], [now] = adapter.scan(stored, "m", {}).items, adapter.scan(given_now, "m", {}).items
+        [known], [now] = adapter.scan(stored, "m", Calls()).items, adapter.scan(given_now, "m", Calls()).items
 
         sent = now.replace_in(given_now, "PLACEHOLDER")
         back = now.restore_in(sent, known.text, known.order or known.form, known.marked)
@@ -384,7 +385,7 @@ def test_a_mark_is_restored_where_it_was_and_after_a_move_on_the_last_text(
 
 def test_a_field_of_that_name_with_a_text_is_content() -> None:
     [one], [other] = (
-        adapter_for(message).scan(message, "m", {}).items
+        adapter_for(message).scan(message, "m", Calls()).items
         for message in (
             of_result("anthropic", [{"type": "text", "text": t, "cache_control": v} for t in "ab"])
             for v in ("no-cache", "no-store")

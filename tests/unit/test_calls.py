@@ -9,23 +9,27 @@ from typing import Any
 import pytest
 from formats import FORMATS, exchange
 
+from offload import Offloader, OffloadPolicy
+from offload.context.pairs import split_groups, waiting_from
 from offload.engine.history import History
 from offload.messages import Call
+from offload.messages.access import with_field
 from offload.messages.base import Item
-from offload.messages.calls import Subject
+from offload.messages.calls import Asked, Calls, Subject
 from offload.messages.formats import adapter_for
 
 FIELDS = {"file_path": "src/app.py", "limit": 40}
 PATH = Subject("path", "src/app.py")
+Pair = tuple[str, str]
 
 
 def items(*messages: Any) -> list[Item]:
     """Return the items of messages, each scanned with the calls of those before it."""
-    calls: dict[Any, Call] = {}
+    calls = Calls()
     found: list[Item] = []
     for message in messages:
         scan = adapter_for(message).scan(message, "message", calls)
-        calls |= scan.calls
+        calls.add(scan.calls, scan.results, is_reply=scan.is_reply)
         found += scan.items
     return found
 
@@ -93,6 +97,69 @@ def test_results_without_ids_answer_the_calls_to_their_tools_in_order() -> None:
     assert [item.subject and item.subject.text for item in results] == ["a", "b", "x", "c"]
 
 
+def parallel(
+    kind: str, calls: list[tuple[str, str]], results: list[tuple[str, str]], call_id: str
+) -> list[Any]:
+    """Return calls of one turn that all have one id, by tool and path, and results by tool and text."""
+    pairs = [exchange(kind, tool, {"path": path}, "", call_id) for tool, path in calls]
+    answers = [exchange(kind, tool, {}, text, call_id)[1] for tool, text in results]
+    made = [each for each, _ in pairs]
+    if kind in ("openai-chat", "langchain"):
+        joined = [each["tool_calls"] if isinstance(each, dict) else each.tool_calls for each in made]
+        made = [with_field(made[0], "tool_calls", [one for some in joined for one in some])]
+        if kind == "langchain":
+            answers = [with_field(a, "name", tool) for a, (tool, _) in zip(answers, results, strict=True)]
+    elif kind != "openai-responses":
+        field = "parts" if kind == "gemini" else "content"
+        made = [{**made[0], field: [part for each in made for part in each[field]]}]
+        answers = [{**answers[0], field: [part for each in answers for part in each[field]]}]
+    return [*made, *answers]
+
+
+@pytest.mark.parametrize("call_id", ["call_0", ""])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_results_whose_calls_have_one_id_answer_these_in_order_in_each_turn(kind: str, call_id: str) -> None:
+    turns = [[("Read", "a"), ("Bash", "b"), ("Read", "c")], [("Bash", "d"), ("Read", "e")]]
+    conversation = [
+        message
+        for turn in turns
+        for message in (*parallel(kind, turn, turn, call_id), {"role": "user", "content": "Go on."})
+    ]
+
+    results = [item for item in items(*conversation) if item.item_type == "tool_result"]
+
+    assert [(i.text, i.tool_name, i.call and i.call.fields) for i in results] == [
+        (path, tool, {"path": path}) for turn in turns for tool, path in turn
+    ]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_result_of_an_excluded_tool_stays_where_another_call_has_its_id(kind: str) -> None:
+    plan, make = ("\n".join(f"{word} row {n} value {n * 7919 % 1000}" for n in range(900)) for word in "ab")
+    calls = [("get_plan", "p"), ("bash", "q")]
+    conversation = parallel(kind, calls, [("get_plan", plan), ("bash", make)], "call_0")
+    off = Offloader("memory://", session="s", policy=OffloadPolicy(exclude_tools=("get_plan",)))
+
+    out = off.offload(conversation)
+
+    [record] = out.records
+    assert (record.tool_name, record.title) == ("bash", "q")
+    assert plan in [item.text for item in items(*out.messages)]
+    assert off.restore(out.messages) == conversation
+    assert Offloader(off.store, session="s", policy=off.policy).offload(conversation).messages == out.messages
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_conversation_is_not_cut_between_calls_of_one_id_and_their_results(kind: str) -> None:
+    calls = [("Read", "a"), ("Bash", "b")]
+    whole = parallel(kind, calls, calls, "call_0")
+
+    assert split_groups(whole) == [range(len(whole))]
+    if len(whole) > 2:
+        assert waiting_from(whole[:-1]) < len(whole) - 1, "one result is still to come"
+    assert waiting_from(whole) == len(whole)
+
+
 def test_a_result_without_its_call_has_no_subject() -> None:
     [item] = items({"role": "tool", "tool_call_id": "c", "content": "text"})
     assert item.subject is None
@@ -102,14 +169,16 @@ def test_a_history_gives_back_the_earlier_call_of_an_id_when_a_message_is_droppe
     from offload.engine.parts import MessageState  # noqa: PLC0415 # only here
 
     history, calls = History(), [Call("Read", {"path": path}) for path in "ab"]
-    for index, call in enumerate(calls):
-        history.add({"n": index}, MessageState([], 0, {"c": call}, index + 1, "assistant"))
-    assert history.calls == {"c": calls[1]}
-    assert history.calls["c"].arguments is calls[1].arguments
+    replies = [MessageState([], 0, [("c", call)], {}, n, "assistant") for n, call in enumerate(calls, 1)]
+    for message in (replies[0], MessageState([], 0, (), {"c": [None]}, 1, "tool"), replies[1]):
+        history.add({"n": len(history)}, message)
+    assert history.calls.get("c") == Asked(2, (calls[1],))
+    history.keep_common([{"n": 0}, {"n": 1}])
+    assert history.calls.get("c") == Asked(1, (calls[0],), (None,))
     history.keep_common([{"n": 0}])
-    assert history.calls == {"c": calls[0]}
+    assert history.calls.get("c") == Asked(1, (calls[0],))
     history.keep_common([])
-    assert history.calls == {}
+    assert history.calls.get("c") is None
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from offload.gateway._requests import APIS
 from offload.gateway._rewriter import policy_for
 from offload.integrations.claude_code import _shapes
 from offload.messages import Usage
+from offload.messages.calls import Calls
 from offload.replay import (
     Answer,
     Bill,
@@ -318,7 +319,7 @@ def test_the_offloader_is_billed_for_what_it_sends(turn: Any) -> None:
     expected, before = 0.0, list[str]()
     for request in record.requests:
         sent = off.offload(messages[: request.answer]).messages
-        texts = [row.text for message in sent for row in _recording.rows_of(message, {})]
+        texts = [row.text for message in sent for row in _recording.rows_of(message, Calls())]
         same = next((i for i, (a, b) in enumerate(zip(texts, before, strict=False)) if a != b), len(before))
         read, written = (sum(map(len, part)) / 3.6 for part in (texts[:same], texts[same:]))
         expected, before = expected + read * 0.1 + written, texts

@@ -379,3 +379,13 @@ def test_of_two_rules_the_repeated_one_is_worth_more_though_it_is_a_little_longe
 
     assert often in shown
     assert once not in shown
+
+
+def test_of_two_commands_with_one_id_none_gets_the_exit_code_of_the_other():
+    (asked, failed), (also, _) = (call("Bash", {"command": c}, "Exit code 1") for c in ("make", "ls -la"))
+    two = {"role": "assistant", "content": [*asked["content"], *also["content"]]}
+
+    ledger = ledger_of(compacted([user(TASK), two, failed, *padding()]))
+
+    assert "\n$ make\n" in ledger
+    assert "\n$ ls -la\n" in ledger

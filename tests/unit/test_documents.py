@@ -13,6 +13,7 @@ import pytest
 from offload import Offloader, OffloadPolicy, OffloadResult
 from offload.gateway._requests import APIS, read_request
 from offload.messages.base import Scan
+from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for
 from offload.policy.policy import MAX_VIEW_TOKENS
 from offload.tokens import estimate_tokens
@@ -27,7 +28,7 @@ def encoded(text: str) -> str:
 
 
 def scan(message: Any) -> Scan:
-    return adapter_for(message).scan(message, "messages[0]", {})
+    return adapter_for(message).scan(message, "messages[0]", Calls())
 
 
 def tokens(message: Any) -> int:

@@ -15,9 +15,8 @@ from offload.context import ItemType
 from offload.context.pairs import partners, split_rounds, waiting_from
 from offload.context.tokens import MessageCounter
 from offload.errors import MessageError
-from offload.messages import Call
 from offload.messages.base import MessageAdapter, Scan
-from offload.messages.calls import CallId
+from offload.messages.calls import Calls
 from offload.messages.formats import FORMATS, adapter_for, answered_calls, is_result
 
 TEXT = "many words of a toy message\n"
@@ -37,7 +36,7 @@ class ToyAdapter(MessageAdapter):
             raise MessageError(f"{where}: unknown speaker")
         return roles[message["who"]]
 
-    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Calls) -> Scan:
         scan = Scan.of_role(self.role(message, where), calls)
         if "says" in message:
             scan.add_text(0, ("says",), message["says"])

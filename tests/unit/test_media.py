@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from offload import Offloader, OffloadPolicy, Rule
+from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for
 from offload.messages.media import media_facts, media_ref
 from offload.placeholder import TemplateRenderer
@@ -312,7 +313,7 @@ def test_a_text_that_only_looks_like_an_image_that_left_is_untouched(tmp_path: P
 )
 def test_what_holds_no_bytes_or_would_not_come_back_equal_stays(block: dict[str, Any]) -> None:
     message = result(block)
-    assert adapter_for(message).scan(message, "m", {}).media == []
+    assert adapter_for(message).scan(message, "m", Calls()).media == []
 
 
 def test_base64_in_an_odd_spelling_comes_back_in_it(tmp_path: Path) -> None:
@@ -414,7 +415,7 @@ def test_a_text_that_is_no_data_url_tells_nothing_and_a_jpeg_of_endless_segments
 
 def test_forms_are_json_without_the_bytes() -> None:
     message = result(anthropic(PDF64, "application/pdf", title="A paper"))
-    [item] = adapter_for(message).scan(message, "m", {}).media
+    [item] = adapter_for(message).scan(message, "m", Calls()).media
     assert item.form is not None
     assert json.loads(item.form)["block"]["title"] == "A paper"
     assert len(item.form) < 200

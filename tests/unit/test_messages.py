@@ -9,7 +9,7 @@ import pytest
 from offload.errors import MessageError
 from offload.messages import Call
 from offload.messages.base import Block, Scan
-from offload.messages.calls import CallId
+from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for, answered_calls, role_of
 
 IMAGE = {"type": "image", "source": {"type": "base64", "data": "aGk="}}
@@ -18,8 +18,8 @@ IMAGE = {"type": "image", "source": {"type": "base64", "data": "aGk="}}
 TOOL_USE = {"type": "tool_use", "id": "t", "name": "f"}
 
 
-def scan(message: Any, calls: dict[CallId, Call] | None = None) -> Scan:
-    return adapter_for(message).scan(message, "messages[3]", calls or {})
+def scan(message: Any, calls: dict[str, Call] | None = None) -> Scan:
+    return adapter_for(message).scan(message, "messages[3]", Calls((calls or {}).items()))
 
 
 def texts(message: Any) -> list[tuple[Block, str, str]]:
@@ -64,8 +64,8 @@ def test_a_tool_result_is_an_item_with_the_name_and_the_id_of_its_call() -> None
         "content": [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"cmd": "ls"}}],
     }
     calls = scan(call)
-    assert calls.calls == {"t1": Call("Bash", {"cmd": "ls"})}
-    [item] = scan(result("out", is_error=True), calls.calls).items
+    assert calls.calls == [("t1", Call("Bash", {"cmd": "ls"}))]
+    [item] = scan(result("out", is_error=True), dict(calls.calls)).items
     assert (item.block, item.item_type, item.text) == (0, "tool_result", "out")
     assert (item.tool_name, item.tool_use_id, item.is_error, item.form) == ("Bash", "t1", True, None)
     for no_error in (False, None, "true", 1, 0):
@@ -139,8 +139,8 @@ def test_a_message_of_role_tool_or_function_is_an_item_with_the_name_of_its_call
         "tool_calls": [{"id": "c1", "type": "function", "function": function}],
     }
     calls = scan(call)
-    assert calls.calls == {"c1": Call("Bash", '{"a": 1}')}
-    [item] = scan({"role": "tool", "tool_call_id": "c1", "content": "out"}, calls.calls).items
+    assert calls.calls == [("c1", Call("Bash", '{"a": 1}'))]
+    [item] = scan({"role": "tool", "tool_call_id": "c1", "content": "out"}, dict(calls.calls)).items
     assert (item.block, item.item_type, item.text) == (None, "tool_result", "out")
     assert (item.tool_name, item.tool_use_id) == ("Bash", "c1")
     [item] = scan({"role": "function", "name": "lookup", "content": "out"}).items
@@ -158,7 +158,7 @@ def test_a_call_of_a_custom_tool_and_arguments_that_are_an_object_are_understood
         (0, "tool_call", "ls", "sh"),
         (1, "tool_call", '{"a": 1}', "f"),
     ]
-    assert found.calls == {"c": Call("sh", "ls"), "d": Call("f", {"a": 1})}
+    assert dict(found.calls) == {"c": Call("sh", "ls"), "d": Call("f", {"a": 1})}
 
 
 def test_the_texts_of_a_tool_message_in_parts_are_one_item_and_of_another_message_several() -> None:
@@ -253,7 +253,7 @@ def test_an_input_that_has_no_json_has_no_text_of_the_model() -> None:
         found = scan({"role": "assistant", "content": [{**TOOL_USE, "input": value}]})
 
         assert found.texts == []
-        assert found.calls["t"].name == "f"
+        assert dict(found.calls)["t"].name == "f"
 
 
 @pytest.mark.parametrize("odd", [["toolu_1"], {"id": 1}, None])

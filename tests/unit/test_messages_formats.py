@@ -12,17 +12,17 @@ import pytest
 from offload.errors import MessageError
 from offload.messages import Call
 from offload.messages.base import Item, Scan
-from offload.messages.calls import CallId
+from offload.messages.calls import Calls
 from offload.messages.formats import FORMATS, adapter_for, role_of
 
 LONG = "line one\nline two"
 
 
-def scan(message: Any, calls: dict[CallId, Call] | None = None) -> Scan:
-    return adapter_for(message).scan(message, "messages[3]", calls or {})
+def scan(message: Any, calls: dict[str, Call] | None = None) -> Scan:
+    return adapter_for(message).scan(message, "messages[3]", Calls((calls or {}).items()))
 
 
-def only(message: Any, calls: dict[CallId, Call] | None = None) -> Item:
+def only(message: Any, calls: dict[str, Call] | None = None) -> Item:
     [item] = scan(message, calls).items
     return item
 
@@ -77,7 +77,7 @@ def test_arguments_in_an_object_are_one_item_and_replaced_by_an_object() -> None
         item = only(message)
         assert (item.item_type, item.tool_name, item.tool_use_id) == ("tool_call", "w", "c")
         assert item.text == json.dumps(WRITE)
-        assert scan(message).calls == {"c": Call("w", WRITE)}
+        assert scan(message).calls == [("c", Call("w", WRITE))]
         assert value(replaced(message)) == {"offloaded": "P"}
         assert_restored(message)
 
@@ -164,7 +164,7 @@ def test_an_output_is_an_item_with_the_name_of_its_call() -> None:
         ("custom_tool_call", {"name": "Bash", "input": "ls"}),
     ):
         calls = scan({"type": kind, "call_id": "c", **call}).calls
-        item = only({"type": f"{kind}_output", "call_id": "c", "output": LONG}, calls)
+        item = only({"type": f"{kind}_output", "call_id": "c", "output": LONG}, dict(calls))
         assert (item.item_type, item.text, item.tool_name, item.tool_use_id) == (
             "tool_result",
             LONG,
@@ -260,7 +260,7 @@ def test_reasoning_built_in_and_unknown_items_are_counted_at_most_and_never_offl
     found = scan(message)
     assert (found.items, found.texts) == ([], texts)
     if message["type"] == "shell_call":
-        assert found.calls == {"c": Call("shell", {"commands": ["ls"]})}
+        assert found.calls == [("c", Call("shell", {"commands": ["ls"]}))]
 
 
 # --- LangChain ------------------------------------------------------------------------------------

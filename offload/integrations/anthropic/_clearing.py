@@ -68,8 +68,8 @@ class ClearedResults:
         The note is at the end of the last message if that is a user message, unless thinking is bound.
         """
         items = [item for message in messages for item in scan_of(message).offloadable]
-        made = (each for message in messages for each in scan_of(message).calls.items())
-        calls = {call_id: call.name for call_id, call in made if isinstance(call_id, str)}
+        made = (each for message in messages for each in scan_of(message).calls)
+        calls = {call_id: call.name for call_id, call in made if call_id}
         # The API does not document whether calls of excluded tools count towards `keep`.
         old = list(calls)[: max(0, len(calls) - self._keep)]
         clearable = [call for call in old if calls[call] not in self._excluded]

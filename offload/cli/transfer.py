@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +26,9 @@ _As = Annotated[
     str | None,
     typer.Option("--as", metavar="NAME", help="Session name at the destination [default: unchanged]."),
 ]
+_Repair = Annotated[
+    bool, typer.Option("--repair", help="Read what is already there too, and replace what is damaged.")
+]
 _To = Annotated[str, typer.Option("--to", metavar="NAME", help="Name of the reading session.")]
 _File = Annotated[Path, typer.Argument(metavar="FILE")]
 
@@ -36,6 +39,7 @@ def copy(
     *,
     session: SessionOption = None,
     name: _As = None,
+    repair: _Repair = False,
     workers: WorkersOption = None,
     on: OnOption = None,
     as_json: JsonOption = False,
@@ -48,11 +52,11 @@ def copy(
     if session is None:
         if name is not None:
             raise ConfigError("--as renames one session: add --session NAME")
-        _copy_all(origin, destination, workers, on, as_json=as_json)
+        _copy_all(origin, destination, (workers, on), repair=repair, as_json=as_json)
         return
     check_shared(session, workers, on)
     with _copying() as told:
-        report = transfer.copy(origin, destination, session, name=name, on_progress=told)
+        report = transfer.copy(origin, destination, session, name=name, repair=repair, on_progress=told)
     _print_copy(report, place_of(origin, session), place_of(destination, report.session), as_json=as_json)
 
 
@@ -64,31 +68,47 @@ def _copying() -> Iterator[Callable[[transfer.CopyProgress], object]]:
 
 
 def _copy_all(
-    source: OffloadStore, target: OffloadStore, workers: int | None, on: str | None, *, as_json: bool
+    source: OffloadStore,
+    target: OffloadStore,
+    workers: tuple[int | None, str | None],
+    *,
+    repair: bool,
+    as_json: bool,
 ) -> None:
     """Copy all sessions, print what failed, and exit with 3 if anything did."""
-    sessions, copied, there = 0, 0, 0
+    sessions, copied, there, repaired = 0, 0, 0, list[str]()
     failures: list[dict[str, str | None]] = []
-    with executor_of([source, target], workers, on) as executor:
-        steps = transfer.copy_sessions(source, target, executor=executor)
+    with executor_of([source, target], *workers) as executor:
+        steps = transfer.copy_sessions(source, target, repair=repair, executor=executor)
         for session, found in progress(steps, "sessions", lambda: _count_sessions(source)):
             sessions += 1
             if isinstance(found, OffloadError):
                 failures.append(_failure(found, session=session, ref=None, key=None))
                 continue
             copied, there = copied + len(found.copied), there + len(found.already_there)
+            repaired += found.repaired
             failures += (_failure(f.error, session=session, ref=f.ref, key=f.key) for f in found.failures)
-    failed = sum(failure["ref"] is None for failure in failures)
+    failed = sum(failure["key"] is None for failure in failures)
     uncounted = f"; records that {count(failed, 'failed session')} got are not counted" if failed else ""
     print_report(
         failures,
-        f"{copied:,} copied, {there:,} already there, of {count(sessions, 'session')}: {place_of(source)} to "
-        f"{place_of(target)}{uncounted}",
+        f"{copied:,} copied, {there:,} already there{_repaired(repaired)}, of {count(sessions, 'session')}: "
+        f"{place_of(source)} to {place_of(target)}{uncounted}",
         as_json=as_json,
-        document={"sessions": sessions, "copied": copied, "already_there": there, "failures": failures},
+        document={
+            "sessions": sessions,
+            "copied": copied,
+            "already_there": there,
+            "repaired": repaired,
+            "failures": failures,
+        },
     )
     if failures:
         raise typer.Exit(PROBLEMS)
+
+
+def _repaired(keys: Sequence[str]) -> str:
+    return f", {count(len(keys), 'damaged object')} replaced" if keys else ""
 
 
 def _count_sessions(store: OffloadStore) -> int:
@@ -163,7 +183,9 @@ def export(
 
 
 def import_(file: _File, *, name: _As = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Copy the session of an exported file into a store, after verifying each record.
+    """Copy the session of an exported file into a store, after verifying each record and journal entry.
+
+    Damaged ones that the store has are replaced.
 
     Example: offload import session.tar --as research-43
     """
@@ -205,16 +227,18 @@ def revoke(
 
 
 def _print_copy(report: transfer.CopyReport, source: str, target: str, *, as_json: bool) -> None:
-    """Print a report and exit with 3 if a record was not copied."""
+    """Print a report and exit with 3 if anything was not copied."""
     failures = [_failure(failure.error, ref=failure.ref, key=failure.key) for failure in report.failures]
     print_report(
         failures,
-        f"{len(report.copied):,} copied, {len(report.already_there):,} already there: {source} to {target}",
+        f"{len(report.copied):,} copied, {len(report.already_there):,} already there"
+        f"{_repaired(report.repaired)}: {source} to {target}",
         as_json=as_json,
         document={
             "session": report.session,
             "copied": report.copied,
             "already_there": report.already_there,
+            "repaired": report.repaired,
             "failures": failures,
         },
     )

@@ -26,7 +26,8 @@ from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from offload.errors import CorruptError, ExistsError
 from offload.gateway._status import Status
-from offload.layout import CALLS, encode_part
+from offload.layout import CALLS, encode_part, name_of
+from offload.record.digested import check_digest, undigested, with_digest
 from offload.store import OffloadStore, check_plain
 
 T = TypeVar("T")
@@ -145,7 +146,9 @@ class HiddenStore:
         known.hidden.setdefault(hidden.before, {})[hidden.reply] = hidden
         fields = {"steps": hidden.steps, "marks": hidden.marks, "unfounded": hidden.unfounded}
         key = self._key(root, hidden.before, hidden.reply)
-        known.unstored[key] = json.dumps(fields, separators=(",", ":")).encode()
+        known.unstored[key] = with_digest(
+            undigested(json.dumps(fields, separators=(",", ":")).encode()), name_of(key)
+        )
         return self._written(known)
 
     async def close(self) -> None:
@@ -196,12 +199,14 @@ class HiddenStore:
         return [(match["before"], match["reply"]) for match in map(CALLS.match, keys) if match]
 
     def _read(self, root: Root, before: str, reply: str) -> HiddenCalls:
-        data = self._store.get(self._key(root, before, reply), end=_MOST_BYTES)
+        key = self._key(root, before, reply)
+        data = self._store.get(key, end=_MOST_BYTES)
+        check_plain(data)
+        check_digest(data, name_of(key))
         try:
             fields = json.loads(data)
             return HiddenCalls(before, reply, fields["steps"], fields["marks"], fields["unfounded"])
         except (ValueError, LookupError, TypeError, RecursionError) as error:
-            check_plain(data)
             raise CorruptError("an object of answered calls has another form") from error
 
     def _key(self, root: Root, before: str, reply: str | None = None) -> str:

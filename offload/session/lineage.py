@@ -7,7 +7,6 @@ what the fork reads from deletion. Their size does not depend on the session. `F
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from bisect import bisect_right
@@ -43,13 +42,12 @@ from offload.layout import (
     random_letters,
 )
 from offload.patterns import lazy_pattern
+from offload.record.digested import check_digest, undigested, with_digest
 from offload.record.text import decode_text, encode_text
 from offload.store import OffloadStore, check_plain, create, get_many
 
 # The maximum size of an entry, checked before memory is allocated.
 MOST_BYTES = 256 * 1024 * 1024
-# The head of an entry begins with its digest.
-_DIGEST, _DIGEST_CHARS = b'{"sha256":"', 64
 # The part of an entry's key that names the parent of a fork.
 _PARENT = lazy_pattern(r"~from[^/~]+(?=\.zst$)")
 # A fork of a fork has as many parents.
@@ -381,23 +379,18 @@ def new_entry(
     Raises:
         MessageError: it has more than `MOST_BYTES`.
     """
-    undigested = encode_text(f'{{"sha256":""{"" if text[1] == "}" else ","}{text[1:]}')
-    size = len(undigested) + _DIGEST_CHARS
-    if size > MOST_BYTES:
-        raise MessageError(f"a journal entry must have at most {MOST_BYTES} bytes, got {size}")
+    content = undigested(encode_text(text))
+    if len(content) > MOST_BYTES:
+        raise MessageError(f"a journal entry must have at most {MOST_BYTES} bytes, got {len(content)}")
     key = JOURNAL.key(
         session=part,
         number=f"{number:09}",
         kind=kind,
-        bytes=size,
+        bytes=len(content),
         letters=letters or random_letters(),
         **more,
     )
-    return key, _DIGEST + _digest(key, undigested) + undigested[len(_DIGEST) :]
-
-
-def _digest(key: str, undigested: bytes) -> bytes:
-    return hashlib.sha256(name_in_copy(key).encode() + b"\n" + undigested).hexdigest().encode()
+    return key, with_digest(content, name_in_copy(key))
 
 
 def name_in_copy(key: str) -> str:
@@ -411,11 +404,9 @@ def entry_bytes(entry: JournalEntry, data: bytes) -> bytes:
         raise CorruptError(f"{entry.at}: an entry may have {MOST_BYTES} bytes, got {entry.size}")
     try:
         content = decompress(data, entry.size)
+        check_digest(content, name_in_copy(entry.at))
     except (CorruptError, EncryptionError) as error:
         raise type(error)(f"{entry.at}: {error}") from error
-    start, end = len(_DIGEST), len(_DIGEST) + _DIGEST_CHARS
-    if content[start:end] != _digest(entry.at, content[:start] + content[end:]):
-        raise CorruptError(f"{entry.at}: its content does not match its digest")
     return content
 
 

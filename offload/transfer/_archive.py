@@ -64,7 +64,8 @@ def import_(
     """Copy the session of the exported file at `path` into `store`, as `copy` does.
 
     It keeps its name, or gets the new `name`. The file need not be trusted: all names and sizes are checked
-    before anything is stored, and each record before it is stored. `on_progress` is as for `copy`.
+    before anything is stored, and each object before it is stored. What the store has is read too, and
+    replaced if it is damaged. `on_progress` is as for `copy`.
 
     Raises:
         ConfigError: `path` is not a path, or `name` is invalid.
@@ -74,7 +75,7 @@ def import_(
     """
     with _errors_of(path), Path(path).open("rb") as file:
         archive = TarStore(file, str(path))
-        return copy(archive, store, archive.session(), name=name, on_progress=on_progress)
+        return copy(archive, store, archive.session(), name=name, repair=True, on_progress=on_progress)
 
 
 class _Member(NamedTuple):

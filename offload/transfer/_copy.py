@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -20,10 +21,18 @@ from offload.index.entries import record_key
 from offload.index.objects import list_session, session_parts
 from offload.jobs.each import run_each
 from offload.record import Header, RecordInfo
+from offload.record.digested import check_digest
 from offload.record.text import decode_text
 from offload.session.create import NewRecord, create_records
 from offload.session.encryption import check_object
-from offload.session.lineage import chain_of, name_in_copy, note_origin, own_entries
+from offload.session.lineage import (
+    chain_of,
+    entry_bytes,
+    entry_of,
+    name_in_copy,
+    note_origin,
+    own_entries,
+)
 from offload.session.names import check_known, check_name
 from offload.session.reader import SessionReader
 from offload.store import (
@@ -31,6 +40,7 @@ from offload.store import (
     SupportsTimes,
     check_plain,
     create,
+    delete_many,
     get_many,
     identity_of,
     in_groups,
@@ -49,16 +59,17 @@ _SOON_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CopyFailure:
-    """A record that was not copied.
+    """A record, or another object of the session, that was not copied.
 
     Attributes:
-        ref: its ref.
+        ref: the ref of the record; None for a journal entry or the answered calls of a gateway.
         key: its key in the source.
-        error: `CorruptError` for a damaged record, `CollisionError` if its key is taken in the target,
-            `NotFoundError` if it was shared by a session that no longer has it.
+        error: `CorruptError` for a damaged one, `CollisionError` if its key is taken in the target, or the
+            target's journal continues with other entries; `NotFoundError` if it was shared by a session that no
+            longer has it.
     """
 
-    ref: str
+    ref: str | None
     key: str
     error: errors.OffloadError
 
@@ -71,13 +82,15 @@ class CopyReport:
         session: the session's name in the target.
         copied: the refs of the new records.
         already_there: the refs of the records that the target had already.
-        failures: the records that were not copied.
+        failures: the records and other objects that were not copied.
+        repaired: the keys of objects in the target that were damaged, and replaced.
     """
 
     session: str
     copied: list[str] = field(default_factory=list)
     already_there: list[str] = field(default_factory=list)
     failures: list[CopyFailure] = field(default_factory=list)
+    repaired: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +118,20 @@ def copy(
     *,
     name: str | None = None,
     must_exist: bool = True,
+    repair: bool = False,
     on_progress: OnProgress | None = None,
 ) -> CopyReport:
     """Copy a session to another store, or under another name.
 
-    Each record is verified whole and then created; existing records of the target are kept. A listing of the
-    copy has the order and the times of creation, and times to live count from these. Another copy
-    costs listings and the new records. Under its own name a record is copied byte for byte; under another it
-    is encoded again with the same ref and placeholder, so messages of the old session restore in the new one.
-    Both sessions are then independent. A record that another session shares becomes the copy's own. A deleted
-    record is deleted in the copy too, as of now, unless the target still has it; a record that only the
-    target deleted is stored again. Pins are copied under the same name, and an agent's journal under any
-    name, unless the target's journal has other entries.
+    Each record, journal entry and other object is verified whole and then created. What the target has is
+    kept, or with `repair` read, and replaced if it is damaged. A listing of the copy has the order and the
+    times of creation, and times to live count from these. Another copy costs listings and the new records.
+    Under its own name a record is copied byte for byte; under another it is encoded again with the same ref
+    and placeholder, so messages of the old session restore in the new one. Both sessions are then
+    independent. A record that another session shares becomes the copy's own. A deleted record is deleted in
+    the copy too, as of now, unless the target still has it; a record that only the target deleted is stored
+    again. Pins are copied under the same name, and an agent's journal under any name, unless the target's
+    journal continues with other entries.
 
     Memory is constant for records of codec `zstd` if the target `SupportsStreams`; otherwise one record is in
     memory.
@@ -127,6 +142,8 @@ def copy(
         session: its name.
         name: its name in the target; the same if None.
         must_exist: whether a session without any object is an error.
+        repair: whether to read what the target has too, and to replace what is damaged there. Without it, a
+            damaged record whose size differs is replaced.
         on_progress: called before the first record, and after each group of records.
 
     Raises:
@@ -141,13 +158,14 @@ def copy(
     if must_exist:
         check_known(source, session)
     own, other = SessionReader(source, check_name(session)), SessionReader(target, check_name(name))
-    return _Copy(own, other).run(on_progress or (lambda _: None))
+    return _Copy(own, other, repair=repair).run(on_progress or (lambda _: None))
 
 
 def copy_sessions(
     source: OffloadStore,
     target: OffloadStore,
     *,
+    repair: bool = False,
     executor: Executor | None = None,
     source_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
@@ -160,6 +178,7 @@ def copy_sessions(
     Args:
         source: the store of the sessions.
         target: another store.
+        repair: as for `copy`.
         executor: any executor of `concurrent.futures`, whose workers take one session each; by default
             threads do if one of the stores is on another machine, else this thread.
         source_options: the storage options of `source` for workers in other processes, which open the stores
@@ -174,7 +193,8 @@ def copy_sessions(
         raise errors.ConfigError("source and target must not be the same store")
     parts = session_parts(source, layout.RECORD, layout.JOURNAL)
     options = [source_options, target_options]
-    found = run_each(_copy_part, parts, [source, target], executor=executor, storage_options=options)
+    work = partial(_copy_part, repair)
+    found = run_each(work, parts, [source, target], executor=executor, storage_options=options)
     for part, outcome in found:
         yield layout.decode_part(part), outcome
 
@@ -184,13 +204,18 @@ def _are_one(source: OffloadStore, target: OffloadStore) -> bool:
     return source is target or (type(source) is type(target) and identity_of(source) == identity_of(target))
 
 
-def _copy_part(source: OffloadStore, target: OffloadStore, part: str) -> CopyReport:
+def _copy_part(
+    repair: bool,  # a partial passes it by position
+    source: OffloadStore,
+    target: OffloadStore,
+    part: str,
+) -> CopyReport:
     own = SessionReader.of_part(source, part)
-    return _Copy(own, SessionReader(target, own.name, part)).run(lambda _: None)
+    return _Copy(own, SessionReader(target, own.name, part), repair=repair).run(lambda _: None)
 
 
 class _Copy:
-    def __init__(self, source: SessionReader, target: SessionReader) -> None:
+    def __init__(self, source: SessionReader, target: SessionReader, *, repair: bool) -> None:
         self._source = source
         self._target = target
         self._source_part = source.part
@@ -198,6 +223,9 @@ class _Copy:
         self._report = CopyReport(target.name)
         self._dated = _dated(target.store)
         self._deleted: dict[str, layout.Reason] = {}
+        self._repairs = repair
+        # The keys of damaged records of the target by those of the source.
+        self._damaged: dict[str, str] = {}
         # The sessions whose refs the copy has, as its marks say.
         self._origins: set[str] = set()
 
@@ -230,42 +258,69 @@ class _Copy:
         """Raise `EncryptionError` before a copy makes an existing session of the target partly in clear."""
         there = [info.key for info in self._target.catalog.objects() if info.stored_bytes]
         if missing and there:
-            check_object(self._target.store, there[0])
+            # A damaged one says nothing of the others.
+            with suppress(errors.CorruptError):
+                check_object(self._target.store, there[0])
 
     @contextmanager
-    def _reporting(self, info: RecordInfo) -> Iterator[None]:
-        """Report the failure of one record and continue; the failure of a store ends the copy."""
+    def _reporting(self, key: str, ref: str | None = None) -> Iterator[None]:
+        """Report the failure of one object and continue; the failure of a store ends the copy."""
         try:
             yield
         except errors.EncryptionError as error:
-            self._report.failures.append(CopyFailure(info.ref, info.key, error))
+            self._report.failures.append(CopyFailure(ref, key, error))
         except errors.StoreError:
             raise
         except errors.ExpiredError as error:
-            self._deleted[info.key] = cast("layout.Reason", error.reason)
+            self._deleted[key] = cast("layout.Reason", error.reason)
         except errors.OffloadError as error:
-            self._report.failures.append(CopyFailure(info.ref, info.key, error))
+            self._report.failures.append(CopyFailure(ref, key, error))
 
     def _is_missing(self, info: RecordInfo) -> bool:
-        """Return whether the target lacks a record; it is opened only if the listing does not show that."""
+        """Return whether the target lacks a record, or has a damaged one.
+
+        It is opened only if the listing does not show that, or to repair it.
+        """
         known = self._target.catalog.known(info.ref)
         key = self._renamed(info.key)
-        if any(
-            (layout.as_created(other.key), other.stored_bytes) == (key, info.stored_bytes) for other in known
-        ):
-            self._report.already_there.append(info.ref)
-            return False
-        with self._reporting(info):
+        there = next((other for other in known if layout.as_created(other.key) == key), None)
+        with self._reporting(info.key, info.ref):
             if not known:
                 return True
+            if there is not None and self._is_damaged(there, info):
+                self._damaged[info.key] = there.key
+                return True
+            if there is not None and there.stored_bytes == info.stored_bytes:
+                self._report.already_there.append(info.ref)
+                return False
             header = self._moved(self._source.open(info).header)
             if self._target.find_same(known, header, _is_same):
                 self._report.already_there.append(info.ref)
-            elif any(layout.as_created(other.key) == key for other in known):
+            elif there is not None:
                 raise errors.CollisionError(f"{key} is taken by another item in {self._target.store.url}")
             else:
                 return True
         return False
+
+    def _is_damaged(self, there: RecordInfo, info: RecordInfo) -> bool:
+        """Return whether the target's record is damaged; it is read if it may be.
+
+        Raises `CollisionError` if it is a whole record of another key.
+        """
+        if there.stored_bytes == info.stored_bytes and not self._repairs:
+            return False
+        damage = self._target.check(there)
+        if damage is None or not isinstance(damage.error, errors.CorruptError):
+            return False
+        store, key = self._target.store, there.key
+        try:
+            record = find_codec(key).open(
+                partial(store.get, key), partial(store.get, layout.sidecar_key(key))
+            )
+            _measured(record)
+        except (errors.CorruptError, errors.NotFoundError):
+            return True
+        raise errors.CollisionError(f"{key} is taken by another item in {store.url}")
 
     def _renamed(self, key: str) -> str:
         """Return the key of a record in the target, as it would have been created there."""
@@ -275,7 +330,7 @@ class _Copy:
         bodies = self._fetch(group)
         records = []
         for info in group:
-            with self._reporting(info):
+            with self._reporting(info.key, info.ref):
                 record = self._pack_one(info, bodies.get(info.key), spools)
                 if record.header.origin is not None:
                     self._note_origins([record.header.origin])
@@ -287,6 +342,7 @@ class _Copy:
 
         Raises `CorruptError` if it is damaged. `spools` closes the temporary files of a copy.
         """
+        damaged = self._damaged.get(info.key)
         reader, info = owner_of(self._source, info)
         record, codec = reader.open(info, body), find_codec(info.key)
         header, counts, generation = self._moved(record.header), record.counts, layout.generation_of(info.key)
@@ -303,7 +359,7 @@ class _Copy:
         generation = max(generation, self._target.catalog.next_generation(info.ref))
         # Soon after, the time of the object will do, and the copy has the key of the original.
         is_copy = self._dated is None and time.time() - header.created_at > _SOON_SECONDS
-        key = record_key(header, counts, codec.suffix, generation, is_copy=is_copy)
+        key = damaged or record_key(header, counts, codec.suffix, generation, is_copy=is_copy)
         return NewRecord(key=key, header=header, encoded=encoded)
 
     def _moved(self, header: Header) -> Header:
@@ -327,9 +383,15 @@ class _Copy:
         return {k: body for k, body in zip(keys, bodies, strict=True) if isinstance(body, bytes)}
 
     def _create(self, records: Sequence[tuple[RecordInfo, NewRecord]]) -> None:
+        damaged = [record for info, record in records if info.key in self._damaged]
+        sidecars = [
+            layout.sidecar_key(record.key) for record in damaged if record.encoded.sidecar is not None
+        ]
+        delete_many(self._target.store, [*(record.key for record in damaged), *sidecars])
+        self._report.repaired.extend(record.key for record in damaged)
         outcomes = create_records(self._target.store, [record for _, record in records], _is_same)
         for (info, record), outcome in zip(records, outcomes, strict=True):
-            with self._reporting(info):
+            with self._reporting(info.key, info.ref):
                 self._settle(record, outcome)
         if not self._target.catalog.floor.is_known:
             raise errors.StoreError(
@@ -373,25 +435,46 @@ class _Copy:
 
     def _copy_journal(self) -> None:
         """Copy the journal entries in order, so that an interrupted copy shows an earlier turn."""
-        self._copy_objects(layout.JOURNAL, self._journal_names(), is_whole=True)
+        names = self._journal_names()
+        existing = {layout.name_of(entry.at) for entry in own_entries(self._target.store, self._target_part)}
+        numbers = {name.partition("~")[0] for name in names}
+        # Those that the source lacks, and neither replaced nor continued, its gc has deleted.
+        others = sorted(
+            name for name in existing - names.keys() if name.partition("~")[0] in numbers or name > max(names)
+        )
+        if names and others and not existing.issuperset(names):
+            error = errors.CollisionError(
+                f"the journal of session {self._target.name!r} in {self._target.store.url} continues with "
+                "other entries, so it is not copied; copy the session under another name"
+            )
+            self._report.failures.append(CopyFailure(None, names[max(names)], error))
+            return
+        self._copy_objects(layout.JOURNAL, names, _check_entry)
 
     def _copy_calls(self) -> None:
         """Copy the calls that a gateway answered, so that the copy continues its conversations."""
         source = layout.CALLS.prefix(self._source_part)
         calls = [stored.key for stored in self._source.store.keys(source) if layout.CALLS.match(stored.key)]
-        self._copy_objects(layout.CALLS, {key.removeprefix(source): key for key in calls})
+        self._copy_objects(layout.CALLS, {key.removeprefix(source): key for key in calls}, _check_calls)
 
-    def _copy_objects(self, family: layout.Family, names: dict[str, str], *, is_whole: bool = False) -> None:
-        """Copy objects that the target lacks, by their names there; with `is_whole` only to no other ones."""
-        target = family.prefix(self._target_part)
-        existing = {stored.key.removeprefix(target) for stored in self._target.store.keys(target)}
-        if is_whole and not existing.issubset(names):
-            return
+    def _copy_objects(self, family: layout.Family, names: dict[str, str], check: _Check) -> None:
+        """Copy sound objects that the target lacks, or that are damaged there, by their names there."""
+        target, store = family.prefix(self._target_part), self._target.store
+        existing = {stored.key.removeprefix(target) for stored in store.keys(target)}
         for name, key in names.items():
-            if name not in existing:
+            is_there, there = name in existing, target + name
+            if is_there and not self._repairs:
+                continue
+            with self._reporting(key):
+                if is_there and _is_sound(store, there, check):
+                    continue
                 data = self._source.store.get(key)
-                check_plain(data, key)
-                create(self._target.store, target + name, data)
+                check(key, data)
+                if is_there:
+                    store.put(there, data, overwrite=True)
+                    self._report.repaired.append(there)
+                else:
+                    create(store, there, data)
 
     def _journal_names(self) -> dict[str, str]:
         """Return the keys of the journal by their ends in the copy, which has all of a fork as its own."""
@@ -405,6 +488,37 @@ class _Copy:
         for stored in self._source.store.keys(layout.PIN.prefix(self._source_part)):
             if layout.PIN.match(stored.key):
                 create(self._target.store, stored.key)
+
+
+_Check = Callable[[str, bytes], object]
+
+
+def _check_entry(key: str, data: bytes) -> None:
+    match = layout.JOURNAL.match(key)
+    if match is not None:
+        entry_bytes(entry_of(match), data)
+
+
+def _check_calls(key: str, data: bytes) -> None:
+    """Raise `CorruptError` if the object with answered calls is damaged; a mark is empty."""
+    check_plain(data, key)
+    match = layout.CALLS.match(key)
+    if match is None or match["reply"] is None:
+        if data:
+            raise errors.CorruptError(f"{key} must be empty")
+        return
+    try:
+        check_digest(data, layout.name_of(key))
+    except errors.CorruptError as error:
+        raise errors.CorruptError(f"{key}: {error}") from error
+
+
+def _is_sound(store: OffloadStore, key: str, check: _Check) -> bool:
+    try:
+        check(key, store.get(key))
+    except (errors.CorruptError, errors.NotFoundError):
+        return False
+    return True
 
 
 def _dated(store: OffloadStore) -> SupportsTimes | None:

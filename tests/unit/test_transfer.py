@@ -29,6 +29,7 @@ from offload import (
     NotFoundError,
     Offloader,
     OffloadPolicy,
+    Retention,
     Rule,
     StoreError,
     StorePermissionError,
@@ -37,9 +38,11 @@ from offload import (
 from offload.codec import CODECS
 from offload.codec.content import TextContent
 from offload.index.entries import record_key
-from offload.layout import sidecar_key
+from offload.layout import CALLS, name_of, sidecar_key
+from offload.record.digested import undigested, with_digest
+from offload.retention import collect as gc
 from offload.testing import FaultyBulkStore, FaultyStore
-from offload.transfer import CopyProgress, copy, export, import_, share
+from offload.transfer import CopyProgress, copy, copy_sessions, export, import_, share
 from offload.transfer._archive import TarStore
 from offload.wrappers import EncryptingStore, WrapperStore
 from offload_backends.local import LocalStore
@@ -729,6 +732,117 @@ def test_a_sidecar_that_a_copy_left_is_taken_over_and_another_is_a_collision():
     assert len(report.copied) == 1
     assert [(r.key, type(r.error)) for r in report.failures] == [(second, CollisionError)]
     assert second not in objects(target)
+
+
+# Damage
+
+
+def with_everything(codec: str) -> MemoryStore:
+    """Return a store with a session of each kind of object that has content."""
+    store = MemoryStore()
+    off = Offloader(store, session="s", policy=POLICY, codec=codec, journal=True)
+    for count in (1, 2, 3):
+        off.offload(conversation(TEXTS[:count]))
+    key = CALLS.key(session="s", root="0" * 32, before="1" * 32, reply="2" * 32)
+    data = undigested(b'{"steps":[],"marks":[],"unfounded":[]}')
+    store.put(key, with_digest(data, name_of(key)))
+    return store
+
+
+def flip(store: MemoryStore, key: str) -> None:
+    data = bytearray(store.get(key))
+    data[len(data) // 2] ^= 1
+    plant(store, key, bytes(data))
+
+
+WAYS: dict[str, Any] = {
+    "copy": lambda source, target, _: copy(source, target, "s", repair=True),
+    "copy_sessions": lambda source, target, _: dict(copy_sessions(source, target, repair=True))["s"],
+    "import": lambda source, target, file: (export(source, "s", file), import_(target, file))[1],
+}
+KINDS = {"zstd": "rjc", "raw": "rhjc"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("codec", "kind"), [(codec, kind) for codec in KINDS for kind in KINDS[codec]])
+def test_no_damaged_object_is_copied_and_one_in_the_target_is_replaced(codec, kind, way, tmp_path):
+    source, target = with_everything(codec), MemoryStore()
+    sound = objects(source)
+    key = next(key for key in sorted(sound) if key.startswith(kind))
+    flip(source, key)
+
+    report = WAYS[way](source, target, tmp_path / "bad.tar")
+
+    [failure] = report.failures if way != "import" else WAYS["copy"](source, MemoryStore(), None).failures
+    assert (failure.key[1:], type(failure.error)) == (
+        key[1:].removesuffix(".json" * (kind == "h")),
+        CorruptError,
+    )
+    assert (failure.ref is None) == (kind in "jc")
+    assert key not in objects(target)
+    plant(source, key, sound[key])
+    assert WAYS[way](source, target, tmp_path / "sound.tar").failures == []
+    assert objects(target) == sound
+
+    flip(target, key)
+    report = WAYS[way](source, target, tmp_path / "again.tar")
+
+    assert (len(report.repaired), report.failures) == (1, [])
+    assert objects(target) == sound
+    assert WAYS[way](source, target, tmp_path / "more.tar").repaired == []
+
+
+def test_an_archive_with_a_damaged_entry_is_imported_without_it_and_says_so(tmp_path):
+    source, target = with_everything("zstd"), MemoryStore()
+    export(source, "s", tmp_path / "s.tar")
+    key = sorted(key for key in objects(source) if key.startswith("j/"))[1]
+    whole = bytearray((tmp_path / "s.tar").read_bytes())
+    whole[whole.index(source.get(key)) + 40] ^= 8
+    (tmp_path / "s.tar").write_bytes(whole)
+
+    [failure] = import_(target, tmp_path / "s.tar").failures
+
+    assert (failure.ref, failure.key, type(failure.error)) == (None, key, CorruptError)
+    assert key not in objects(target)
+
+
+def test_a_record_that_is_cut_in_the_target_is_replaced_without_being_asked():
+    source, target = MemoryStore(), MemoryStore()
+    filled(source)
+    copy(source, target, "s")
+    key = max(objects(target))
+    for data in (source.get(key)[:-9], b""):
+        plant(target, key, data)
+        assert copy(source, target, "s").repaired == [key]
+        assert objects(target) == objects(source)
+
+
+def test_a_journal_that_both_sides_continued_is_not_copied_and_that_is_said():
+    source, target = with_everything("zstd"), MemoryStore()
+    copy(source, target, "s")
+    for store in (source, target):
+        Offloader(store, session="s", policy=POLICY, journal=True).offload(conversation(TEXTS[:5]))
+    before = {key: data for key, data in objects(target).items() if key.startswith("j/")}
+
+    [failure] = copy(source, target, "s").failures
+
+    assert (failure.ref, type(failure.error)) == (None, CollisionError)
+    assert "continues with other entries" in str(failure.error)
+    assert {key: data for key, data in objects(target).items() if key.startswith("j/")} == before
+    assert copy(target, with_everything("zstd"), "s").failures != []
+
+
+def test_a_journal_of_which_gc_deleted_a_branch_is_copied_on():
+    source, target = with_everything("zstd"), MemoryStore()
+    copy(source, target, "s")
+    Offloader(source, session="s", policy=POLICY).rewind(1)
+    gc(source, Retention(grace=0))
+    off = Offloader(source, session="s", policy=POLICY, journal=True)
+    sent = off.offload(conversation(TEXTS[:1] + TEXTS[4:5])).messages
+
+    assert copy(source, target, "s").failures == []
+
+    assert opened(target).timeline().at(2) == sent
 
 
 # A session that is not there

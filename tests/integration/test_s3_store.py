@@ -5,6 +5,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ from offload.wrappers import CachingStore
 from offload_backends.s3 import S3Store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from conftest import Bucket
@@ -63,6 +65,9 @@ def test_every_request_of_a_store_is_below_its_prefix(bucket: Bucket, proxy: Pro
     options = {**bucket.storage_options, "endpoint_url": proxy.url}
     url = f"s3://{bucket.name}/users/anna"
     off = Offloader(url, session="a", storage_options=options, journal=True)
+    others = [f"users/{name}/x/check~others" for name in ("ann", "anna2", "anna.")]
+    for other in others:
+        bucket.client.put_object(Bucket=bucket.name, Key=other, Body=b"x")
     off.offload_text("a line\n" * 9000, tool_name="Bash")
     off.offload_text("".join(map(str, range(2_500_000))), tool_name="Read")
     off.search("line")
@@ -72,7 +77,12 @@ def test_every_request_of_a_store_is_below_its_prefix(bucket: Bucket, proxy: Pro
     collect(off.store, Retention(grace=0))
 
     wanted = f"/{bucket.name}/users/anna/"
-    asked = [urlsplit(path) for _, path, _ in proxy.requests]
+    # A deletion of many keys has them in its body; those of others are there still.
+    asked = [
+        urlsplit(path) for method, path, _ in proxy.requests if (method, path[-7:]) != ("POST", "?delete")
+    ]
+    there = bucket.client.list_objects_v2(Bucket=bucket.name, Prefix="users/ann")["Contents"]
+    assert {*others} <= {one["Key"] for one in there}
     listed = [parse_qs(one.query)["prefix"][0] for one in asked if one.path.strip("/") == bucket.name]
     assert all(one.path.startswith(wanted) or one.path.strip("/") == bucket.name for one in asked)
     assert all(prefix.startswith("users/anna/") for prefix in listed)
@@ -125,6 +135,169 @@ def test_a_missing_key_a_delete_and_a_refused_create_are_one_request(
         store.put("taken", b"x")
 
     assert proxy.methods == ["GET", "DELETE", "PUT"]
+
+
+def keys_in(relay: Relay) -> list[str]:
+    """Return the keys of a request that deletes many, below the prefix."""
+    return [key.partition("/")[2] for key in re.findall(r"<Key>([^<]*)</Key>", relay.body.decode())]
+
+
+def noting(seen: list[list[str]]) -> Callable[[Relay], None]:
+    """Return a fault that only notes the keys of a request that deletes many."""
+
+    def fault(relay: Relay) -> None:
+        seen.append(keys_in(relay))
+        relay.answer(*relay.passed_on())
+
+    return fault
+
+
+def put_all(bucket: Bucket, keys: Sequence[str]) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda key: bucket.write(key, b"x"), keys))
+
+
+def test_many_keys_are_deleted_by_one_request_for_each_1000(
+    store: S3Store, bucket: Bucket, proxy: Proxy
+) -> None:
+    put_all(bucket, [*(f"k/{n}" for n in range(2, 2100, 210)), "kept"])
+    seen = list[list[str]]()
+    proxy.faults = [noting(seen)] * 3
+
+    store.delete_many(f"k/{n}" for n in range(2100))
+
+    assert [(method, path.partition("?")[2]) for method, path, _ in proxy.requests] == [
+        ("POST", "delete")
+    ] * 3
+    assert sorted(map(len, seen)) == [100, 1000, 1000]
+    assert all({"Content-MD5"} <= headers.keys() for _, _, headers in proxy.requests)
+    assert [found.key for found in store.keys()] == ["kept"]
+
+
+def test_no_key_is_no_request_and_one_is_its_own(store: S3Store, proxy: Proxy) -> None:
+    store.delete_many([])
+    store.delete_many(["k", "k"])
+
+    assert proxy.methods == ["DELETE"]
+
+
+def test_keys_below_a_prefix_with_odd_characters_are_deleted(bucket: Bucket, proxy: Proxy) -> None:
+    options = {**bucket.storage_options, "endpoint_url": proxy.url}
+    store = S3Store(f"s3://{bucket.name}/a&b <c> \"d\" 'ü'+%41", storage_options=options)
+    other = S3Store(f"s3://{bucket.name}/a&b", storage_options=options)
+    for each in (store, other):
+        each.put("a=~.b/c", b"x")
+        each.put("b", b"x")
+    proxy.requests.clear()
+
+    store.delete_many(["a=~.b/c", "b"])
+
+    assert proxy.methods == ["POST"]
+    assert [len([*each.keys()]) for each in (store, other)] == [0, 2]
+
+
+def refusing(code: str, *keys: str) -> Callable[[Relay], None]:
+    """Return a fault: the server deletes all but some keys, for which it answers with an error."""
+
+    def fault(relay: Relay) -> None:
+        named = [key for key in keys_in(relay) if key in keys]
+        for key in named:
+            relay.body = relay.body.replace(f"<Object><Key>prefix/{key}</Key></Object>".encode(), b"")
+        relay.headers.replace_header("Content-Length", str(len(relay.body)))
+        del relay.headers["Content-MD5"]
+        relay.passed_on()
+        refused = "".join(
+            f"<Error><Key>prefix/{key}</Key><Code>{code}</Code><Message>no</Message></Error>" for key in named
+        )
+        document = f'<DeleteResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{refused}</DeleteResult>'
+        relay.answer(200, [("Content-Type", "application/xml")], document.encode())
+
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("AccessDenied", StorePermissionError),
+        ("InvalidArgument", StoreError),
+        ("Odd", StoreError),
+    ],
+)
+def test_a_key_that_the_server_keeps_is_an_error_that_names_it_and_the_others_are_deleted(
+    store: S3Store, bucket: Bucket, proxy: Proxy, code: str, kind: type[StoreError]
+) -> None:
+    put_all(bucket, ["a", "b", "c"])
+    proxy.faults = [refusing(code, "b")]
+
+    with pytest.raises(kind, match=f"'b': {code}: no") as caught:
+        store.delete_many(["a", "b", "c"])
+    assert type(caught.value) is kind
+    assert [found.key for found in store.keys()] == ["b"]
+
+
+@pytest.mark.parametrize("code", ["InternalError", "SlowDown", "ServiceUnavailable", "OperationAborted"])
+def test_a_key_that_may_be_deleted_later_is_asked_for_again_alone(
+    store: S3Store, bucket: Bucket, proxy: Proxy, code: str
+) -> None:
+    put_all(bucket, ["a", "b", "c"])
+    again = list[list[str]]()
+    proxy.faults = [
+        (503, "SlowDown"),
+        refusing(code, "b"),
+        noting(again),
+    ]
+
+    store.delete_many(["a", "b", "c"])
+
+    assert proxy.methods == ["POST"] * 3
+    assert again == [["b"]]
+    assert list(store.keys()) == []
+
+
+def test_an_absent_key_is_deleted_whatever_the_server_says_of_it(store: S3Store, proxy: Proxy) -> None:
+    proxy.faults = [refusing("NoSuchKey", "b")]
+
+    store.delete_many(["a", "b"])
+
+    assert proxy.methods == ["POST"]
+
+
+@pytest.mark.parametrize(
+    "answer", [(501, "NotImplemented"), (400, "MalformedXML"), (405, "MethodNotAllowed"), (411, "Odd")]
+)
+def test_a_server_without_deletions_of_many_keys_is_asked_for_each_from_then_on(
+    store: S3Store, bucket: Bucket, proxy: Proxy, answer: tuple[int, str]
+) -> None:
+    put_all(bucket, ["a", "b", "c", "d"])
+    proxy.faults = [answer]
+
+    store.delete_many(["a", "b"])
+    store.delete_many(["c", "d"])
+
+    assert proxy.methods == ["POST", *["DELETE"] * 4]
+    assert list(store.keys()) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [((403, "AccessDenied"), StorePermissionError), ((404, "NoSuchBucket"), StoreMissingError)],
+)
+def test_a_refused_deletion_of_many_keys_is_not_repeated_key_by_key(
+    store: S3Store, proxy: Proxy, answer: tuple[int, str], kind: type[StoreError]
+) -> None:
+    proxy.faults, proxy.last_fault_stays = [answer], True
+
+    with pytest.raises(kind):
+        store.delete_many(["a", "b"])
+    assert proxy.methods == ["POST"]
+
+
+def test_a_page_in_place_of_the_answer_is_no_deletion(store: S3Store, bucket: Bucket, proxy: Proxy) -> None:
+    put_all(bucket, ["a", "b"])
+    proxy.faults = [lambda relay: relay.answer(200, [("Content-Type", "text/html")], b"<html>Sign in</html>")]
+
+    with pytest.raises(StoreUnavailableError, match="expected an answer of an S3 service"):
+        store.delete_many(["a", "b"])
 
 
 # Faults

@@ -170,8 +170,12 @@ class Client(ABC):
         """
         arguments["Prefix" if method == "list_objects_v2" else "Key"] = self.prefix + key
         with self.mapped_errors(key, is_create="IfNoneMatch" in arguments):
-            async with asyncio.timeout(max(DEADLINE, self.patience) + size / SLOWEST):
+            async with self.deadline(size):
                 return await (retrying or self.retrying())(self.attempt, method, arguments)
+
+    def deadline(self, size: int = 0) -> asyncio.Timeout:
+        """Return the time limit of one call, which moves at most `size` bytes."""
+        return asyncio.timeout(max(DEADLINE, self.patience) + size / SLOWEST)
 
     async def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them, as `OffloadStore.get` does."""

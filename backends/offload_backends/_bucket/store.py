@@ -132,7 +132,7 @@ class BucketStore(ABC):
     def put_many(
         self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[errors.OffloadError | None]:
-        client, calls = self._client, _Calls()
+        client, calls = self._client, Calls()
         started: list[Future[errors.OffloadError | None] | errors.OffloadError | None] = []
         try:
             for key, data in items:
@@ -148,12 +148,11 @@ class BucketStore(ABC):
             raise
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | errors.OffloadError]:
-        return self._client.run(_Calls().all, [partial(self._get, key) for key in keys])
+        return self._client.run(Calls().all, [partial(self._get, key) for key in keys])
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        checked = [check_key(key) for key in keys]
-        results = self._client.run(_Calls().all, [partial(self._delete, key) for key in checked])
-        for error in filter(None, results):
+        checked = [*dict.fromkeys(check_key(key) for key in keys)]
+        for error in filter(None, self._client.run(self._delete_each, checked)):
             raise error
 
     @property
@@ -230,6 +229,10 @@ class BucketStore(ABC):
     async def _get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
         return await self._client.get(check_key(key), start, end)
 
+    async def _delete_each(self, keys: Sequence[str]) -> list[errors.OffloadError | None]:
+        """Delete keys, each of which occurs once, and return the errors."""
+        return await Calls().all([partial(self._delete, key) for key in keys])
+
     async def _delete(self, key: str) -> None:
         check_key(key)
         with suppress(errors.NotFoundError):
@@ -252,7 +255,7 @@ def _parse(url: str, kind: str) -> tuple[str, str, str]:
     return scheme, bucket, path
 
 
-class _Calls:
+class Calls:
     """Calls of one bulk verb, of which a bounded number run at a time.
 
     When the whole bucket has failed, the other calls are not tried, so that they share one deadline.

@@ -7,15 +7,20 @@ a large object, whose last request may take such a server long, is claimed first
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
-from offload_backends._bucket.store import BucketStore
+from offload import errors
+from offload_backends._bucket.store import BucketStore, Calls
 from offload_backends._bucket.uploads import Upload
 from offload_backends.s3._uploads import ClaimedUpload
 
 if TYPE_CHECKING:
     from offload_backends._bucket.client import Client
+    from offload_backends.s3._client import S3Client
+
+# Fewer keys are deleted one by one.
+_MANY = 2
 
 
 class S3Store(BucketStore):
@@ -30,6 +35,8 @@ class S3Store(BucketStore):
     probes the server if that object is absent. Delete it when you move the objects to another server. A
     listing that crosses folders reads it too, and does not probe. There the create of an object in parts
     takes four more requests: two looks for the object, and a claim `.claim-…` that is deleted afterwards.
+    `delete_many` takes a request for each 1,000 keys, or one for each key if the server lacks such requests
+    or cannot read the keys in them.
 
     Args:
         url: `s3://bucket` or `s3://bucket/prefix`. The bucket must exist.
@@ -52,6 +59,19 @@ class S3Store(BucketStore):
         from offload_backends.s3._client import S3Client  # noqa: PLC0415  # loads s3fs
 
         return S3Client
+
+    async def _delete_each(self, keys: Sequence[str]) -> list[errors.OffloadError | None]:
+        from offload_backends.s3._deletion import MOST_KEYS, Deletion  # noqa: PLC0415  # loads s3fs
+
+        client = cast("S3Client", self._client)
+        if len(keys) < _MANY or not client.deletes_many:
+            return await super()._delete_each(keys)
+        groups = [keys[at : at + MOST_KEYS] for at in range(0, len(keys), MOST_KEYS)]
+        outcomes = await Calls().all([Deletion(client, group).run for group in groups])
+        if None in outcomes:
+            client.deletes_many = False
+            return await super()._delete_each(keys)
+        return [error for each in outcomes for error in (each if isinstance(each, list) else [each])]
 
     def _upload_of(self, key: str, size: int, *, is_create: bool) -> Upload:
         # Others may check the condition and write the object so much later that several writers succeed.

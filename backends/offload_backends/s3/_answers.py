@@ -79,6 +79,8 @@ def _is_of_s3(request: Any, answer: Any, body: bytes) -> bool:
 def _document_mark(request: Any) -> bytes:
     """Return a text that the response document must contain; empty if there is no document."""
     query = urlsplit(request.url).query
+    if request.method == "POST" and query.partition("=")[0] == "delete":
+        return b"DeleteResult"
     is_of_upload = "uploadId=" in query
     if request.method == "POST" and is_of_upload:
         return b"ETag>"

@@ -97,6 +97,8 @@ class S3Client(Client):
         self._bucket = bucket
         self._chosen = frozenset(arguments["config_kwargs"])
         self._connection: object = None
+        # False once the server has refused a request that deletes many keys.
+        self.deletes_many = True
 
     async def is_known(self) -> bool:
         """Return whether the configured endpoint belongs to AWS."""
@@ -167,12 +169,18 @@ class S3Client(Client):
         if connection is not self._connection:
             # Waiting for "100 Continue" would cost a second round trip per put.
             connection.meta.events.unregister("before-call.s3", add_expect_header)
+            connection.meta.events.register("before-call.s3.DeleteObjects", _with_md5)
             # Only the connection knows the configured endpoint.
             for name, value in {} if _is_aws(connection) else _OLD_CHECKSUMS.items():
                 if name not in self._chosen:
                     setattr(connection.meta.config, name, value)
             self._connection = connection
         return connection
+
+
+def _with_md5(params: dict[str, Any], **_: Any) -> None:
+    """Add the checksum that every server knows to a request of many keys: some refuse newer ones."""
+    params["headers"]["Content-MD5"] = md5(params["body"])
 
 
 def _body(arguments: Mapping[str, Any]) -> dict[str, Any]:

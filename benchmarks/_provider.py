@@ -18,7 +18,7 @@ Gemini (https://ai.google.dev/gemini-api/docs/caching, 2026-11) is charged like 
 first call of each answer has a signature, or its text if it has none.
 
 Replies of OpenAI's Responses API are kept unless `store` is false, and continued by `previous_response_id` or
-in their `conversation`; ids of items are unique.
+in their `conversation`; ids of items are unique, and the item behind reasoning is repeated with it.
 
 Models that bind their thinking refuse a changed conversation, see `_binding.py`; their replies begin with a
 signed block of thinking.
@@ -715,6 +715,7 @@ class Provider:
         cut: returns the parts in which a stream of events is sent.
         failure: returns a status and a body in place of an answer, None for an answer.
         kept: the items of replies and conversations of the Responses API, by their ids.
+        followers: the id of the item behind each one of a reply there.
     """
 
     answer: Answer = _said
@@ -729,6 +730,7 @@ class Provider:
     cut: Callable[[bytes], Iterable[bytes]] = lambda data: [data]
     failure: Callable[[Json], tuple[int, Json] | None] = lambda _: None
     kept: dict[str, list[Json]] = field(default_factory=dict)
+    followers: dict[str, str] = field(default_factory=dict)
 
     def whole(self, kind: str, request: Json) -> Json:
         """Return a request of the Responses API with the items before its own that are kept here.
@@ -747,8 +749,26 @@ class Provider:
         kept = self.kept.get(before or request.get("conversation") or "", ())
         return {**request, "input": [*kept, *items]}
 
+    def check_reasoning(self, kind: str, request: Json) -> None:
+        """Raise `BadRequestError` for reasoning without the item that it was made with behind it."""
+        items = request["input"] if kind == "responses" else []
+        for item, following in itertools.pairwise([*items, {}]):
+            needed = self.followers.get(item.get("id", "")) if item.get("type") == "reasoning" else None
+            is_of_model = following.get("role") == "assistant" or following.keys() & {
+                "call_id",
+                "output",
+            } == {"call_id"}
+            if needed and (following.get("id", needed) != needed or not is_of_model):
+                name = item["id"]
+                raise BadRequestError(
+                    f"Item '{name}' of type 'reasoning' was provided without its required following item."
+                )
+
     def keep(self, kind: str, request: Json, reply: Json) -> None:
         """Keep a reply of the Responses API with all before it, unless the request asks for no store."""
+        if kind == "responses":
+            output = reply["output"]
+            self.followers |= {a["id"]: b["id"] for a, b in itertools.pairwise(output)}
         if kind == "responses" and request.get("store") is not False:
             items = [*request["input"], *reply["output"]]
             self.kept |= {name: items for name in (reply["id"], request.get("conversation")) if name}
@@ -819,6 +839,7 @@ class _Handler(BaseHTTPRequestHandler):
         request = self.provider.whole(kind, request)
         if self.provider.is_strict:
             check_calls(kind, request)
+            self.provider.check_reasoning(kind, request)
         charge = self.provider.charge(kind, request, headers)
         if (failure := self.provider.failure(request)) is not None:
             self._send_json(*failure)

@@ -195,15 +195,8 @@ class Forwarder:
                 if not _is_reply(answer):
                     await self._break_off(exchange, answer, reply)
                     return False
-                if _decoder_of(answer) is None:
-                    raise ValueError(f"nobody asked for its Content-Encoding, {_codings_of(answer)}")
-                if reply is None:
-                    exchange.is_streamed = opened.received.api.streams or _kind_of(answer) == _EVENTS
-                    reply = opened.calls.reply(self._own.names, is_stream=exchange.is_streamed)
-                    reply.is_document = opened.calls.wants_document(opened.visible.request.fields)
+                reply = reply or self._reply(exchange, opened, answer)
                 taken = await self._take(exchange, answer, reply)
-            if part := reply.released():
-                await exchange.pass_part(part)
             calls, has_own = reply.end()
             goes_on = bool(calls) and not has_own and opened.rounds <= MOST_ROUNDS
             if calls and (goes_on or has_own):
@@ -217,6 +210,13 @@ class Forwarder:
             await self._own.passed(opened, reply)
         await self._finish(exchange, taken, rest, is_changed=reply.is_changed)
         return reply.is_whole
+
+    def _reply(self, exchange: _Exchange, opened: Opened, answer: aiohttp.ClientResponse) -> Reply:
+        """Return a reader of the reply that begins with an answer."""
+        exchange.is_streamed = opened.received.api.streams or _kind_of(answer) == _EVENTS
+        reply = opened.calls.reply(self._own.names, is_stream=exchange.is_streamed)
+        reply.is_document = opened.calls.wants_document(opened.visible.request.fields)
+        return reply
 
     async def _finish(self, exchange: _Exchange, taken: _Taken, rest: bytes, *, is_changed: bool) -> None:
         """Send the rest of a reply, which is all of one that is not a stream."""
@@ -242,7 +242,7 @@ class Forwarder:
     async def _take(self, exchange: _Exchange, answer: aiohttp.ClientResponse, reply: Reply) -> _Taken:
         """Read an answer, and send on what the client gets of it now."""
         exchange.status = answer.status
-        reader, decode = UsageReader(_kind_of(answer).encode()), _decoder_of(answer) or Decoder(())
+        reader, decode = UsageReader(_kind_of(answer).encode()), _known_decoder(answer)
         if exchange.request is not None:
             await self._rewriter.accepted(exchange.request)
         if exchange.is_streamed and not exchange.is_begun:
@@ -258,6 +258,8 @@ class Forwarder:
                     if part := reply.feed(data):
                         await exchange.pass_part(part)
             decode.end()
+            if part := reply.released():
+                await exchange.pass_part(part)
         finally:
             self._note(exchange, reader.close())
         return _Taken(answer, b"".join(raw))
@@ -356,9 +358,9 @@ class Forwarder:
             exchange.request = Rewritten(body.plain, reason=reason)
             return None
         received = Received(exchange.session, api, exchange.headers, plain)
-        opened = await self._own.opened(received, is_counted=is_counted)
+        received, opened = await self._own.opened(received, is_counted=is_counted)
         rewrite = self._rewriter.counted if is_counted else self._rewriter.rewrite
-        exchange.request = await rewrite(received if opened is None else opened.completed)
+        exchange.request = await rewrite(received)
         exchange.seconds = time.perf_counter() - began
         return opened
 
@@ -491,7 +493,8 @@ class _Exchange:
     async def end_early(self, text: str, *, is_broken: bool = True) -> None:
         """End an answer that the client has a part of by an error, if its form allows that.
 
-        Raises `BrokenAnswerError` if it `is_broken` off or cannot have an error: nobody may take it for whole.
+        Raises `BrokenAnswerError` if it `is_broken` off or cannot have an error: nobody may take it for
+        whole.
         """
         if self.stream is not None:
             await self.pass_part(self.stream.failed(_error(text)))
@@ -680,6 +683,13 @@ def _codings_of(answer: aiohttp.ClientResponse) -> str:
 
 def _decoder_of(answer: aiohttp.ClientResponse) -> Decoder | None:
     return decoder([_codings_of(answer)])
+
+
+def _known_decoder(answer: aiohttp.ClientResponse) -> Decoder:
+    """Return the decoder of an answer. Raises `ValueError` if there is none for its encoding."""
+    if (decoder := _decoder_of(answer)) is None:
+        raise ValueError(f"nobody asked for its Content-Encoding, {_codings_of(answer)}")
+    return decoder
 
 
 def _events_of(exchange: _Exchange, answer: aiohttp.ClientResponse) -> _EventStream | None:

@@ -83,12 +83,13 @@ class Visible:
 
 @dataclass(slots=True)
 class Opened:
-    """A request of a conversation whose model has the tools of the gateway.
+    """A request, read.
 
     Attributes:
         received: it, with the session that they read.
-        text: with the tools, and with the hidden calls of earlier replies.
+        text: as it goes on: with the tools, and with the hidden calls of earlier replies.
         left_out: digests of the thinking after hidden calls that could not be inserted.
+        has_tools: whether its model has the tools of the gateway.
         marking: stores that the conversation began with the tools.
         seconds: how long the answers to calls took.
         rounds: how many answers of the provider there are, with the next one.
@@ -99,6 +100,7 @@ class Opened:
     visible: Visible
     text: str = ""
     left_out: frozenset[str] = frozenset()
+    has_tools: bool = True
     marking: asyncio.Future[None] | None = None
     seconds: float = 0.0
     rounds: int = 1
@@ -109,7 +111,7 @@ class Opened:
 
     @property
     def completed(self) -> Received:
-        """The request with the tools and the hidden calls."""
+        """The request as it goes on."""
         return self.received._replace(body=self.text.encode(), left_out=self.left_out)
 
 
@@ -136,31 +138,35 @@ class OwnTools:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._readers.shutdown(wait=False, cancel_futures=True)
 
-    async def opened(self, received: Received, *, is_counted: bool) -> Opened | None:
-        """Return a request with the tools; None if it gets none. One that is only counted begins nothing.
+    async def opened(self, received: Received, *, is_counted: bool) -> tuple[Received, Opened | None]:
+        """Return a request as it goes on, and with its parts if it has the tools.
 
-        Raises `NotRecalledError` if the store does not say in time what was sent before.
+        One that is only counted begins nothing. Raises `NotRecalledError` if the store does not say in time
+        what was sent before.
         """
         if not self._are_added:
-            return None
-        calls = CALLS_OF[received.api.name]
+            return received, None
         try:
-            visible = await self._reading(self._read, received, calls)
-            if visible is None:
-                return None
-            opened = Opened(received, calls, visible)
-            return opened if await self._begun(opened, is_counted=is_counted) else None
+            opened = await self._reading(self._read, received)
+            opened.has_tools = opened.has_tools and await self._found(opened, is_counted=is_counted)
+            is_changed = await self._reading(self._complete, opened)
         except (ValueError, RecursionError):
-            return None
+            return received, None
+        return opened.completed if is_changed else received, opened if opened.has_tools else None
+
+    async def _found(self, opened: Opened, *, is_counted: bool) -> bool:
+        """Find the hidden calls of a request; return whether its conversation began with the tools."""
+        try:
+            return await self._begun(opened, is_counted=is_counted)
         except (TimeoutError, StoreUnavailableError) as error:
             self._status.failed("answered calls could not be looked up, since the store is slow")
             raise NotRecalledError from error
         except OffloadError as error:
             self._status.lost("answered calls could not be looked up", error)
-        return None
+            return False
 
     async def _begun(self, opened: Opened, *, is_counted: bool) -> bool:
-        """Complete a request whose conversation began with the tools; return whether it did."""
+        """Find what completes a request whose conversation began with the tools; return whether it did."""
         calls, visible = opened.calls, opened.visible
         views, digests = visible.request.views, visible.chain
         known = self._store.known(opened.root)
@@ -174,7 +180,6 @@ class OwnTools:
                 self._status.say_once(UNDER_WAY)
                 return False
             await self._find_hidden(opened, known)
-        opened.text = await self._reading(self._with_all, opened)
         return True
 
     async def _list(self, opened: Opened, *, is_begun: bool) -> None:
@@ -225,29 +230,43 @@ class OwnTools:
         edits[index] = max(end, index + len(hidden.steps)) + 2, made
         return True
 
-    def _with_all(self, opened: Opened) -> str:
-        """Return the text of a request with the tools and all hidden calls."""
-        request = opened.visible.request
-        end = request.end_of_tools()
-        tools = Edit(end, end, f", {self._texts[opened.calls.format]}")
-        calls = chain.from_iterable(made for _, made in opened.visible.edits.values())
-        return replaced(request.text, [tools, *calls])
+    def _complete(self, opened: Opened) -> bool:
+        """Make the text of a request: with the tools and all hidden calls, if it has the tools.
 
-    def _read(self, received: Received, calls: Calls) -> Visible | None:
-        """Return a request of the client; None if it cannot have the tools. Raises `ValueError`."""
+        What the provider refuses without a hidden call behind it goes with the call. Return whether the text
+        changed.
+        """
+        request, edits = opened.visible.request, list[Edit]()
+        if opened.has_tools:
+            end = request.end_of_tools()
+            edits += [Edit(end, end, f", {self._texts[opened.calls.format]}")]
+            edits += chain.from_iterable(made for _, made in opened.visible.edits.values())
+        followed = {edit.start for edit in edits}
+        loose = [at for at in opened.calls.loose(request.views) if request.ends[at] not in followed]
+        edits += [Edit(request.starts[at], request.starts[at + 1], "") for at in loose]
+        opened.text = replaced(request.text, edits)
+        return bool(edits)
+
+    def _read(self, received: Received) -> Opened:
+        """Read a request of the client. Raises `ValueError`."""
+        calls = CALLS_OF[received.api.name]
         before = self._visible.get(received.hint)
-        visible = _visible_of(received.body.decode(), received.api, calls, before)
-        request = visible.request
+        opened = Opened(received, calls, _visible_of(received.body.decode(), received.api, calls, before))
+        opened.has_tools = self._can_have_tools(opened)
+        if opened.has_tools:
+            self._visible.put(received.hint, opened.visible)
+        return opened
+
+    def _can_have_tools(self, opened: Opened) -> bool:
+        request = opened.visible.request
         names = request.tool_names
         if not request.views or not names or any(n in self.names or n.endswith(READ_BACK) for n in names):
-            return None
+            return False
         if is_kept_elsewhere(request.fields):
-            return None
-        if (which := calls.without_tools(request.fields)) is not None:
+            return False
+        if (which := opened.calls.without_tools(request.fields)) is not None:
             self._status.say_once(f"{which} get no tools of the gateway, see docs/gateway.md")
-            return None
-        self._visible.put(received.hint, visible)
-        return visible
+        return which is None
 
     async def answers(self, opened: Opened, calls: Sequence[Call], offloader: Offloader | None) -> list[str]:
         """Answer the calls in one answer of the provider. An error is an answer too."""
@@ -308,7 +327,7 @@ class OwnTools:
         more = replace(opened, visible=visible, rounds=opened.rounds + 1)
         if not self._insert(more, len(request.views), HiddenCalls("", "", reply.steps)):
             raise ValueError("a reply cannot be continued")
-        more.text = self._with_all(more)
+        self._complete(more)
         # The next answer continues the request of the client again.
         more.visible = opened.visible
         return more

@@ -1034,6 +1034,28 @@ def test_a_changed_reply_leaves_its_calls_out_with_the_thinking_that_stood_on_th
     assert said_so["thinking_refused"] == 0
 
 
+@both_ways
+@pytest.mark.parametrize("change", ["reply", "before", "trimmed", "kept", "without tools"])
+def test_reasoning_before_a_call_that_is_left_out_goes_with_it_where_the_next_item_must_follow(
+    provider, store, streams, change
+):
+    agent = Agent(provider, "responses", streams=streams)
+    with gateway(provider, store) as url:
+        agent.send(url, [said("Hello.")])
+        agent.send(url, [THINKING, call(1)], [THINKING, said("Found."), THINKING, call(2, "Bash")])
+        if change == "reply":
+            next(item for item in agent.messages if "Found." in str(item))["content"][0]["text"] = "Edited."
+        elif change == "before":
+            agent.messages[2]["content"] = "Go on, please."
+        elif change == "trimmed":
+            del agent.messages[:2]
+        else:
+            agent.fields = {"store": True} if change == "kept" else {"tools": []}
+        agent.send(url, [said("Done.")])
+    assert "toolu_1" not in json.dumps(agent.last)
+    assert [item["type"] for item in agent.last if "type" in item].count("reasoning") == 2
+
+
 def test_clients_may_spell_a_reply_in_another_way_and_leave_thinking_out(provider, store):
     agent = Agent(provider, model="claude-opus-5")
     with gateway(provider, store) as url:

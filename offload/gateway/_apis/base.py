@@ -96,6 +96,11 @@ class Calls(ABC):
         del may_store
         return [*steps]
 
+    def loose(self, messages: Sequence[Any]) -> Iterator[int]:
+        """Yield the index of each message that the provider refuses without the one that it was made with."""
+        del messages
+        yield from ()
+
     @abstractmethod
     def marks(self, message: Any) -> list[str]:
         """Return the signatures of thinking in a message, as digests, and the ids of its calls."""

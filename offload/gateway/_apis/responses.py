@@ -10,7 +10,7 @@ https://platform.openai.com/docs/api-reference/responses-streaming
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain, count
+from itertools import chain, count, pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -95,6 +95,12 @@ class ResponsesCalls(Calls):
         mark = _mark(message) if isinstance(message, dict) else None
         return [] if mark is None else [mark]
 
+    def loose(self, messages: Sequence[Any]) -> Iterator[int]:
+        """Yield the index of reasoning before no other item of the model."""
+        for index, (item, following) in enumerate(pairwise(messages)):
+            if _is_reasoning(item) and (_is_reasoning(following) or _is_of_client(following)):
+                yield index
+
     def reply(self, names: Collection[str], *, is_stream: bool) -> Reply:
         """Return a reader."""
         return _Streamed(names) if is_stream else _Whole(names)
@@ -149,6 +155,12 @@ def _next(items: Sequence[Any], at: int, kind: str, key: str) -> int | None:
 
 def _is_reasoning(item: Any) -> bool:
     return isinstance(item, dict) and item.get("type") == _REASONED
+
+
+def _is_of_client(item: Any) -> bool:
+    if not isinstance(item, dict):
+        return False
+    return item.get("role") in ("user", "system", "developer") or str(item.get("type")).endswith(_OUTPUT)
 
 
 def _key(item: Json) -> str:

@@ -180,7 +180,8 @@ def wired(*answers: bytes | None) -> Iterator[Wire]:
 
 def written(url: str, data: bytes, *, is_cut: bool = False) -> bytes:
     """Write bytes to a gateway; return all that comes back until it closes the connection."""
-    with socket.create_connection(urlsplit(url).netloc.split(":"), timeout=20) as sent:
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=20) as sent:
         sent.sendall(data)
         if is_cut:
             sent.shutdown(socket.SHUT_WR)

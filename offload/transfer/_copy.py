@@ -65,8 +65,8 @@ class CopyFailure:
         ref: the ref of the record; None for a journal entry or the answered calls of a gateway.
         key: its key in the source.
         error: `CorruptError` for a damaged one, `CollisionError` if its key is taken in the target, or the
-            target's journal continues with other entries; `NotFoundError` if it was shared by a session that no
-            longer has it.
+            target's journal continues with other entries; `NotFoundError` if it was shared by a session that
+            no longer has it.
     """
 
     ref: str | None

@@ -17,7 +17,7 @@ from offload.codec.spooled import SpooledContent
 from offload.engine.conversation import Conversation
 from offload.engine.moment import HostCache
 from offload.engine.restorer import restore
-from offload.engine.results import OffloadOutcome, OffloadResult, Restored, Stats
+from offload.engine.results import Latest, OffloadOutcome, OffloadResult, Restored, Stats
 from offload.engine.sink import Sink
 from offload.errors import (
     ConfigError,
@@ -350,6 +350,18 @@ class Offloader:
     def activity(self, activity: Activity | None) -> None:
         self._observer.activity = activity
 
+    @property
+    def latest(self) -> Latest:
+        """The decisions that `explain` shows.
+
+        A loop that offloads through another offloader, as `ContextManager` does, sets those of that one.
+        """
+        return self._conversation.latest
+
+    @latest.setter
+    def latest(self, latest: Latest) -> None:
+        self._conversation.latest = latest
+
     def store_again(self) -> int:
         """Store the items of the last `offload` call again whose records were deleted since.
 
@@ -567,7 +579,9 @@ class Offloader:
     def explain(self, text: str | None = None) -> str:
         """Return the decision on each item of the last call, with its reason, as a plain-text table.
 
-        For an earlier call, pass its `out.decisions` to `offload.explain`.
+        For an offloader of a `ContextManager` that is the last request, in which messages are counted without
+        notices and the system messages at the beginning. Without any call it says so. For an earlier call,
+        pass its `out.decisions` to `offload.explain`.
 
         Args:
             text: show only the decision on this text, which was passed to `offload_text` or a sink recently.
@@ -576,7 +590,7 @@ class Offloader:
             ConfigError: `text` is not a str.
         """
         check_texts(text=text)
-        return self._conversation.latest.explain(text)
+        return self.latest.explain(text)
 
     def _offload_one(
         self, item: Item, readers: Readers, agent: str | None, content: SpooledContent | None = None

@@ -22,6 +22,7 @@ from offload.compaction.rounds import Confirm
 from offload.context import ContextEvent, EventBus, EventType, ItemType
 from offload.context.pairs import waiting_from
 from offload.context.tokens import MessageCounter
+from offload.engine.failures import AboveCeilingError
 from offload.engine.refusals import BoundRefusal
 from offload.engine.results import CacheReport
 from offload.errors import (
@@ -135,6 +136,7 @@ class ContextManager:
         )
         self._activity = offloader.activity = self._offloader.activity = Activity()
         self.tools.sources = self._offloader.tools.sources
+        offloader.latest = self._offloader.latest
         self._confirmation = _confirmation(confirm, config)
         self._new_reducer = partial(
             ContextReducer,
@@ -592,6 +594,8 @@ class ContextManager:
         """Report failures and append them to `errors`; raise the first one if the offloader is set to."""
         for error in failed:
             errors.append(error)
+            if isinstance(error, AboveCeilingError):
+                continue  # Nothing failed, and the offloader has reported it.
             detail = f"nothing is lost: {error_text(error)}"
             _log.warning("session %s: %s", self._offloader.session, detail)
             self.events.emit(ContextEvent(EventType.CONTEXT_FAILED, detail, {"kind": error.kind}))

@@ -54,6 +54,8 @@ def evidence(
         out.print(_marked(found), soft_wrap=True, end="" if found.text[-1:] in ("", "\n") else "\n")
     for source, why in found.unsearched.items():
         note(f"{one_line(source)}: {one_line(why)}")
+    if found.why_unknown:
+        note(f"unknown: {found.why_unknown}")
     if found.checked_chars < len(text):
         note(f"only the first {found.checked_chars:,} characters were checked")
     states = Counter(value.state.replace("_", " ") for value in found.values)

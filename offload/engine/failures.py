@@ -13,8 +13,8 @@ from offload.messages.base import Item
 _NAMED = 5
 
 
-class AboveCeilingError(OffloadError):
-    """An item or a turn is kept above `OffloadPolicy.max_view_tokens`."""
+class AboveCeilingError(OffloadError, kind="above_ceiling"):
+    """An item or a turn is kept above `OffloadPolicy.max_view_tokens` by design; nothing failed."""
 
 
 class _Failure(msgspec.Struct, eq=False):

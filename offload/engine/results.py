@@ -218,18 +218,19 @@ class Latest:
     def __init__(self) -> None:
         self._lock = Lock()
         self._decided: tuple[list[Decision], int] = [], 0
+        self._is_new = True
         self._texts: dict[tuple[int, int, int], Decision] = {}
         self._history: HistoryMode | None = None
 
     def note(self, result: OffloadResult) -> None:
         """Note the result of `offload`."""
-        self._decided, self._history = result.decided, result.history
+        self._decided, self._history, self._is_new = result.decided, result.history, False
 
     def note_text(self, text: str, decision: Decision | None) -> None:
         """Note the decision on one text; None if the call failed before a decision."""
         with self._lock:
             self._decided = ([], 0) if decision is None else ([decision], 1)
-            self._history = None
+            self._history, self._is_new = None, False
             mark = _mark(text)
             self._texts.pop(mark, None)
             if decision is not None:
@@ -245,6 +246,8 @@ class Latest:
                 return f"not among the last {self._TEXTS} texts passed to offload_text and sinks"
             return explain([decision])
         decisions, count = self._decided
+        if not count and self._is_new:
+            return "no decision yet: explain shows the last call of offload, offload_text or a sink"
         table = explain(decisions[:count])
         is_plain = self._history is None or self._history == _FREE
         return table if is_plain else f"{table}\n{self._history}"

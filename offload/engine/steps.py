@@ -15,6 +15,7 @@ from offload.engine.parts import MessageState
 from offload.engine.results import CacheReport, HistoryMode, OffloadResult
 from offload.engine.turn import Turn
 from offload.errors import unexpected
+from offload.events import EventType
 from offload.messages.base import Item
 from offload.policy.groups import excess
 
@@ -139,7 +140,7 @@ def _report_excess(turn: Turn, known: int) -> None:
     views = [[s.decision for s in history.slots_of(at) if s.is_in_view and not s.has_failed] for at in turns]
     above = [text for view in views for text in excess(view, ceiling)]
     for text in (*above, *(text for at in turns for text in history.fixed_excess(at, ceiling))):
-        turn.failures.note(AboveCeilingError(text))
+        turn.failures.note(AboveCeilingError(text), EventType.ABOVE_CEILING)
 
 
 def _cache_report(turn: Turn, watch: CacheWatch, moment: Moment) -> CacheReport | None:

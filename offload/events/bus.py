@@ -39,6 +39,7 @@ class EventType(StrEnum):
     ITEM_STORED = "item_stored"
     ITEM_KEPT = "item_kept"
     OFFLOAD_FAILED = "offload_failed"
+    ABOVE_CEILING = "above_ceiling"
     INDEX_FAILED = "index_failed"
     JOURNAL_FAILED = "journal_failed"
     CALL_ENDED = "call_ended"

@@ -1,13 +1,16 @@
 """Events of an offloader: logged, passed to listeners, and counted for retrieval.
 
-Every event carries ids and sizes, never content. Each is logged under the name `offload`, at DEBUG, a
-failure at WARNING even without listeners. The data by type, each with the name of its `session`:
+Every event carries ids and sizes, never content. Each is logged under the name `offload`, at DEBUG; a
+failure and what is above the ceiling at WARNING, even without listeners. The data by type, each with the
+name of its `session`:
 
     item_stored        ref, item_type, tool_name, tool_use_id, chars, tokens, bytes, stored_bytes and
                        chars_freed of an item whose record is durable and whose placeholder is known
     item_kept          item_type, tool_name, tool_use_id, chars, tokens and reason of a text that offload_text
                        or a sink returns unchanged
     offload_failed     kind: the code of the error that cost an item its offload
+    above_ceiling      kind: "above_ceiling", of an item or a turn that is kept above `max_view_tokens` by
+                       design: it is pinned, bound, or of a kind that the policy keeps; nothing failed
     index_failed       kind: the code of the error that kept an index file of the store, such as
                        `index.json`, from being updated; every record is stored, and the next call tries again
     journal_failed     kind: the code of the error that kept a request, or one of its messages, out of the
@@ -137,9 +140,10 @@ class Observer:
             self._report(EventType.ITEM_KEPT, detail, {**data, "reason": reason})
 
     def failed(self, error: OffloadError, event: EventType = EventType.OFFLOAD_FAILED) -> None:
-        """Report an error that cost an item its offload, or as another event what could not be written."""
+        """Report an error that cost an item its offload, or as another event what was not done, and why."""
         kept = self._kept if event is EventType.OFFLOAD_FAILED else ""
-        detail = f"{_FAILED[event]}{kept}: {error_text(error)}"
+        what = f"{_FAILED[event]}{kept}: " if event in _FAILED else ""
+        detail = f"{what}{error_text(error)}"
         self._report(event, detail, {"kind": error.kind}, logging.WARNING)
 
     def thinking_removed(self, blocks: int, cause: str) -> None:

@@ -83,6 +83,15 @@ class Evidence:
         """The values that nothing in the session has."""
         return [value for value in self.values if value.state == "not_found"]
 
+    @property
+    def why_unknown(self) -> str:
+        """Why values have the state "unknown"; empty if none has."""
+        if not any(value.state == "unknown" for value in self.values):
+            return ""
+        if self.request is None and "journal" not in self.unsearched:
+            return "the session has no journal of what the model saw; Offloader(journal=True) keeps one"
+        return "not all of the session could be searched"
+
     def pieces(self) -> Iterator[tuple[str, Value | None]]:
         """Yield the text in pieces, each with its value, or None if it has none."""
         at = 0

@@ -798,3 +798,39 @@ def test_the_cost_of_a_turn_does_not_grow_over_many_compactions():
     early, late = turns[20:40], turns[55:75]
     for part in (0, 1):
         assert sum(t[part] for t in late) <= 1.1 * sum(t[part] for t in early)
+
+
+def test_explain_shows_the_decisions_of_a_request_of_the_agent_loop() -> None:
+    off = Offloader("memory://", session="s")
+    manager = ContextManager(off, AgentConfig(window_tokens=100_000))
+    assert off.explain().startswith("no decision yet")
+    manager.add({"role": "user", "content": "go"})
+    for n in range(2):
+        use = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {}}
+        block = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"line {n}\n" * 9000}
+        manager.add({"role": "assistant", "content": [use]})
+        manager.add({"role": "user", "content": [block]})
+        manager.before_model_call()
+
+        rows = [row for row in off.explain().splitlines() if "tool_result" in row]
+        assert len(rows) == n + 1
+        assert all("  offload: " in row for row in rows)
+    assert off.offload_text("a text") == "a text"
+    assert "a text" not in off.explain("a text")
+    assert len(off.explain("a text").splitlines()) == 2
+
+
+def test_what_is_kept_by_design_fails_no_request_of_the_agent_loop(caplog: pytest.LogCaptureFixture) -> None:
+    events: list[Any] = []
+    off = Offloader("memory://", session="s", on_error="raise", policy=OffloadPolicy(max_view_tokens=2000))
+    off.events.subscribe(events.append)
+    manager = ContextManager(off, AgentConfig(window_tokens=100_000))
+    manager.add({"role": "user", "content": "go"})
+    manager.add({"role": "assistant", "content": "a long answer of the model\n" * 2000})
+
+    [error] = manager.before_model_call().errors
+
+    assert error.kind == "above_ceiling"
+    assert not {"context_failed", "offload_failed"} & {event.event_type for event in events}
+    assert "failed" not in caplog.text
+    assert "nothing is lost" not in caplog.text

@@ -112,6 +112,32 @@ def test_what_left_for_the_ceiling_stays_away_in_later_turns_and_other_processes
         assert other.offload(later).messages[:4] == out.messages
 
 
+@pytest.mark.parametrize(
+    ("messages", "pinned", "reason"),
+    [
+        ([TASK, calls("read1"), result("read1", text(9000))], ["read1"], "pinned"),
+        ([TASK, {"role": "assistant", "content": text(9000)}], [], "assistant_message"),
+    ],
+    ids=["pinned", "written by the model"],
+)
+def test_what_is_kept_by_design_is_not_said_to_have_failed(
+    messages: list[Any], pinned: list[str], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[Any] = []
+    off = Offloader("memory://", session="s", policy=SMALL)
+    off.events.subscribe(heard.append)
+
+    [error] = off.offload(messages, pinned=pinned).errors
+
+    assert error.kind == "above_ceiling"
+    assert reason in str(error)
+    assert [event.data for event in heard if event.event_type == "above_ceiling"] == [
+        {"session": "s", "kind": "above_ceiling"}
+    ]
+    assert [event for event in heard if event.event_type == "offload_failed"] == []
+    assert caplog.messages == [f"session s: {error}"]
+
+
 def test_what_is_pinned_stays_above_the_ceiling_and_the_errors_tell() -> None:
     off = Offloader("memory://", policy=SMALL)
     messages = [TASK, calls("read1", "read2"), result("read1", text(9000)), result("read2", text(3000))]

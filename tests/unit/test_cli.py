@@ -198,6 +198,11 @@ def test_evidence_marks_the_values_of_a_text_and_fails_if_one_is_found_nowhere(
     assert done.stdout.endswith("\n>>4711<< [not found]\n")
     assert "\x1b]" not in done.stdout
     assert "2 values: 1 in view, 1 not found; searched" in done.stderr
+    assert "unknown: " not in done.stderr
+    Offloader(str(store), session="plain").offload_text("8443\n" * 9000)
+    plain = offload("evidence", text, "--store", store, "--session", "plain")
+    assert plain.stdout.startswith("8443 [")
+    assert "unknown: the session has no journal of what the model saw" in plain.stderr
     found = json.loads(offload("evidence", text, "--store", store, "--json").stdout)
     assert [(value["text"], value["state"]) for value in found["values"]] == [
         ("8443", "in_view"), ("4711", "not_found"),

@@ -222,6 +222,7 @@ def test_without_a_journal_the_view_is_unknown_unless_the_messages_are_given() -
 
     assert states(off.evidence("8443 4711 host_a")) == dict.fromkeys(("8443", "4711", "host_a"), "unknown")
     assert off.evidence("8443").values[0].ref == out.records[0].ref
+    assert "no journal" in off.evidence("8443").why_unknown
     found = off.evidence("8443 4711 host_a", messages=out.messages)
     assert states(found) == {"8443": "unknown", "4711": "not_found", "host_a": "in_view"}
     assert found.request is None
@@ -378,6 +379,7 @@ def test_with_a_text_that_cannot_be_searched_nothing_is_not_found() -> None:
     found = opened(store).evidence("8443 host_a")
 
     assert states(found) == {"8443": "unknown", "host_a": "in_view"}
+    assert found.why_unknown == "not all of the session could be searched"
     assert list(found.unsearched.values()) == ["damaged"]
 
 

@@ -199,8 +199,8 @@ def test_evidence_marks_the_values_of_a_text_and_fails_if_one_is_found_nowhere(
     assert "\x1b]" not in done.stdout
     assert "2 values: 1 in view, 1 not found; searched" in done.stderr
     assert "unknown: " not in done.stderr
-    Offloader(str(store), session="plain").offload_text("8443\n" * 9000)
-    plain = offload("evidence", text, "--store", store, "--session", "plain")
+    Offloader(str(tmp_path / "plain"), session="s").offload_text("8443\n" * 9000)
+    plain = offload("evidence", text, "--store", tmp_path / "plain")
     assert plain.stdout.startswith("8443 [")
     assert "unknown: the session has no journal of what the model saw" in plain.stderr
     found = json.loads(offload("evidence", text, "--store", store, "--json").stdout)

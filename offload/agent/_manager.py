@@ -6,7 +6,7 @@ import inspect
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -42,6 +42,7 @@ from offload.evidence import Evidence
 from offload.messages import Usage
 from offload.messages.formats import is_result, scan_of
 from offload.offloader import Offloader
+from offload.policy import Decision
 from offload.session.lineage import Sent
 from offload.threads.calls import Gate, as_async
 from offload.threads.locks import NO_FORK
@@ -70,12 +71,20 @@ class Request:
         errors: the failures. Items that could not be offloaded are kept, and tried again on the next turn. A
             `ThinkingRemovedError` says that this request replaces one whose thinking was refused.
         cache: as in `OffloadResult`; it does not count messages that a full window removes or changes.
+        decided: as in `OffloadResult`; use `decisions`.
     """
 
     messages: list[Any]
     tokens: int
     errors: list[OffloadError]
     cache: CacheReport | None = None
+    decided: tuple[list[Decision], int] = field(default_factory=lambda: ([], 0), repr=False)
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The decision of the policy on every item, with its reason, as `Offloader.explain` prints them."""
+        decisions, count = self.decided
+        return decisions[:count]
 
 
 class ContextManager:
@@ -153,6 +162,8 @@ class ContextManager:
         self._journal = Journal(offloader.store, offloader.session, offloader.options)
         # Estimated tokens of the system prompt and the tools, and of the whole last request.
         self._fixed = self._sent = 0
+        # The decisions of the last offload call.
+        self._decided: tuple[list[Decision], int] = [], 0
         # Whether a request was made smaller since the last reply, so that its cached beginning changed.
         self._is_reduced = False
         # Whether thinking was refused since the last reply.
@@ -432,6 +443,7 @@ class ContextManager:
             self._report([error], errors)
         result = self._messages.offload(self._offloader, self._model)
         self._report(result.errors, errors)
+        self._decided = result.decided
         return result.cache
 
     def _without_refused(self, bound: BoundRefusal, error: BaseException) -> Request:
@@ -477,7 +489,7 @@ class ContextManager:
                 "shorten the system prompt, the tool definitions or the last messages, or use a larger window"
             )
             self._report([error], errors)
-        return Request(self._messages.context.lower(), tokens, errors, cache)
+        return Request(self._messages.context.lower(), tokens, errors, cache, self._decided)
 
     def _parts(self) -> str:
         items = sorted(enumerate(self._messages.items(0)), key=lambda entry: -entry[1].token_count)

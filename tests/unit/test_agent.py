@@ -810,8 +810,11 @@ def test_explain_shows_the_decisions_of_a_request_of_the_agent_loop() -> None:
         block = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"line {n}\n" * 9000}
         manager.add({"role": "assistant", "content": [use]})
         manager.add({"role": "user", "content": [block]})
-        manager.before_model_call()
+        request = manager.before_model_call()
 
+        assert [d.action for d in request.decisions if d.item.item_type == "tool_result"] == ["offload"] * (
+            n + 1
+        )
         rows = [row for row in off.explain().splitlines() if "tool_result" in row]
         assert len(rows) == n + 1
         assert all("  offload: " in row for row in rows)

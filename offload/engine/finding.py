@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from operator import attrgetter
 
 from offload.engine.items import Slot
+from offload.engine.recognition import Claim
 from offload.engine.turn import Turn
 from offload.errors import OffloadError, unexpected
 
@@ -48,20 +50,49 @@ def prove_claims(turn: Turn) -> None:
     """Check which look-alikes are placeholders; a check that fails is repeated in the next turn."""
     claims = [
         (slot, slot.claim)
-        for slot in turn.history.items.opened()
+        for slot in sorted(turn.history.items.opened(), key=attrgetter("number"))
         if slot.claim is not None and slot.proof not in ("ours", "foreign")
     ]
     if not claims:
         return
     proofs = turn.recognition.prove([(slot.item, claim) for slot, claim in claims], is_listed=turn.is_listed)
     for (slot, claim), proof in zip(claims, proofs, strict=True):
-        slot.proof = proof
-        if isinstance(proof, OffloadError):
-            turn.report(slot, proof)
-        elif proof == "ours":
+        slot.proof = "foreign" if proof == "ours" and _is_copy(turn, slot, claim) else proof
+        if isinstance(slot.proof, OffloadError):
+            turn.report(slot, slot.proof)
+        elif slot.proof == "ours":
             turn.history.items.note_standing(slot, claim.refs[0])
         elif not claim.is_strict:
             slot.claim = slot.proof = None
+
+
+def _is_copy(turn: Turn, slot: Slot, claim: Claim) -> bool:
+    """Return whether an item only repeats the placeholder of an earlier one, which nothing but a text tells.
+
+    That one is in full before it; or it has the placeholder, and this one was stored as a text, or is new and
+    the result of another request. An equal item that was sent with the placeholder is no copy.
+    """
+    if turn.history.messages.is_as_before(slot.at):
+        return False
+    sizes = {info.chars for ref in claim.refs for info in turn.recognition.session.catalog.known(ref)}
+    is_repeated = is_equal = False
+    for other in turn.history.items.before(slot):
+        if other.claim is not None:
+            if other.proof == "ours" and other.item.text == slot.item.text:
+                is_repeated = True
+                is_equal |= slot.item.subject is not None and slot.item.subject == other.item.subject
+        elif _ref_of(turn, other, sizes) in claim.refs:
+            return True
+    is_new = slot.at >= turn.history.fresh and not is_equal
+    return is_repeated and (is_new or turn.recognition.stored_ref(slot.item) is not None)
+
+
+def _ref_of(turn: Turn, slot: Slot, sizes: Collection[int]) -> str | None:
+    """Return the ref of the record of an item, if its content has one of these sizes."""
+    if slot.info is not None:
+        return slot.info.ref
+    may_be = slot.decision.item.chars in sizes or turn.options.redact is not None
+    return slot.stored or (turn.recognition.stored_ref(slot.item) if may_be else None)
 
 
 def _may_be_stored(turn: Turn, known: int) -> bool:

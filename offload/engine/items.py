@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
+from itertools import takewhile
 from operator import attrgetter
 
 import msgspec
@@ -170,6 +171,8 @@ class Items:
         self._result_infos: list[RecordInfo] = []
         self._kinds: Counter[tuple[str, str | None]] = Counter()
         self._new_standing: list[tuple[Item, str]] = []
+        # By item type and call id; those without an id have one place, and so may several with one id.
+        self._places: dict[tuple[str, str | None], list[Slot]] = {}
 
     def add(self, slots: Iterable[Slot]) -> None:
         """Append new items."""
@@ -180,6 +183,7 @@ class Items:
             self._kinds[kind] += 1
             self._decisions.append(slot.decision)
             self._opened[slot.number] = slot
+            self._places.setdefault(_place_of(slot), []).append(slot)
 
     def drop(self, slots: Iterable[Slot]) -> None:
         """Forget the last items, from the last one on."""
@@ -188,6 +192,7 @@ class Items:
             self._opened.pop(slot.number, None)
             self._take_sweepable(slot)
             self._forget_unstored(slot)
+            self._places[_place_of(slot)].pop()
             self._count(slot, -1)
             if self._numbers and self._numbers[-1] == slot.number:
                 del self._numbers[-1], self._infos[-1]
@@ -196,6 +201,10 @@ class Items:
     def newer(self, slot: Slot) -> int:
         """Return the number of later items of the same type and tool."""
         return self._kinds[slot.kind] - slot.ordinal - 1
+
+    def before(self, slot: Slot) -> Iterator[Slot]:
+        """Yield the earlier items that only their text tells from an item: of its type and call id."""
+        return takewhile(lambda other: other is not slot, self._places[_place_of(slot)])
 
     # States
 
@@ -358,6 +367,10 @@ def _state_after(slot: Slot, decision: Decision) -> State:
         return State.LEAVING if decision.action == "offload" else State.WAITING
     is_unproven = slot.claim is not None and slot.proof != "ours"
     return State.OPEN if decision.item.is_pinned or is_unproven else State.KEPT
+
+
+def _place_of(slot: Slot) -> tuple[str, str | None]:
+    return slot.item.item_type, slot.item.tool_use_id
 
 
 def _twin_key(slot: Slot) -> tuple[str, str | None, str]:

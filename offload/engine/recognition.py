@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from offload.errors import OffloadError, failure, result_or_error, unexpected
 from offload.messages.base import Item
+from offload.messages.calls import plain_name
 from offload.placeholder import Notice
 from offload.placeholder.default import DefaultRenderer, MediaAwareRenderer
 from offload.placeholder.forms import known_refs
@@ -48,16 +49,27 @@ class Claim(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """The key of a proof: the same text in another place is another claim."""
+    """The key of a proof: the same text in another place is another claim.
+
+    The place of a result without a call id is its tool.
+    """
 
     text: str
     item_type: str
     tool_use_id: str | None
+    tool: str | None = None
 
     @classmethod
     def of(cls, item: Item) -> Standing:
         """Return the place and the text of an item."""
-        return cls(item.text, item.item_type, item.tool_use_id)
+        is_named = item.item_type == "tool_result" and item.tool_use_id is None and item.tool_name
+        tool = plain_name(item.tool_name) if is_named and item.tool_name else None
+        return cls(item.text, item.item_type, item.tool_use_id, tool)
+
+    @property
+    def anywhere(self) -> Standing:
+        """The key of a result that was stored before its call had an id: it proves the text of any call."""
+        return self._replace(tool_use_id=None, tool=None) if self.item_type == "tool_result" else self
 
 
 class Recognition:
@@ -106,7 +118,10 @@ class Recognition:
 
     def note(self, item: Item, placeholder: str) -> None:
         """Remember that `placeholder` replaces `item`."""
-        self.proven.add(Standing(placeholder, item.item_type, item.tool_use_id))
+        standing = Standing.of(item)._replace(text=placeholder)
+        self.proven.add(standing)
+        if item.tool_use_id is None:
+            self.proven.add(standing.anywhere)
 
     def prove(self, claims: Sequence[tuple[Item, Claim]], *, is_listed: bool = False) -> list[Proof]:
         """Return the proof of each claim.
@@ -124,8 +139,7 @@ class Recognition:
 
     def _known(self, item: Item) -> Proof | None:
         standing = Standing.of(item)
-        anywhere = standing._replace(tool_use_id=None) if item.item_type == "tool_result" else standing
-        if not self.proven.isdisjoint((standing, anywhere)):
+        if standing in self.proven or (standing.tool is None and standing.anywhere in self.proven):
             return "ours"
         return "foreign" if standing in self._foreign else None
 
@@ -217,16 +231,15 @@ def candidates(session: SessionReader, claims: Iterable[tuple[Item, Claim]]) -> 
 def stands_for(header: Header, item: Item) -> bool:
     """Return whether the text of `item` is the placeholder of the record that `header` describes.
 
-    A result may be stored before its call has an id, as `offload_text` does; its message has one later.
+    A result may be stored before its call has an id, as `offload_text` does; its message has one later. Of
+    results without ids the tools must agree, if both are known.
     """
-    return (
-        header.placeholder == item.text
-        and header.item_type == item.item_type
-        and (
-            header.tool_use_id == item.tool_use_id
-            or (header.tool_use_id is None and header.item_type == "tool_result")
-        )
-    )
+    if header.placeholder != item.text or header.item_type != item.item_type:
+        return False
+    if header.tool_use_id is not None or item.item_type != "tool_result":
+        return header.tool_use_id == item.tool_use_id
+    tools = {plain_name(tool) for tool in (header.tool_name, item.tool_name) if tool}
+    return item.tool_use_id is not None or len(tools) < 2  # noqa: PLR2004 # of two
 
 
 def _proof(headers: Sequence[Header | OffloadError], item: Item) -> Proof:

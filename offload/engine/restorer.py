@@ -222,7 +222,10 @@ class _Undoing:
         return places[:own], places[own:]
 
     def _claims(self, place: _Place) -> list[tuple[_Place, Item, Claim, Standing]]:
-        """Return the items of a message that look like placeholders, except results that code reads."""
+        """Return the items of a message that look like placeholders, except results that code reads.
+
+        The content of a record is none: a copy of a placeholder is offloaded like any other text.
+        """
         place.missing.clear()
         try:
             scan = adapter_for(place.message).scan(place.message, "message", Calls())
@@ -237,7 +240,7 @@ class _Undoing:
             claim = result_or_error(self._claim, item)
             if isinstance(claim, OffloadError):
                 place.missing.append((item.block, "", claim))
-            elif claim is not None:
+            elif claim is not None and (claim[0].is_notice or item.text not in place.contents):
                 found.append((place, item, *claim))
         return found
 

@@ -7,11 +7,16 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import pytest
+from formats import FORMATS, exchange, user
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from langchain_core.messages import AIMessage
 from strength import examples
 
 from offload import Offloader, OffloadPolicy, Rule
+from offload.agent import ContextManager
+from offload.messages.formats import scan_of
 from offload_backends.memory import MemoryStore
 
 _FOUND = importlib.util.spec_from_file_location(
@@ -82,3 +87,98 @@ def test_a_conversation_full_of_look_alikes_comes_back_equal_from_the_store_alon
     assert Offloader(store, session="s", policy=POLICY).restore(out.messages) == original
     assert Offloader(store, session="s", policy=POLICY).offload(messages).messages == out.messages
     assert off.offload(out.messages).messages == out.messages
+
+
+# --- copies of placeholders, where only a text tells them apart ------------------------------------
+
+TURNED = OffloadPolicy(types={"tool_result": Rule(min_tokens=500), "user_message": Rule(min_tokens=500)})
+
+
+def without_id(kind: str, tool: str, result: str) -> list[Any]:
+    """Return a call without an id and its result; its arguments begin as the result does."""
+    messages = exchange(kind, tool, {"command": result[:9]}, result, "")
+    if kind == "gemini":
+        messages[0]["parts"][0]["functionCall"].pop("id")
+        messages[1]["parts"][0]["functionResponse"].pop("id")
+    return messages
+
+
+def said(kind: str, _tool: str, words: str) -> list[Any]:
+    """Return a reply, and a text of the user."""
+    reply: Any = {"gemini": {"role": "model", "parts": [{"text": "ok"}]}}.get(kind)
+    reply = reply or {"role": "assistant", "content": [{"text": "ok"}] if kind == "bedrock" else "ok"}
+    return [AIMessage("ok") if kind == "langchain" else reply, user(kind, words)]
+
+
+@pytest.mark.parametrize("tools", [("Bash", "read_transcript"), ("Bash", "Bash")])
+@pytest.mark.parametrize(
+    ("kind", "turn"), [*((kind, turn) for kind in FORMATS for turn in (without_id, said))]
+)
+def test_a_copy_of_a_placeholder_without_an_id_is_text(kind: str, turn: Any, tools: tuple[str, str]) -> None:
+    store = MemoryStore()
+    off = Offloader(store, session="s", policy=TURNED)
+    first = [user(kind, "Go."), *turn(kind, tools[0], LOG * 3)]
+    placed = off.offload(first).messages
+    [shown] = [item.text for item in scan_of(placed[-1]).offloadable]
+    assert shown.startswith("[Offloaded: ")
+    whole = [*first, *turn(kind, tools[1], shown)]
+
+    out = off.offload(whole)
+
+    assert off.restore(out.messages) == whole
+    assert off.offload(out.messages).messages == out.messages
+    other = Offloader(store, session="s", policy=TURNED)
+    assert other.restore(out.messages) == whole
+    for given_now in (whole, out.messages):
+        assert Offloader(store, session="s", policy=TURNED).offload(given_now).messages == out.messages
+    later = [*whole, *turn(kind, tools[0], "short")]
+    assert off.restore(off.offload(later).messages) == later
+
+
+@pytest.mark.parametrize(
+    ("kind", "turn"), [*((kind, turn) for kind in FORMATS for turn in (without_id, said))]
+)
+def test_a_copy_of_a_placeholder_is_text_after_a_restart_with_what_was_sent(kind: str, turn: Any) -> None:
+    store = MemoryStore()
+    first = [user(kind, "Go."), *turn(kind, "Bash", LOG * 3)]
+    placed = Offloader(store, session="s", policy=TURNED).offload(first).messages
+    [shown] = [item.text for item in scan_of(placed[-1]).offloadable]
+    copied = turn(kind, "Bash", shown)
+
+    out = Offloader(store, session="s", policy=TURNED).offload([*placed, *copied]).messages
+
+    assert out[: len(placed)] == placed
+    assert Offloader(store, session="s").restore(out) == [*first, *copied]
+    longer = [*out, *turn(kind, "Bash", "short")]
+    assert Offloader(store, session="s", policy=TURNED).offload(longer).messages == longer
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_equal_results_without_ids_are_no_copies(kind: str) -> None:
+    store = MemoryStore()
+    messages = [user(kind, "Go."), *(m for _ in range(3) for m in without_id(kind, "Bash", LOG * 3))]
+
+    out = Offloader(store, session="s", policy=TURNED).offload(messages).messages
+
+    assert len(Offloader(store, session="s").records()) == 1
+    assert Offloader(store, session="s", policy=TURNED).offload(out).messages == out
+    assert Offloader(store, session="s").restore(out) == messages
+
+
+@pytest.mark.parametrize("kind", ["gemini", "openai-chat"])
+def test_a_copy_that_an_agent_gets_after_a_restart_is_text(kind: str) -> None:
+    store = MemoryStore()
+    first = [user(kind, "Go."), *without_id(kind, "Bash", LOG * 9)]
+    agent = ContextManager(Offloader(store, session="s", policy=TURNED))
+    for message in first:
+        agent.add(message)
+    [shown] = [item.text for item in scan_of(agent.before_model_call().messages[-1]).offloadable]
+    assert shown.startswith("[Offloaded: ")
+    again = ContextManager(Offloader(store, session="s", policy=TURNED))
+    again.resume()
+
+    for message in (copied := without_id(kind, "Bash", shown)):
+        again.add(message)
+    again.before_model_call()
+
+    assert again.restore() == [*first, *copied]

@@ -42,6 +42,7 @@ from offload.record.header import ITEM_TYPES, OffloadableType, RefStyle
 from offload.record.titles import checked_agent
 from offload.registry import open_store
 from offload.session import Damage, Session
+from offload.session.heads import Remembered
 from offload.session.names import check_name, new_name
 from offload.settings.hooks import ItemSummarizer, Redact, ShouldOffload
 from offload.settings.options import (
@@ -464,6 +465,22 @@ class Offloader:
         if self._recorder is not None and counted is not None:
             self._recorder.used = counted
         return counted
+
+    def remembered(self, infos: Iterable[RecordInfo]) -> Remembered:
+        """Return what another process would have to read one by one of some records of this session.
+
+        It has their heads, as far as they are known here, and the thinking that was removed. Asks no store.
+        """
+        return Remembered(self._session.heads.of(infos), dict(self._conversation.thinking.contents))
+
+    def remember(self, remembered: Remembered) -> None:
+        """Take what `remembered` returned in another process: `offload` does not read it again.
+
+        It is used for records that a listing shows. Asks no store.
+        """
+        with exclusive(self._gate):
+            self._session.learn(remembered.heads)
+            self._conversation.thinking.contents.update(remembered.thinking)
 
     @property
     def on_recalled(self) -> Callable[[OffloadResult], object] | None:

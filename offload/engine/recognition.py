@@ -148,7 +148,7 @@ class Recognition:
         try:
             if not is_listed:
                 self.session.catalog.refresh(ref for _, claim in claims for ref in claim.refs)
-            for info, record in self.session.open_many(candidates(self.session, claims)):
+            for info, record in self.session.heads_of(candidates(self.session, claims)):
                 header = record if isinstance(record, OffloadError) else record.header
                 headers.setdefault(info.ref, []).append(header)
         except Exception as error:  # noqa: BLE001 # a store may raise anything
@@ -199,7 +199,7 @@ class Recognition:
         sizes = {(item.item_type, len(text)) for item, text in pairs if isinstance(text, str)}
         alike = [i for i in self.session.catalog.entries() if (i.item_type, i.chars) in sizes]
         headers: dict[tuple[str, int], list[Header]] = {}
-        for info, record in self.session.open_many(alike):
+        for info, record in self.session.heads_of(alike):
             if not isinstance(record, OffloadError):
                 headers.setdefault((info.item_type, info.chars), []).append(record.header)
         found = (_ref_among(headers, *pair) for pair in zip(items, texts, strict=True))

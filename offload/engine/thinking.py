@@ -17,6 +17,7 @@ from offload.engine.rows import decode_rows, encode_row
 from offload.engine.writer import ItemWriter, Skipped, WriteRequest
 from offload.errors import OffloadError, result_or_error
 from offload.events.observer import Observer
+from offload.layout import name_of
 from offload.messages import Removed
 from offload.messages.base import Item
 from offload.messages.thinking import (
@@ -61,6 +62,7 @@ class RemovedThinking:
 
     Attributes:
         keys: digests of the signatures of the removed blocks.
+        contents: those of its records that this process knows, by the last part of their keys.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class RemovedThinking:
         self._writer = writer
         self._redacted = redacted
         self.keys: set[str] = set()
+        self.contents: dict[str, str] = {}
         # By digest, in the order in which they were removed.
         self._stripped: dict[str, list[_Stripped]] = {}
         self._read: set[str] = set()
@@ -85,12 +88,15 @@ class RemovedThinking:
         """Read the records of other processes that the session's catalog knows. Raises `OffloadError`."""
         new = [i for i in self._session.catalog.entries() if i.tool_name == THINKING_TOOL]
         new = [info for info in new if info.item_type == THINKING_TYPE and info.ref not in self._read]
-        for info, record in self._session.open_many(new):
+        unknown = [info for info in new if name_of(info.key) not in self.contents]
+        for info, record in self._session.open_many(unknown):
             if isinstance(record, OffloadError):
                 raise record
             _, content = self._session.load(info, record)
+            self.contents[name_of(info.key)] = decode_text(content)
+        for info in new:
+            self._add(decode_rows(self.contents[name_of(info.key)], "thinking", _parsed))
             self._read.add(info.ref)
-            self._add(decode_rows(decode_text(content), "thinking", _parsed))
 
     def left_out(self, message: Any) -> Any:
         """Return `message` without its blocks that were removed; itself if it has none."""
@@ -139,6 +145,7 @@ class RemovedThinking:
         if not isinstance(outcome, OffloadedItem):
             raise OffloadError(outcome.reason) if isinstance(outcome, Skipped) else outcome
         self._read.add(outcome.info.ref)
+        self.contents[name_of(outcome.info.key)] = content
         self._add(some)
 
     def restored(self, messages: Sequence[Any]) -> list[Any]:

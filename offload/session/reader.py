@@ -37,6 +37,7 @@ from offload.layout import (
 )
 from offload.record import Header, RecordInfo
 from offload.record.titles import Label
+from offload.session.heads import Head, Heads
 from offload.session.lineage import branch_of, origin_of, records_of_branch
 from offload.session.names import is_ref
 from offload.store import OffloadStore, StoredObject, check_plain, get_many
@@ -93,6 +94,7 @@ class SessionReader:
         self.part = encode_part(name) if part is None else part
         self._opened: Recent[str, StoredRecord] = Recent(_OPEN_RECORDS)
         self.catalog: Catalog = Catalog(store, name, self._inherited, part=self.part)
+        self.heads: Heads = Heads()
         # The session that this one was forked from, and the refs that it had by then, once they are known.
         self._parent: SessionReader | None = None
         self._parent_refs: frozenset[str] = frozenset()
@@ -183,6 +185,20 @@ class SessionReader:
                 if bodies is not None and isinstance(body, bytes) and not is_link(info.key):
                     bodies[key] = body
                 yield info, self._opened_or_error(info, body)
+
+    def heads_of(self, infos: Sequence[RecordInfo]) -> Iterator[tuple[RecordInfo, Head | OffloadError]]:
+        """Yield each entry with the head of its record, or with the error of `open`, in order.
+
+        Records whose heads are known are not read.
+        """
+        known = {info.key: self.heads.get(info) for info in infos}
+        opened = self.open_many([info for info in infos if known[info.key] is None])
+        for info in infos:
+            head: Head | OffloadError | None = known[info.key]
+            if head is None:
+                _, record = next(opened)
+                head = record if isinstance(record, OffloadError) else Head(record.header, record.counts)
+            yield info, head
 
     def _stored(self, info: RecordInfo) -> RecordInfo:
         """Return the entry of an inherited record in the session that stored it, of any other this one."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from offload.codec import Codec
-from offload.codec.base import StoredRecord
 from offload.codec.content import TextContent
 from offload.codec.spooled import SpooledContent
 from offload.errors import (
@@ -26,6 +25,7 @@ from offload.messages.base import Item
 from offload.record import Header, RecordInfo
 from offload.record.header import MAX_DRAWS, REF_FORMS, Counts, ItemIdentity, RefStyle, draw_ref, drawn_by
 from offload.session.create import NewRecord, create_records
+from offload.session.heads import Head
 from offload.session.reader import SessionReader
 from offload.store import OffloadStore, identity_of, put_many
 
@@ -149,8 +149,8 @@ class Session(SessionReader):
         if not is_listed:
             self.catalog.refresh(known)
         infos = [info for ref in dict.fromkeys(known) for info in self._adoptable(ref)]
-        records: dict[str, list[tuple[RecordInfo, StoredRecord]]] = {}
-        for info, record in self.open_many(infos):
+        records: dict[str, list[tuple[RecordInfo, Head]]] = {}
+        for info, record in self.heads_of(infos):
             if not isinstance(record, OffloadError):
                 records.setdefault(info.ref, []).append((info, record))
         own = {item: self._record_of(item, records.get(ref, ())) for item, ref in items.items()}
@@ -165,9 +165,14 @@ class Session(SessionReader):
         return {item: stored for item, stored in adopted.items() if stored.info.key not in gone}
 
     def _record_of(
-        self, item: ItemIdentity, records: Iterable[tuple[RecordInfo, StoredRecord]]
-    ) -> tuple[RecordInfo, StoredRecord] | None:
+        self, item: ItemIdentity, records: Iterable[tuple[RecordInfo, Head]]
+    ) -> tuple[RecordInfo, Head] | None:
         return next((pair for pair in records if item.is_in(self._identity_in(pair[1].header))), None)
+
+    def learn(self, heads: Mapping[str, Head]) -> None:
+        """Take heads of records that another process found durable."""
+        self.heads.learn(heads)
+        self._stored_here.update(f"{RECORD.prefix(self.part)}{name}" for name in heads)
 
     def _make_durable(self, keys: Iterable[str]) -> None:
         """Create records of other writers again: a local store then makes the existing ones durable."""
@@ -416,6 +421,7 @@ class Session(SessionReader):
             agent=header.agent,
         )
         self.catalog.add(info)
+        self.heads.note(key, header, counts)
         self._stored_here.add(key)
         return OffloadedItem(info, header.placeholder)
 

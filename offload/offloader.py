@@ -469,7 +469,7 @@ class Offloader:
     def remembered(self, infos: Iterable[RecordInfo]) -> Remembered:
         """Return what another process would have to read one by one of some records of this session.
 
-        It has their heads, as far as they are known here, and the thinking that was removed. Asks no store.
+        It has those heads that are known here, and the thinking that was removed. Asks no store.
         """
         return Remembered(self._session.heads.of(infos), dict(self._conversation.thinking.contents))
 

@@ -22,6 +22,7 @@ from offload.gateway._headers import framing_fault
 from offload.gateway._own_tools import OwnTools
 from offload.gateway._requests import MAX_WAIT, api_of
 from offload.gateway._rewriter import Rewriter, ToolsMode
+from offload.gateway._sent import SentStore
 from offload.gateway._status import Status, logger
 from offload.offloader import Offloader
 from offload.origins import listening, refusal_of, url_host
@@ -59,9 +60,11 @@ class Gateway:
         self._names = _LOCAL_NAMES.union(map(_without_port, names))
         self._status = Status()
         check_choice("tools", tools, get_args(ToolsMode))
-        rewriter = Rewriter(offloader, self._status, tools=tools, max_wait=max_wait)
-        own = OwnTools(offloader, self._status, are_added=tools == "gateway", max_wait=max_wait)
+        sent = SentStore(offloader.store, self._status)
+        rewriter = Rewriter(offloader, self._status, sent, tools=tools, max_wait=max_wait)
+        own = OwnTools(offloader, self._status, sent, are_added=tools == "gateway", max_wait=max_wait)
         self._forwarder = Forwarder(self._upstream, rewriter, own, self._status)
+        self._sent = sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -139,6 +142,7 @@ class Gateway:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._forwarder.close()
+        await self._sent.close()
         await send({"type": "lifespan.shutdown.complete"})
 
 

@@ -19,8 +19,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
@@ -57,6 +58,7 @@ class HiddenCalls(NamedTuple):
         marks: the signatures of its thinking, as digests, and the ids of the client's calls in it: a message
             that has one of them is this reply.
         unfounded: those of the thinking that was made behind an answer.
+        data: its object in the store.
     """
 
     before: str
@@ -64,6 +66,7 @@ class HiddenCalls(NamedTuple):
     steps: Sequence[Any]
     marks: Sequence[str] = ()
     unfounded: Sequence[str] = ()
+    data: bytes = b""
 
 
 @dataclass(slots=True)
@@ -117,15 +120,32 @@ class HiddenStore:
             else:
                 known.hidden.setdefault(before, {}).setdefault(reply, None)
 
+    def unread(self, root: Root, befores: Sequence[str]) -> list[tuple[str, str]]:
+        """Return the places of calls behind some messages that this process has not read."""
+        hidden = self.known(root).hidden
+        return [(before, reply) for before in befores for reply, one in hidden[before].items() if not one]
+
+    def learn(self, root: Root, calls: Mapping[str, bytes]) -> None:
+        """Take objects of calls that `noted` returned in another process."""
+        for name, data in calls.items():
+            digest, before, reply = name.split("~")
+            held = self.known(root).hidden.get(before, {})
+            if digest == root.digest and reply in held and held[reply] is None:
+                with suppress(CorruptError):
+                    held[reply] = _parsed(name, data)
+
+    def noted(self, root: Root, befores: Sequence[str]) -> dict[str, bytes]:
+        """Return the objects of the calls behind some messages, by the last part of their keys."""
+        hidden = self.known(root).hidden
+        some = (one for before in dict.fromkeys(befores) for one in hidden.get(before, {}).values() if one)
+        return {f"{root.digest}~{one.before}~{one.reply}": one.data for one in some}
+
     async def read(self, root: Root, befores: Sequence[str], seconds: float) -> dict[str, list[HiddenCalls]]:
         """Return the calls of all replies behind some messages, by the digests of these.
 
         Raises `OffloadError` and `TimeoutError`.
         """
-        known = self.known(root)
-        new = [
-            (before, reply) for before in befores for reply, one in known.hidden[before].items() if not one
-        ]
+        known, new = self.known(root), self.unread(root, befores)
         reads = (self._in_time(seconds, self._read, root, *place) for place in new)
         for one in await asyncio.gather(*reads):
             known.hidden[one.before][one.reply] = one
@@ -143,12 +163,11 @@ class HiddenStore:
     def keep(self, root: Root, hidden: HiddenCalls) -> asyncio.Task[None]:
         """Store the hidden calls of a reply; they are known at once."""
         known = self.known(root)
-        known.hidden.setdefault(hidden.before, {})[hidden.reply] = hidden
         fields = {"steps": hidden.steps, "marks": hidden.marks, "unfounded": hidden.unfounded}
         key = self._key(root, hidden.before, hidden.reply)
-        known.unstored[key] = with_digest(
-            undigested(json.dumps(fields, separators=(",", ":")).encode()), name_of(key)
-        )
+        data = with_digest(undigested(json.dumps(fields, separators=(",", ":")).encode()), name_of(key))
+        known.hidden.setdefault(hidden.before, {})[hidden.reply] = hidden._replace(data=data)
+        known.unstored[key] = data
         return self._written(known)
 
     async def close(self) -> None:
@@ -200,14 +219,19 @@ class HiddenStore:
 
     def _read(self, root: Root, before: str, reply: str) -> HiddenCalls:
         key = self._key(root, before, reply)
-        data = self._store.get(key, end=_MOST_BYTES)
-        check_plain(data)
-        check_digest(data, name_of(key))
-        try:
-            fields = json.loads(data)
-            return HiddenCalls(before, reply, fields["steps"], fields["marks"], fields["unfounded"])
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise CorruptError("an object of answered calls has another form") from error
+        return _parsed(name_of(key), self._store.get(key, end=_MOST_BYTES))
 
     def _key(self, root: Root, before: str, reply: str | None = None) -> str:
         return CALLS.key(session=encode_part(root.session), root=root.digest, before=before, reply=reply)
+
+
+def _parsed(name: str, data: bytes) -> HiddenCalls:
+    """Return the calls in an object, given the last part of its key. Raises `CorruptError`."""
+    check_plain(data)
+    check_digest(data, name)
+    _, before, reply = name.split("~")
+    try:
+        fields = json.loads(data)
+        return HiddenCalls(before, reply, fields["steps"], fields["marks"], fields["unfounded"], data)
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise CorruptError("an object of answered calls has another form") from error

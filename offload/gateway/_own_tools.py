@@ -28,8 +28,10 @@ from offload.gateway._requests import (
     Received,
     Request,
     is_kept_elsewhere,
+    name_of_conversation,
     parsed,
 )
+from offload.gateway._sent import FEW, Place, SentStore
 from offload.gateway._spans import Edit, Places, replaced
 from offload.gateway._status import Status
 from offload.messages.stored import map_texts
@@ -119,9 +121,16 @@ class OwnTools:
     """The tools that the gateway adds, if `are_added`, and answers."""
 
     def __init__(
-        self, offloader: Offloader, status: Status, *, are_added: bool, max_wait: float = MAX_WAIT
+        self,
+        offloader: Offloader,
+        status: Status,
+        sent: SentStore,
+        *,
+        are_added: bool,
+        max_wait: float = MAX_WAIT,
     ) -> None:
         self._are_added = are_added
+        self._sent = sent
         self._max_wait = max_wait
         self._offloader = offloader
         self._status = status
@@ -199,6 +208,10 @@ class OwnTools:
         calls, visible = opened.calls, opened.visible
         views = visible.request.views
         known_before = [before for before in dict.fromkeys(visible.chain[:-1]) if before in known.hidden]
+        if len(self._store.unread(opened.root, known_before)) >= FEW:
+            async with asyncio.timeout(self._max_wait):
+                sent = await self._sent.read(await self._reading(_place_of, opened))
+            self._store.learn(opened.root, sent.calls)
         found = await self._store.read(opened.root, known_before, self._max_wait)
         left_out: set[str] = set()
         for index, before in enumerate(visible.chain[:-1]):
@@ -344,11 +357,19 @@ class OwnTools:
             steps = await self._reading(opened.calls.storable, reply.steps, self._may_store)
             hidden = HiddenCalls(before, digest, steps, reply.marks, reply.unfounded)
             writing.append(self._store.keep(opened.root, hidden))
+            calls = self._store.noted(opened.root, visible.chain)
+            self._sent.note_calls(await self._reading(_place_of, opened), calls)
         if writing:
             await asyncio.wait(writing, timeout=DEADLINE)
 
     async def _reading(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, function, *args)
+
+
+def _place_of(opened: Opened) -> Place:
+    """Return the place of the conversation of a request."""
+    name = name_of_conversation(opened.visible.request, opened.received.headers)
+    return Place(opened.received.session, name)
 
 
 def _definitions(offloader: Offloader, calls: Calls) -> str:

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import getitem, itemgetter
 from typing import Any, NamedTuple
@@ -457,6 +457,16 @@ def conversation_of(request: Request, headers: Mapping[str, str]) -> str:
         instructions = (request.fields.get(name) for name in _INSTRUCTIONS)
         parts += [request.fields.get("system"), next(filter(None, instructions), None)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def name_of_conversation(request: Request, headers: Mapping[str, str]) -> str:
+    """Return the name of the conversation of a request with views that are the messages of the client."""
+    first = next((i for i, view in enumerate(request.views) if role_or_none(view) == "user"), 0)
+    views = deepcopy(request.views[: first + 1])
+    for view in views:
+        for _ in _prepared(view):
+            pass
+    return conversation_of(replace(request, views=views), headers)
 
 
 def _session_in(fields: Mapping[str, Any]) -> str | None:

@@ -31,6 +31,7 @@ from offload.gateway._requests import (
     conversation_of,
     read_request,
 )
+from offload.gateway._sent import Place, SentStore
 from offload.gateway._status import NOTHING_DUE, Status
 from offload.messages import Usage
 from offload.messages.base import Block
@@ -40,6 +41,8 @@ from offload.offloader import Offloader
 from offload.policy import CacheModel, OffloadPolicy
 from offload.policy.cache import CACHES
 from offload.policy.defaults import NEVER
+from offload.record import RecordInfo
+from offload.session.heads import Remembered
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -86,13 +89,6 @@ class _UnchangedError(Exception):
 
 class _SlowError(Exception):
     """The store is slow: a request has what was replaced before, and nothing more."""
-
-
-class Place(NamedTuple):
-    """The place of a conversation: a session, and a name in it."""
-
-    session: str
-    name: str
 
 
 class Sent(NamedTuple):
@@ -222,7 +218,7 @@ class Rewritten:
     Attributes:
         conversation: None if the request passed without a look at its messages.
         request: the request of the client, and `messages` its messages as they are sent.
-        replaced: number of results that are replaced, and `tokens_removed` what that frees.
+        records: those of what is replaced, and `tokens_removed` what that frees.
         reason: why nothing is replaced now; empty if something is.
         refused: keys of the thinking that is removed since the provider refused it.
         result: the messages with their tokens, for the journal; None if their tokens are not known.
@@ -232,7 +228,7 @@ class Rewritten:
     conversation: Conversation | None = None
     request: Request | None = None
     messages: Sequence[Any] = ()
-    replaced: int = 0
+    records: Sequence[RecordInfo] = ()
     tokens_removed: int = 0
     reason: str = ""
     refused: frozenset[str] = frozenset()
@@ -248,9 +244,16 @@ class Rewriter:
     """Replaces the old large results in requests; its arguments are those of `gateway_app`."""
 
     def __init__(
-        self, offloader: Offloader, status: Status, *, tools: ToolsMode, max_wait: float = MAX_WAIT
+        self,
+        offloader: Offloader,
+        status: Status,
+        sent: SentStore,
+        *,
+        tools: ToolsMode,
+        max_wait: float = MAX_WAIT,
     ) -> None:
         self._offloader = offloader
+        self._sent = sent
         self._max_wait = max_wait
         self._status = status
         self._needs_read_back = tools != "none"
@@ -351,7 +354,7 @@ class Rewriter:
             self._status.passed(request.reason)
             return
         self._status.count("rewritten")
-        self._status.count("results_replaced", request.replaced)
+        self._status.count("results_replaced", len(request.records))
         self._status.count("tokens_removed", request.tokens_removed)
 
     @property
@@ -416,7 +419,10 @@ class Rewriter:
         """Look, while the provider answers, whether the records behind the placeholders are there."""
         conversation = request.conversation
         is_due = conversation is not None and time.monotonic() >= conversation.next_check
-        if conversation is None or not request.replaced or not is_due:
+        if conversation is None or not request.records or not is_due:
+            return
+        if conversation.sent is None:
+            # The request was rewritten by a listing that has just been made.
             return
         if conversation.checking is None or conversation.checking.done():
             conversation.is_check_late = False
@@ -483,6 +489,9 @@ class Rewriter:
         is_latest = conversation.latest is read and not self._spare.locked()
         if request.tokens_removed and is_latest and not conversation.may_bind(read):
             self._in_background(self._prepare(conversation, read))
+        if request.records:
+            remembered = conversation.offloader.remembered(request.records)
+            self._sent.note_records(conversation.place, remembered)
         if any(read.tails.values()):
             self._in_background(self._keep_look_alikes(conversation, read))
         used = None if reply is None else conversation.offloader.report_usage(reply)
@@ -568,10 +577,19 @@ class Rewriter:
             conversation.began = time.monotonic()
             conversation.recalled = note
             try:
+                if is_forgotten:
+                    await self._remind(conversation)
                 return await self._in_thread(self._offload, conversation, request)
             finally:
                 conversation.began = inf
                 conversation.recalled = None
+
+    async def _remind(self, conversation: Conversation) -> None:
+        """Let an offloader know the records that other processes sent, without a read of each."""
+        with suppress(OffloadError):  # It reads it then.
+            body = await self._sent.read(conversation.place)
+            remembered = Remembered(body.heads, body.thinking)
+            await self._in_thread(conversation.offloader.remember, remembered)
 
     async def _in_thread(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         loop = asyncio.get_running_loop()
@@ -683,8 +701,8 @@ def _rewritten(
     sent = None if conversation.journal is None else replace(result, messages=[*messages], errors=[])
     if text is not request.text:
         freed = result.tokens_before - result.tokens_after
-        body, count = text.encode(), len(result.records)
-        return Rewritten(body, conversation, request, messages, count, freed, reason=reason, result=sent)
+        body, records = text.encode(), result.records
+        return Rewritten(body, conversation, request, messages, records, freed, reason=reason, result=sent)
     has_failed = any(isinstance(error, StoreError) for error in result.errors)
     reason = reason or ("the store failed" if has_failed else NOTHING_DUE)
     return Rewritten(text.encode(), conversation, request, messages, reason=reason, result=sent)

@@ -1,4 +1,4 @@
-"""The heads of records that a process knows without reading them, as one that read them before told it."""
+"""Heads of records that a process knows without reading them: another one read them before."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Heads:
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """What a new process would have to read one by one to send what was sent; see `Offloader.remembered`.
+    """Objects that a new process would have to read one by one; see `Offloader.remembered`.
 
     Attributes:
         heads: heads of records, by the last part of their keys.

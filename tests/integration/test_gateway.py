@@ -29,6 +29,7 @@ from gateways import (
     KEY,
     LOG,
     REPLY,
+    TOOLS,
     USAGE,
     ask,
     body_of,
@@ -39,7 +40,7 @@ from gateways import (
     wait_for,
 )
 
-from offload import Offloader, OffloadError, OffloadPolicy, StoreError, StoreUnavailableError
+from offload import Offloader, OffloadError, OffloadPolicy, StoreError, StoreUnavailableError, open_store
 from offload.gateway import _forward, _rewriter, serve
 from offload.testing import FaultyStore
 from offload.wrappers import WrapperStore
@@ -698,6 +699,100 @@ def test_a_new_result_that_hangs_after_a_restart_costs_its_own_offload_alone(ups
 
     assert results(upstream.seen[0].json)[:4] == before
     assert left(upstream.seen[0]) == 5
+
+
+class CountingStore(WrapperStore):
+    """Notes its operations; one read of many objects counts for each of them."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.asked = []
+
+    def put(self, key, data, *, overwrite=False):
+        self.asked.append(f"put {key}")
+        super().put(key, data, overwrite=overwrite)
+
+    def get(self, key, *, start=0, end=None):
+        self.asked.append(f"get {key}")
+        return super().get(key, start=start, end=end)
+
+    def keys(self, prefix="", *, after=""):
+        self.asked.append(f"keys {prefix}")
+        return super().keys(prefix, after=after)
+
+
+def agent_of(upstream, model, *, is_hiding):
+    """Return the messages of a client that grow with each reply to `turn`, and `turn` itself.
+
+    The model calls a tool of the gateway before each call of the client's, if it `is_hiding`.
+    """
+    messages, fields = turns(0), {"model": model, "tools": TOOLS if not is_hiding else TOOLS[:1]}
+    answers: list[Any] = []
+
+    def answer(provider):
+        provider.say(200, json.dumps(answers.pop(0)).encode())
+
+    def reply(name, **given):
+        use = {"type": "tool_use", "id": f"{name}_{len(messages)}", "name": name, "input": given}
+        thinking = {"type": "thinking", "thinking": "", "signature": f"{name}{len(messages)}"}
+        return REPLY | {"id": "m", "model": model, "content": [thinking, use], "stop_reason": "tool_use"}
+
+    def turn(gateway):
+        own = [reply("context_list")] if is_hiding else []
+        answers.extend([*own, reply("Bash", command="make")])
+        got = ask(gateway + PATH, body_of(messages, **fields)).json
+        use = got["content"][-1]
+        result = {"type": "tool_result", "tool_use_id": use["id"], "content": f"{len(messages)}\n{LOG}"}
+        messages.append({"role": "assistant", "content": got["content"]})
+        messages.append({"role": "user", "content": [result]})
+
+    upstream.answer = answer
+    return turn
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        (5, "claude-opus-5", True, False),
+        (7, "claude-opus-5-5", True, True),
+        (30, "claude-opus-5-5", True, False),
+        (31, "claude-opus-5", True, True),
+        (50, "claude-opus-5", False, False),
+        (50, "claude-opus-5-5", False, True),
+    ],
+)
+def test_the_first_request_after_a_restart_takes_six_operations_beside_the_listing_at_any_length(
+    upstream, tmp_path, row
+):
+    count, model, is_hiding, journal = row
+
+    def opened():
+        return Offloader(store, session="s", journal=journal)
+
+    store = CountingStore(open_store(tmp_path / "store"))
+    turn = agent_of(upstream, model, is_hiding=is_hiding)
+    with running(upstream.url, opened()) as gateway:
+        for _ in range(count):
+            turn(gateway)
+    seen: list[list[str]] = []
+    answer = upstream.answer
+
+    def note(provider):
+        seen.append([*store.asked])
+        answer(provider)
+
+    upstream.answer = note
+    upstream.seen.clear()
+    store.asked.clear()
+    with running(upstream.url, opened()) as gateway:
+        turn(gateway)
+
+    asked = seen[0]
+    assert len(asked) - asked.count("keys r/s/") <= 6
+    assert asked.count("keys r/s/") == 1
+    body = upstream.seen[0].body
+    assert body.count(b"[Offloaded: ") >= count - 1
+    assert body.count(b'"context_list_') == (2 * count if is_hiding else 0)
 
 
 # Records that another process deletes

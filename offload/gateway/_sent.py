@@ -1,0 +1,180 @@
+"""One object for each conversation of a gateway, from which a new process knows all that was sent in it.
+
+It has what a new process would read one by one: the heads of the records whose placeholders are in the latest
+request, the thinking that was removed, and the hidden calls of its replies. All of it is in other objects
+too: if the object is missing or old, these are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64decode, b64encode
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeVar, TypeVarTuple
+
+import msgspec
+import zstandard
+
+from offload.errors import CorruptError, NotFoundError
+from offload.gateway._apis.base import digest_of
+from offload.gateway._status import Status
+from offload.layout import CALLS, encode_part, name_of
+from offload.record.digested import check_digest, undigested, with_digest
+from offload.session.heads import Head, Remembered
+from offload.store import OffloadStore
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# Fewer objects are read one by one.
+FEW = 3
+_THREADS, _MOST_HELD = 2, 512
+_STOP_SECONDS = 1.0
+_MOST_BYTES, _MOST_READ = 16 * 1024 * 1024, 64 * 1024 * 1024
+_ZEROS = "0" * 32
+
+
+class Place(NamedTuple):
+    """The place of a conversation: a session, and a name in it."""
+
+    session: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """The key of what was sent in it."""
+        root = digest_of(["sent", self.name])
+        return CALLS.key(session=encode_part(self.session), root=root, before=_ZEROS, reply=_ZEROS)
+
+
+class Body(msgspec.Struct):
+    """The content of the object; `calls` are objects of hidden calls by the last part of their keys."""
+
+    version: Literal[1] = 1
+    heads: dict[str, Head] = {}
+    thinking: dict[str, str] = {}
+    calls: dict[str, bytes] = {}
+
+    @property
+    def names(self) -> set[str]:
+        """The last parts of the keys of all objects in it."""
+        return {*self.heads, *self.thinking, *self.calls}
+
+
+# Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
+_BODIES = msgspec.msgpack.Decoder(Body)
+
+
+@dataclass(slots=True)
+class _Known:
+    """The knowledge of this process of a conversation.
+
+    Attributes:
+        body: what was sent in it; `stored` are the names in the object in the store.
+        reading: held by the task that reads the object; `is_read` says that one did.
+        saving: the task that stores it.
+    """
+
+    body: Body = field(default_factory=Body)
+    stored: set[str] = field(default_factory=set)
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    is_read: bool = False
+    saving: asyncio.Task[None] | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a new process would read many objects one by one."""
+        return len(self.body.names - self.stored) >= FEW
+
+
+class SentStore:
+    """Reads and stores what was sent, of many conversations. It is called in the event loop alone."""
+
+    def __init__(self, store: OffloadStore, status: Status) -> None:
+        self._store = store
+        self._status = status
+        self._known: OrderedDict[Place, _Known] = OrderedDict()
+        self._threads = ThreadPoolExecutor(_THREADS, "offload-gateway-sent")
+
+    async def read(self, place: Place) -> Body:
+        """Return what is known of a conversation, with what other processes stored. Raises `OffloadError`."""
+        known = self._of(place)
+        async with known.reading:
+            if not known.is_read:
+                body = await self._call(self._get, place.key)
+                known.is_read, known.stored = True, body.names
+                known.body = Body(
+                    heads=body.heads | known.body.heads,
+                    thinking=body.thinking | known.body.thinking,
+                    calls=body.calls | known.body.calls,
+                )
+        return known.body
+
+    def note_records(self, place: Place, remembered: Remembered) -> None:
+        """Note the records of the latest request, and store them later if a new process needs that."""
+        body = self._of(place).body
+        body.heads, body.thinking = remembered.heads, remembered.thinking
+        self._save(place)
+
+    def note_calls(self, place: Place, calls: Mapping[str, bytes]) -> None:
+        """Note the hidden calls of the latest request and its reply in the same way."""
+        self._of(place).body.calls = dict(calls)
+        self._save(place)
+
+    async def close(self) -> None:
+        """Wait a moment for what is being stored."""
+        saving = [known.saving for known in self._known.values() if known.saving is not None]
+        if saving:
+            await asyncio.wait(saving, timeout=_STOP_SECONDS)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _of(self, place: Place) -> _Known:
+        known = self._known.pop(place, None) or _Known()
+        self._known[place] = known
+        while len(self._known) > _MOST_HELD:
+            self._known.popitem(last=False)
+        return known
+
+    def _save(self, place: Place) -> None:
+        known = self._of(place)
+        if known.is_due and (known.saving is None or known.saving.done()):
+            known.saving = asyncio.ensure_future(self._saved(place, known))
+
+    async def _saved(self, place: Place, known: _Known) -> None:
+        """Store what was sent, again if more came meanwhile."""
+        while known.is_due:
+            names = known.body.names
+            data = msgspec.msgpack.encode(known.body)  # Here, since the body changes in this thread.
+            try:
+                await self._call(self._put, place.key, data)
+            except Exception as error:  # noqa: BLE001 # the objects that it repeats are stored
+                self._status.lost("what was sent is not stored in one object for a restart", error)
+                return
+            known.stored = names
+
+    def _put(self, key: str, data: bytes) -> None:
+        packed = zstandard.ZstdCompressor(level=1).compress(data)
+        if len(packed) <= _MOST_BYTES and len(data) <= _MOST_READ:
+            content = undigested(b'{"data":"' + b64encode(packed) + b'"}')
+            self._store.put(key, with_digest(content, name_of(key)), overwrite=True)
+
+    def _get(self, key: str) -> Body:
+        """Return what is stored; nothing if there is none, or a damaged one."""
+        try:
+            content = self._store.get(key, end=2 * _MOST_BYTES)
+            check_digest(content, name_of(key))
+            packed = b64decode(json.loads(content)["data"])
+            if not 0 < zstandard.frame_content_size(packed) <= _MOST_READ:
+                return Body()
+            return _BODIES.decode(zstandard.ZstdDecompressor().decompress(packed))
+        except (NotFoundError, CorruptError, ValueError, LookupError, TypeError):
+            return Body()
+        except (zstandard.ZstdError, msgspec.MsgspecError, RecursionError):
+            return Body()
+
+    async def _call(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)

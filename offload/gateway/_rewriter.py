@@ -18,6 +18,7 @@ from offload.engine.refusals import BoundRefusal
 from offload.engine.results import OffloadResult
 from offload.errors import OffloadError, StoreError, StoreUnavailableError
 from offload.events.observer import error_text
+from offload.gateway._clock import Held, StoreClock
 from offload.gateway._journals import ConversationJournal, JournalWriter
 from offload.gateway._requests import (
     MAX_WAIT,
@@ -49,9 +50,10 @@ Ts = TypeVarTuple("Ts")
 
 # Coding agents mark the ends of their last two requests.
 _MARKS = 2
-# A request waits no longer for its own work, which the store may hold up, and for that of others.
+# The store holds a request up no longer, and the work of others neither.
 DEADLINE = 1.0
 # One with signed thinking waits longer: what is not replaced now never is, or the thinking after it is lost.
+# So does one whose own work takes long, as on a busy machine.
 BOUND_DEADLINE = 10.0
 _QUEUE_SECONDS = 10.0
 # Of work that the store may hold up, of work behind the replies, and of reading.
@@ -253,6 +255,7 @@ class Rewriter:
         max_wait: float = MAX_WAIT,
     ) -> None:
         self._offloader = offloader
+        self._clock = StoreClock(offloader.store)
         self._sent = sent
         self._max_wait = max_wait
         self._status = status
@@ -529,10 +532,12 @@ class Rewriter:
         until = time.monotonic() + self._max_wait
         await self._take_turn(is_forgotten=is_forgotten)
         recalled: asyncio.Future[OffloadResult] = asyncio.get_running_loop().create_future()
-        work = asyncio.ensure_future(self._turn(conversation, request, recalled))
+        held, seconds = Held(self._clock), conversation.seconds(request)
+        most = self._max_wait if is_forgotten else max(seconds, BOUND_DEADLINE)
+        work = asyncio.ensure_future(self._turn(conversation, request, held, recalled))
         work.add_done_callback(lambda _: self._turns.release())
         try:
-            result = await _waited(work, conversation.seconds(request))
+            result = await held.waited(work, seconds, most)
         except TimeoutError:
             if is_forgotten:
                 await _until_first(work, recalled, until)
@@ -562,7 +567,11 @@ class Rewriter:
             self._status.failed(f"offloading failed: {error_text(error)}")
 
     async def _turn(
-        self, conversation: Conversation, request: Request, recalled: asyncio.Future[OffloadResult]
+        self,
+        conversation: Conversation,
+        request: Request,
+        held: Held,
+        recalled: asyncio.Future[OffloadResult],
     ) -> OffloadResult:
         """Offload a request; `recalled` gets the result with what was replaced before alone."""
         is_forgotten = conversation.is_forgotten(request)
@@ -579,7 +588,7 @@ class Rewriter:
             try:
                 if is_forgotten:
                     await self._remind(conversation)
-                return await self._in_thread(self._offload, conversation, request)
+                return await self._in_thread(self._offload, conversation, request, held)
             finally:
                 conversation.began = inf
                 conversation.recalled = None
@@ -600,8 +609,9 @@ class Rewriter:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._readers, function, *args)
 
-    def _offload(self, conversation: Conversation, request: Request) -> OffloadResult:
+    def _offload(self, conversation: Conversation, request: Request, held: Held) -> OffloadResult:
         """Offload what is due in a request. Runs in a thread."""
+        held.begin()
         conversation.latest = request
         if conversation.may_bind(request):
             conversation.refused |= request.left_out
@@ -645,7 +655,7 @@ class Rewriter:
             if request.is_threaded:
                 policy = policy.model_copy(update={"history": "append_only"})
             own = self._offloader.with_options(
-                session=place.session, policy=policy, on_error="keep", journal=False
+                store=self._clock, session=place.session, policy=policy, on_error="keep", journal=False
             )
             conversation = Conversation(place, own)
             if self._offloader.options.journal:

@@ -753,6 +753,19 @@ def test_an_answer_that_is_not_encoded_as_it_says_is_an_error_of_the_api(store, 
     assert "not encoded as its Content-Encoding says" in json.loads(reply.body)["error"]["message"]
 
 
+def test_a_reply_that_is_ended_has_numbers_only_where_the_provider_gives_some(store, monkeypatch):
+    monkeypatch.setattr(_own_tools, "MOST_ROUNDS", 0)
+    monkeypatch.setattr("offload.gateway._forward.MOST_ROUNDS", 0)
+    first = _reply("responses", {}, [call(1)], {"input_tokens": 1, "output_tokens": 1})
+    events = re.sub(r', "sequence_number": \d+', "", "".join(_events("responses", {}, first)))
+    with providing() as upstream, running(upstream.url, Offloader(store, session="s")) as url:
+        upstream.answer = lambda provider: provider.say(200, events.encode(), kind="text/event-stream")
+        body = request_of("responses", BOUND, [user_of("responses", "Go.")], streams=True)
+        reply = ask(url + PATHS["responses"], body)
+    assert b"too often" in reply.body
+    assert b"sequence_number" not in reply.body
+
+
 def test_hidden_calls_are_in_no_event_of_a_provider_that_numbers_none(store):
     request = {"model": "m", "input": []}
     blocks = [call(1, "context_read"), said("Look."), call(2, "Bash")]

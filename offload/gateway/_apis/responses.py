@@ -382,7 +382,10 @@ class _Streamed(StreamedReply, _Items):
         more = b""
         if is_stopped:
             self._stop_here()
-            more = b"".join(map(self._written, _item_events(self.visible[-1], self._next)))
+            # They are numbered as the end of the response is.
+            numbers = {name: 0 for name in ("sequence_number",) if name in data}
+            events = _item_events(self.visible[-1], self._next)
+            more = b"".join(self._written({**one, **numbers}) for one in events)
         kind = "response.incomplete" if self._cut else data["type"]
         final = {
             **data,
@@ -401,8 +404,8 @@ class _Streamed(StreamedReply, _Items):
 def _item_events(item: Json, index: int) -> Iterator[Json]:
     """Yield the events of a message with one text."""
     [part] = item["content"]
-    place = {"item_id": item["id"], "output_index": index, "content_index": 0, "sequence_number": 0}
-    at = {"output_index": index, "sequence_number": 0}
+    place = {"item_id": item["id"], "output_index": index, "content_index": 0}
+    at = {"output_index": index}
     empty = {**item, "status": "in_progress", "content": []}
     yield {"type": "response.output_item.added", **at, "item": empty}
     yield {"type": "response.content_part.added", **place, "part": {**part, "text": ""}}

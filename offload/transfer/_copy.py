@@ -149,7 +149,8 @@ def copy(
     Raises:
         NotFoundError: the session does not exist.
         ConfigError: source and target are the same session of one store, or a name is invalid.
-        EncryptionError: the target has the session, and it does not fit the key of the target's store.
+        EncryptionError: no record of the session fits the key of its store, or the target has the session,
+            which does not fit the key there. A record among others is a failure in the report.
         StoreError: a store failed. The copied records are whole; another copy continues.
     """
     name = session if name is None else name
@@ -248,11 +249,19 @@ class _Copy:
                 self._create(self._pack(group, spools))
             records, copied = records + len(group), copied + sum(info.stored_bytes for info in group)
             told(CopyProgress(records, len(missing), copied))
+        self._check_any()
         self._copy_tombstones()
         self._copy_journal()
         self._copy_calls()
         update_index(self._target.store)
         return self._report
+
+    def _check_any(self) -> None:
+        """Raise the first `EncryptionError` if no record fits the key of the source."""
+        report = self._report
+        unfit = [each.error for each in report.failures if isinstance(each.error, errors.EncryptionError)]
+        if unfit and len(unfit) == len(report.failures) and not report.copied and not report.already_there:
+            raise unfit[0]
 
     def _check_target(self, missing: Sequence[RecordInfo]) -> None:
         """Raise `EncryptionError` before a copy makes an existing session of the target partly in clear."""
@@ -374,11 +383,11 @@ class _Copy:
                 note_origin(self._target.store, self._target_part, name)
 
     def _fetch(self, group: Sequence[RecordInfo]) -> dict[str, bytes]:
-        """Return the small objects of `group`; the error of a missing one is raised when it is opened."""
+        """Return the small objects of `group`; a missing or unfit one raises its error when it is opened."""
         keys = [i.key for i in group if i.stored_bytes <= _WHOLE_BYTES and not layout.is_link(i.key)]
         bodies = list(get_many(self._source.store, keys))
         for body in bodies:
-            if isinstance(body, errors.StoreError):
+            if isinstance(body, errors.StoreError) and not isinstance(body, errors.EncryptionError):
                 raise body
         return {k: body for k, body in zip(keys, bodies, strict=True) if isinstance(body, bytes)}
 

@@ -315,9 +315,17 @@ def test_the_library_says_encrypted_as_the_commands_do(tmp_path, refs):
         lambda: Timeline(clear, "a").at(3),
         lambda: transfer.fork(clear, "a", "b", at=2),
         lambda: transfer.rewind(clear, "a", 2),
+        lambda: transfer.copy(clear, open_store("memory://none"), "a"),
+        lambda: transfer.export(clear, "a", tmp_path / "a.tar"),
     ):
         with pytest.raises(EncryptionError, match="it is encrypted"):
             call()
+    assert not (tmp_path / "a.tar").exists()
+    Offloader(clear, session="a").offload_text("in clear\n" * 9000, tool_use_id="c")
+    for store, copied in ((clear, 1), (EncryptingStore(clear, KEY), len(refs))):
+        report = transfer.copy(store, open_store(f"memory://copies-{copied}"), "a")
+        assert len(report.copied) == copied
+        assert {failure.error.kind for failure in report.failures} == {"encrypted"}
     off = Offloader(clear, session="a")
     out = off.offload(conversation(3))
     assert {error.kind for error in out.errors} == {"encrypted"}

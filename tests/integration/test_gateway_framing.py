@@ -565,3 +565,81 @@ def test_a_later_answer_that_is_none_ends_the_stream_with_an_error_of_the_api(of
         with wired(first, page) as wire, running(wire.url, off) as url:
             reply = ask(f"{url}/v1/messages", STREAMED)
         assert said in error_at_the_end(reply.body)
+
+
+@pytest.mark.parametrize("is_hidden", [True, False])
+@pytest.mark.parametrize("has_choice", [True, False])
+def test_a_usage_behind_the_end_of_a_chat_stays_last_and_counts_all_answers(off, is_hidden, has_choice):
+    base = {"id": "gen-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    function = {"name": "context_list", "arguments": "{}"}
+    called = {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": function}]}
+
+    def chunks(delta: Any, end: str) -> bytes:
+        empty = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
+        usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+        values = [
+            {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}], "usage": None},
+            {**base, "choices": [{**empty, "finish_reason": end}]},
+            {**base, "choices": [empty] if has_choice else [], "usage": usage},
+        ]
+        return (
+            b"".join(b"data: %s\n\n" % json.dumps(value).encode() for value in values) + b"data: [DONE]\n\n"
+        )
+
+    done = chunks({"content": "Done."}, "stop")
+
+    def answer(provider: Any) -> None:
+        is_first = is_hidden and len(upstream.seen) == 1
+        provider.say(200, chunks(called, "tool_calls") if is_first else done, kind="text/event-stream")
+
+    body = CHAT | {"tools": TOOLS_OF["chat"], "stream_options": {"include_usage": True}}
+    with providing() as upstream, running(upstream.url, off) as url:
+        upstream.answer = answer
+        reply = ask(f"{url}/v1/chat/completions", json.dumps(body).encode())
+
+    assert is_hidden or reply.body == done
+    sent = events_in(reply.body)
+    ends = [choice["finish_reason"] for chunk in sent for choice in chunk["choices"]]
+    assert [end for end in ends if end] == ["stop"]
+    assert [chunk["usage"]["total_tokens"] for chunk in sent if chunk.get("usage")] == [110 * (1 + is_hidden)]
+    assert sent[-1]["usage"]["prompt_tokens"] == 100 * (1 + is_hidden)
+    assert reply.body.endswith(b"data: [DONE]\n\n")
+
+
+def say_next(left: list[bytes], provider: Any) -> None:
+    provider.say(200, left.pop(0), kind="text/event-stream")
+
+
+def test_ends_of_a_message_in_several_events_are_all_passed_and_count_as_one(off):
+    called = {"type": "content_block_start", "index": 0, "content_block": calls_of("context_list")[0]}
+    ends: list[Any] = [
+        {"delta": {"stop_reason": "tool_use"}},
+        {"delta": {"stop_sequence": None}, "usage": {"output_tokens": 5}},
+    ]
+    values = [EVENTS[0], called, EVENTS[3], *({"type": "message_delta", **end} for end in ends), EVENTS[5]]
+    first = b"".join(b"data: %s\n\n" % json.dumps(value).encode() for value in values)
+    ends[0]["delta"]["stop_reason"] = "end_turn"
+    values = [*EVENTS[:4], *({"type": "message_delta", **end} for end in ends), EVENTS[5]]
+    second = b"".join(b"data: %s\n\n" % json.dumps(value).encode() for value in values)
+    replies = []
+    for answers in ([first, second], [second]):
+        left = [*answers]
+        with providing() as upstream, running(upstream.url, off) as url:
+            upstream.answer = partial(say_next, left)
+            replies.append(ask(f"{url}/v1/messages", STREAMED).body)
+
+    assert replies[1] == second
+    [ended] = [event for event in events_in(replies[0]) if event["type"] == "message_delta"]
+    assert ended["delta"]["stop_reason"] == "end_turn"
+    assert ended["usage"]["output_tokens"] == 10
+
+
+def test_a_stream_that_ends_in_a_call_of_the_gateway_is_an_error_of_the_api(off):
+    called = {"type": "content_block_start", "index": 1, "content_block": calls_of("context_list")[0]}
+    data = b"".join(b"data: %s\n\n" % json.dumps(value).encode() for value in [*EVENTS[:4], called])
+    with providing() as upstream, running(upstream.url, off) as url:
+        upstream.answer = lambda provider: provider.say(200, data, kind="text/event-stream")
+        reply = ask(f"{url}/v1/messages", STREAMED)
+        assert failures(url) == 1
+
+    assert "ended in a call" in error_at_the_end(reply.body)

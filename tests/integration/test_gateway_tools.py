@@ -20,7 +20,7 @@ import brotli
 import openai
 import pytest
 import zstandard
-from _provider import Provider, _events, _reply, _response_events, serving
+from _provider import Provider, _events, _Handler, _reply, _response_events, serving
 from gateways import HEADERS, LOG, ask, connection, providing, running
 from pydantic import BaseModel
 from talking import (
@@ -40,6 +40,7 @@ from talking import (
 
 from offload import Offloader, open_store
 from offload.gateway import _own_tools
+from offload.gateway._apis.base import CUT
 from offload.gateway._hidden import HiddenCalls, HiddenStore, Root
 from offload.gateway._status import Status
 from offload.policy.tool_names import TOOL_NAMES
@@ -573,6 +574,49 @@ def cut_reply(_kind: str, _request: Json, content: list[Json], usage: Json) -> J
     """Return a reply of the Messages API that ran out of tokens."""
     fields = {"stop_reason": "max_tokens", "stop_sequence": None, "usage": usage}
     return {"id": "msg_1", "type": "message", "role": "assistant", "content": content, **fields}
+
+
+# The end of an answer with calls as the provider writes it, and that of one that ran out of tokens.
+CUTS = {
+    "messages": (b'"stop_reason": "tool_use"', b'"stop_reason": "max_tokens"'),
+    "chat": (b'"finish_reason": "tool_calls"', b'"finish_reason": "length"'),
+    "responses": (b"completed", b"incomplete"),
+    "gemini": (b'"finishReason": "STOP"', b'"finishReason": "MAX_TOKENS"'),
+}
+
+
+@contextmanager
+def running_out_of_tokens(provider: Provider, kind: str) -> Iterator[None]:
+    old, new = CUTS[kind.partition(" ")[0]]
+    send = _Handler._send_json
+
+    def send_cut(handler: _Handler, status: int, value: Any) -> None:
+        send(handler, status, json.loads(json.dumps(value).encode().replace(old, new)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Handler, "_send_json", send_cut)
+        patch.setattr(provider, "cut", lambda data: [data.replace(old, new)])
+        yield
+
+
+@every_api
+@both_ways
+@pytest.mark.parametrize("before", [[], [THINKING], [said("Look."), THINKING]])
+def test_a_reply_that_is_cut_in_its_last_call_has_a_text_behind_what_cannot_end_it(
+    provider, store, kind, streams, before
+):
+    agent = Agent(provider, kind, streams=streams)
+    with gateway(provider, store) as url:
+        with running_out_of_tokens(provider, kind):
+            reply = agent.send(url, [*before, call(1)])
+        agent.send(url, [said("Done.")])
+
+    texts = [block["text"] for block in reply.blocks if block["type"] == "text"]
+    # The gateway leaves reasoning of a response out of later requests if its call is gone.
+    is_added = {"messages": True, "responses": not before}.get(kind, before[:1] != [said("Look.")])
+    assert texts == ["Look."] * (len(before) > 1) + [CUT] * is_added
+    assert "toolu_1" not in json.dumps(agent.last)
+    assert all(message.get("content", message.get("parts", "-")) for message in agent.last)
 
 
 OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}

@@ -14,6 +14,7 @@ import zstandard
 from gateways import LOG, USAGE, body_of, turns
 
 from offload import Offloader, OffloadPolicy, Rule
+from offload.gateway._apis import CALLS_OF, base
 from offload.gateway._requests import APIS, ElsewhereError, api_of, conversation_of, read_request
 from offload.gateway._rewriter import policy_for
 from offload.gateway._usage import UsageReader
@@ -519,3 +520,54 @@ def test_an_answer_of_another_form_has_no_usage(kind, encoding, data):
     reader.feed(data)
 
     assert reader.close() is None
+
+
+class _Alone:
+    """A part that may not be joined to what came before it: the cost of that grows with the square."""
+
+    __slots__ = ()
+
+    def __radd__(self, other: Any) -> Any:
+        raise AssertionError("a part was joined to all before it")
+
+
+class _AloneBytes(_Alone, bytes):
+    pass
+
+
+class _AloneText(_Alone, str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("calls", CALLS_OF.values(), ids=CALLS_OF)
+def test_the_parts_of_a_whole_reply_are_joined_once(calls):
+    reply = calls.reply((), is_stream=False)
+    for part in (b'{"choices": ', b"[", b"]}"):
+        assert reply.feed(_AloneBytes(part)) == b""
+    assert reply.end() == ([], False)
+
+
+def _deltas(api: str) -> list[Any]:
+    """Return events of a stream with a text, thinking and arguments in two parts each."""
+    text = _AloneText("{}")
+    if api == "OpenAI chat":
+        call = {"index": 0, "id": "c", "type": "function", "function": {"name": "run", "arguments": text}}
+        deltas = [{"content": text}, {"reasoning_content": text}, {"tool_calls": [call]}] * 2
+        return [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    parts = {"text": "text", "thinking": "thinking", "tool_use": "partial_json"}
+    events: list[Any] = []
+    for index, (kind, name) in enumerate(parts.items()):
+        start = {"type": "content_block_start", "index": index, "content_block": {"type": kind, "id": "c"}}
+        delta = {"type": "content_block_delta", "index": index, "delta": {"type": "x", name: text}}
+        events += [start, delta, delta]
+    return events
+
+
+@pytest.mark.parametrize("api", ["OpenAI chat", "Anthropic Messages"])
+def test_the_parts_of_a_streamed_reply_are_joined_once(api, monkeypatch):
+    events = _deltas(api)
+    left = [*events]
+    monkeypatch.setattr(base, "data_of", lambda _: left.pop(0))
+    reply = CALLS_OF[api].reply((), is_stream=True)
+    assert reply.feed(b"data: x\n\n" * len(events)) != b""
+    assert left == []

@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from offload.gateway._apis.base import (
-    STOPPED,
     Calls,
     Json,
     Reply,
@@ -223,7 +222,13 @@ class _Blocks(SteppedReply):
     def _stop_here(self) -> None:
         self._forget()
         self._stop = "max_tokens" if self.is_document else "end_turn"
-        self.add({"type": "text", "text": STOPPED})
+
+    def _can_end(self) -> bool:
+        # The last block may be neither thinking nor blank.
+        return bool(self.visible) and _kind(self.visible[-1]) == ["o"]
+
+    def _say(self, text: str) -> None:
+        self.add({"type": "text", "text": text})
 
     def _answer(self, block: Json, own: int, answer: str) -> str:
         del own
@@ -278,10 +283,10 @@ class _Streamed(StreamedReply, _Blocks):
             self._usage = usage if isinstance(usage, dict) else {}
             return event if self._answers == 1 else b""
         if kind == "message_delta":
-            self._delta = event, data
+            self._delta = self._with_delta(event, data)
             counted = {name: value for name, value in (data.get("usage") or {}).items() if value is not None}
             self._usage = {**self._usage, **counted}
-            self._stop = (data.get("delta") or {}).get("stop_reason")
+            self._stop = (data.get("delta") or {}).get("stop_reason") or self._stop
             return b""
         if kind == "message_stop":
             self._last = event
@@ -289,6 +294,12 @@ class _Streamed(StreamedReply, _Blocks):
         if isinstance(data, dict) and "index" in data:
             return self._of_block(event, data)
         return event
+
+    def _with_delta(self, event: bytes, data: Json) -> tuple[bytes, Json]:
+        """Return the end of the message with one more event."""
+        before, known = self._delta or (b"", {})
+        new = {name: value for name, value in (data.get("delta") or {}).items() if value is not None}
+        return before + event, {**known, **data, "delta": {**(known.get("delta") or {}), **new}}
 
     def _of_block(self, event: bytes, data: Json) -> bytes:
         index = data["index"]
@@ -314,10 +325,9 @@ class _Streamed(StreamedReply, _Blocks):
             return self._last
         event, data = self._delta
         ended = b""
-        if is_stopped:
-            self._stop_here()
+        if (text := self._ended_with(is_stopped=is_stopped)) is not None:
             data = {**data, "delta": {**data["delta"], "stop_reason": self._stop}}
-            ended = b"".join(map(event_of, _text_events(self._next, STOPPED)))
+            ended = b"".join(map(event_of, _text_events(self._next, text)))
         elif self._answers == 1:
             return event + self._last
         return ended + event_of({**data, "usage": self._all_usage()}) + self._last

@@ -27,6 +27,8 @@ _MOST_BYTES, _MOST_OF_WHOLE = 32 * 1024 * 1024, 128 * 1024 * 1024
 _OF_OTHER_FORM = (LookupError, TypeError, AttributeError, ValueError)
 # The text at the end of a reply that had to be ended between two calls.
 STOPPED = "[offload: this reply read stored items too often and was ended]"
+# The text of a reply that would else have nothing to be repeated.
+CUT = "[offload: this reply ended while it read stored items]"
 
 
 class Call(NamedTuple):
@@ -135,6 +137,8 @@ class Reply(ABC):
         self._usage: Json = {}
         # Whether any answer had hidden calls, also if they were left out.
         self._was_hidden = False
+        # Whether this answer has any.
+        self._hides = False
         # Whether the texts of this answer are no part of the document.
         self._hides_texts = False
 
@@ -157,7 +161,25 @@ class Reply(ABC):
 
     @abstractmethod
     def _stop_here(self) -> None:
-        """End the reply with a text, without the hidden calls of this answer."""
+        """End the reply without the hidden calls of this answer."""
+
+    @abstractmethod
+    def _can_end(self) -> bool:
+        """Return whether the provider takes the reply, as the client has it, in a later request."""
+
+    @abstractmethod
+    def _say(self, text: str) -> None:
+        """Add a text to the reply."""
+
+    def _ended_with(self, *, is_stopped: bool) -> str | None:
+        """Return the text at the end of the reply that is not the model's; None if it needs none."""
+        if is_stopped:
+            self._stop_here()
+        elif not self._was_hidden or self._can_end():
+            return None
+        text = STOPPED if is_stopped else CUT
+        self._say(text)
+        return text
 
     @abstractmethod
     def _called(self, part: Json) -> Json | None:
@@ -211,7 +233,7 @@ class Reply(ABC):
     def _next_answer(self) -> None:
         self._answers += 1
         self._before = self._all_usage()
-        self._usage, self.is_whole, self._hides_texts = {}, False, False
+        self._usage, self.is_whole, self._hides, self._hides_texts = {}, False, False, False
 
     def _all_usage(self) -> Json:
         """Return the usage of all answers."""
@@ -257,7 +279,7 @@ class SteppedReply(Reply):
         return [part] if isinstance(part.get("text"), str) else []
 
     def _hide(self, part: Json) -> None:
-        self._was_hidden = True
+        self._was_hidden = self._hides = True
         at = len(self.steps)
         if self._called(part) is None:
             self._texts += [(at, part, holder) for holder in self._texts_in(part)]
@@ -362,8 +384,7 @@ class WholeReply(Reply):
         if self._first is None or self._value is None or not self._was_hidden:
             return b""
         self.is_changed = True
-        if is_stopped:
-            self._stop_here()
+        self._ended_with(is_stopped=is_stopped)
         return json.dumps(self._final(self._first, self._value)).encode()
 
     def failed(self, error: Any) -> bytes:
@@ -397,6 +418,7 @@ class StreamedReply(Reply):
 
     def _begin(self, index: Any, *, is_hidden: bool) -> None:
         """Give the part that begins its index for the client."""
+        self._hides = self._hides or is_hidden
         self._indexes[index] = None if is_hidden else self._next
         self._next += not is_hidden
 
@@ -428,9 +450,12 @@ class StreamedReply(Reply):
         return b"".join(map(self._read, waiting))
 
     def end(self) -> tuple[list[Call], bool]:
-        """Read the end of an answer."""
+        """Read the end of an answer. Raises `ValueError` if that is amid what the client does not get."""
         self._last += self._events.rest()
-        return self._ended()
+        ended = self._ended()
+        if self._hides and not self.is_whole:
+            raise ValueError("its stream ended in a call of the gateway")
+        return ended
 
     def _next_answer(self) -> None:
         super()._next_answer()

@@ -15,11 +15,12 @@ https://platform.openai.com/docs/api-reference/chat-streaming
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from offload.gateway._apis.base import (
-    STOPPED,
     Call,
     Calls,
     Json,
@@ -193,13 +194,37 @@ def _essence(message: Any) -> Any:
     return ["assistant", _text_of(message.get("content")), named]
 
 
+class _Grown:
+    """A field of a message whose parts, texts or lists, are joined once they are asked for."""
+
+    def __init__(self, kind: type) -> None:
+        self._kind = kind
+        self._parts: list[Any] = []
+        self.size = 0
+
+    def add(self, part: Any) -> None:
+        """Add a part. Raises `TypeError` for one of another kind."""
+        if not isinstance(part, str | list) or type(part) is not self._kind:
+            raise TypeError(f"a part of a field is no {self._kind.__name__}")
+        self._parts.append(part)
+        self.size = max(self.size, _size(part)) if _is_indexed(part) else self.size + len(part)
+
+    @property
+    def value(self) -> Any:
+        """The text or the list."""
+        if self._kind is str:
+            return "".join(self._parts)
+        items = [*chain.from_iterable(self._parts)]
+        return _joined(items) if _is_indexed(items) else items
+
+
 class _Message(Reply):
     """The message of a reply as it comes, from one answer after another."""
 
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(names)
         # The fields that the client has, and where the parts of this answer begin in them.
-        self.fields: dict[str, Any] = {}
+        self._grown: dict[str, _Grown] = {}
         self._starts: dict[str, int] = {}
         self._own: list[Json] = []
         # The text of this answer that the client does not get.
@@ -227,18 +252,23 @@ class _Message(Reply):
 
     def _extended(self, name: str, value: Any) -> Any:
         """Add to a field; return what the client gets of it."""
-        held: Any = self.fields.setdefault(name, type(value)())
-        start = self._starts.setdefault(name, _size(held))
+        held = self._grown.setdefault(name, _Grown(type(value)))
+        start = self._starts.setdefault(name, held.size)
         if _is_indexed(value):
             moved = _moved(value, start)
-            self.fields[name] = _joined([*held, *moved])
+            held.add(moved)
             return moved
-        between = _BETWEEN if name == "content" and held and start == len(held) and self._answers > 1 else ""
-        if between:
-            held += between
-            self._starts[name] = len(held)
-        self.fields[name] = held + value
-        return f"{between}{value}" if between else value
+        is_first = name == "content" and start == held.size > 0 and self._answers > 1
+        if is_first:
+            held.add(_BETWEEN)
+            self._starts[name] = held.size
+        held.add(value)
+        return f"{_BETWEEN}{value}" if is_first else value
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields that the client has."""
+        return {name: grown.value for name, grown in self._grown.items()}
 
     def _called(self, call: Json) -> Json | None:
         return call.get("function") or None
@@ -261,7 +291,12 @@ class _Message(Reply):
     def _stop_here(self) -> None:
         self._forget()
         self._stop = "length" if self.is_document else "stop"
-        self.stopped = self.grow({"content": STOPPED})
+
+    def _can_end(self) -> bool:
+        return "content" in self._grown or bool(self._own)
+
+    def _say(self, text: str) -> None:
+        self.stopped = self.grow({"content": text})
 
     def texts(self) -> list[Call]:
         """Return the hidden text of an answer."""
@@ -344,6 +379,13 @@ class _Streamed(StreamedReply, _Message):
         self._held: list[tuple[bytes, Any]] = []
         # The number of the latest call at each index of the provider.
         self._numbers: dict[Any, int] = {}
+        # By their number, the parts of the arguments of calls.
+        self._arguments: defaultdict[int, list[str]] = defaultdict(list)
+
+    def _ended(self) -> tuple[list[Call], bool]:
+        for number, call in self._calls.items():
+            call["function"]["arguments"] = "".join(self._arguments[number])
+        return super()._ended()
 
     def _begins_text(self, data: Any) -> bool:
         return bool(data["choices"][0]["delta"].get("content"))
@@ -361,8 +403,9 @@ class _Streamed(StreamedReply, _Message):
             return self._without_choice(event, chunk)
         self._first = self._first or chunk
         changed = self._changed(chunk, choice)
-        if choice.get("finish_reason") is not None:
-            self._stop = choice["finish_reason"]
+        if self._held or choice.get("finish_reason"):
+            # The usage may come behind the end, with a choice that has nothing.
+            self._stop = choice.get("finish_reason") or self._stop
             self._held.append((event, changed))
             return b""
         if changed == chunk:
@@ -384,6 +427,8 @@ class _Streamed(StreamedReply, _Message):
         if calls:
             passed["tool_calls"] = calls
         changed = {**chunk, "choices": [{**choice, "delta": passed}]}
+        if self._answers > 1 and isinstance(chunk.get("usage"), dict):
+            changed["usage"] = self._all_usage()
         if self._answers > 1 and self._first is not None:
             changed |= {name: self._first[name] for name in ("id", "created") if name in self._first}
         return changed
@@ -398,9 +443,8 @@ class _Streamed(StreamedReply, _Message):
             self._calls[number] = {"id": part.get("id"), "type": "function", "function": {"arguments": ""}}
         call = self._calls[number]
         call |= {name: value for name, value in part.items() if name not in ("index", "function")}
-        held = call["function"]
-        held |= {name: value for name, value in function.items() if name != "arguments"}
-        held["arguments"] += function.get("arguments") or ""
+        call["function"] |= {name: value for name, value in function.items() if name != "arguments"}
+        self._arguments[number].append(function.get("arguments") or "")
         place = self._indexes[number]
         is_given = "index" in part or self._was_hidden
         return None if place is None else {**part, "index": place} if is_given else part
@@ -418,28 +462,31 @@ class _Streamed(StreamedReply, _Message):
 
     def _next_answer(self) -> None:
         super()._next_answer()
-        self._held, self._numbers = [], {}
+        self._held, self._numbers, self._arguments = [], {}, defaultdict(list)
 
     def close(self, *, is_stopped: bool) -> bytes:
         """Return the last chunks."""
         if not self._was_hidden:
             return b"".join(event for event, _ in self._held) + self._last
         usage = self._all_usage()
+        has_text = self._ended_with(is_stopped=is_stopped) is not None
         ended = (
-            event if chunk is None else event_of(self._ended_by(chunk, usage, is_stopped), is_named=False)
+            event
+            if chunk is None
+            else event_of(self._ended_by(chunk, usage, has_text=has_text), is_named=False)
             for event, chunk in self._held
         )
         return b"".join(ended) + self._last
 
-    def _ended_by(self, chunk: Json, usage: Json, is_stopped: bool) -> Json:
+    def _ended_by(self, chunk: Json, usage: Json, *, has_text: bool) -> Json:
         first = self._first or {}
         own: Json = {name: first[name] for name in ("id", "created") if name in first}
         if isinstance(chunk.get("usage"), dict):
             own["usage"] = usage
         [*choices] = chunk["choices"]
-        if is_stopped and choices:
-            self._stop_here()
-            choices = [{**choices[0], "delta": self.stopped, "finish_reason": self._stop}]
+        if has_text and choices and choices[0].get("finish_reason"):
+            delta = {**(choices[0].get("delta") or {}), **self.stopped}
+            choices = [{**choices[0], "delta": delta, "finish_reason": self._stop}]
         return {**chunk, **own, "choices": choices}
 
     def failed(self, error: Any) -> bytes:

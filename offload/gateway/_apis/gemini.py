@@ -18,7 +18,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from offload.gateway._apis.base import (
-    STOPPED,
     Calls,
     Events,
     Json,
@@ -388,7 +387,13 @@ class _Parts(SteppedReply):
     def _stop_here(self) -> None:
         self._forget()
         self._stop = "MAX_TOKENS" if self.is_document else _ENDED
-        self.shown({"text": STOPPED})
+
+    def _can_end(self) -> bool:
+        # Clients leave thoughts out, and the provider takes no content without a part.
+        return any(_kind(part) == "p" or (_kind(part) == "x" and part.get("text")) for part in self.visible)
+
+    def _say(self, text: str) -> None:
+        self.shown({"text": text})
 
     def _as_seen(self, value: Json, candidate: Json, parts: Sequence[Json], first: Json) -> Json:
         """Return an answer, or a chunk of one, with other parts."""
@@ -497,7 +502,7 @@ class _Streamed(StreamedReply, _Parts):
         super().__init__(names)
         self._has_begun = False
         self._first: Json | None = None
-        # The chunk that ends an answer with hidden calls, which waits until the reply ends.
+        # The chunk that ends an answer, which waits until the reply ends if more may have to be said.
         self._held: Json | None = None
 
     def feed(self, data: bytes) -> bytes:
@@ -523,7 +528,7 @@ class _Streamed(StreamedReply, _Parts):
         parts = (candidate.get("content") or {}).get("parts") or []
         shown = [one for part in parts if (one := self.shown(part)) is not None]
         self._stop = candidate.get("finishReason") or self._stop
-        if self._stop is not None and self._hidden:
+        if self._stop is not None and (self._hidden or (self._was_hidden and not self._can_end())):
             self._held = data
             candidate = {name: value for name, value in candidate.items() if name != "finishReason"}
         elif self._answers == 1 and len(shown) == len(parts) and all(map(_is, shown, parts)):
@@ -549,12 +554,12 @@ class _Streamed(StreamedReply, _Parts):
 
     def close(self, *, is_stopped: bool) -> bytes:
         """Return the end of the reply."""
-        if is_stopped:
-            self._stop_here()
+        has_text = self._ended_with(is_stopped=is_stopped) is not None
         if self._held is None:
             return self._last
-        candidate = {**self._held["candidates"][0], "finishReason": self._stop}
-        return self._written(self._held, candidate, self.visible[-1:] if is_stopped else []) + self._last
+        held = self._held | ({"usageMetadata": self._usage} if self._usage else {})
+        candidate = {**held["candidates"][0], "finishReason": self._stop}
+        return self._written(held, candidate, self.visible[-1:] if has_text else []) + self._last
 
     def failed(self, error: Any) -> bytes:
         """Return an error."""

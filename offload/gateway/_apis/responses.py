@@ -15,7 +15,6 @@ from typing import Any
 from uuid import uuid4
 
 from offload.gateway._apis.base import (
-    STOPPED,
     Call,
     Calls,
     Json,
@@ -243,8 +242,14 @@ class _Items(SteppedReply):
 
     def _stop_here(self) -> None:
         self._forget()
-        self.add(_message(STOPPED))
         self._cut = _CUT if self.is_document else {}
+
+    def _can_end(self) -> bool:
+        # Reasoning alone can: see `ResponsesCalls.loose`.
+        return bool(self.visible)
+
+    def _say(self, text: str) -> None:
+        self.add(_message(text))
 
     def _answer(self, item: Json, own: int, answer: str) -> str:
         del own
@@ -380,8 +385,7 @@ class _Streamed(StreamedReply, _Items):
         if not self._was_hidden or self._response is None:
             return event + self._last
         more = b""
-        if is_stopped:
-            self._stop_here()
+        if self._ended_with(is_stopped=is_stopped) is not None:
             # They are numbered as the end of the response is.
             numbers = {name: 0 for name in ("sequence_number",) if name in data}
             events = _item_events(self.visible[-1], self._next)

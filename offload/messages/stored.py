@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from itertools import chain, count
 from typing import Any
 
 from offload.errors import MessageError
@@ -14,6 +15,17 @@ _BYTES, _TUPLE, _FLOAT = "$bytes", "$tuple", "$float"
 _RESERVED, _ESCAPED = (lazy_pattern(rf"{some}(?:bytes|tuple|float)") for some in (r"\$+", r"\$\$+"))
 # The numbers that JSON lacks; NaN equals none.
 _FLOATS = {1: math.inf, -1: -math.inf, 0: math.nan}
+
+# The names that make a message: they quote nothing, and no hook changes them.
+_STRUCTURE = frozenset(
+    {
+        "type", "role", "content", "text", "id", "name",
+        "parts", "output", "thinking", "signature", "json", "input",
+        "tool_use_id", "tool_calls", "tool_call_id", "function", "arguments", "call_id",
+        "args", "functionCall", "functionResponse", "response", "toolUse", "toolResult",
+        "toolUseId",
+    }
+)  # fmt: skip
 
 
 def refuse(value: Any) -> Any:
@@ -71,14 +83,29 @@ def from_json(fields: dict[str, Any]) -> Any:
 
 
 def map_texts(value: Any, edit: Callable[[str], str]) -> Any:
-    """Return a JSON value with `edit` applied to each string in it, not to the names of fields."""
+    """Return a JSON value with `edit` applied to each string in it, the names of fields too.
+
+    Names that are equal then are numbered.
+    """
     if isinstance(value, str):
         return edit(value)
     if isinstance(value, list):
         return [map_texts(part, edit) for part in value]
     if isinstance(value, dict):
-        return {name: map_texts(part, edit) for name, part in value.items()}
+        edited: dict[str, Any] = {}
+        for name, part in value.items():
+            edited[_unique(_edited(name, edit), edited)] = map_texts(part, edit)
+        return edited
     return value
+
+
+def _edited(name: str, edit: Callable[[str], str]) -> str:
+    return name if name in _STRUCTURE or _RESERVED.fullmatch(name) else edit(name)
+
+
+def _unique(name: str, taken: Container[str]) -> str:
+    names = chain([name], (f"{name} {number}" for number in count(2)))
+    return next(one for one in names if one not in taken)
 
 
 def _encoded(value: Any, fallback: Callable[[Any], Any], *, is_exact: bool) -> Any:

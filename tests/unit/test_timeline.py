@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from command import runner
 from counted import CountedStore
-from forks import conversation, exchange, run
+from forks import conversation, exchange, keys, run
+from formats import FORMATS, user
+from formats import exchange as exchange_of
 from hypothesis import given
 from hypothesis import strategies as st
 from strength import examples
@@ -247,6 +251,42 @@ def test_a_deleted_entry_a_second_writer_and_damage_are_found_where_they_matter(
 
 
 # Its seams
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("codec", ["zstd", "json"])
+def test_a_secret_that_is_the_name_of_a_field_is_in_no_object(kind: str, codec: str) -> None:
+    secret, store = "sk_live_77", MemoryStore()
+    quotas = {"of": [{secret: 1, "sk_live_7": {secret: {secret: 3}}}], secret: {"a": 4}}
+    said = json.dumps({secret: "set\n" * 3000})
+    messages = [user(kind, f"use {secret}"), *exchange_of(kind, "set_quota", quotas, said)]
+    off = journaled(store, redact=lambda text: text.replace(secret, "[gone]"), codec=codec)
+    off.offload(messages)
+    manager = ContextManager(Offloader(store, session="m", redact=off.options.redact, codec=codec))
+    for message in [*messages, *messages]:
+        manager.add(message)
+    manager.before_model_call()
+
+    objects = {key: store.get(key) for key in keys(store)}
+    stored = {key: plain(data) for key, data in objects.items() if data}
+
+    assert {key for key, data in stored.items() if secret.encode() in data + objects[key]} == set()
+    assert any(b"[gone]" in data for key, data in stored.items() if key.startswith("j/s/"))
+
+
+def test_names_that_redact_makes_equal_are_kept_apart_and_those_of_a_message_are_kept() -> None:
+    off = journaled(MemoryStore(), redact=lambda text: re.sub("[a-z]{5,}", "[x]", text))
+    off.offload([{"role": "user", "content": "some words", "first": 1, "second": {"third": 2}}])
+
+    assert off.timeline().at(1) == [{"role": "user", "content": "some [x]", "[x]": 1, "[x] 2": {"[x]": 2}}]
+
+
+def plain(data: bytes) -> bytes:
+    """Return the bytes of all frames of an object; what is no zstd stream as it is."""
+    try:
+        return zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
+    except zstandard.ZstdError:
+        return data
 
 
 def test_the_journal_is_redacted_and_encrypted_and_deleted_as_the_records_are() -> None:

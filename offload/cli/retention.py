@@ -18,7 +18,7 @@ from offload.cli.options import JsonOption, SessionName, SessionOption, StoreOpt
 from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, open_session, place_of, ref_named
 from offload.cli.tables import print_done, print_report
-from offload.cli.terminal import count, err, metering, one_line, out, say
+from offload.cli.terminal import count, err, metering, note, one_line, out, say
 from offload.cli.workers import OnOption, WorkersOption, check_failures, check_shared, executor_of
 from offload.index.objects import session_parts
 from offload.layout import JOURNAL, PIN, RECORD
@@ -84,7 +84,7 @@ def gc(
 ) -> None:
     """Delete records past their TTL or over a quota, in one session or the whole store.
 
-    On a terminal it asks before it marks more than ten records.
+    On a terminal it asks before it marks more than ten records; elsewhere it tells how to undo that.
 
     Example: offload gc --dry-run --store-bytes 20GB
     """
@@ -115,7 +115,21 @@ def gc(
                 _ask(f"mark {count(_marked(plan), 'record')} in {place} for deletion")
         report = run(dry_run=dry_run)
     _print_report(report, _effects(report, place), as_json=as_json, store=opened.url, session=session)
+    if _marked(report) > _FEW and not (dry_run or is_sure or sys.stdin.isatty()):
+        _tell_undo(report, place_of(opened))
     check_failures("gc", report.failures)
+
+
+def _tell_undo(report: GcReport, store: str) -> None:
+    """Tell how to undo a gc that nobody confirmed."""
+    names = dict.fromkeys(info.session for infos in report.marked.values() for info in infos)
+    shown, more = ", ".join(map(quoted, [*names][:_FEW])), len(names) - _FEW
+    note(
+        f"{_marked(report):,} records were marked for deletion without a question, since this is "
+        "no terminal; with --yes nothing is said. To undo it within the grace period: offload undelete "
+        f"--store {quoted(store)} --session NAME, for {shown}"
+        + (f" and {more:,} more sessions" if more > 0 else "")
+    )
 
 
 def _marked(report: GcReport) -> int:
@@ -241,9 +255,9 @@ def undelete(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Undo `rm` before `gc` frees the space: for some records, or for all that `rm` deleted in the session.
+    """Undo `rm`, and what `gc` marked, before `gc` frees the space: for some records, or all of the session.
 
-    A record that `gc` marked is undeleted only by its ID; pin it, or the next `gc` marks it again.
+    Pin a record that `gc` marked, or the next one marks it again.
 
     Example: offload undelete kqzmwpxhva --session research-42
     """

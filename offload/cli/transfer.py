@@ -99,7 +99,7 @@ def _copy_all(
             "sessions": sessions,
             "copied": copied,
             "already_there": there,
-            "repaired": repaired,
+            **({"repaired": repaired} if repaired else {}),
             "failures": failures,
         },
     )
@@ -238,7 +238,7 @@ def _print_copy(report: transfer.CopyReport, source: str, target: str, *, as_jso
             "session": report.session,
             "copied": report.copied,
             "already_there": report.already_there,
-            "repaired": report.repaired,
+            **({"repaired": report.repaired} if report.repaired else {}),
             "failures": failures,
         },
     )

@@ -24,7 +24,7 @@ def undelete(store: OffloadStore, session: str, refs: Sequence[str] | None = Non
     Args:
         store: the store.
         session: the session's name.
-        refs: ids of records; without it, all that `delete` marked.
+        refs: ids of records; without it all that are marked, by `delete` or by `collect`.
 
     Raises:
         NotFoundError: a record is not there, or not deleted, and nothing is changed; or without `refs` there
@@ -39,12 +39,13 @@ def undelete(store: OffloadStore, session: str, refs: Sequence[str] | None = Non
     deleted = sorted(objects.deleted, key=lambda record: record.info.stored_bytes)
     marked = {record.info.ref: record for record in deleted if record.info.ref not in live}
     if refs is None:
-        chosen = [r for r in marked.values() if "deleted" in r.reasons and r.info.stored_bytes]
+        chosen = [record for record in marked.values() if record.info.stored_bytes]
     else:
         chosen = [_chosen(marked.get(ref), ref, session) for ref in dict.fromkeys(refs)]
     if not chosen:
+        gone = f"; the bytes of {len(marked):,} are deleted for good" if marked else ""
         raise NotFoundError(
-            f"session {session!r:.80} of {store.url} has no deleted record that can be undeleted"
+            f"session {session!r:.80} of {store.url} has no deleted record that can be undeleted{gone}"
         )
     # Before the records, so that no gc that completes the deletion of the session finds them unused.
     touch(store, session, must_exist=False)

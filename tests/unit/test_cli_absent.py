@@ -429,6 +429,26 @@ def test_in_a_terminal_gc_asks_before_it_marks_many_records(store: Path, answer:
     assert len(records_of(store, "many")) == left
 
 
+@pytest.mark.parametrize("sure", [(), ("--yes",)])
+def test_without_a_terminal_gc_says_what_it_marked_and_that_can_be_undone(
+    run: Run, store: Path, sure: tuple[str, ...]
+) -> None:
+    off = Offloader(str(store), session="many")
+    for number in range(12):
+        off.offload_text(f"{number}{TEXT}", tool_use_id=str(number))
+
+    done = run("gc", "--store", store, "--session-records", "1", "--live-for", "0s", *sure)
+    undone = run("undelete", "--store", store, "--session", "many")
+
+    assert done.returncode == 0
+    assert ("11 records were marked for deletion without a question" in done.stderr) is not bool(sure)
+    assert (f"offload undelete --store {store} --session NAME, for many" in done.stderr) is not bool(sure)
+    assert f"readable again: 11 records in session many of {store}" in undone.stdout
+    assert len(records_of(store, "many")) == 12
+    again = run("undelete", "--store", store, "--session", "many")
+    assert (again.returncode, "no deleted record that can be undeleted" in again.stderr) == (1, True)
+
+
 def in_a_terminal(*arguments: object, typed: bytes = b"", **environ: str) -> tuple[int, str]:
     """Return the code of a command in a terminal, and what was shown without its colours."""
     code, seen = prepared.offload_in_a_terminal(*arguments, typed=typed, **environ)

@@ -51,6 +51,8 @@ class History:
         self.thinking = BoundThinking(self.states, self.messages)
         self._replied_at: list[int] = []
         self._is_bound = False
+        # Whether thinking may be bound by the model of the last turn; None before the first.
+        self._may_bind: bool | None = None
 
     def __len__(self) -> int:
         return len(self.states)
@@ -229,6 +231,12 @@ class History:
     def is_within_turn(self) -> bool:
         """Whether the model continues its turn: the latest messages have results of its tool calls."""
         return any(slot.item.item_type == "tool_result" for slot in self.since(self.fresh))
+
+    def note_binding(self, *, may_bind: bool) -> bool:
+        """Note whether thinking may be bound in requests to the model; return whether it was so before."""
+        is_same = self._may_bind in (None, may_bind)
+        self._may_bind = may_bind
+        return is_same
 
     def note_bound(self, *, is_bound: bool) -> bool:
         """Note whether messages that were sent may change; if that is new, kept items are open again."""

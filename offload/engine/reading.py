@@ -44,6 +44,9 @@ def keep_common(turn: Turn, messages: Sequence[Any]) -> int:
     A message that could not be read, and now can, is dropped too.
     """
     history = turn.history
+    if not history.note_binding(may_bind=turn.policy.may_bind(turn.model)):
+        # What was decided for a model that allows other changes is decided again.
+        return history.keep_common(())
     known = history.keep_common(messages)
     for index in sorted(index for index in history.unread if index < known):
         message = history.messages.passed[index]

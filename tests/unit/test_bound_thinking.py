@@ -164,6 +164,29 @@ def test_marks_of_the_cache_that_are_blocks_may_move() -> None:
     assert "[Offloaded:" in str(messages)
 
 
+MODELS = ("claude-opus-5-5", "claude-opus-4-1")
+
+
+@pytest.mark.parametrize("models", [MODELS, MODELS[::-1]])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("chars", [1500, 9000])
+def test_after_a_change_of_the_model_a_new_process_sends_what_the_running_one_does(
+    policy: str, models: tuple[str, str], chars: int
+) -> None:
+    store, copied = open_store("memory://"), open_store("memory://")
+    off = Offloader(store, session="s", policy=POLICIES[policy])
+    messages: list[Any] = [{"role": "user", "content": "the task\n" + text(-1, 9000)}]
+    for turn in range(20):
+        off.offload(messages, model=models[0])
+        messages += [reply(turn, [f"signature-{turn}-{'x' * 40}"]), result(turn, chars)]
+    for stored in store.keys():  # a store is no mapping
+        copied.put(stored.key, store.get(stored.key))
+
+    new = Offloader(copied, session="s", policy=POLICIES[policy]).offload(messages, model=models[1])
+
+    assert off.offload(messages, model=models[1]).messages == new.messages
+
+
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("name", ["cache_control", "prompt_cache_breakpoint"])
 def test_a_mark_that_moves_through_results_of_several_blocks_changes_nothing_that_was_sent(

@@ -289,7 +289,7 @@ class RoundCompactor(_Rounds):
         confirm: a plain or async function, called before each compaction unless the settings turn it off.
             True continues, False applies `on_refusal`, and the name of a refusal applies that one.
         events: gets the events; the default is the offloader's bus.
-        token_counter: counts tokens of a text; the default is the offline estimate.
+        token_counter: counts tokens of a text; the default is the offloader's.
 
     Raises:
         ConfigError: the settings require a confirmation, and `confirm` is missing, or one of the hooks is
@@ -308,8 +308,8 @@ class RoundCompactor(_Rounds):
     ) -> None:
         self.events: EventBus = offloader.events if events is None else events
         super().__init__(offloader, summarizer, config, confirm=confirm, events=self.events)
-        self._token_counter = token_counter
-        self._counter = MessageCounter(token_counter)
+        self._token_counter = partial(_count, offloader) if token_counter is None else token_counter
+        self._counter = MessageCounter(self._token_counter)
 
     def should_compact(
         self,
@@ -395,6 +395,11 @@ class RoundStrategy(_Rounds):
 def _unchanged(view: View, error: OffloadError | None = None) -> CompactResult:
     refusal: Refusal | None = "error" if isinstance(error, RefusedError) else None
     return CompactResult(view.total, view.total, list(view.messages), refusal=refusal, error=error)
+
+
+def _count(offloader: Offloader, text: str) -> int:
+    """Return the tokens of a text by the offloader's counter, whose failures its results have."""
+    return offloader.options.count_or_estimate(text)[0]
 
 
 def _no_summary(_: Sequence[Any]) -> str:

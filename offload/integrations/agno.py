@@ -15,7 +15,6 @@ from offload.messages.calls import main_argument
 from offload.offloader import Offloader
 from offload.settings.options import SessionArguments
 from offload.threads.calls import in_thread
-from offload.tokens import estimate_tokens
 
 with needs_extra("agno"):
     from agno.exceptions import AgentRunException
@@ -76,7 +75,7 @@ class OffloadTools(Toolkit):
             title=main_argument(name, arguments),
             agent=agent_named(offloader, getattr(runner, "name", None)),
         )
-        shorten = partial(_raise_shorter, offloader.policy.max_view_tokens, offload)
+        shorten = partial(_raise_shorter, offloader, offload)
         try:
             returned = func(**arguments)
         except Exception as error:
@@ -174,12 +173,12 @@ async def _later(
     return await in_thread(_offloaded, value, offload)
 
 
-def _raise_shorter(most: int | None, offload: Callable[[str], str], error: Exception) -> None:
+def _raise_shorter(offloader: Offloader, offload: Callable[[str], str], error: Exception) -> None:
     """Raise an error with a placeholder, if the text of `error` is longer than the model may see at once."""
     if isinstance(error, AgentRunException):  # it directs the run
         return
-    text = str(error)
-    if most is not None and estimate_tokens(text) > most:
+    text, most = str(error), offloader.policy.max_view_tokens
+    if most is not None and offloader.options.count_or_estimate(text)[0] > most:
         raise RuntimeError(offload(text)) from error
 
 

@@ -85,6 +85,26 @@ def test_a_notice_that_turns_out_longer_than_planned_replaces_nothing() -> None:
     assert "the notice has no fewer tokens" in str(result.error)
 
 
+def test_tokens_are_those_of_the_offloaders_counter() -> None:
+    off = Offloader("memory://", session="s", token_counter=len)
+    compactor = RoundCompactor(off, None, RoundConfig(max_context_tokens=1000))
+    messages = [user("anthropic", "x" * 900)]
+
+    assert compactor.should_compact(messages)
+    assert compactor.compact(messages).original_token_count == 904
+
+
+def test_a_counter_of_the_offloader_that_fails_costs_no_turn() -> None:
+    def count(text: str) -> int:
+        raise ValueError(text)
+
+    off = Offloader("memory://", session="s", token_counter=count)
+    compactor = RoundCompactor(off, None, RoundConfig(max_context_tokens=1000))
+
+    assert compactor.should_compact([user("anthropic", LONG * 100)])
+    assert off.offload([user("anthropic", LONG)]).errors
+
+
 def test_a_notice_longer_than_the_messages_replaces_nothing_and_is_no_failure_of_the_turn() -> None:
     def count(text: str) -> int:
         return 0 if text.startswith("[Compacted") else len(text) // 4

@@ -17,7 +17,7 @@ from offload.agent._reducer import ContextReducer, Step
 from offload.agent._refusals import Refused, is_bound_refusal, is_too_long, refused, refused_thinking
 from offload.agent._usage import HIGHEST, LOWEST, Calibration
 from offload.compaction import CompactionResult, CompactionStrategy, Summarizer
-from offload.compaction._strategy import report_ungrounded
+from offload.compaction._strategy import LEAST_FREED, report_ungrounded
 from offload.compaction.rounds import Confirm
 from offload.context import ContextEvent, EventBus, EventType, ItemType
 from offload.context.pairs import waiting_from
@@ -392,6 +392,8 @@ class ContextManager:
         self._messages.flush()
         self._calibration = Calibration(state.ratios)
         self._messages.compactions = state.compactions
+        self._messages.compact_from = state.compact_from
+        self._messages.is_told = bool(state.compact_from)
         self._messages.added_tokens += state.tokens_offloaded
         self._offloader.last_request = state.requested
         return len(state.messages)
@@ -477,6 +479,8 @@ class ContextManager:
     ) -> Request:
         """Return the request, made small enough and stored in the journal; add failures to `errors`."""
         before = self._messages.context.total_tokens
+        # What is new counts from the smallest request since the last compaction.
+        self._messages.compact_from = min(self._messages.compact_from, self._tokens() + self._least_new)
         self._shrink(self._reducer.fresh, self._reducer.unseen, errors, is_forced=is_forced)
         self._is_reduced = self._is_reduced or self._messages.context.total_tokens != before
         self._report_counter(errors)
@@ -489,7 +493,24 @@ class ContextManager:
                 "shorten the system prompt, the tool definitions or the last messages, or use a larger window"
             )
             self._report([error], errors)
+        elif self._messages.compact_from and not self._messages.is_told:
+            # The request fits the window: it is no reason to raise.
+            self._note(self._too_little(tokens), errors)
+        self._messages.is_told = bool(self._messages.compact_from)
         return Request(self._messages.context.lower(), tokens, errors, cache, self._decided)
+
+    def _too_little(self, tokens: int) -> ContextFullError:
+        return ContextFullError(
+            f"a compaction frees too little: the request has {tokens} tokens, the aim is fewer than "
+            f"{self._reducer.limit}, and the window is {self.config.window}: {self._parts()}; the next "
+            f"one is tried from {self._messages.compact_from} tokens on; shorten the system prompt, the tool "
+            "definitions or the last messages, or use a larger window"
+        )
+
+    @property
+    def _least_new(self) -> int:
+        """The tokens that must be new before a compaction is tried again after one that was not enough."""
+        return max(1, int(self.config.window * LEAST_FREED))
 
     def _parts(self) -> str:
         items = sorted(enumerate(self._messages.items(0)), key=lambda entry: -entry[1].token_count)
@@ -505,6 +526,7 @@ class ContextManager:
         if _LEAST_WINDOW <= window < self.config.window:
             self.config = self.config.model_copy(update={"window_tokens": window})
             self._reducer = self._new_reducer(self.config)
+            self._messages.compact_from = 0
 
     def _tokens(self) -> int:
         """Return the tokens of a request now, as its provider would count them."""
@@ -526,8 +548,23 @@ class ContextManager:
             return
         edited_from = 0 if is_forced else self._edited_from()
         self._run(fresh, errors)
+        self._messages.was_compacted = False
         if self._tokens() >= edited_from:
             self._run(edits, errors)
+        if self._messages.was_compacted:
+            self._messages.compact_from = self._compact_from()
+
+    def _compact_from(self) -> int:
+        """Return the tokens from which on a compaction is tried again after the last one; 0 if it was enough.
+
+        A process that resumes the conversation has it from the journal.
+        """
+        tokens = self._tokens()
+        is_closed = self._confirmation is not None and self._confirmation.is_closed
+        if tokens < self._reducer.limit or is_closed:
+            return 0
+        again = tokens + self._least_new
+        return again if tokens >= self.config.window else min(again, self.config.window)
 
     def _run(self, steps: Sequence[Step], errors: list[OffloadError]) -> None:
         for limit, step in steps:
@@ -570,7 +607,14 @@ class ContextManager:
                 read_backs=reads,
                 compactions=compactions,
             )
-            state = JournalState(items, ratios, compactions, requested, created)
+            state = JournalState(
+                items,
+                ratios,
+                compactions,
+                requested,
+                created,
+                compact_from=self._messages.compact_from,
+            )
             is_sent = tokens is not None
             failed = self._journal.write(
                 start, state, sent=sent if is_sent else None, model=self._model, used=used
@@ -605,14 +649,18 @@ class ContextManager:
     def _report(self, failed: Sequence[OffloadError], errors: list[OffloadError]) -> None:
         """Report failures and append them to `errors`; raise the first one if the offloader is set to."""
         for error in failed:
-            errors.append(error)
             if isinstance(error, AboveCeilingError):
+                errors.append(error)
                 continue  # Nothing failed, and the offloader has reported it.
-            detail = f"nothing is lost: {error_text(error)}"
-            _log.warning("session %s: %s", self._offloader.session, detail)
-            self.events.emit(ContextEvent(EventType.CONTEXT_FAILED, detail, {"kind": error.kind}))
+            self._note(error, errors)
             if self._offloader.options.on_error == "raise":
                 raise error
+
+    def _note(self, error: OffloadError, errors: list[OffloadError]) -> None:
+        errors.append(error)
+        detail = f"nothing is lost: {error_text(error)}"
+        _log.warning("session %s: %s", self._offloader.session, detail)
+        self.events.emit(ContextEvent(EventType.CONTEXT_FAILED, detail, {"kind": error.kind}))
 
 
 class _Repairs:

@@ -28,6 +28,9 @@ class AgentMessages:
         settled: how many items from the first on are unchanged since this was last set to their number.
         compactions: how many compactions removed messages.
         last_compaction: the result of the last of them in this process.
+        compact_from: the tokens of a request from which on a compaction is tried; 0 if none was in vain.
+        was_compacted: whether a compaction was tried since this was last set to False.
+        is_told: whether errors had why a compaction was not enough, since one was.
         added_tokens: tokens of all messages that were added.
     """
 
@@ -36,6 +39,8 @@ class AgentMessages:
         self.settled = 0
         self.compactions = 0
         self.last_compaction: CompactionResult | None = None
+        self.compact_from = 0
+        self.was_compacted = self.is_told = False
         self.added_tokens = 0
         # Whether the header grew in front of a conversation.
         self._is_header_new = False
@@ -149,6 +154,7 @@ class AgentMessages:
         """
         items, before = list(self.context.conversation.items), self.context.total_tokens
         error: OffloadError | None
+        self.was_compacted = True
         try:
             result = self.context.auto_compact(strategy, current_total_tokens=tokens)
             error, is_compacted = result.error, result.is_compacted
@@ -167,7 +173,9 @@ class AgentMessages:
             self.compactions += 1
             self.last_compaction = result
         # A context that cannot be made small enough is reported with the request, if it matters.
-        return [] if error is None or type(error) is ContextFullError else [error]
+        failed = [] if error is None or type(error) is ContextFullError else [error]
+        self.is_told = self.is_told or bool(failed)
+        return failed
 
     def unbind_header(self, offloader: Offloader) -> None:
         """Remove thinking that is bound to a smaller header. Raises `OffloadError` if it cannot be stored."""

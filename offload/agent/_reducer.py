@@ -42,6 +42,8 @@ Step = tuple[int, Action]
 class ContextReducer:
     """The steps that make a context smaller; `strategy` is the last one that removes messages.
 
+    `limit` are the tokens that a compaction must get below.
+
     The steps `fresh` change only what may change freely: in a bound conversation messages that were not sent.
     The steps `unseen` keep results that the model has not seen as long as anything else can be offloaded or
     removed; the steps `seen` are for a model that has seen all messages. In a bound conversation both also
@@ -73,7 +75,7 @@ class ContextReducer:
         swept = partial(self._offloading, by_sweep_alone, ("tool_result", "tool_call"))
         sweep = (target, self._if_bound(swept(sweep=much), swept(sweep=old)))
         # Nobody is asked for more room than is needed.
-        limit = target if confirmation is None else trigger
+        self.limit = limit = target if confirmation is None else trigger
         self.fresh: Sequence[Step] = ((trigger, self._offloading(giants, history=history)),)
         self.unseen: Sequence[Step] = (
             (trigger, self._offloading(giants)),
@@ -180,7 +182,9 @@ class ContextReducer:
         self, strategy: CompactionStrategy, messages: AgentMessages, tokens: int
     ) -> list[OffloadError]:
         is_closed = self._confirmation is not None and self._confirmation.is_closed
-        return [] if is_closed else messages.compact(strategy, tokens, self._offloader)
+        if is_closed or tokens < messages.compact_from:
+            return []
+        return messages.compact(strategy, tokens, self._offloader)
 
 
 def _rules(rule: Rule, types: Sequence[OffloadableType] = _OFFLOADED) -> dict[OffloadableType, Rule]:

@@ -142,7 +142,7 @@ class SelectiveCompaction(StoringCompactor):
         if plan.notice.summary:
             return self._carry_out(view, plan, is_whole=True)
         error = None
-        if self._summarizer is not None:
+        if self._summarizer is not None and plan.tokens < self.threshold_tokens:
             plan, error = self._summarized(view, plan, self._summarizer)
         return self._carry_out(view, plan, error)
 
@@ -162,15 +162,18 @@ class SelectiveCompaction(StoringCompactor):
             plan = view.plan(removed)
             if plan.tokens < self.threshold_tokens:
                 return plan
-        may_replace_all = self._replaces_all and not all(types[i] in NOTICES for i in range(past))
+        most = view.total - view.plan(range(past)).tokens if past else 0
+        is_new = not all(types[i] in NOTICES for i in range(past))
+        may_replace_all = self._replaces_all and is_new and most >= view.least_freed
         if self._summarizer is not None and may_replace_all:
             whole = view.plan(range(past), self._summary(view, past, set(removed), self._summarizer))
             plan = whole if plan is None or whole.tokens < view.total else plan
-        if plan is None or plan.tokens >= view.total:
+        least = min(view.least_freed, view.total - self.threshold_tokens + 1)
+        if plan is None or view.total - plan.tokens < least:
             raise ContextFullError(
-                f"the context has {view.total} tokens, the threshold is {self.threshold_tokens}, and nothing "
-                "that may be removed would shorten it; add a summarizer, rules that remove more, a "
-                "shorter system prompt, or a larger window"
+                f"the context has {view.total} tokens ({view.parts}), the threshold is "
+                f"{self.threshold_tokens}, and what may be removed would free too little; add a summarizer, "
+                "rules that remove more, a shorter system prompt, or a larger window"
             )
         return plan
 

@@ -34,6 +34,8 @@ _FREED_SHARE, _LEAST_SHARE = 1 / 3, 1 / 32
 _LEAST_TASK = 50
 # How many messages show how the token counter counts, and the least of what it may count.
 _SAMPLED, _LEAST_SCALE = 50, 0.25
+# A compaction must free this part of the window: a model may be paid for it, and the prompt cache is lost.
+LEAST_FREED = 1 / 16
 _log = logging.getLogger("offload")
 
 
@@ -284,6 +286,17 @@ class View:
     def tokens_without(self, removed: Sequence[int]) -> int:
         """Return the tokens of the request without the messages at the indices `removed`."""
         return max(0, self.total - sum(self.tokens[i] for i in removed))
+
+    @property
+    def least_freed(self) -> float:
+        """The tokens that a compaction must free."""
+        return self.window * LEAST_FREED
+
+    @property
+    def parts(self) -> str:
+        """How many tokens cannot be removed: of the system prompt, the tools and other parts of a request."""
+        fixed = self.total - sum(self.tokens)
+        return f"system prompt and tools {max(0, fixed)} tokens, messages {self.total - max(0, fixed)}"
 
     def fitting(self, units: Sequence[Sequence[int]], limit: int) -> int:
         """Return how many of the latest `units` may be kept in a request of fewer than `limit` tokens."""

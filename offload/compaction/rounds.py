@@ -190,9 +190,10 @@ class _Rounds(StoringCompactor):
         """
         must_shrink = self._must_shrink(view)
         most = view.groups[:-1] if must_shrink else view.rounds[: -self.config.keep_recent_rounds]
-        if not most or view.plan(joined(most)).tokens >= view.total:
+        least = min(view.least_freed, view.total - self.config.trigger_tokens + 1) if must_shrink else 1
+        if not most or view.total - view.plan(joined(most)).tokens < least:
             if must_shrink:
-                raise self._full(view.total)
+                raise self._full(view.total, f" ({view.parts})")
             return _unchanged(view)
         refusal = self._ask(view)
         planner = self._planner(view, refusal)
@@ -261,11 +262,12 @@ class _Rounds(StoringCompactor):
             ungrounded=found,
         )
 
-    def _full(self, tokens: int) -> ContextFullError:
+    def _full(self, tokens: int, parts: str = "") -> ContextFullError:
         return ContextFullError(
-            f"the context has {tokens} tokens, max_context_tokens is {self.config.max_context_tokens}, and "
-            "nothing more may be removed; start a new session, shorten the system prompt, the tool "
-            "definitions or the last messages, or use a larger window"
+            f"the context has {tokens} tokens{parts}, max_context_tokens is "
+            f"{self.config.max_context_tokens}, and nothing more may be removed that frees enough; "
+            "start a new session, shorten the system prompt, the tool definitions or "
+            "the last messages, or use a larger window"
         )
 
 

@@ -81,6 +81,7 @@ class JournalState(NamedTuple):
         requested: time of the last request in seconds, by the writer's clock; None if unknown.
         records: ids of records that the session created, some or all of them.
         tokens_offloaded: as in the last request, see `Sent`.
+        compact_from: the tokens of a request from which on a compaction is tried; 0 if none was in vain.
     """
 
     messages: Sequence[JournalLine]
@@ -89,11 +90,16 @@ class JournalState(NamedTuple):
     requested: float | None = None
     records: Collection[str] = ()
     tokens_offloaded: int = 0
+    compact_from: int = 0
 
     @property
     def facts(self) -> dict[str, Any]:
         """The facts that the heads of the entries store."""
-        facts = {"ratios": dict(self.ratios), "compactions": self.compactions}
+        facts = {
+            "ratios": dict(self.ratios),
+            "compactions": self.compactions,
+            "compact_from": self.compact_from,
+        }
         return facts if self.requested is None else facts | {"requested": int(self.requested)}
 
     def news(self, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -461,6 +467,7 @@ def _state(listed: Sequence[JournalEntry], rows: Sequence[_Row], facts: Mapping[
         facts.get("compactions", 0),
         requested if type(requested) is int else None,
         tokens_offloaded=next((e.sent.tokens_offloaded for e in reversed(listed) if e.sent), 0),
+        compact_from=facts.get("compact_from", 0),
     )
 
 
@@ -504,7 +511,8 @@ def first_messages(entry: JournalEntry, data: bytes) -> list[Any]:
 def _parse_head(text: str) -> dict[str, Any]:
     """Return the head of an entry. Raises `ValueError`, `TypeError` or `AttributeError` for any other."""
     head: dict[str, Any] = json.loads(text)
-    counts = [head.get("compactions", 0), *chain.from_iterable(head.get("edits", ()))]
+    numbers = [head.get(name, 0) for name in ("compactions", "compact_from")]
+    counts = [*numbers, *chain.from_iterable(head.get("edits", ()))]
     is_sound = (
         all(type(count) is int and count >= 0 for count in counts)
         and all(len(edit) == _EDIT_NUMBERS for edit in head.get("edits", ()))

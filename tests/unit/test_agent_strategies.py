@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -306,3 +307,76 @@ def test_a_text_with_a_placeholder_of_another_session_is_restored(confirm: Any) 
     m.add(quoted)
     assert m.before_model_call().messages != [quoted]
     assert m.restore() == [quoted]
+
+
+FIXED_WINDOW = 32_000
+FIXED_TURNS = 30
+
+
+def sent_with_fixed_part(
+    folder: Path, share: float, strategy: str, summary: str, *, is_restarted: bool = False
+) -> tuple[int, list[list[str]]]:
+    """Return how often a summary was paid, and the errors of each turn.
+
+    The system prompt has a share of the window, in tokens by a counter of characters.
+    """
+    asked: list[Any] = []
+
+    def summarize(messages: list[Any]) -> str:
+        asked.append(messages)
+        return summary
+
+    def manager_of() -> ContextManager:
+        off = Offloader(str(folder), session="s", token_counter=lambda text: len(text) // 4)
+        config = AgentConfig.model_validate({"window_tokens": FIXED_WINDOW, "strategy": strategy})
+        return ContextManager(off, config, summarizer=summarize)
+
+    m, errors = manager_of(), []
+    system = "You check. " * int(FIXED_WINDOW * share * 4 / 11)
+    for turn in range(FIXED_TURNS):
+        if is_restarted and turn:
+            m = manager_of()
+            m.resume()
+        m.add({"role": "user", "content": f"Step {turn}: please check file number {turn}."})
+        errors.append([str(error) for error in m.before_model_call(system_prompt=system).errors])
+        answer = f"Answer {turn}: " + "words that fill. " * 100
+        errors[-1] += map(str, m.after_model_call({"role": "assistant", "content": answer}))
+    return len(asked), errors
+
+
+@pytest.mark.parametrize("strategy", ["selective", "rounds"])
+@pytest.mark.parametrize("share", [0.5, 0.83, 0.99, 1.2])
+@pytest.mark.parametrize("summary", ["<summary>All files were fine.</summary>", ""])
+def test_a_summary_is_paid_again_only_once_enough_is_new_whatever_the_system_prompt_fills(
+    tmp_path: Path, share: float, strategy: str, summary: str
+) -> None:
+    paid, errors = sent_with_fixed_part(tmp_path, share, strategy, summary)
+
+    assert paid <= FIXED_TURNS * 450 / (FIXED_WINDOW / 16) + 1
+    if share == 0.83 and summary:
+        (told,) = [text for turn in errors for text in turn]
+        assert re.search(r"frees too little.*system prompt and tools 26\d{3} tokens", told)
+    if share > 1:
+        assert all("system prompt and tools 38" in turn[0] for turn in errors)
+
+
+@pytest.mark.parametrize("strategy", ["selective", "rounds"])
+@pytest.mark.parametrize("summary", ["<summary>All files were fine.</summary>", ""])
+def test_a_new_process_tries_a_compaction_that_freed_too_little_no_sooner(
+    tmp_path: Path, strategy: str, summary: str
+) -> None:
+    live = sent_with_fixed_part(tmp_path / "live", 0.83, strategy, summary)
+    other = sent_with_fixed_part(tmp_path / "other", 0.83, strategy, summary, is_restarted=True)
+
+    assert other[0] == live[0]
+    assert [len(turn) for turn in other[1]] == [len(turn) for turn in live[1]]
+
+
+def test_a_compaction_that_frees_too_little_raises_nothing(tmp_path: Path) -> None:
+    off = Offloader(str(tmp_path), session="s", on_error="raise")
+    m = ContextManager(off, AgentConfig(window_tokens=2000))
+    m.add({"role": "user", "content": "hello"})
+
+    request = m.before_model_call(system_prompt="You check the files. " * 340)
+
+    assert [type(error) for error in request.errors] == [ContextFullError]

@@ -89,7 +89,7 @@ class Opened:
 
     Attributes:
         received: it, with the session that they read.
-        text: as it goes on: with the tools, and with the hidden calls of earlier replies.
+        text: what is sent: with the tools, and with the hidden calls of earlier replies.
         left_out: digests of the thinking after hidden calls that could not be inserted.
         has_tools: whether its model has the tools of the gateway.
         marking: stores that the conversation began with the tools.
@@ -113,7 +113,7 @@ class Opened:
 
     @property
     def completed(self) -> Received:
-        """The request as it goes on."""
+        """The request with this text."""
         return self.received._replace(body=self.text.encode(), left_out=self.left_out)
 
 
@@ -148,7 +148,7 @@ class OwnTools:
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     async def opened(self, received: Received, *, is_counted: bool) -> tuple[Received, Opened | None]:
-        """Return a request as it goes on, and with its parts if it has the tools.
+        """Return a request as it is sent, and with its parts if it has the tools.
 
         One that is only counted begins nothing. Raises `NotRecalledError` if the store does not say in time
         what was sent before.

@@ -10,6 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO
 
+# A terminal sends them to the child as well.
+_OF_TERMINAL = ("SIGINT", "SIGQUIT", "SIGBREAK")
+# They end no program, stop it or report a fault in its own code; the last two cannot be caught.
+_NOT_FORWARDED = (
+    *("SIGCHLD", "SIGCLD", "SIGCONT", "SIGURG", "SIGWINCH", "SIGINFO", "SIGTSTP", "SIGTTIN", "SIGTTOU"),
+    *("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSTOP"),
+)
 # By their meaning for shells: the program cannot be run, there is none, a signal ended it.
 _NOT_RUNNABLE, _NOT_FOUND, _SIGNALLED = 126, 127, 128
 
@@ -72,8 +79,7 @@ def _forwarding() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     def forward(number: int, _frame: object) -> None:
         if not children:
             early.append(number)
-        # A terminal sends Ctrl-C to the child as well.
-        elif number != signal.SIGINT or not _has_terminal():
+        elif number not in of_terminal or not _is_in_foreground():
             children[0].send_signal(number)
 
     def forward_to(child: subprocess.Popen[bytes]) -> None:
@@ -81,10 +87,11 @@ def _forwarding() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
         for number in early:
             forward(number, None)
 
-    names = ("SIGINT", "SIGTERM", "SIGHUP")
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    of_terminal, not_forwarded = _numbers_of(_OF_TERMINAL), _numbers_of(_NOT_FORWARDED)
+    numbers = signal.valid_signals() - not_forwarded
     # A signal that is ignored, as by nohup, is ignored by the child too.
-    before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
+    # None is a handler of another language, as those of fault handlers.
+    before = {n: old for n in numbers if (old := signal.getsignal(n)) not in (signal.SIG_IGN, None)}
     for number in before:
         signal.signal(number, forward)
     try:
@@ -94,5 +101,20 @@ def _forwarding() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
             signal.signal(number, handler)
 
 
-def _has_terminal() -> bool:
-    return any(os.isatty(number) for number in (0, 2))
+def _numbers_of(names: Sequence[str]) -> set[int]:
+    """Return the numbers of the signals that this system has."""
+    return {getattr(signal, name) for name in names if hasattr(signal, name)}
+
+
+def _is_in_foreground() -> bool:
+    """Return whether the signals of a terminal reach this process, and with it the child."""
+    if not hasattr(os, "tcgetpgrp"):
+        return any(os.isatty(number) for number in (0, 2))
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    finally:
+        os.close(terminal)

@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -45,6 +46,12 @@ _VERSION = re.compile(r"/v[0-9]+[a-z]*(?:/openai)?$")
 # Where the gateway listens.
 _HOST = "127.0.0.1"
 _MOST_WARNINGS = 3
+# The variable of all processes of a client, with the URL of its gateway.
+_MARK = "WRAPPED_BY_OFFLOAD"
+# Where this system shows the variables of its processes, if it does.
+_PROCESSES = Path("/proc")
+# What the client started may need a moment to end with it.
+_MOMENT, _LOOKS = 0.05, 20
 # Less is shown as $0.00.
 _LEAST_DOLLARS = 0.005
 
@@ -129,11 +136,34 @@ def wrap(
     with unlogged():
         with serving(_upstream(client, upstream), off) as (url, gateway):
             start = client.start(url)
-            environ = {**os.environ, **_without_proxy(os.environ), **start.environ}
+            environ = {**os.environ, **_without_proxy(os.environ), **start.environ, _MARK: url}
             code = run_child([program, *start.arguments, *command[1:]], environ=environ)
-        for line in _summary(gateway.status(), _accounts(off.store, gateway.timelines, began)):
+        summary = _summary(gateway.status(), _accounts(off.store, gateway.timelines, began))
+        for line in [*_left(url), *summary]:
             warn(line)
     raise typer.Exit(code)
+
+
+def _left(url: str) -> list[str]:
+    """Return a line about the processes of a client that are still running; [] if there are none."""
+    numbers = _processes(url)
+    for _ in range(_LOOKS):
+        if not numbers:
+            return []
+        time.sleep(_MOMENT)
+        numbers = [number for number in _processes(url) if number in numbers]
+    return [f"the client left processes that have no gateway now: {', '.join(map(str, numbers))}"]
+
+
+def _processes(url: str) -> list[int]:
+    """Return the numbers of the processes that a client with the gateway at a URL has started."""
+    mark = f"{_MARK}={url}".encode()
+    found = []
+    for path in _PROCESSES.glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if mark in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return sorted(found)
 
 
 def _without_proxy(environ: Mapping[str, str]) -> dict[str, str]:

@@ -133,7 +133,7 @@ _CODINGS: dict[str, type[_Coding]] = {
     "br": _Brotli,
     "zstd": _Frames,
 }
-# Those that a client is told of.
+# The names that a refusal lists.
 KNOWN = ("gzip", "deflate", "br", "zstd")
 _PLAIN = ("", "identity")
 

@@ -41,7 +41,7 @@ from offload.gateway._status import Status, logger
 from offload.gateway._usage import UsageReader
 from offload.threads.calls import in_thread
 
-# A signature of the whole request, which cannot be made anew.
+# The signature of a whole request, which only the client can make.
 _SIGNED = "AWS4-"
 # Larger bodies pass unread; the providers whose models bind thinking accept none.
 MOST_BYTES = 32 * 1024 * 1024
@@ -588,7 +588,7 @@ class _Body:
         self._is_whole = asyncio.Event()
         self._more = True
         self.is_gone = False
-        # As it came, and decoded.
+        # The bytes that arrived, and the decoded ones.
         self.whole = self.plain = b""
         # The parts of a body that is too long to be read.
         self._parts: list[bytes] = []

@@ -34,7 +34,7 @@ _OF_BODY = re.compile(
     rb"digest|checksum|signature|hash|hmac|md5|sha-?\d|crc\d|etag|^content-(encoding|range)$|^accept-ranges$"
 )
 _IDEMPOTENCY = re.compile(rb"idempoten")
-# Names of headers that say who asks, and for what in which form: all else is about one request.
+# Names of headers that identify the client and choose the service: all others are about one request.
 _REPEATED = re.compile(
     rb"^(accept|accept-encoding|accept-language|content-type|cookie|user-agent|referer|originator)$"
     rb"|auth|key|token|secret|credential|account|project|organi[sz]ation|tenant|workspace|user|subscription"
@@ -65,7 +65,7 @@ def framing_fault(headers: RawHeaders, version: str) -> str | None:
     if sizes and codings:
         return "a request has Content-Length or Transfer-Encoding, not both"
     if len(sizes) > 1 or not all(size.isdigit() for size in sizes):
-        return "the Content-Length is no number"
+        return "the Content-Length is not one number"
     if codings and (codings != [b"chunked"] or version == "1.0"):
         return "the only Transfer-Encoding is chunked, in HTTP/1.1"
     return None
@@ -77,14 +77,14 @@ def for_other_body(headers: RawHeaders) -> Iterator[tuple[bytes, bytes]]:
 
 
 def for_rewritten(headers: RawHeaders, body: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the headers of a request that has another `body`; a key of idempotency is made anew for it."""
+    """Yield the headers of a request that has another `body`; a key of idempotency is derived from it."""
     for name, value in for_other_body(headers):
         is_key = _IDEMPOTENCY.search(name.lower())
         yield name, _key_for(value, body) if is_key else value
 
 
 def for_repeated(headers: RawHeaders) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the headers of a request that also stand in a further one, which the client did not send."""
+    """Yield the headers of a request that a further one, which the client did not send, has too."""
     for name, value in for_other_body(headers):
         if _REPEATED.search(name.lower()) and not _OF_ONE_REQUEST.search(name.lower()):
             yield name, value

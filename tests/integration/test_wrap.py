@@ -17,6 +17,12 @@ from offload import Offloader, index
 from offload.cli import wrap
 from offload.timeline import Timeline
 
+# Each ends a program that does not handle it.
+SIGNALS = [
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGALRM", "SIGRTMIN")
+    if hasattr(signal, name)
+]
 # What a client does: it sends requests of more and more turns, and writes down how it was started.
 CLIENT = """#!{python}
 import json, os, sys, urllib.request
@@ -208,7 +214,7 @@ def test_a_store_that_ends_with_the_command_is_refused_before_the_client_starts(
     assert "memory://x" in " ".join(err)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_reaches_the_client_and_the_timeline_is_written(project, upstream, number):
     client(project, end="print('waits', flush=True)\nimport time\ntime.sleep(60)")
     with started(project, "--upstream", upstream.url, "claude") as process:
@@ -216,9 +222,39 @@ def test_a_signal_reaches_the_client_and_the_timeline_is_written(project, upstre
         assert process.stdout.readline() == "waits\n"
         process.send_signal(number)
         _, err = process.communicate()
-    assert process.returncode != 0
+    assert process.returncode == 128 + number
     assert "11 requests" in err
     assert [*(project.parent / "store" / "j").glob("*/*")]
+
+
+def test_the_exit_code_is_that_of_a_client_that_handles_a_signal(project, upstream):
+    end = """
+import signal, time
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))
+print("waits", flush=True)
+time.sleep(60)"""
+    client(project, bodies=[], end=end)
+    with started(project, "--upstream", upstream.url, "claude") as process:
+        assert process.stdout.readline()
+        assert process.stdout.readline() == "waits\n"
+        process.send_signal(signal.SIGUSR1)
+        process.communicate()
+    assert process.returncode == 9
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="this system shows no variables")
+def test_a_process_that_the_client_leaves_behind_is_told(project, upstream):
+    end = """
+import subprocess
+left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"],
+                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+print(left.pid, flush=True)"""
+    client(project, bodies=BODIES[:1], end=end)
+    _, out, err = run(project, "--upstream", upstream.url, "claude")
+    left = int(out.splitlines()[-1])
+    os.kill(left, signal.SIGKILL)
+    assert err[0] == f"offload: the client left processes that have no gateway now: {left}"
+    assert err[1].startswith("offload: 1 request")
 
 
 def test_a_gateway_that_is_killed_leaves_the_client_with_an_error_at_once(project, upstream):

@@ -161,7 +161,9 @@ def test_a_wrong_setting_is_refused_before_the_command_runs(place: Path) -> None
     assert not (place / "ran").exists()
 
 
-@pytest.mark.parametrize("number", thinned([signal.SIGINT, signal.SIGTERM], 2))
+@pytest.mark.parametrize(
+    "number", thinned([signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGQUIT], 2)
+)
 def test_a_signal_ends_the_command_and_its_output_is_still_printed(
     place: Path, number: signal.Signals
 ) -> None:

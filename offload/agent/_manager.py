@@ -494,7 +494,7 @@ class ContextManager:
             )
             self._report([error], errors)
         elif self._messages.compact_from and not self._messages.is_told:
-            # The request fits the window: it is no reason to raise.
+            # The request fits the window: nothing to raise for.
             self._note(self._too_little(tokens), errors)
         self._messages.is_told = bool(self._messages.compact_from)
         return Request(self._messages.context.lower(), tokens, errors, cache, self._decided)

@@ -28,7 +28,7 @@ class AgentMessages:
         settled: how many items from the first on are unchanged since this was last set to their number.
         compactions: how many compactions removed messages.
         last_compaction: the result of the last of them in this process.
-        compact_from: the tokens of a request from which on a compaction is tried; 0 if none was in vain.
+        compact_from: the tokens of a request from which on a compaction is tried; 0 if each was enough.
         was_compacted: whether a compaction was tried since this was last set to False.
         is_told: whether errors had why a compaction was not enough, since one was.
         added_tokens: tokens of all messages that were added.

@@ -84,7 +84,7 @@ def gc(
 ) -> None:
     """Delete records past their TTL or over a quota, in one session or the whole store.
 
-    On a terminal it asks before it marks more than ten records; elsewhere it tells how to undo that.
+    On a terminal it asks before it marks more than ten records; elsewhere it says how to undo that.
 
     Example: offload gc --dry-run --store-bytes 20GB
     """
@@ -121,7 +121,7 @@ def gc(
 
 
 def _tell_undo(report: GcReport, store: str) -> None:
-    """Tell how to undo a gc that nobody confirmed."""
+    """Print how to undo a gc that nobody confirmed."""
     names = dict.fromkeys(info.session for infos in report.marked.values() for info in infos)
     shown, more = ", ".join(map(quoted, [*names][:_FEW])), len(names) - _FEW
     note(

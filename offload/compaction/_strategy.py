@@ -294,7 +294,7 @@ class View:
 
     @property
     def parts(self) -> str:
-        """How many tokens cannot be removed: of the system prompt, the tools and other parts of a request."""
+        """The tokens of system prompt and tools and those of the messages, as a text."""
         fixed = self.total - sum(self.tokens)
         return f"system prompt and tools {max(0, fixed)} tokens, messages {self.total - max(0, fixed)}"
 

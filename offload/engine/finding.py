@@ -67,10 +67,10 @@ def prove_claims(turn: Turn) -> None:
 
 
 def _is_copy(turn: Turn, slot: Slot, claim: Claim) -> bool:
-    """Return whether an item only repeats the placeholder of an earlier one, which nothing but a text tells.
+    """Return whether an item only repeats the placeholder of an earlier one, which only its text shows.
 
     That one is in full before it; or it has the placeholder, and this one was stored as a text, or is new and
-    the result of another request. An equal item that was sent with the placeholder is no copy.
+    the result of another request. An equal item that was sent with the placeholder is not a copy.
     """
     if turn.history.messages.is_as_before(slot.at):
         return False

@@ -203,7 +203,7 @@ class Items:
         return self._kinds[slot.kind] - slot.ordinal - 1
 
     def before(self, slot: Slot) -> Iterator[Slot]:
-        """Yield the earlier items that only their text tells from an item: of its type and call id."""
+        """Yield the earlier items of the type and call id of an item: only texts differ."""
         return takewhile(lambda other: other is not slot, self._places[_place_of(slot)])
 
     # States

@@ -136,7 +136,7 @@ class Asked(NamedTuple):
 
 
 class Before(NamedTuple):
-    """What `Calls` knew before a message."""
+    """The state of `Calls` before a message."""
 
     asked: Mapping[str, Asked | None]
     turn: int
@@ -144,7 +144,7 @@ class Before(NamedTuple):
 
 
 class Calls:
-    """The tool calls of a conversation by id, as far as the results of later messages may answer them.
+    """The tool calls of a conversation by id that results of later messages may answer.
 
     The latest turn with calls of an id counts; calls without an id have the empty one.
     """

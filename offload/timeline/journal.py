@@ -81,7 +81,7 @@ class JournalState(NamedTuple):
         requested: time of the last request in seconds, by the writer's clock; None if unknown.
         records: ids of records that the session created, some or all of them.
         tokens_offloaded: as in the last request, see `Sent`.
-        compact_from: the tokens of a request from which on a compaction is tried; 0 if none was in vain.
+        compact_from: the tokens of a request from which on a compaction is tried; 0 if each was enough.
     """
 
     messages: Sequence[JournalLine]

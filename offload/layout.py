@@ -151,6 +151,7 @@ _PATTERNS = {
     "before": r"[0-9a-f]{32}",
     "reply": r"[0-9a-f]{32}",
     "digits": r"[0-9a-f]{16}",
+    "folder": r"[cjr]",
 }
 
 
@@ -203,6 +204,7 @@ GRANT = Family("g/<session>/shared~<ref>~<receiver>")
 LAST_READ = Family("g/<session>/read~<ref>")
 FORK = Family("g/<session>/forked~<receiver>~<base>")
 CLOSED = Family("g/<session>/closed[~<base>]")
+DELETED = Family("g/<session>/deleted/<folder>/<object>")
 JOURNAL = Family(
     "j/<session>/<number>~<kind>~<bytes>~<letters>[~sent<sent>][~used<used>][~by<model>]"
     "[~after<base>][~from<parent>].zst"
@@ -217,6 +219,7 @@ CHECK = Family("doctor-<digits>-<name>")
 FAMILIES = (
     RECORD, LINK, TOMBSTONE, BRANCH, FLOOR, SIDECAR, PIN, LAST_USE, GRANT, LAST_READ, FORK,
     CLOSED, JOURNAL, CALLS, SNAPSHOT, PACK, FILE, VALUE, CLOCK, CHECK, FOREIGN,
+    DELETED,
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from offload.cli.tables import print_done, print_report
 from offload.cli.terminal import count, err, metering, note, one_line, out, say
 from offload.cli.workers import OnOption, WorkersOption, check_failures, check_shared, executor_of
 from offload.index.objects import session_parts
-from offload.layout import JOURNAL, PIN, RECORD
+from offload.layout import JOURNAL, PIN, RECORD, encode_part
 from offload.policy import Retention
 from offload.record.text import size_text
 from offload.retention import GcReport, collect, delete, usage
@@ -29,6 +29,7 @@ from offload.retention import pin as pin_record
 from offload.retention import undelete as undelete_records
 from offload.retention import unpin as unpin_record
 from offload.retention.limits import Limit, limits, retention_of
+from offload.session.lineage import own_entries
 from offload.session.reader import SessionReader
 
 _OptionalId = Annotated[str | None, typer.Argument(metavar="ID")]
@@ -145,7 +146,7 @@ def _effects(report: GcReport, place: str) -> str:
     would = "would be " if report.is_dry_run else ""
     return (
         f"{would}freed: {size_text(report.bytes_freed)} of {count(len(report.deleted), 'record')}; "
-        f"{would}marked: {_marked(report):,}; {_entries(report, behind='; ')}in {place}{kept}"
+        f"{would}marked: {_marked(report):,}; {_entries(report.entries, behind='; ')}in {place}{kept}"
     )
 
 
@@ -205,7 +206,7 @@ def rm(
         report = delete(off.store, session, refs)
     summary = f"{'would be ' if dry_run else ''}deleted: {_extent(report)} in {place}"
     _print_report(report, summary, as_json=as_json, store=off.store.url, session=session)
-    if report.marked and not dry_run and not as_json:
+    if (report.marked or report.entries) and not dry_run and not as_json:
         say("The first gc after the grace period (1 hour unless set otherwise) frees the space. Before that:")
         ids = "".join(f" {ref}" for ref in refs or ())
         where = f"--session {quoted(session)} --store {quoted(place_of(off.store))}"
@@ -236,16 +237,12 @@ def _extent(report: GcReport) -> str:
     kept = [f"{count(len(infos), f'{why} record')} kept" for why, infos in report.protected.items()]
     if report.forks:
         kept.append(f"read by {', '.join(sorted(report.forks))}")
-    extent = f"{count(len(deleted), 'record')}, {size_text(stored)}{_entries(report, ', ')}"
+    extent = f"{count(len(deleted), 'record')}, {size_text(stored)}{_entries(report.entries, ', ')}"
     return extent + (f" ({', '.join(kept)})" if kept else "")
 
 
-def _entries(report: GcReport, before: str = "", behind: str = "") -> str:
-    return (
-        f"{before}{count(report.entries, 'journal entry', 'journal entries')}{behind}"
-        if report.entries
-        else ""
-    )
+def _entries(entries: int, before: str = "", behind: str = "") -> str:
+    return f"{before}{count(entries, 'journal entry', 'journal entries')}{behind}" if entries else ""
 
 
 def undelete(
@@ -262,9 +259,13 @@ def undelete(
     Example: offload undelete kqzmwpxhva --session research-42
     """
     opened = existing_store(store)
+    part = encode_part(session)
+    before = len(own_entries(opened, part))
     infos = undelete_records(opened, session, refs)
+    entries = len(own_entries(opened, part)) - before
     rows = [{"ref": info.ref, "tool": info.tool_name, "stored_bytes": info.stored_bytes} for info in infos]
-    summary = f"readable again: {count(len(infos), 'record')} in {place_of(opened, session)}"
+    extent = f"{count(len(infos), 'record')}{_entries(entries, ', ')}"
+    summary = f"readable again: {extent} in {place_of(opened, session)}"
     document = {"store": opened.url, "session": session, "records": rows}
     print_report(rows, summary, as_json=as_json, document=document)
 

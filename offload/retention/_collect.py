@@ -40,6 +40,7 @@ from offload.index.objects import (
 from offload.index.packs import delete_packs
 from offload.jobs.each import run_each
 from offload.record import RecordInfo
+from offload.retention._aside import aside_of, set_aside
 from offload.retention._report import GcReport, Protection, size_of
 from offload.retention.marks import UNMARKED, Marks, read_all_marks, read_marks
 from offload.session.lineage import (
@@ -163,8 +164,8 @@ def delete(
 
     `collect` deletes their bytes after the grace period; until then `undelete` undoes the deletion. Pinned
     records are protected and reported. Without `refs` and pins the journal of the session, and the calls that
-    a gateway answered in it, are deleted at once; what a fork reads is kept, and `collect` deletes it after
-    the last fork, unless the session was used again.
+    a gateway answered in it, are deleted in the same way; what a fork reads is kept, and `collect` deletes it
+    after the last fork, unless the session was used again.
 
     Raises:
         ConfigError: a record belongs to a session that this one was forked from; nothing is marked.
@@ -204,12 +205,8 @@ def _close(store: OffloadStore, part: str, base: int | None = None) -> str:
     return key
 
 
-def _leave_parents(store: OffloadStore, part: str) -> None:
-    """Delete the branch of a session that was forked, and then the mark that keeps what it read."""
-    for stored in store.keys(f"{layout.BRANCH.prefix(part)}from~"):
-        place = parse_branch(stored.key)
-        store.delete(stored.key)
-        store.delete(layout.FORK.key(session=place.parent, receiver=part, base=f"{place.base:09}"))
+def _delete_backwards(store: OffloadStore, keys: Sequence[str]) -> None:
+    delete_many(store, keys[::-1])
 
 
 def store_time(store: OffloadStore) -> float:
@@ -339,7 +336,12 @@ class _Run:
 
     def collect_journals(self, part: str = "") -> None:
         """Delete sessions that only their forks kept, and entries that a rewind left; of one or all."""
-        closed = [mark for mark in self._store.keys(layout.PIN.prefix(part)) if layout.CLOSED.match(mark.key)]
+        marks = [*self._store.keys(layout.PIN.prefix(part))]
+        grace = self._retention.grace
+        aside = aside_of(mark for mark in marks if not grace or mark.modified <= self._now - grace)
+        if self._writes:
+            delete_many(self._store, aside)
+        closed = [mark for mark in marks if layout.CLOSED.match(mark.key)]
         for mark in closed:
             if mark.key == layout.CLOSED.key(session=layout.session_part(mark.key)):
                 self._remove_closed(layout.session_part(mark.key), mark)
@@ -354,12 +356,15 @@ class _Run:
         if last_use(self._store, part) < closed.modified:
             marks = read_marks(self._store, part)
             if self.forked(part, marks) is None:
-                self.remove(list_session(self._store, part), marks)
+                self.remove(list_session(self._store, part), marks, is_last=True)
         elif self._writes:
             self._store.delete(closed.key)
 
-    def remove(self, objects: SessionObjects, marks: Marks) -> None:
-        """Mark all records of a closed session, and delete its journal unless a pin or a fork keeps them."""
+    def remove(self, objects: SessionObjects, marks: Marks, *, is_last: bool = False) -> None:
+        """Mark all records of a closed session, and set its journal aside unless a pin or a fork keeps them.
+
+        After the last fork the journal is deleted: its grace period is over.
+        """
         part = objects.part
         is_pinned = marks.session_pin is not None or any(info.ref in marks.pins for info in objects.records)
         self.mark(objects, objects.records, "deleted", marks)
@@ -369,10 +374,14 @@ class _Run:
         if not self._writes or (is_forked and not is_pinned):
             return
         if not is_pinned:
+            calls = [stored.key for stored in self._store.keys(layout.CALLS.prefix(part))]
+            branches = [stored.key for stored in self._store.keys(f"{layout.BRANCH.prefix(part)}from~")]
             # From the end, so that the rest after a killed deletion is a journal that can be continued.
-            delete_many(self._store, entries[::-1])
-            delete_many(self._store, [stored.key for stored in self._store.keys(layout.CALLS.prefix(part))])
-            _leave_parents(self._store, part)
+            (_delete_backwards if is_last else set_aside)(self._store, [*branches, *calls, *entries])
+            for place in map(parse_branch, branches):
+                mark = layout.FORK.key(session=place.parent, receiver=part, base=f"{place.base:09}")
+                self._store.delete(mark)
+            self._store.delete(layout.LAST_USE.key(session=part))
         self._store.delete(layout.CLOSED.key(session=part))
 
     def _delete_left(self, part: str, listed: Sequence[StoredObject]) -> None:
@@ -595,6 +604,8 @@ class _Run:
             undeleted = self.undelete(objects.part, pinned)
             self.empty(emptied)
             self._delete_sidecars(emptied + [record for record in deleted if not record.info.stored_bytes])
+            if not objects.records and any("deleted" in record.reasons for record in emptied):
+                self._delete_marks(part)
         self.report.undeleted.extend(undeleted)
         self.report.deleted.extend(record.info for record in emptied)
 
@@ -605,6 +616,13 @@ class _Run:
         if keys:
             folder = min(keys).rpartition("/")[0]
             delete_many(self._store, [o.key for o in self._store.keys(f"{folder}/") if o.key in keys])
+
+    def _delete_marks(self, part: str) -> None:
+        """Delete the marks of use and sharing, and the snapshots, of a session whose records are gone."""
+        families = (layout.LAST_USE, layout.LAST_READ, layout.GRANT, layout.SNAPSHOT)
+        listed = [*self._store.keys(layout.PIN.prefix(part)), *self._store.keys(layout.SNAPSHOT.prefix(part))]
+        stale = [stored.key for stored in listed if any(family.match(stored.key) for family in families)]
+        delete_many(self._store, stale)
 
     def _is_undeleted(self, part: str, marks: Marks, record: DeletedRecord) -> bool:
         """Return whether a pin or a grant undeletes a record.

@@ -8,6 +8,7 @@ from offload import layout
 from offload.errors import ExpiredError, NotFoundError
 from offload.index.objects import DeletedRecord, list_session
 from offload.record import RecordInfo
+from offload.retention._aside import bring_back
 from offload.retention.marks import touch
 from offload.session.names import check_name
 from offload.session.session import note_deletions
@@ -19,7 +20,8 @@ def undelete(store: OffloadStore, session: str, refs: Sequence[str] | None = Non
 
     It works until a `collect` deletes their bytes, which it does after the grace period: one that runs at the
     same moment may win. The session counts as used now. A record that a TTL or a quota marked is marked again
-    by the next `collect`, unless it is pinned. The journal of a deleted session is lost.
+    by the next `collect`, unless it is pinned. Without `refs` the journal of a deleted session, and the calls
+    that a gateway answered in it, are brought back too.
 
     Args:
         store: the store.
@@ -27,6 +29,7 @@ def undelete(store: OffloadStore, session: str, refs: Sequence[str] | None = Non
         refs: ids of records; without it all that are marked, by `delete` or by `collect`.
 
     Raises:
+        CollisionError: the session was used since it was deleted and has a new journal; nothing is changed.
         NotFoundError: a record is not there, or not deleted, and nothing is changed; or without `refs` there
             is none to make readable again.
         ExpiredError: the bytes of a record are deleted already; nothing is changed.
@@ -42,7 +45,8 @@ def undelete(store: OffloadStore, session: str, refs: Sequence[str] | None = Non
         chosen = [record for record in marked.values() if record.info.stored_bytes]
     else:
         chosen = [_chosen(marked.get(ref), ref, session) for ref in dict.fromkeys(refs)]
-    if not chosen:
+    entries = bring_back(store, part) if refs is None else 0
+    if not (chosen or entries):
         gone = f"; the bytes of {len(marked):,} are deleted for good" if marked else ""
         raise NotFoundError(
             f"session {session!r:.80} of {store.url} has no deleted record that can be undeleted{gone}"

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from offload.errors import NotFoundError
-from offload.layout import BRANCH, CLOSED, FORK, GRANT, LAST_USE, PIN, encode_part, session_part
+from offload.layout import BRANCH, CLOSED, DELETED, FORK, GRANT, LAST_USE, PIN, encode_part, session_part
 from offload.session.names import check_known, check_name, is_ref
 from offload.session.reader import SessionReader
 from offload.store import OffloadStore, StoredObject, create, has
@@ -52,7 +52,7 @@ def _marks(listed: Iterable[StoredObject]) -> Marks:
     shares: dict[str, float] = {}
     forks: dict[str, float] = {}
     for mark in listed:
-        if CLOSED.match(mark.key):
+        if CLOSED.match(mark.key) or DELETED.match(mark.key):
             continue  # a deletion is no use
         last_use = max(last_use, mark.modified)
         if match := PIN.match(mark.key):

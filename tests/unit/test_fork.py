@@ -7,6 +7,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,23 @@ from command import Run, runner
 from forks import conversation, exchange, journaled, keys, played, run
 from pairs import every_pair
 
-from offload import ConfigError, NotFoundError, Offloader, OffloadError, OffloadPolicy, Retention, Rule
+from offload import (
+    CollisionError,
+    ConfigError,
+    NotFoundError,
+    Offloader,
+    OffloadError,
+    OffloadPolicy,
+    Retention,
+    Rule,
+    StoreUnavailableError,
+)
 from offload.agent import AgentConfig, ContextManager
 from offload.index import reindex
-from offload.layout import encode_part
-from offload.retention import collect, delete
-from offload.testing import FaultyBulkStore
+from offload.jobs import verify
+from offload.layout import CALLS, encode_part
+from offload.retention import collect, delete, undelete
+from offload.testing import FaultyBulkStore, FaultyStore
 from offload.transfer import copy as copy_session
 from offload.transfer import export, import_
 from offload.wrappers import EncryptingStore
@@ -609,3 +621,90 @@ def test_a_new_process_of_a_fork_sends_the_same_whatever_its_parent_stores_again
         assert again.offload(conversation(2)).messages == sent
         assert again.restore(sent) == conversation(2)
         assert again.verify() == []
+
+
+# Deleted sessions
+
+
+def all_of(store: Any) -> dict[str, bytes]:
+    """Return the objects of a store but the marks of use."""
+    return {found.key: store.get(found.key) for found in store.keys() if not found.key.endswith("/used")}
+
+
+def deletable(kind: str) -> tuple[Offloader, list[list[Any]]]:
+    """Return a session with a journal and answered calls, and the lists that were sent in it."""
+    store, off, sent = played(4)
+    if kind == "fork":
+        off = off.fork("b", at=3)
+        sent = [*sent[:3], off.offload(conversation(5)).messages]
+    elif kind == "journal alone":
+        off = journaled(store, "b")
+        sent = [off.offload([{"role": "user", "content": "short"}]).messages]
+    store.put(CALLS.key(session=off.session, root="0" * 32, before="1" * 32), b"")
+    return off, sent
+
+
+@pytest.mark.parametrize("kind", ["session", "fork", "journal alone"])
+def test_a_deleted_session_comes_back_whole_within_the_grace_period(kind: str) -> None:
+    off, sent = deletable(kind)
+    store, name = off.store, off.session
+    before = all_of(store)
+
+    assert delete(store, name).entries > 0
+    assert len(Offloader(store, session=name).timeline()) == 0
+    assert Offloader(store, session=name).records() == []
+    assert verify(store).damaged_entries == []
+    collect(store)
+    undelete(store, name)
+
+    assert all_of(store) == before
+    timeline = Offloader(store, session=name).timeline()
+    assert [timeline.at(number) for number in range(1, len(timeline) + 1)] == sent
+    assert verify(store).damaged_entries == []
+    with pytest.raises(NotFoundError, match="no deleted record"):
+        undelete(store, name)
+
+
+@pytest.mark.parametrize("kind", ["session", "fork", "journal alone"])
+def test_after_the_grace_period_a_deleted_session_has_only_the_marks_of_its_records(kind: str) -> None:
+    off, _ = deletable(kind)
+    store, name = off.store, off.session
+
+    delete(store, name)
+    collect(store, Retention(grace=0))
+
+    left = {key for key in keys(store) if key.split("/")[1] == name}
+    assert all(key.startswith("r/") and not store.get(key) for key in left)
+    with pytest.raises(NotFoundError):
+        undelete(store, name)
+
+
+def test_a_session_with_a_new_journal_is_not_undeleted_over_it_and_says_so() -> None:
+    store, _, _ = played(3)
+    delete(store, "a")
+    again = journaled(store)
+    again.offload(conversation(1))
+    before = all_of(store)
+
+    with pytest.raises(CollisionError, match="has a new journal"):
+        undelete(store, "a")
+
+    assert all_of(store) == before
+    sent = again.timeline().at(1)
+    delete(store, "a")
+    undelete(store, "a")
+    timeline = Offloader(store, session="a").timeline()
+    assert [timeline.at(number) for number in range(1, len(timeline) + 1)] == [sent]
+
+
+@pytest.mark.parametrize("nth", range(1, 9))
+@pytest.mark.parametrize("verb", ["put", "delete", "get"])
+def test_a_deletion_that_fails_anywhere_loses_no_entry(verb: Any, nth: int) -> None:
+    store, _, sent = played(4)
+    with suppress(StoreUnavailableError):
+        delete(FaultyStore(store, nth=nth, verb=verb, is_lasting=True), "a")
+    delete(store, "a")
+    undelete(store, "a")
+
+    timeline = Offloader(store, session="a").timeline()
+    assert [timeline.at(number) for number in range(1, 5)] == sent

@@ -53,6 +53,7 @@ CASES = [
     ("g/a/forked~b~000000012", 10),
     ("g/a/closed~000000012", 11),
     ("g/a/closed", 11),
+    ("g/a/deleted/j/000000012~grown~345~abcdefghij.zst", 21),
     (
         "j/s/000000007~grown~12~abcdefghij~sent1700000000000-3-40-5-1-0-0~used9--1~bygpt-5.1~after000000003~froma.zst",
         12,
@@ -154,6 +155,7 @@ def write_a_fork(store: OffloadStore) -> None:
     off.rewind(1)
     off.offload_text("copied\n" * 5000)
     copy(store, store, "journaled", name="copied")
+    delete(store, "copied")
 
 
 def write_records_and_marks(store: OffloadStore) -> None:

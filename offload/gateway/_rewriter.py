@@ -183,9 +183,13 @@ class Conversation:
         return self.sent is None and request.last_reply >= 0
 
     def seconds(self, request: Request) -> float:
-        """Return how long a request waits for the store to take what is new."""
+        """Return how long a request waits for the store to take what is new.
+
+        One that this process has not seen may have much that is new.
+        """
         is_signed = self.may_bind(request) and any(map(signed_thinking, request.replies))
-        return BOUND_DEADLINE if is_signed or request.is_threaded else DEADLINE
+        is_long = is_signed or request.is_threaded or self.is_forgotten(request)
+        return BOUND_DEADLINE if is_long else DEADLINE
 
 
 @dataclass(slots=True)

@@ -531,6 +531,7 @@ def test_a_store_that_hangs_delays_a_request_by_the_deadline_and_the_next_not_at
     upstream, off, monkeypatch
 ):
     monkeypatch.setattr(_rewriter, "DEADLINE", 0.2)
+    monkeypatch.setattr(_rewriter, "BOUND_DEADLINE", 0.2)
     released = threading.Event()
 
     class Hanging(WrapperStore):
@@ -691,7 +692,7 @@ def test_a_new_result_that_hangs_after_a_restart_costs_its_own_offload_alone(ups
     off = Offloader(MemoryStore())
     before = sent_by(upstream, off, 5)
     store = HeldStore(off.store)
-    monkeypatch.setattr(_rewriter, "DEADLINE", 0.2)
+    monkeypatch.setattr(_rewriter, "BOUND_DEADLINE", 0.2)
     with running(upstream.url, Offloader(store, session="s")) as gateway:
         store.hold("put")
         ask(gateway + PATH, body_of(turns(7)))

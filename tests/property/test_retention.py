@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import hypothesis.strategies as st
@@ -10,10 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from retained import clocked, got_back, message, opened, put, ref_of, text_of
 from strength import examples
 
-from offload import ExpiredError, NotFoundError
+from offload import ExpiredError, NotFoundError, OffloadError
 from offload.index.floors import SETTLED_SECONDS
 from offload.policy import Retention
 from offload.retention import collect, delete, pin, unpin
+from offload.testing import FaultyStore
 
 GRACE = 100
 RULES = Retention(grace=GRACE)
@@ -71,9 +73,13 @@ class Session(RuleBasedStateMachine):
     def wait(self, seconds):
         self.store.now += seconds
 
-    @rule()
-    def gc(self):
+    @rule(fault=st.none() | st.tuples(st.integers(1, 12), st.sampled_from(["before", "after"])))
+    def gc(self, fault):
         now = self.store.now
+        if fault is not None:
+            # A gc that failed is completed by the next one.
+            with suppress(OffloadError):
+                collect(FaultyStore(self.store, nth=fault[0], moment=fault[1]), RULES)
         collect(self.store, RULES)
         for name, generations in self.stored.items():
             for generation in generations:

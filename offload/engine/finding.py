@@ -55,9 +55,11 @@ def prove_claims(turn: Turn) -> None:
     ]
     if not claims:
         return
+    # What this process put there is not a copy: an equal item is replaced by the same text.
+    ours = {slot.number for slot, _ in claims if turn.recognition.is_proven(slot.item)}
     proofs = turn.recognition.prove([(slot.item, claim) for slot, claim in claims], is_listed=turn.is_listed)
     for (slot, claim), proof in zip(claims, proofs, strict=True):
-        slot.proof = "foreign" if proof == "ours" and _is_copy(turn, slot, claim) else proof
+        slot.proof = "foreign" if proof == "ours" and _is_copy(turn, slot, claim, ours) else proof
         if isinstance(slot.proof, OffloadError):
             turn.report(slot, slot.proof)
         elif slot.proof == "ours":
@@ -66,11 +68,12 @@ def prove_claims(turn: Turn) -> None:
             slot.claim = slot.proof = None
 
 
-def _is_copy(turn: Turn, slot: Slot, claim: Claim) -> bool:
+def _is_copy(turn: Turn, slot: Slot, claim: Claim, ours: Collection[int]) -> bool:
     """Return whether an item only repeats the placeholder of an earlier one, which only its text shows.
 
     That one is in full before it; or it has the placeholder, and this one was stored as a text, or is new and
-    the result of another request. An equal item that was sent with the placeholder is not a copy.
+    the result of another request. An equal item that was sent with the placeholder is not a copy, and users
+    repeat their texts.
     """
     if turn.history.messages.is_as_before(slot.at):
         return False
@@ -83,8 +86,10 @@ def _is_copy(turn: Turn, slot: Slot, claim: Claim) -> bool:
                 is_equal |= slot.item.subject is not None and slot.item.subject == other.item.subject
         elif _ref_of(turn, other, sizes) in claim.refs:
             return True
+    if not is_repeated or slot.item.item_type != "tool_result" or slot.number in ours:
+        return False
     is_new = slot.at >= turn.history.fresh and not is_equal
-    return is_repeated and (is_new or turn.recognition.stored_ref(slot.item) is not None)
+    return is_new or turn.recognition.stored_ref(slot.item) is not None
 
 
 def _ref_of(turn: Turn, slot: Slot, sizes: Collection[int]) -> str | None:

@@ -137,6 +137,10 @@ class Recognition:
         self._foreign.update(key for key, proof in checked.items() if proof == "foreign")
         return [self._known(item) or checked[Standing.of(item)] for item, _ in claims]
 
+    def is_proven(self, item: Item) -> bool:
+        """Return whether a record is known to say that the text of an item is its placeholder."""
+        return self._known(item) == "ours"
+
     def _known(self, item: Item) -> Proof | None:
         standing = Standing.of(item)
         if standing in self.proven or (standing.tool is None and standing.anywhere in self.proven):

@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage
 from strength import examples
 
 from offload import Offloader, OffloadPolicy, Rule
-from offload.agent import ContextManager
+from offload.agent import AgentConfig, ContextManager
 from offload.messages.formats import scan_of
 from offload_backends.memory import MemoryStore
 
@@ -135,11 +135,9 @@ def test_a_copy_of_a_placeholder_without_an_id_is_text(kind: str, turn: Any, too
     assert off.restore(off.offload(later).messages) == later
 
 
-@pytest.mark.parametrize(
-    ("kind", "turn"), [*((kind, turn) for kind in FORMATS for turn in (without_id, said))]
-)
-def test_a_copy_of_a_placeholder_is_text_after_a_restart_with_what_was_sent(kind: str, turn: Any) -> None:
-    store = MemoryStore()
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_copied_result_is_text_after_a_restart_with_what_was_sent(kind: str) -> None:
+    store, turn = MemoryStore(), without_id
     first = [user(kind, "Go."), *turn(kind, "Bash", LOG * 3)]
     placed = Offloader(store, session="s", policy=TURNED).offload(first).messages
     [shown] = [item.text for item in scan_of(placed[-1]).offloadable]
@@ -182,3 +180,17 @@ def test_a_copy_that_an_agent_gets_after_a_restart_is_text(kind: str) -> None:
     again.before_model_call()
 
     assert again.restore() == [*first, *copied]
+
+
+def test_equal_texts_of_a_user_that_an_agent_replaces_are_no_copies() -> None:
+    agent = ContextManager(
+        Offloader(MemoryStore(), session="s", policy=TURNED), AgentConfig(window_tokens=6000)
+    )
+    added: list[Any] = []
+    for turn in range(12):
+        added += [{"role": "user", "content": LOG}, {"role": "assistant", "content": f"{turn} " * 200}]
+        agent.add(added[-2])
+        agent.before_model_call()
+        agent.after_model_call(added[-1])
+
+    assert agent.restore() == added

@@ -493,10 +493,12 @@ class ContextManager:
                 "shorten the system prompt, the tool definitions or the last messages, or use a larger window"
             )
             self._report([error], errors)
-        elif self._messages.compact_from and not self._messages.is_told:
+        elif (
+            self.config.trigger_tokens <= tokens < self._messages.compact_from and not self._messages.is_told
+        ):
             # The request fits the window: nothing to raise for.
             self._note(self._too_little(tokens), errors)
-        self._messages.is_told = bool(self._messages.compact_from)
+            self._messages.is_told = True
         return Request(self._messages.context.lower(), tokens, errors, cache, self._decided)
 
     def _too_little(self, tokens: int) -> ContextFullError:
@@ -553,6 +555,7 @@ class ContextManager:
             self._run(edits, errors)
         if self._messages.was_compacted:
             self._messages.compact_from = self._compact_from()
+            self._messages.is_told = self._messages.is_told and self._messages.compact_from > 0
 
     def _compact_from(self) -> int:
         """Return the tokens from which on a compaction is tried again after the last one; 0 if it was enough.

@@ -30,7 +30,7 @@ class AgentMessages:
         last_compaction: the result of the last of them in this process.
         compact_from: the tokens of a request from which on a compaction is tried; 0 if each was enough.
         was_compacted: whether a compaction was tried since this was last set to False.
-        is_told: whether errors had why a compaction was not enough, since one was.
+        is_told: whether `errors` had why compactions wait, since one was enough.
         added_tokens: tokens of all messages that were added.
     """
 

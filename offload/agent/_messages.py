@@ -12,9 +12,9 @@ from offload.compaction import CompactionResult, CompactionStrategy
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
 from offload.context.ir import NOTICES
 from offload.engine.results import OffloadResult, is_whole
-from offload.errors import ContextFullError, MessageError, OffloadError, failure
+from offload.errors import ContextFullError, MessageError, OffloadError, failure, result_or_error
 from offload.messages._equal import are_equal, begins_with
-from offload.messages.thinking import bare_of, signed_thinking
+from offload.messages.thinking import bare_of, content_digest, signed_thinking
 from offload.offloader import Offloader
 from offload.threads.locks import Lock
 from offload.tokens import TokenCounter
@@ -121,6 +121,10 @@ class AgentMessages:
         messages = self._current if for_good else self._originals
         self._forget_changed(offloader, messages)
         result = offloader.offload(messages, model=model)
+        if self._unbind_changed(offloader, result.messages):
+            errors = result.errors
+            result = offloader.offload(messages, model=model)
+            result.errors[:0] = errors
         changed = _differences(self._current, result.messages)
         before = self.context.total_tokens
         for index in changed:
@@ -131,6 +135,19 @@ class AgentMessages:
             data = {"messages": len(changed), "tokens": freed}
             self.context.event_bus.emit(ContextEvent(EventType.ITEMS_OFFLOADED, detail, data))
         return result
+
+    def _unbind_changed(self, offloader: Offloader, messages: Sequence[Any]) -> int:
+        """Remove the thinking of `messages`, to be sent, behind the first that is another than was sent.
+
+        An offloader removes it for what it knows to be a change; an item with a record that it meets for the
+        first time may have been sent in full. Raises `OffloadError` if the thinking cannot be stored.
+        """
+        changed = _differences(self._current, [*messages])
+        edited = (at for at in changed if _is_edited(self._current[at], messages[at]))
+        if (first := next(edited, None)) is None or not offloader.is_bound(messages[first + 1 :]):
+            return 0
+        bound = [at for at in range(first + 1, len(messages)) if signed_thinking(messages[at])]
+        return offloader.remove_thinking(messages, bound, cause=f"messages[{first}] changed")
 
     def _forget_changed(self, offloader: Offloader, messages: Sequence[Any]) -> None:
         """Let an offloader read again what other steps changed: the caller edited nothing."""
@@ -231,6 +248,12 @@ def _bared_as(original: Any, message: Any) -> Any:
     """Return `original` without the signed thinking that is no longer in `message`, which is sent for it."""
     left = {one.key for one in signed_thinking(message)}
     return bare_of(original, {one.key for one in signed_thinking(original)} - left)
+
+
+def _is_edited(message: Any, other: Any) -> bool:
+    """Return whether the model reads another message, besides its thinking; True if that is not known."""
+    digests = [result_or_error(content_digest, each) for each in (message, other)]
+    return isinstance(digests[0], OffloadError) or digests[0] != digests[1]
 
 
 def _differences(some: list[Any], others: list[Any]) -> list[int]:

@@ -13,7 +13,7 @@ import typer
 from offload import ConfigError, OffloadError, OffloadStore, RecordInfo, StoreError, index
 from offload.cli.inventory import InventoryOption, listed_by
 from offload.cli.options import JsonOption, SessionOption, StoreOption, ToolOption
-from offload.cli.stores import existing_store, is_of, place_of
+from offload.cli.stores import existing_store, is_of, note_unfit, place_of
 from offload.cli.tables import print_report
 from offload.cli.terminal import PROBLEMS, count, metering, note, progress
 from offload.cli.workers import OnOption, WorkersOption, check_failures, check_shared, executor_of
@@ -23,8 +23,8 @@ from offload.record.text import size_text
 from offload.schema import seconds_of
 from offload.session.encryption import unfit_objects
 from offload.session.reader import SessionReader
-from offload.session.titles import MAX_READS, with_titles
-from offload.store import StoredObject, path_of
+from offload.session.titles import MAX_READS, why_untitled, with_titles
+from offload.store import path_of
 from offload.timeline.titles import list_journals, task_titles
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ def list_(
         raise ConfigError("--tool selects the records of a session: name it with --session")
     opened, start = listed_by(existing_store(store, session), inventory), _start(since)
     if session is None:
-        samples: list[StoredObject] = []
-        name, rows = "session", [*_sessions(opened, samples)]
-        titles = _unfit_sessions(opened, samples)
+        name, rows, titles = "session", [*_sessions(opened)], ""
     else:
         name, (rows, titles) = "record", _records(opened, session, tool)
     found = [row for row in rows if start is None or (row["stored_at"] or _NEVER) >= start]
@@ -261,13 +259,15 @@ def _extent(rows: list[dict[str, Any]]) -> str:
     return f"{count(records, 'record')} in {count(len(rows), 'session')} of"
 
 
-def _sessions(store: OffloadStore, samples: list[StoredObject] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield a row for each session; add a record of each to `samples`, the smallest one."""
-    titles = task_titles(store, list_journals(store))
+def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
+    """Yield a row for each session, then note how many do not fit the key of the store."""
+    titles, unfit = task_titles(store, list_journals(store))
+    # Of each session without a title, the smallest record.
+    samples: dict[str, int] = {}
     for objects in list_sessions(store):
-        if samples is not None and objects.records:
+        if objects.records and objects.part not in titles and objects.part not in unfit:
             smallest = min(objects.records, key=lambda info: info.stored_bytes)
-            samples.append(StoredObject(smallest.key, smallest.stored_bytes, smallest.created_at))
+            samples[smallest.key] = smallest.stored_bytes
         name = session_name(store, objects.part)
         infos = _infos(store, name) if objects.is_fork else objects.entries()
         sums = {field: sum(getattr(info, field) for info in infos) for field in _SUMS}
@@ -275,12 +275,7 @@ def _sessions(store: OffloadStore, samples: list[StoredObject] | None = None) ->
         stored_at = newest and _time(newest)
         title = titles.get(objects.part)
         yield {"session": name, "title": title, "records": len(infos), **sums, "stored_at": stored_at}
-
-
-def _unfit_sessions(store: OffloadStore, samples: list[StoredObject]) -> str:
-    """Return the end of a summary if sessions do not fit the key of the store, by one record of each."""
-    unfit = unfit_objects(store, samples[:MAX_READS])
-    return f"; {count(len(unfit), 'session')} cannot be read: {unfit[0]}" if unfit else ""
+    note_unfit([*unfit.values(), *unfit_objects(store, samples)])
 
 
 def _infos(store: OffloadStore, fork: str) -> list[RecordInfo]:
@@ -300,9 +295,10 @@ def _records(store: OffloadStore, session: str, tool: str | None) -> tuple[list[
     about = f"; titles of the {MAX_READS:,} newest" if older else ""
     try:
         newest = with_titles(reader, newest)
+        unread = why_untitled(reader.unfit, newest)
     except StoreError as error:
-        newest = reader.catalog.completed(newest)
-        about = f"; titles could not be read: {error}"
+        unread = str(error)
+    about = f"; titles could not be read: {unread}" if unread else about
     return [_record(store, info) for info in [*older, *newest][::-1]], about
 
 

@@ -14,7 +14,7 @@ import typer
 from offload import ConfigError, OffloadStore
 from offload.cli.options import BranchOption, JsonOption, StoreOption
 from offload.cli.shell import quoted
-from offload.cli.stores import existing_store, place_of
+from offload.cli.stores import existing_store, note_unfit, place_of
 from offload.cli.tables import Dollars, print_report
 from offload.cli.terminal import count, one_line, page, print_json
 from offload.errors import InvalidKeyError
@@ -120,7 +120,8 @@ def _branch_row(name: str, requests: Sequence[SentRequest]) -> dict[str, Any]:
 
 def _journals(store: OffloadStore) -> Iterator[dict[str, Any]]:
     journals = list_journals(store)
-    titles = task_titles(store, journals)
+    titles, unfit = task_titles(store, journals)
+    note_unfit([*unfit.values()])
     for part, one in journals.items():
         with suppress(InvalidKeyError):
             yield {

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from offload import ConfigError, EncryptionError, ExpiredError, NotFoundError, OffloadError, OffloadStore
-from offload.cli.terminal import note
+from offload.cli.terminal import count, note
 from offload.errors import StoreError, StoreMissingError, did_you_mean
 from offload.index import sessions
 from offload.index.objects import list_sessions, session_name, session_parts
@@ -66,6 +66,12 @@ def check_writable(store: OffloadStore, session: str) -> None:
         except EncryptionError as error:
             way = "in clear" if encryption_of(store) is None else f"with the key of {KEY_VARIABLE}"
             note(f"session {session} is stored {way}, but session {decode_part(other)} is not: {error}")
+
+
+def note_unfit(sessions: Sequence[EncryptionError]) -> None:
+    """Note that sessions do not fit the key of the store, given an error of each."""
+    if sessions:
+        note(f"{count(len(sessions), 'session')} cannot be read: {sessions[0]}")
 
 
 def note_clear(store: OffloadStore, what: str) -> None:

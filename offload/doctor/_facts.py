@@ -15,8 +15,8 @@ from offload.system import HAS_USERS, is_own
 from offload.wrappers import encryption_of
 
 _OTHERS_MODE = 0o077
-# Objects of a kind that are listed, and those of them whose encryption is checked.
-_LISTED, _SAMPLE = 1000, 100
+# Objects of a kind that are listed for a sample.
+_LISTED = 1000
 
 
 DURABILITY: dict[Durability, CheckResult] = {
@@ -69,11 +69,10 @@ def reading(trial: Trial) -> CheckResult:
     store = trial.store
     details = f"{store.url} {access(store)}"
     listed = [one for family in (RECORD, JOURNAL) for one in islice(store.keys(family.prefix()), _LISTED)]
-    sample = listed[:: len(listed) // _SAMPLE + 1]
-    unfit = unfit_objects(store, sample)
+    unfit = unfit_objects(store, {one.key: one.size for one in listed})
     if unfit:
         return CheckResult(
-            f"{len(unfit):,} of {len(sample):,} objects do not fit the key of the store: {unfit[0]}",
+            f"of a sample of the objects, {len(unfit):,} do not fit the key of the store: {unfit[0]}",
             f"set {KEY_VARIABLE} to the key that wrote them; offload verify names their sessions",
             "failed",
         )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from offload.errors import EncryptionError, OffloadError, result_or_error
 from offload.layout import JOURNAL, RECORD
-from offload.store import SEALED_FOOTER, OffloadStore, StoredObject, check_plain, get_many
+from offload.store import SEALED_FOOTER, OffloadStore, check_plain, get_many
 
-# Larger objects are not read as samples.
-_SAMPLE_BYTES = 256 * 1024
+# The most objects that are read as samples, and their largest size.
+_SAMPLES, _SAMPLE_BYTES = 100, 256 * 1024
 
 
 def check_object(store: OffloadStore, key: str) -> None:
@@ -34,12 +34,13 @@ def check_session(store: OffloadStore, part: str) -> bool:
     return False
 
 
-def unfit_objects(store: OffloadStore, objects: Iterable[StoredObject]) -> list[EncryptionError]:
-    """Return the errors of the small ones of some objects that do not fit the key of the store.
+def unfit_objects(store: OffloadStore, sizes: Mapping[str, int]) -> list[EncryptionError]:
+    """Return the errors of objects, given by key and size, that do not fit the key of the store.
 
-    They are read whole, many at once; an object with another error fits.
+    At most 100 of the small ones are read, all at once; an object with another error fits.
     """
-    keys = [stored.key for stored in objects if 0 < stored.size <= _SAMPLE_BYTES]
+    keys = [key for key, size in sizes.items() if 0 < size <= _SAMPLE_BYTES]
+    keys = keys[:: len(keys) // _SAMPLES + 1]
     found = [_checked(key, data) for key, data in zip(keys, get_many(store, keys), strict=True)]
     return [error for error in found if isinstance(error, EncryptionError)]
 

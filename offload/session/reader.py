@@ -95,6 +95,8 @@ class SessionReader:
         self._opened: Recent[str, StoredRecord] = Recent(_OPEN_RECORDS)
         self.catalog: Catalog = Catalog(store, name, self._inherited, part=self.part)
         self.heads: Heads = Heads()
+        # By key, the errors of records that titles were asked of and that do not fit the key of the store.
+        self.unfit: dict[str, EncryptionError] = {}
         # The session that this one was forked from, and the refs that it had by then, once they are known.
         self._parent: SessionReader | None = None
         self._parent_refs: frozenset[str] = frozenset()
@@ -237,14 +239,14 @@ class SessionReader:
     def headers(self, ref: str) -> Iterator[Header]:
         """Yield the header of every readable record of `ref`."""
         for info in self.catalog.find(ref, is_fresh=True) if is_ref(ref) else ():
-            with suppress(NotFoundError, CorruptError):
+            with suppress(NotFoundError, CorruptError, EncryptionError):
                 yield self.open(info).header
 
     def deleted_header(self, tombstone: Tombstone) -> Header | OffloadError:
         """Return the header of a marked record whose bytes still exist, else the error of reading it."""
         info = parse_key(StoredObject(tombstone.key, 1, tombstone.at))
         if isinstance(info, RecordInfo):
-            with suppress(NotFoundError, CorruptError):
+            with suppress(NotFoundError, CorruptError, EncryptionError):
                 return self._open(info).header
         return _expired(tombstone)
 

@@ -41,14 +41,25 @@ class FoundTitles(NamedTuple):
 def with_titles(reader: SessionReader, infos: Iterable[RecordInfo]) -> list[RecordInfo]:
     """Return entries with their titles; the unknown ones are read, in one bulk read.
 
-    A damaged or missing record has none. Raises `StoreError` if the store fails, and `EncryptionError` if a
-    record does not fit its key; the catalog of the reader has the other titles then.
+    A damaged or missing record has none, nor has one that does not fit the key of the store: `reader.unfit`
+    has its error then. Raises `StoreError` if the store fails.
     """
     infos = list(infos)
-    unknown = [info for info in infos if not reader.catalog.knows_title(info)]
+    unknown = [info for info in infos if _is_unknown(reader, info)]
     for start in range(0, len(unknown), _GROUP):
-        _learn(reader, unknown[start : start + _GROUP])
+        labels = read_labels(reader.store, unknown[start : start + _GROUP], reader)
+        reader.unfit |= {k: error for k, error in labels.items() if isinstance(error, EncryptionError)}
+        reader.catalog.learn_labels({k: label for k, label in labels.items() if isinstance(label, Label)})
     return reader.catalog.completed(infos)
+
+
+def why_untitled(unfit: Mapping[str, EncryptionError], infos: Iterable[RecordInfo]) -> str:
+    """Return the first error by key of `unfit` that belongs to one of some entries, or ""."""
+    return next((str(unfit[info.key]) for info in infos if info.key in unfit), "")
+
+
+def _is_unknown(reader: SessionReader, info: RecordInfo) -> bool:
+    return not (reader.catalog.knows_title(info) or info.key in reader.unfit)
 
 
 def find_titles(
@@ -69,7 +80,7 @@ def find_titles(
     found: list[RecordInfo] = []
     reads = 0
     while group := list(islice(candidates, _GROUP)):
-        reads += sum(not reader.catalog.knows_title(info) for _, info in group)
+        reads += sum(_is_unknown(reader, info) for _, info in group)
         infos = with_titles(reader, [info for _, info in group])
         for (number, _), info in zip(group, infos, strict=True):
             found += [info] * has_words(info.title, words)
@@ -79,39 +90,24 @@ def find_titles(
     return FoundTitles(found, start, total, total, None)
 
 
-def read_labels(store: OffloadStore, infos: Sequence[RecordInfo]) -> dict[str, Label]:
+def read_labels(
+    store: OffloadStore, infos: Sequence[RecordInfo], reader: SessionReader | None = None
+) -> dict[str, Label | EncryptionError]:
     """Return title and agent of records of any sessions by key, from one bulk read.
 
-    Small records are read many at once, of each large one an end. A damaged or missing record has none.
-    Raises `StoreError` if the store fails, and `EncryptionError` if a record does not fit its key.
+    Small records are read many at once, of each large one an end. A damaged or missing record has none; of
+    one that does not fit the key of the store, the error is returned. Raises `StoreError` if the store fails.
+
+    Args:
+        store: the store.
+        infos: the records.
+        reader: that of a session that may read all of them; the default is one of each record's own session.
     """
     parts = dict.fromkeys(session_part(info.key) for info in infos)
-    readers = {part: SessionReader.of_part(store, part) for part in parts}
-    return _readable(_labels(store, [(readers[session_part(info.key)], info) for info in infos]))
-
-
-def _learn(reader: SessionReader, infos: Sequence[RecordInfo]) -> None:
-    found = _labels(reader.store, [(reader, info) for info in infos])
-    reader.catalog.learn_labels({key: label for key, label in found.items() if isinstance(label, Label)})
-    _readable(found)
-
-
-def _readable(found: Mapping[str, Label | EncryptionError]) -> dict[str, Label]:
-    """Return the labels, or raise the first error among them."""
-    labels: dict[str, Label] = {}
-    for key, label in found.items():
-        if isinstance(label, EncryptionError):
-            raise label
-        labels[key] = label
-    return labels
-
-
-def _labels(
-    store: OffloadStore, infos: Sequence[tuple[SessionReader, RecordInfo]]
-) -> dict[str, Label | EncryptionError]:
-    keys = [_header_key(info) for _, info in infos if is_small(info)]
+    readers = {part: reader or SessionReader.of_part(store, part) for part in parts}
+    keys = [_header_key(info) for info in infos if is_small(info)]
     bodies = dict(zip(keys, get_many(store, keys), strict=True))
-    return {info.key: _label(reader, info, bodies) for reader, info in infos}
+    return {info.key: _label(readers[session_part(info.key)], info, bodies) for info in infos}
 
 
 def _header_key(info: RecordInfo) -> str:

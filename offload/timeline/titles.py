@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from heapq import nlargest
 from typing import Any, NamedTuple
 
-from offload.errors import OffloadError
+from offload.errors import EncryptionError, OffloadError, result_or_error
 from offload.layout import JOURNAL, session_part
 from offload.messages.formats import role_or_none, scan_of
 from offload.record.titles import title_of
@@ -57,10 +56,11 @@ def list_journals(store: OffloadStore) -> dict[str, JournalSummary]:
 
 def task_titles(
     store: OffloadStore, journals: Mapping[str, JournalSummary], parts: Iterable[str] | None = None
-) -> dict[str, str]:
-    """Return the titles of sessions by key part: the first line of the user's task in the first request.
+) -> tuple[dict[str, str], dict[str, EncryptionError]]:
+    """Return the titles of sessions by key part, and the errors of those that do not fit the store's key.
 
-    One whose first request cannot be read or has more than 1 MB has none.
+    A title is the first line of the user's task in the first request. A session whose first request cannot
+    be read or has more than 1 MB has none.
 
     Args:
         store: the store of the journals.
@@ -76,8 +76,9 @@ def task_titles(
     firsts = {part: first for part in parts if (first := _first(journals, part)) is not None}
     keys = [*{str(entry.at): entry for entry in firsts.values()}]
     data = dict(zip(keys, get_many(store, keys), strict=True))
-    titles = {part: _title(entry, data[str(entry.at)]) for part, entry in firsts.items()}
-    return {part: title for part, title in titles.items() if title}
+    found = {part: result_or_error(_title, entry, data[str(entry.at)]) for part, entry in firsts.items()}
+    titles = {part: title for part, title in found.items() if title and isinstance(title, str)}
+    return titles, {part: error for part, error in found.items() if isinstance(error, EncryptionError)}
 
 
 def _first(journals: Mapping[str, JournalSummary], part: str) -> JournalEntry | None:
@@ -91,11 +92,10 @@ def _first(journals: Mapping[str, JournalSummary], part: str) -> JournalEntry | 
 
 
 def _title(entry: JournalEntry, data: bytes | OffloadError) -> str | None:
-    with suppress(OffloadError):
-        if not isinstance(data, OffloadError):
-            titles = (title_of(text) for message in first_messages(entry, data) for text in _tasks(message))
-            return next(filter(None, titles), None)
-    return None
+    if isinstance(data, OffloadError):
+        raise data
+    titles = (title_of(text) for message in first_messages(entry, data) for text in _tasks(message))
+    return next(filter(None, titles), None)
 
 
 def _tasks(message: Any) -> Iterator[str]:

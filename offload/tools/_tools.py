@@ -13,6 +13,7 @@ from offload.codec.base import StoredRecord
 from offload.errors import (
     ConfigError,
     CorruptError,
+    EncryptionError,
     ExpiredError,
     NotFoundError,
     OffloadError,
@@ -28,7 +29,7 @@ from offload.record.binary import is_binary
 from offload.record.titles import words_of_query
 from offload.search import Passage, SearchResult
 from offload.session import Session
-from offload.session.titles import FoundTitles, find_titles, with_titles
+from offload.session.titles import FoundTitles, find_titles, why_untitled, with_titles
 from offload.threads.locks import NO_FORK, Recent, cached
 from offload.tools._definitions import (
     DIFF,
@@ -163,12 +164,12 @@ class Tools:
         return answer
 
     def _error_text(self, error: OffloadError, arguments: Mapping[str, Any]) -> str:
-        if isinstance(error, StoreError):
+        if isinstance(error, StoreError) and not isinstance(error, EncryptionError):
             _log.warning("session %s: a tool could not read: %s", self._session.name, error)
             return store_error(error)
         refs = [arguments[name] for name in _REF_ARGUMENTS if name in arguments] + arguments.get("ids", [])
         ref = next((ref for ref in refs if ref in str(error)), refs[0] if refs else None)
-        if ref is None or not isinstance(error, CorruptError | NotFoundError):
+        if ref is None or not isinstance(error, CorruptError | EncryptionError | NotFoundError):
             return error_for_model(error)
         is_unknown = isinstance(error, NotFoundError) and not isinstance(error, ExpiredError)
         hint = " Call context_list to see valid ids." if is_unknown and "context_list" in self._names else ""
@@ -221,7 +222,8 @@ class Tools:
         listed = self._session.catalog.page(item_type, tool, min(limit, _MAX_ROWS), cursor)
         infos, unread = listed.infos, "; titles could not be read"
         with suppress(StoreError):
-            infos, unread = with_titles(self._session, infos), ""
+            infos = with_titles(self._session, infos)
+            unread *= bool(why_untitled(self._session.unfit, infos))
         lines = fitting_rows(map(self._row, infos), self._max_chars - FRAME_CHARS)
         start, end = listed.start, listed.start + len(lines)
         shown = f"{start + 1}-{end}" if lines else "none"
@@ -240,7 +242,8 @@ class Tools:
     def _found(self, found: FoundTitles, stored: str) -> str:
         count = len(found.infos)
         part = f"{min(found.start + 1, found.end)}-{found.end} of {stored}"
-        first = f"[{count} title{'s' * (count != 1)} with these words, searched {part}, newest first]"
+        unread = "; not all titles could be read" if self._session.unfit else ""
+        first = f"[{count} title{'s' * (count != 1)} with these words, searched {part}, newest first{unread}]"
         last = f'[more: cursor="{found.last}"]' if found.last else "[end of list]"
         return "\n".join([first, *map(self._row, found.infos), last])
 

@@ -24,6 +24,7 @@ from offload.messages.media import media_facts
 from offload.placeholder.default import safe_for_model
 from offload.record.binary import file_kind, is_binary
 from offload.record.text import escape_surrogates
+from offload.store import KEY_VARIABLE
 from offload.tools.pointer import JsonValue
 
 _log = logging.getLogger("offload.tools")
@@ -56,7 +57,8 @@ def read_error(error: CorruptError | EncryptionError | NotFoundError, ref: str, 
     if isinstance(error, NotFoundError):
         return f"unknown id {ref[:_SHOWN_REF_CHARS]!r}."
     if isinstance(error, EncryptionError):
-        return f"{item} does not fit the encryption key of the store. Run the original tool again if needed."
+        fault = f"is encrypted, or not, in another way than the store was opened ({KEY_VARIABLE})"
+        return f"{item} {fault}. Do not retry; run the original tool again if needed."
     return f"{item} is damaged and cannot be read. Do not retry; run the original tool again if needed."
 
 
@@ -65,6 +67,8 @@ def store_error(error: StoreError) -> str:
     if isinstance(error, StoreUnavailableError):
         return "the store did not respond. The same call may work later."
     reason = "refused access" if isinstance(error, StorePermissionError) else "failed"
+    if isinstance(error, EncryptionError):
+        reason = f"is encrypted with another key than {KEY_VARIABLE}"
     return f"the store {reason}, so nothing can be read from it now. Run the original tool again if needed."
 
 

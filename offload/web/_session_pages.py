@@ -27,7 +27,7 @@ from offload.record.titles import words_of_query
 from offload.replay import Account
 from offload.retention.marks import read_marks
 from offload.session.reader import SessionReader
-from offload.session.titles import find_titles, with_titles
+from offload.session.titles import find_titles, why_untitled, with_titles
 from offload.web._account import MANY_ENTRIES
 from offload.web._conversation import conversation
 from offload.web._evidence import evidence
@@ -87,9 +87,9 @@ class SessionPages:
         else:
             rows = list_page(in_order(_selected(infos, request), order, orders), request.query_params)
             rows["after"] = None
-        untitled = ""
         try:
             rows["shown"] = with_titles(reader, rows["shown"])
+            untitled = why_untitled(reader.unfit, infos if query["q"].strip() else rows["shown"])
         except StoreError as error:
             untitled, rows["shown"] = str(error), reader.catalog.completed(rows["shown"])
         return self._site.render(

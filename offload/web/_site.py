@@ -19,6 +19,7 @@ from offload.presets.context_refs._tree import ContextTree
 from offload.record import RecordInfo
 from offload.registry import folder_of
 from offload.search.index import SessionIndex
+from offload.session.encryption import check_session
 from offload.session.lineage import entry_of
 from offload.session.names import check_known, is_ref
 from offload.session.reader import SessionReader
@@ -107,11 +108,15 @@ class Site:
         return sorted((record.last_tombstone for record in deleted), key=lambda t: (-t.at, t.key))
 
     def _open(self, part: str) -> SessionReader:
-        """Return a reader of the session with this key part. Raises `NotFoundError` if it does not exist."""
+        """Return a reader of the session with this key part.
+
+        Raises `NotFoundError` if it does not exist, `EncryptionError` if another key encrypts its long name.
+        """
         name = ""
         with suppress(InvalidKeyError):
             name = session_name(self.store, part)
         if name and is_hashed(part) and encode_part(name) != part:
+            check_session(self.store, part)
             raise NotFoundError(
                 f"session {name!r} has a name that is too long for a key, and {self.store.url} has no record "
                 "with all of it; open this session in Python, by its name"

@@ -20,6 +20,7 @@ from offload.record.titles import words_of_query
 from offload.retention import collect
 from offload.retention.limits import limits, retention_of
 from offload.retention.marks import Marks, read_all_marks
+from offload.session.titles import why_untitled
 from offload.store import OffloadStore
 from offload.timeline.forks import forks_of
 from offload.timeline.titles import JournalSummary, list_journals, task_titles
@@ -72,7 +73,8 @@ class StorePages:
         tasks: dict[str, str] = {}
         try:
             newest = self._site.titles.of(newest)
-            tasks = task_titles(self._site.store, talks, [s["part"] for s in rows["shown"]])
+            tasks, _ = task_titles(self._site.store, talks, [s["part"] for s in rows["shown"]])
+            untitled = why_untitled(self._site.titles.unfit, newest)
         except StoreError as error:
             untitled = str(error)
         return self._site.render(
@@ -101,7 +103,10 @@ class StorePages:
         words = words_of_query(query.get("q"))
         found = self._site.titles.find(words, SHOWN, query.get("after", "")) if words else None
         more = urlencode({"q": query["q"], "after": found.after}) if found and found.after else None
-        return self._site.render(request, "found.html", q=query.get("q", ""), found=found, more=more)
+        untitled = next(map(str, self._site.titles.unfit.values()), "")
+        return self._site.render(
+            request, "found.html", q=query.get("q", ""), found=found, more=more, untitled=untitled
+        )
 
     def _find_texts(self, request: Request, text: str, after: str) -> Response:
         """Show the records of all sessions whose text has that of the query."""

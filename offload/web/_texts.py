@@ -28,6 +28,7 @@ class FoundTexts(NamedTuple):
         searched: how many of the `total` records were searched, those of earlier parts included.
         total: how many records there are.
         unread: how many records of this part could not be read.
+        why: the reason for the first of them.
         after: the key of the last record that was searched; None at the end.
     """
 
@@ -35,6 +36,7 @@ class FoundTexts(NamedTuple):
     searched: int
     total: int
     unread: int
+    why: str
     after: str | None
 
 
@@ -57,7 +59,7 @@ def find_in_texts(
     listed, start = newest_first(store, after)
     budget = Budget(_SHARE)
     rows: list[tuple[RecordInfo, dict[str, Any]]] = []
-    unread = 0
+    unread, why = 0, ""
     for number, info in enumerate(listed[start:], start + 1):
         try:
             found = _first(reader(session_part(info.key)), info, pattern, budget)
@@ -66,14 +68,15 @@ def find_in_texts(
             is_too_long = number == start + 1
             last = number if is_too_long else number - 1
             after_last = listed[last - 1].key if last < len(listed) else None
-            return FoundTexts(rows, last, len(listed), unread + is_too_long, after_last)
-        except OffloadError:
-            unread += 1
+            why = why or "it takes too long"
+            return FoundTexts(rows, last, len(listed), unread + is_too_long, why, after_last)
+        except OffloadError as error:
+            unread, why = unread + 1, why or str(error)
             continue
         rows += [found] if found is not None else []
         if len(rows) == _FOUND and number < len(listed):
-            return FoundTexts(rows, number, len(listed), unread, info.key)
-    return FoundTexts(rows, len(listed), len(listed), unread, None)
+            return FoundTexts(rows, number, len(listed), unread, why, info.key)
+    return FoundTexts(rows, len(listed), len(listed), unread, why, None)
 
 
 def _first(

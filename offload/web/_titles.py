@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from offload.errors import ConfigError
+from offload.errors import ConfigError, EncryptionError
 from offload.index.objects import list_sessions
 from offload.record import RecordInfo
 from offload.record.titles import Label, has_words
@@ -58,15 +58,23 @@ class Titles:
     def __init__(self, store: OffloadStore) -> None:
         self._store = store
         self._known: dict[str, Label] = {}
+        # By key, the errors of records that do not fit the key of the store.
+        self.unfit: dict[str, EncryptionError] = {}
 
     def of(self, infos: Iterable[RecordInfo]) -> list[RecordInfo]:
-        """Return entries with their titles. Raises `StoreError` if the store fails."""
+        """Return entries with their titles; one that does not fit the store's key has none, see `unfit`.
+
+        Raises `StoreError` if the store fails.
+        """
         infos, known = list(infos), self._known
         unknown = [info for info in infos if info.key not in known]
         for start in range(0, len(unknown), _GROUP):
-            known |= read_labels(self._store, unknown[start : start + _GROUP])
+            for key, label in read_labels(self._store, unknown[start : start + _GROUP]).items():
+                if isinstance(label, EncryptionError):
+                    self.unfit[key] = label
+                known[key] = label if isinstance(label, Label) else Label()
         if len(known) > _KEPT:
-            self._known = {}
+            self._known, self.unfit = {}, {}
         return [
             msgspec.structs.replace(
                 info, title=known[info.key].title or None, agent=known[info.key].agent or None

@@ -13,6 +13,7 @@ from command import Done, Run, runner
 from forks import conversation, journaled, run
 
 from offload import EncryptionError, Offloader, OffloadError, open_store, transfer
+from offload.layout import encode_part
 from offload.registry import open_with_key
 from offload.settings.loader import load_config
 from offload.store import OffloadStore
@@ -81,6 +82,7 @@ READS = {
     "diff": "diff {0} {1} -s a",
     "query": "query SQL {0} -s a",
     "evidence": "evidence text.txt -s a",
+    "log": "log",
     "log of a request": "log a --at 3",
     "ls": "ls",
     "ls of a session": "ls -s a",
@@ -128,7 +130,15 @@ def test_without_its_key_each_command_says_that_the_store_is_encrypted(name, sec
     assert "OFFLOAD_KEY" in " ".join(said.split())
     assert not any(word in said.lower() for word in ("damaged", "corrupt", "unexpected"))
     assert "is made" not in said
-    if name not in ("ls", "ls of a session", "grep", "grep of a session", "search of a session", "evidence"):
+    if name not in (
+        "log",
+        "ls",
+        "ls of a session",
+        "grep",
+        "grep of a session",
+        "search of a session",
+        "evidence",
+    ):
         assert answer.returncode in (2, 3)
     # No command makes the store one that is partly in clear, or of two keys.
     assert raw() == before
@@ -161,6 +171,7 @@ def test_a_store_in_clear_and_in_cipher_says_so_and_reads_the_rest(secret, offlo
         "verify of a session",
         "ls",
         "ls of a session",
+        "log",
         "grep",
         "grep of a session",
         "doctor",
@@ -176,6 +187,65 @@ def test_a_store_in_clear_and_in_cipher_says_so_and_reads_the_rest(secret, offlo
     copied = json.loads(offload("copy", "store", "other", "--json").stdout)
     assert copied["copied"] >= 2
     assert {failure["fault"] for failure in copied["failures"]} == {"encrypted"}
+
+
+def test_titles_of_a_session_in_clear_and_in_cipher_are_found_but_those_that_do_not_fit(tmp_path, refs):
+    clear = open_store(tmp_path / "store")
+    Offloader(clear, session="a").offload_text("in clear\n" * 3000, tool_use_id="c", title="make it")
+    cases = ((clear, [""], 1), (EncryptingStore(clear, KEY), refs, len(refs)))
+    for store, readable, titles in cases:
+        tools = Offloader(store, session="a").tools
+        found = tools.call("context_list", {"query": "make"})
+        assert found.startswith(f"[{titles} title")
+        assert "not all titles could be read" in found
+        assert all(ref in found for ref in readable)
+        assert "titles could not be read]" in tools.call("context_list", {})
+    for name, arguments in (("read", {}), ("tail", {}), ("query", {"sql": "select 1 from lines"})):
+        answer = Offloader(clear, session="a").tools.call(f"context_{name}", {"id": refs[0]} | arguments)
+        assert "is encrypted" in answer
+        assert "OFFLOAD_KEY" in answer
+
+
+PAGES = {
+    "sessions": "/",
+    "titles of all": "/find?q=make",
+    "texts of all": "/find?q=made&in=texts",
+    "gc": "/retention?session_records=1",
+    "session": "/s/a",
+    "titles": "/s/a?q=make",
+    "search": "/s/a/search?q=made",
+    "conversation": "/s/a/conversation",
+    "check": "/s/a/check",
+    "record": "/s/a/r/{0}",
+    "fork": "/s/forked",
+    "long name": f"/s/{encode_part(LONG)}",
+    "shared record": "/s/guest/r/{0}",
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_page_says_that_a_store_is_encrypted_unless_it_has_the_key(page, tmp_path, refs):
+    pages = pytest.importorskip("pages")
+    clear = open_store(tmp_path / "store")
+    for secret in (None, OTHER, KEY):
+        store = clear if secret is None else EncryptingStore(clear, secret)
+        answer = pages.visitor(store).get(PAGES[page].format(*refs))
+        is_open = secret == KEY
+        assert ("OFFLOAD_KEY" in answer.text, "encrypted" in answer.text) == (not is_open, not is_open)
+        assert not any(word in answer.text for word in ("damaged", "corrupt")) or page == "check"
+        assert answer.status_code == 200 if is_open else answer.status_code in (200, 400, 403)
+
+
+def test_a_page_of_titles_shows_those_that_fit_the_key(tmp_path, refs):
+    pages = pytest.importorskip("pages")
+    clear = open_store(tmp_path / "store")
+    run(journaled(clear, "open"), 3)
+
+    for store, other in ((clear, "a"), (EncryptingStore(clear, KEY), "open")):
+        answer = pages.visitor(store).get("/find?q=make")
+        assert answer.text.count(f'href="/s/{other}"') == 0
+        assert answer.text.count("make 0") >= 1
+        assert "Some titles could not be read" in answer.text
 
 
 LINES = "for n in range(3000): print('a line of a secret')"

@@ -196,6 +196,20 @@ def test_keys_below_a_prefix_with_odd_characters_are_deleted(bucket: Bucket, pro
     assert [len([*each.keys()]) for each in (store, other)] == [0, 2]
 
 
+def test_keys_below_a_prefix_that_no_document_can_name_are_deleted_one_by_one(
+    bucket: Bucket, proxy: Proxy
+) -> None:
+    options = {**bucket.storage_options, "endpoint_url": proxy.url}
+    store = S3Store(f"s3://{bucket.name}/a\x01\x1fb", storage_options=options)
+    store.put_many([("a", b"x"), ("b", b"x")])
+    proxy.requests.clear()
+
+    store.delete_many(["a", "b"])
+
+    assert proxy.methods == ["DELETE", "DELETE"]
+    assert [*store.keys()] == []
+
+
 def refusing(code: str, *keys: str) -> Callable[[Relay], None]:
     """Return a fault: the server deletes all but some keys, for which it answers with an error."""
 

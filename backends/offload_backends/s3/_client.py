@@ -97,8 +97,8 @@ class S3Client(Client):
         self._bucket = bucket
         self._chosen = frozenset(arguments["config_kwargs"])
         self._connection: object = None
-        # False once the server has refused a request that deletes many keys.
-        self.deletes_many = True
+        # No XML document can name a control character. False too once the server has refused such a document.
+        self.deletes_many = prefix.isprintable()
 
     async def is_known(self) -> bool:
         """Return whether the configured endpoint belongs to AWS."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -294,10 +293,7 @@ class ItemWriter:
             )
 
     def _has_secrets(self, form: str) -> bool:
-        if self._hooks.redact is None:
-            return False
-        text = json.dumps(json.loads(form), ensure_ascii=False)
-        return self._hooks.redacted(text) != text
+        return self._hooks.redacted(form) != form
 
     def _draft(
         self, measured: _Measured, preview: Preview, table: str = "", summary: str | None = None

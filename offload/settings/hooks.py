@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
@@ -10,6 +11,7 @@ from typing import Any
 
 from offload.errors import ConfigError, OffloadError, check_callable, failure
 from offload.messages.base import Item
+from offload.messages.stored import map_texts
 from offload.policy import ItemFacts
 from offload.record.text import escape_surrogates
 from offload.record.titles import first_line_of, title_of
@@ -47,11 +49,21 @@ class Hooks:
         return self.should_offload is None or bool(_call("should_offload", self.should_offload, item, ""))
 
     def redacted(self, text: str) -> str:
-        """Return the part of `text` that may be stored.
+        """Return the part of `text` that may be stored; of JSON, each text in it is redacted unescaped too.
 
         Raises `OffloadError` if the hook failed; it quotes no part of the text.
         """
-        return text if self.redact is None else _str_of("redact", _call("redact", self.redact, text, text))
+        if self.redact is None:
+            return text
+        redacted = _str_of("redact", _call("redact", self.redact, text, text))
+        if "\\" not in redacted or not redacted.lstrip().startswith(("{", "[", '"')):
+            return redacted
+        try:
+            value = json.loads(redacted)
+        except (ValueError, RecursionError):
+            return redacted
+        inner = map_texts(value, self.redacted)
+        return redacted if inner == value else json.dumps(inner, ensure_ascii=False)
 
     def to_store(self, item: Item) -> str:
         """Return the text of an item that may be stored; images and documents are not redacted."""

@@ -188,10 +188,10 @@ def rm(
     is_sure: _Sure = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a session's records (all, if no ID is given). A later `gc` frees the space.
+    """Delete a session's records, and without an ID all of it. A later `gc` frees the space.
 
-    It asks for confirmation; without a terminal it needs --yes. It prints how to undo the deletion before
-    that `gc`.
+    What a fork needs is kept, also for a deleted fork until `gc` frees that. It asks for confirmation;
+    without a terminal it needs --yes. It prints how to undo the deletion before that `gc`.
 
     Example: offload rm kqzmwpxhva --session research-42
     """
@@ -238,7 +238,8 @@ def _extent(report: GcReport) -> str:
     if report.forks:
         kept.append(f"read by {', '.join(sorted(report.forks))}")
     extent = f"{count(len(deleted), 'record')}, {size_text(stored)}{_entries(report.entries, ', ')}"
-    return extent + (f" ({', '.join(kept)})" if kept else "")
+    lost = _entries(report.entries_lost, "; for good: ", " of an earlier deletion")
+    return extent + (f" ({', '.join(kept)})" if kept else "") + lost
 
 
 def _entries(entries: int, before: str = "", behind: str = "") -> str:
@@ -320,6 +321,7 @@ def _print_report(report: GcReport, summary: str, *, as_json: bool, **facts: obj
         "is_dry_run": report.is_dry_run,
         "bytes_freed": report.bytes_freed,
         "entries": report.entries,
+        "entries_lost": report.entries_lost,
     }
     # The summary counts protected records: a store has many more of them than of those that gc deletes.
     listed = [row for row in rows if row["what"] != "protected"]

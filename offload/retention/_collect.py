@@ -40,13 +40,14 @@ from offload.index.objects import (
 from offload.index.packs import delete_packs
 from offload.jobs.each import run_each
 from offload.record import RecordInfo
-from offload.retention._aside import aside_of, set_aside
+from offload.retention._aside import aside_key, is_entry, original_key, replaced, set_aside
 from offload.retention._report import GcReport, Protection, size_of
 from offload.retention.marks import UNMARKED, Marks, read_all_marks, read_marks
 from offload.session.lineage import (
     entry_of,
     kept_entries,
     last_use,
+    own_entries,
     parse_branch,
     records_of_branch,
     records_until,
@@ -164,8 +165,10 @@ def delete(
 
     `collect` deletes their bytes after the grace period; until then `undelete` undoes the deletion. Pinned
     records are protected and reported. Without `refs` and pins the journal of the session, and the calls that
-    a gateway answered in it, are deleted in the same way; what a fork reads is kept, and `collect` deletes it
-    after the last fork, unless the session was used again.
+    a gateway answered in it, are deleted in the same way. Only what a fork needs is kept, and `collect`
+    deletes it after that fork, unless the session was used again; a deleted fork needs it as long as it can
+    be undeleted. One journal of a session can be undeleted: another that was deleted before is then deleted
+    for good, and counted as `entries_lost` of the report, with `dry_run` too.
 
     Raises:
         ConfigError: a record belongs to a session that this one was forked from; nothing is marked.
@@ -203,10 +206,6 @@ def _close(store: OffloadStore, part: str, base: int | None = None) -> str:
     # Its time is that of the last deletion: the session may have been used since the one before.
     store.put(key, b"", overwrite=True)
     return key
-
-
-def _delete_backwards(store: OffloadStore, keys: Sequence[str]) -> None:
-    delete_many(store, keys[::-1])
 
 
 def store_time(store: OffloadStore) -> float:
@@ -337,10 +336,10 @@ class _Run:
     def collect_journals(self, part: str = "") -> None:
         """Delete sessions that only their forks kept, and entries that a rewind left; of one or all."""
         marks = [*self._store.keys(layout.PIN.prefix(part))]
-        grace = self._retention.grace
-        aside = aside_of(mark for mark in marks if not grace or mark.modified <= self._now - grace)
+        aside = [mark for mark in marks if layout.DELETED.match(mark.key)]
         if self._writes:
-            delete_many(self._store, aside)
+            for _, group in groupby(aside, key=lambda mark: layout.session_part(mark.key)):
+                self._free([*group])
         closed = [mark for mark in marks if layout.CLOSED.match(mark.key)]
         for mark in closed:
             if mark.key == layout.CLOSED.key(session=layout.session_part(mark.key)):
@@ -351,38 +350,79 @@ class _Run:
         for name, entries in groupby(listed, key=lambda stored: layout.session_part(stored.key)):
             self._delete_left(name, [*entries])
 
+    def _free(self, aside: Sequence[StoredObject]) -> None:
+        """Delete what is set aside of a session after the grace period; a fork needs nothing from then on."""
+        grace = self._retention.grace
+        # Together: a part of a journal is none.
+        if not grace or max(stored.modified for stored in aside) <= self._now - grace:
+            self._forget_aside([stored.key for stored in aside])
+
+    def _forget_aside(self, keys: Sequence[str]) -> None:
+        delete_many(self._store, keys)
+        for branch in filter(layout.BRANCH.match, map(original_key, keys)):
+            if not has(self._store, branch):
+                self._release(branch)
+
+    def _release(self, branch: str) -> bool:
+        """Delete the parent's mark of a fork whose branch is gone; return whether it is."""
+        place, child = parse_branch(branch), layout.session_part(branch)
+        mark = layout.FORK.key(session=place.parent, receiver=child, base=f"{place.base:09}")
+        self._store.delete(mark)
+        if is_back := has(self._store, branch):
+            # The fork was repeated meanwhile: the process that acts last detects that.
+            self._store.put(mark, b"", overwrite=True)
+        return not is_back
+
     def _remove_closed(self, part: str, closed: StoredObject) -> None:
-        """Delete the rest of a session after its last fork, unless it was used since it was deleted."""
+        """Delete what no fork needs any more of a session, unless it was used since it was deleted."""
         if last_use(self._store, part) < closed.modified:
-            marks = read_marks(self._store, part)
-            if self.forked(part, marks) is None:
-                self.remove(list_session(self._store, part), marks, is_last=True)
+            self.remove(list_session(self._store, part), read_marks(self._store, part), is_again=True)
         elif self._writes:
             self._store.delete(closed.key)
 
-    def remove(self, objects: SessionObjects, marks: Marks, *, is_last: bool = False) -> None:
-        """Mark all records of a closed session, and set its journal aside unless a pin or a fork keeps them.
+    def remove(self, objects: SessionObjects, marks: Marks, *, is_again: bool = False) -> None:
+        """Mark the records of a closed session, and set its journal aside, but what pins keep or forks need.
 
-        After the last fork the journal is deleted: its grace period is over.
+        If `is_again`, the journal is deleted: the session was deleted, and its journal set aside, before.
         """
         part = objects.part
         is_pinned = marks.session_pin is not None or any(info.ref in marks.pins for info in objects.records)
-        self.mark(objects, objects.records, "deleted", marks)
-        entries = [stored.key for stored in self._store.keys(layout.JOURNAL.prefix(part))]
-        is_forked = self.forked(part, marks) is not None
-        self.report.entries += 0 if is_pinned or is_forked else len(entries)
-        if not self._writes or (is_forked and not is_pinned):
-            return
+        forked = self.forked(part, marks)
+        protected = forked if is_again and forked else {}
+        self.mark(objects, [info for info in objects.records if info.ref not in protected], "deleted", marks)
         if not is_pinned:
-            calls = [stored.key for stored in self._store.keys(layout.CALLS.prefix(part))]
+            own = own_entries(self._store, part)
             branches = [stored.key for stored in self._store.keys(f"{layout.BRANCH.prefix(part)}from~")]
-            # From the end, so that the rest after a killed deletion is a journal that can be continued.
-            (_delete_backwards if is_last else set_aside)(self._store, [*branches, *calls, *entries])
-            for place in map(parse_branch, branches):
-                mark = layout.FORK.key(session=place.parent, receiver=part, base=f"{place.base:09}")
-                self._store.delete(mark)
+            kept: set[str] = set()
+            if forked is not None:
+                bases = [parse_branch(branch).base for branch in marks.forks]
+                kept = kept_entries(self._store, part, own, bases).union(branches)
+            self._remove_journal(
+                part, [*branches, *self._calls(part), *(str(e.at) for e in own)], kept, is_again=is_again
+            )
+        if self._writes and (is_pinned or forked is None):
+            self._store.delete(layout.CLOSED.key(session=part))
+
+    def _calls(self, part: str) -> list[str]:
+        return [stored.key for stored in self._store.keys(layout.CALLS.prefix(part))]
+
+    def _remove_journal(self, part: str, keys: Sequence[str], kept: set[str], *, is_again: bool) -> None:
+        """Set the objects of a journal aside, or delete them, but `kept`."""
+        gone = [key for key in keys if key not in kept]
+        lost = [] if is_again else replaced(self._store, part, keys)
+        self.report.entries += sum(layout.JOURNAL.match(key) is not None for key in gone)
+        self.report.entries_lost += sum(map(is_entry, lost))
+        if not self._writes:
+            return
+        self._forget_aside(lost)
+        if not is_again:
+            set_aside(self._store, keys, kept)
             self._store.delete(layout.LAST_USE.key(session=part))
-        self._store.delete(layout.CLOSED.key(session=part))
+            return
+        delete_many(self._store, gone[::-1])
+        for branch in filter(layout.BRANCH.match, gone):
+            if not has(self._store, aside_key(branch)):
+                self._release(branch)
 
     def _delete_left(self, part: str, listed: Sequence[StoredObject]) -> None:
         """Delete the entries of a journal that rewinds left before the grace period and no fork needs."""
@@ -445,8 +485,9 @@ class _Run:
     def forked(self, part: str, marks: Marks) -> dict[str, set[str]] | None:
         """Return the names of the forks of a session by the record that they read; None if it has no fork.
 
-        A fork whose branch is gone was deleted, or was killed before it was whole; its mark is deleted, once
-        it is old. Raises `OffloadError` if a journal cannot be read: then nothing may be deleted.
+        A deleted fork is one until gc frees it. One whose branch is gone was freed, or was killed before it
+        was whole; its mark is deleted, once it is old. Raises `OffloadError` if a journal cannot be read:
+        then nothing may be deleted.
         """
         if not marks.forks:
             return None
@@ -457,7 +498,7 @@ class _Run:
             for branch, marked_at in marks.forks.items():
                 child = layout.decode_part(layout.session_part(branch))
                 try:
-                    refs = self._read_by(part, branch, marked_at)
+                    refs = self._read_by(branch, marked_at)
                 except CorruptError as error:
                     raise CorruptError(
                         f"delete the fork {child!r} first; which records it reads is not known: {error}"
@@ -469,23 +510,20 @@ class _Run:
         is_forked, readers = known
         return readers if is_forked else None
 
-    def _read_by(self, part: str, branch: str, marked_at: float) -> set[str] | None:
-        """Return the refs of the records that the fork with a branch reads; None if it is gone."""
-        place = parse_branch(branch)
-        with suppress(NotFoundError):
-            return records_of_branch(self._store, branch)[1]
-        if has(self._store, branch):
+    def _read_by(self, branch: str, marked_at: float) -> set[str] | None:
+        """Return the refs of the records that the fork with a branch reads; None if it is gone.
+
+        A deleted fork reads them as long as it can be undeleted.
+        """
+        copies = branch, aside_key(branch)
+        for key in copies:
+            with suppress(NotFoundError):
+                return records_of_branch(self._store, branch, key)[1]
+        if any(has(self._store, key) for key in copies):
             return set()  # Its journal was deleted by hand, and no record is known to be read.
-        if not self._now or marked_at > self._now - _ABANDONED_SECONDS:
-            return records_until(self._store, place)
-        if self._writes:
-            child = layout.session_part(branch)
-            key = layout.FORK.key(session=part, receiver=child, base=f"{place.base:09}")
-            self._store.delete(key)
-            if has(self._store, branch):
-                # The fork was repeated meanwhile: the process that acts last detects that.
-                self._store.put(key, b"", overwrite=True)
-                return records_until(self._store, place)
+        is_recent = not self._now or marked_at > self._now - _ABANDONED_SECONDS
+        if is_recent or (self._writes and not self._release(branch)):
+            return records_until(self._store, parse_branch(branch))
         return None
 
     def undelete(self, part: str, records: Sequence[DeletedRecord]) -> list[RecordInfo]:

@@ -32,6 +32,8 @@ class GcReport:
         forks: the names of the forks that read protected records.
         failures: the errors of workers by the session that they had; run gc again.
         entries: the number of deleted journal entries, of deleted sessions and of branches.
+        entries_lost: the number of journal entries that an earlier deletion of the session had set aside, and
+            that cannot be undeleted any more, since it has begun another journal, which is deleted now.
     """
 
     is_dry_run: bool = False
@@ -42,6 +44,7 @@ class GcReport:
     forks: set[str] = field(default_factory=set)
     failures: list[tuple[str, OffloadError]] = field(default_factory=list)
     entries: int = 0
+    entries_lost: int = 0
 
     def add(self, other: GcReport) -> None:
         """Add the effects of another part of the same gc."""
@@ -53,6 +56,7 @@ class GcReport:
         self.undeleted.extend(other.undeleted)
         self.forks.update(other.forks)
         self.entries += other.entries
+        self.entries_lost += other.entries_lost
 
     @property
     def bytes_freed(self) -> int:

@@ -256,9 +256,12 @@ def chain_of(
 def kept_entries(
     store: OffloadStore, part: str, own: Sequence[JournalEntry], bases: Iterable[int | None] = (None,)
 ) -> set[str]:
-    """Return the keys of the entries that a session, and forks of it, continue.
+    """Return the keys of the entries of a session that its conversation, or living forks of it, need.
 
-    The entry that begins a fork names the parent, also once the fork was rewound to a request before it.
+    All others may be deleted: by gc after a rewind, and by the deletion of the session. A fork lives from its
+    mark of the parent until gc frees it: one that was deleted and can be undeleted is living. It needs
+    all entries that its place continues, since it can be rewound to each. The entry that begins this session
+    as a fork is needed too, also after a rewind to a request before it: it names the parent.
 
     Args:
         store: the store of the session.
@@ -410,12 +413,14 @@ def entry_bytes(entry: JournalEntry, data: bytes) -> bytes:
     return content
 
 
-def records_of_branch(store: OffloadStore, key: str) -> tuple[Origin, set[str]]:
+def records_of_branch(store: OffloadStore, key: str, at: str | None = None) -> tuple[Origin, set[str]]:
     """Return the origin of a branch, and the ids of the parent's records that it lets the fork read.
+
+    The branch of a deleted fork is set aside at another key, `at`.
 
     Raises `NotFoundError` if there is no such branch, and `OffloadError` if it or a journal cannot be read.
     """
-    data = store.get(key)
+    data = store.get(at or key)
     try:
         origin = Origin.parse(data)
     except (msgspec.MsgspecError, RecursionError) as error:

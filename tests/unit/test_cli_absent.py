@@ -318,7 +318,7 @@ def test_unpin_and_revoke_confirm_their_effect(run: Run, store: Path) -> None:
 
 
 PART = {"store", "session", "ref", "title", "chars", "lines", "start", "end", "start_line", "text"}
-DELETED = {"store", "session", "is_dry_run", "bytes_freed", "entries", "records"}
+DELETED = {"store", "session", "is_dry_run", "bytes_freed", "entries", "entries_lost", "records"}
 FIELDS = {
     "show R": PART,
     "tail R": PART,

@@ -197,6 +197,8 @@ def test_the_parent_goes_on_and_is_deleted_without_harm_to_the_fork() -> None:
 
     delete(store, "b")
     assert not keys(store, "j/b/")
+    assert {info.ref for info in delete(store, "a").protected["forked"]} == refs
+    collect(store, Retention(grace=0), session="b")
     assert delete(store, "a").protected == {}
     collect(store, Retention(grace=0))
     assert not [key for key in keys(store, "r/a/") if len(store.get(key))]
@@ -462,6 +464,8 @@ def test_gc_deletes_what_rewinds_left_after_the_grace_period_but_for_what_a_fork
     assert Offloader(store, session="b").timeline().at(5) == sent[4]
 
     delete(store, "b")
+    assert collect(store, Retention(grace=0), session="a").entries == 0
+    assert collect(store, Retention(grace=0), session="b").entries == 0
     assert collect(store, Retention(grace=0), session="a").entries == 2
     timeline = Offloader(store, session="a").timeline()
     assert timeline.branches == {}
@@ -695,6 +699,104 @@ def test_a_session_with_a_new_journal_is_not_undeleted_over_it_and_says_so() -> 
     undelete(store, "a")
     timeline = Offloader(store, session="a").timeline()
     assert [timeline.at(number) for number in range(1, len(timeline) + 1)] == [sent]
+
+
+@pytest.mark.parametrize("again", ["deleted", "rewound", "used again"])
+def test_a_deleted_fork_comes_back_whole_after_its_parent_was_deleted_and_collected(again: str) -> None:
+    store, off, sent = played(6)
+    off.fork("b", at=5).fork("c", at=4)
+    delete(store, "b")
+    if again == "rewound":
+        off.rewind(2)
+        collect(store, Retention(grace=0), session="a")
+    else:
+        assert delete(store, "a").forks == {"b"}
+    if again == "used again":
+        journaled(store).offload(conversation(1))
+    collect(store, Retention(live_for=0, session_records=1, grace=3000))
+    delete(store, "c")
+    collect(store)
+
+    undelete(store, "b")
+    undelete(store, "c")
+
+    for name, number in ("b", 5), ("c", 4):
+        fork = Offloader(store, session=name)
+        assert [fork.timeline().at(n) for n in range(1, number + 1)] == sent[:number]
+        assert fork.restore(sent[number - 1]) == conversation(number - 1)
+    assert verify(store).damaged_entries == []
+
+
+def of_parent(store: Any) -> dict[str, bytes]:
+    return {key: data for key, data in all_of(store).items() if key.split("/")[1] == "a"}
+
+
+def test_a_deleted_parent_that_forks_keep_comes_back_whole() -> None:
+    store, off, sent = played(6)
+    off.fork("b", at=2)
+    store.put(CALLS.key(session="a", root="0" * 32, before="1" * 32), b"")
+    before = of_parent(store)
+
+    delete(store, "a")
+    assert not {*keys(store, "c/a/"), *keys(store, "g/a/used")}
+    undelete(store, "a")
+
+    assert of_parent(store) == before | {"g/a/closed": b""}
+    timeline = Offloader(store, session="a").timeline()
+    assert [timeline.at(number) for number in range(1, 7)] == sent
+
+
+def test_a_deleted_parent_keeps_only_what_each_of_its_forks_needs() -> None:
+    store, off, sent = played(6)
+    off.fork("b", at=2)
+    off.fork("c", at=4)
+    entries = sorted(keys(store, "j/a/"))
+    refs = {info.ref for info in Offloader(store, session="b").records()}
+
+    report = delete(store, "a", dry_run=True)
+    assert delete(store, "a").entries == report.entries == len(entries) - 4
+    assert sorted(keys(store, "j/a/")) == entries[:4]
+    for gone, left in ("c", entries[:2]), ("b", []):
+        delete(store, gone)
+        collect(store, Retention(grace=0))
+        assert sorted(keys(store, "j/a/")) == left
+        if left:
+            assert {key.split("/")[2].split("~")[0] for key in keys(store, "r/a/") if store.get(key)} == refs
+            assert {key.split("~")[0] for key in keys(store, "g/a/")} == {"g/a/closed", "g/a/forked"}
+            fork = Offloader(store, session="b")
+            assert [fork.timeline().at(n) for n in (1, 2)] == sent[:2]
+    assert not [key for key in keys(store) if not key.startswith("r/") or store.get(key)]
+
+
+def test_a_second_deletion_says_before_and_after_that_the_journal_of_the_first_is_gone_for_good() -> None:
+    store, _, _ = played(3)
+    first = delete(store, "a")
+    again = journaled(store)
+    again.offload(conversation(1))
+
+    plan = delete(store, "a", dry_run=True)
+    report = delete(store, "a")
+
+    assert first.entries_lost == 0
+    assert plan.entries_lost == report.entries_lost == first.entries
+    assert delete(store, "a").entries_lost == 0
+
+
+@pytest.mark.parametrize("nth", range(1, 9))
+@pytest.mark.parametrize("verb", ["put", "delete", "get"])
+def test_an_undeletion_that_fails_anywhere_is_repeated(verb: Any, nth: int) -> None:
+    off, sent = deletable("fork")
+    store, name = off.store, off.session
+    before = all_of(store)
+    delete(store, name)
+    with suppress(StoreUnavailableError):
+        undelete(FaultyStore(store, nth=nth, verb=verb, is_lasting=True), name)
+    with suppress(NotFoundError):
+        undelete(store, name)
+
+    assert all_of(store) == before
+    timeline = Offloader(store, session=name).timeline()
+    assert [timeline.at(number) for number in range(1, len(timeline) + 1)] == sent
 
 
 @pytest.mark.parametrize("nth", range(1, 9))

@@ -28,7 +28,7 @@ _PROCESSES.set_forkserver_preload(
         "prepared",
         "offload.agent",
         "offload.gateway._app",
-        "offload.integrations.claude_code._hook",
+        "offload.integrations._sessions",
         "offload.search",
         "offload.settings.loader",
         "offload.tables",

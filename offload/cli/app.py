@@ -54,7 +54,6 @@ GROUPS = {
         "wrap": Command("wrap", "wrap", "Run a client of a model behind a gateway", wraps=True),
         "gateway": Command("gateway", "gateway", "Offload old results between a client and a model"),
         "exec": Command("exec", "exec_", "Run a command; print its output or a preview", wraps=True),
-        "claude-code": Command("claude_code", "app", "Offload the tool results of Claude Code"),
         "mcp": Command("mcp", "mcp", "Serve a session to an MCP client"),
         "mcp-proxy": Command("mcp", "mcp_proxy", "Offload the large results of an MCP server", wraps=True),
     },

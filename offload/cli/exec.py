@@ -7,22 +7,18 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, Annotated
 
 import typer
 
-from offload import OffloadError
+from offload import Offloader, OffloadError
 from offload.cli.child import run_child, unlogged, warn
 from offload.cli.options import FolderSessionOption, StoreOption
 from offload.cli.shell import quoted
-from offload.cli.stores import check_writable
-from offload.integrations._sessions import folder_session
-from offload.integrations.claude_code._hook import offloader_for
+from offload.cli.stores import check_lasting, check_writable
+from offload.integrations._sessions import at_append, folder_session
 from offload.placeholder import DefaultRenderer, PlaceholderFacts
 from offload.settings.loader import load_config
-
-if TYPE_CHECKING:
-    from offload import Offloader
 
 _STDIN = "-"
 _CHUNK = 64 * 1024
@@ -86,9 +82,13 @@ def _offloader(store: str | None, session: str | None) -> Offloader:
     settings = load_config(arguments={"store": store, "session": session}).settings
     named = {"--store": store, "--session": session}
     where = "".join(f" {name} {shlex.quote(value)}" for name, value in named.items() if value)
-    off = offloader_for(settings, folder_session())
+    opened = settings.open_store()
+    check_lasting(opened)
+    arguments = settings.arguments() | {"policy": at_append(settings.policy), "on_error": "raise"}
+    arguments["session"] = settings.session or folder_session()
+    off = Offloader(opened, **arguments | {"placeholder": _ShellRenderer(where)})
     check_writable(off.store, off.session)
-    return off.with_options(placeholder=_ShellRenderer(where), on_error="raise")
+    return off
 
 
 def _print(off: Offloader, output: IO[bytes], title: str | None) -> None:

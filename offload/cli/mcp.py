@@ -11,7 +11,7 @@ import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import dropwhile
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -24,7 +24,6 @@ from offload.settings.loader import load_config
 
 # Logs go to stderr: stdout carries the protocol.
 _LOG_FORMAT = "offload: %(message)s"
-Program = Literal["claude-code"]
 TOKEN_VARIABLE = "OFFLOAD_MCP_TOKEN"  # noqa: S105 # the name of a variable
 _HEADER = re.compile(r"([\w!#$%&'*+.^`|~-]+)(?:=|:)(.*)", re.ASCII | re.DOTALL)
 _VARIABLE = re.compile(r"\$\{(\w+)\}", re.ASCII)
@@ -42,25 +41,11 @@ NameOption = Annotated[
 
 
 def mcp(
-    url: Annotated[
-        str | None, typer.Argument(metavar="URL", help="Store path or URL; from settings with --hook.")
-    ] = None,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Store path or URL.")],
     *,
-    session: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Session name; with --hook one for the project.")
-    ] = None,
+    session: Annotated[str, typer.Option(metavar="NAME", help="Session name.")],
     http: HttpOption = None,
     name: NameOption = None,
-    hook: Annotated[
-        Program | None,
-        typer.Option(
-            metavar="PROGRAM", help="Also offload the results of a program by its hooks: claude-code."
-        ),
-    ] = None,
-    readers: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="With --hook: offload file reads of at least N tokens."),
-    ] = None,
 ) -> None:
     """Serve one session to an MCP client: five retrieval tools, its records as resources.
 
@@ -74,26 +59,12 @@ def mcp(
         # Python cannot interrupt the thread that waits for a line of stdin.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _check_names(http, name)
-    if hook is None:
-        _check_reading(url, session, readers)
-        _serve(str(url), str(session), http, name or ())
-    elif http is None:
-        _serve_hook(url, session, readers)
-    else:
-        raise ConfigError("--hook serves one program over stdio: omit --http")
+    _serve(url, session, http, name or ())
 
 
 def _check_names(http: str | None, names: list[str] | None) -> None:
     if names and http is None:
         raise ConfigError("--name needs --http: over stdio there is one client")
-
-
-def _check_reading(url: str | None, session: str | None, readers: int | None) -> None:
-    if readers is not None:
-        raise ConfigError("--readers needs --hook")
-    if url is None or session is None:
-        missing = "the URL of the store" if url is None else "--session NAME"
-        raise ConfigError(f"{missing} is missing; run `offload mcp URL --session NAME`")
 
 
 def _serve(url: str, session: str, http: str | None, names: Sequence[str]) -> None:
@@ -105,20 +76,6 @@ def _serve(url: str, session: str, http: str | None, names: Sequence[str]) -> No
             asyncio.run(serve_stdio(off))
         else:
             serve_http(off, *address, os.environ.get(TOKEN_VARIABLE), names=names)
-
-
-def _serve_hook(url: str | None, session: str | None, readers: int | None) -> None:
-    """Serve the session of a project, which need not exist yet, and answer the hooks."""
-    from offload.integrations.claude_code._environment import leave_out_project  # noqa: PLC0415 # as below
-
-    leave_out_project()
-    from offload.integrations.claude_code._hook import Hook, offloader_for  # noqa: PLC0415 # slow to load
-    from offload.integrations.mcp import serve_stdio  # noqa: PLC0415 # an extra, and slow to load
-
-    settings = load_config(arguments={"store": url, "session": session}).settings
-    off = offloader_for(settings, folder_session(), readers)
-    check_writable(off.store, off.session)
-    asyncio.run(serve_stdio(off, Hook(off).answer))
 
 
 def mcp_proxy(

@@ -12,7 +12,7 @@ from offload.cli.terminal import count
 from offload.policy.defaults import DEFAULT_MIN_TOKENS
 from offload.policy.tool_names import RETRIEVAL_TOOLS
 
-Way = Literal["claude-code", "mcp-proxy", "gateway"]
+Way = Literal["claude-agent-sdk", "mcp-proxy", "gateway"]
 
 _NAMED = 5
 
@@ -37,7 +37,7 @@ class Reach:
 def reach_of(way: Way) -> Reach:
     """Return what a way can replace."""
     match way:
-        case "claude-code":
+        case "claude-agent-sdk":
             return Reach(
                 _at_append("Bash", "WebFetch", "WebSearch", "Agent", "Task", "mcp__*"),
                 f"{_RESULTS} Bash, web tools, subagents and MCP tools, before the model sees them",

@@ -46,6 +46,14 @@ def store_at(url: str | None) -> OffloadStore:
     return with_layout(store) or store
 
 
+def check_lasting(store: OffloadStore) -> None:
+    """Raise `ConfigError` for a store that ends with its process: a resumed conversation needs its items."""
+    if store.url.startswith("memory://"):
+        raise ConfigError(
+            f"{store.url} is lost when its process ends; set OFFLOAD_STORE to a folder or the URL of a store"
+        )
+
+
 def check_writable(store: OffloadStore, session: str) -> None:
     """Check that a session, which need not exist yet, fits the key of its store before it is written to.
 

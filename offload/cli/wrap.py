@@ -20,10 +20,9 @@ import typer
 from offload import ConfigError, OffloadError
 from offload.cli.child import run_child, unlogged, warn
 from offload.cli.options import FolderSessionOption, StoreOption
-from offload.cli.stores import check_writable, store_at
+from offload.cli.stores import check_lasting, check_writable, store_at
 from offload.cli.terminal import count
 from offload.integrations._sessions import folder_session
-from offload.integrations.claude_code._hook import check_lasting
 from offload.settings.loader import load_config
 
 if TYPE_CHECKING:

@@ -12,12 +12,15 @@ from typing import Any, Unpack
 
 from offload.errors import ConfigError
 from offload.offloader import Offloader
+from offload.policy import OffloadPolicy, Rule
+from offload.policy.policy import with_rules
 from offload.record.titles import title_of
 from offload.registry import open_store
 from offload.settings.options import OptionArguments
 
 # Offloaders, with their histories, kept open; a session beyond these is opened again from the store.
 OPEN = 256
+_PREVIEW_CHARS = 1500
 
 
 class Sessions:
@@ -96,14 +99,21 @@ def refuse_journal(options: OptionArguments) -> None:
         )
 
 
-def project_folder() -> Path:
-    """Return the project's folder: Claude Code names it to its programs; else it is the working folder."""
-    return Path(os.environ.get("CLAUDE_PROJECT_DIR") or Path.cwd()).resolve()
+def at_append(policy: OffloadPolicy) -> OffloadPolicy:
+    """Return a policy for results that can be replaced only before the model sees them."""
+    return with_rules(policy.at_once(), _short)
+
+
+def _short(rule: Rule) -> Rule:
+    return rule.model_copy(update={"preview_chars": min(rule.preview_chars, _PREVIEW_CHARS)})
 
 
 def folder_session() -> str:
-    """Return a session name derived from the project's folder: a resumed conversation finds its items."""
-    folder = project_folder()
+    """Return a session name derived from the project's folder: a resumed conversation finds its items.
+
+    Claude Code names that folder to its programs; else it is the working folder.
+    """
+    folder = Path(os.environ.get("CLAUDE_PROJECT_DIR") or Path.cwd()).resolve()
     readable = re.sub(r"[^a-z0-9._-]+", "-", folder.name.lower())[:40]
     return f"mcp-{readable}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from typing import Any
 
 from offload.errors import ConfigError, needs_extra
-from offload.integrations.claude_code._hook import Hook, at_append
-from offload.integrations.claude_code._plugin import TIMEOUT, matcher
+from offload.integrations._claude_hook import TIMEOUT, Hook
+from offload.integrations._claude_results import READER
+from offload.integrations._sessions import at_append
 from offload.offloader import Offloader
+from offload.policy import OffloadPolicy, Rule
 from offload.threads.calls import in_thread
 
 with needs_extra("claude-agent-sdk"):
@@ -20,6 +21,7 @@ with needs_extra("claude-agent-sdk"):
 
 _SERVER = "offload"
 _PREFIX = f"mcp__{_SERVER}__"
+_TOOLS = ("Bash", "Agent", "Task", "WebFetch", "WebSearch")
 _ALLOWED = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}
 
 __all__ = ["offloaded"]
@@ -53,8 +55,7 @@ def offloaded(
         raise ConfigError(f"mcp_servers must be a dict, got {type(servers).__name__}; load its servers first")
     if _SERVER in servers:
         raise ConfigError(f"mcp_servers has a server {_SERVER!r} already; give it another name")
-    policy = at_append(offloader.policy, readers)
-    hook = Hook(offloader.with_options(policy=policy))
+    hook = Hook(offloader.with_options(policy=_policy(offloader.policy, readers)))
     server: Any = {"type": "sdk", "name": _SERVER, "instance": context_server(offloader)}
     return replace(
         options,
@@ -66,17 +67,30 @@ def offloaded(
 
 def _with_hooks(hooks: dict[Any, Any], hook: Hook, *, has_readers: bool) -> dict[Any, Any]:
     async def replaced(event: Any, _call: Any, _context: Any) -> Any:
-        return json.loads(await in_thread(hook.answer, event))
+        return await in_thread(hook.answer, event)
 
     async def allowed(_event: Any, _call: Any, _context: Any) -> Any:
         return _ALLOWED
 
-    results = matcher(_PREFIX, has_readers=has_readers)
     added = {
-        "PostToolUse": HookMatcher(matcher=results, hooks=[replaced], timeout=TIMEOUT),
+        "PostToolUse": HookMatcher(
+            matcher=_matcher(has_readers=has_readers), hooks=[replaced], timeout=TIMEOUT
+        ),
         "PreToolUse": HookMatcher(matcher=f"^{re.escape(_PREFIX)}.*$", hooks=[allowed]),
     }
     return {**hooks, **{event: [*hooks.get(event, ()), each] for event, each in added.items()}}
+
+
+def _policy(policy: OffloadPolicy, readers: int | None) -> OffloadPolicy:
+    now = at_append(policy)
+    read = Rule(enabled=False) if readers is None else Rule(min_tokens=readers)
+    return now.model_copy(update={"tools": {READER: read, **now.tools}})
+
+
+def _matcher(*, has_readers: bool) -> str:
+    """Return the pattern of the tools whose results may be offloaded, without the retrieval tools."""
+    readers = [READER] if has_readers else []
+    return f"^({'|'.join([*_TOOLS, *readers, rf'(?!{_PREFIX})mcp__.*'])})$"
 
 
 def _with_tools(agents: dict[str, Any], offloader: Offloader) -> dict[str, Any]:

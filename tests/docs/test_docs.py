@@ -42,7 +42,7 @@ def test_the_python_of_a_page_runs_as_one_program_in_an_empty_folder(page: Path,
 
 # What needs more than `pip install offload`, and how a page may say so.
 NEEDED = {
-    r"^(\$ )?([A-Z_]+=\S+ )*offload ": r"\bcli\.md|'offload\[[^]]*\b(cli|claude-code|gateway|mcp|web)\b",
+    r"^(\$ )?([A-Z_]+=\S+ )*offload ": r"\bcli\.md|'offload\[[^]]*\b(cli|gateway|mcp|web)\b",
     r"offload\.testing": r"'offload\[[^]]*\btesting\b",
 }
 

@@ -223,7 +223,7 @@ class Run:
 
     @property
     def init(self) -> dict[str, Any]:
-        """The last event that names the session, its tools, MCP servers and plugins."""
+        """The last event that names the session, its tools and MCP servers."""
         return [event for event in self.events if event.get("subtype") == "init"][-1]
 
     @property
@@ -299,17 +299,6 @@ class ClaudeCode:
             run.wait()
             timer.cancel()
         return Run(_events_of(lines), (self.root / "stderr").read_text(), run.returncode)
-
-    def command(self, *arguments: str, seconds: float = SECONDS) -> subprocess.CompletedProcess[str]:
-        """Run a command of the program, such as `plugin list`."""
-        return subprocess.run(
-            [self._binary, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-            **self.place,
-        )
 
     def transcript(self, session: str) -> list[dict[str, Any]]:
         """Return the entries of a session's file."""

@@ -1,4 +1,4 @@
-"""Claude Code without the plugin, as the tests of the plugin use it."""
+"""Claude Code alone, as other tests use it."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -29,11 +28,9 @@ from mcp.client.streamable_http import streamable_http_client
 
 from offload import ConfigError, Offloader
 from offload.cli.mcp import TOKEN_VARIABLE
-from offload.index import sessions
 from offload.integrations.mcp import context_server, http_app, serve_http
 from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
-from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
 
 BIG = "\n".join(f"line {n} of the log" for n in range(10_000))
@@ -48,9 +45,9 @@ def stored(store: Any, session: str = "s", text: str = BIG) -> str:
     return info.ref
 
 
-def asked(offloader: Offloader, talk: Any, hook: Any = None, seconds: float = 5, **client: Any) -> Any:
+def asked(offloader: Offloader, talk: Any, **client: Any) -> Any:
     async def run() -> Any:
-        async with Client(context_server(offloader, hook, seconds=seconds), **client) as connected:
+        async with Client(context_server(offloader), **client) as connected:
             return await talk(connected)
 
     return asyncio.run(run())
@@ -403,83 +400,3 @@ def test_without_the_sdk_the_extra_is_named() -> None:
 def test_the_command_line_is_no_slower_for_it() -> None:
     program = "import sys, offload.cli.app; sys.exit('mcp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
-
-
-def test_only_a_server_with_a_hook_answers_its_events_and_no_list_names_the_tool() -> None:
-    events: list[Any] = []
-
-    def hook(event: Any) -> str:
-        events.append(event)
-        return '{"answered": true}'
-
-    async def talk(client: Client) -> tuple[list[str], Any]:
-        listed = [tool.name for tool in (await client.list_tools()).tools]
-        return listed, await client.session.call_tool("hook", {"hook_event_name": "PostToolUse"})
-
-    offloader = Offloader(MemoryStore(), session="s")
-    listed, refused = asked(offloader, talk)
-    assert listed == [*TOOL_NAMES]
-    assert refused.is_error
-    listed, answered = asked(offloader, talk, hook=hook)
-    assert listed == [*TOOL_NAMES]
-    assert (answered.is_error, text_of(answered)) == (False, '{"answered": true}')
-    assert events == [{"hook_event_name": "PostToolUse"}]
-
-
-@pytest.mark.parametrize("hook", [None, lambda _event: "{}"])
-def test_a_server_with_a_hook_lists_no_resources_so_that_a_client_does_not_wait_for_the_store(
-    hook: Any,
-) -> None:
-    async def talk(client: Client) -> Any:
-        return client.server_capabilities.resources
-
-    assert (asked(Offloader(MemoryStore(), session="s"), talk, hook) is None) == (hook is not None)
-
-
-def test_a_hook_that_is_late_is_answered_by_an_empty_object_and_blocks_no_other_call() -> None:
-    late = threading.Event()
-
-    async def talk(client: Client) -> None:
-        assert text_of(await client.session.call_tool("hook", {})) == "{}"
-        assert text_of(await client.call_tool("context_list")).startswith("[0 stored")
-        late.set()
-
-    asked(Offloader(MemoryStore(), session="s"), talk, lambda _event: str(late.wait(30)), seconds=0.2)
-
-
-def test_a_server_of_a_project_starts_without_a_store_and_names_its_session_by_the_project(
-    tmp_path: Path,
-) -> None:
-    project = tmp_path / "My Project"
-    project.mkdir()
-    log = json.dumps({"stdout": BIG, "stderr": "", "interrupted": False, "isImage": False})
-    event = {"hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_use_id": "t", "tool_response": log}
-    server = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "offload", "mcp", "--hook", "claude-code"],
-        env={
-            **os.environ,
-            "OFFLOAD_STORE": str(tmp_path / "store"),
-            "CLAUDE_PROJECT_DIR": str(project),
-        },
-        cwd=tmp_path,
-    )
-
-    async def run() -> Any:
-        async with Client(server) as client:
-            answer = text_of(await client.session.call_tool("hook", event))
-            return answer, text_of(await client.call_tool("context_list"))
-
-    answer, listed = asyncio.run(run())
-    shown = json.loads(answer)["hookSpecificOutput"]["updatedToolOutput"]["stdout"]
-    [session] = sessions(LocalStore(str(tmp_path / "store")))
-    assert session.startswith("mcp-my-project-")
-    [info] = Offloader(str(tmp_path / "store"), session=session).records()
-    assert f"id {info.ref}]" in shown
-    assert info.ref in listed
-
-
-def test_a_server_of_a_project_refuses_a_store_in_memory() -> None:
-    done = offload("mcp", "--hook", "claude-code", env={**os.environ, "OFFLOAD_STORE": "memory://x"})
-    assert done.returncode == 2
-    assert "memory://x is lost when its process ends" in done.stderr

@@ -22,7 +22,7 @@ from command import Run, is_one_line_from_us, runner
 from rich.console import Console
 
 from offload import Offloader
-from offload.cli import catalog, claude_code, config, tables, terminal
+from offload.cli import catalog, config, tables, terminal
 from offload.cli.app import COMMANDS, GROUPS
 from offload.record.text import size_text
 
@@ -660,14 +660,10 @@ def test_help_shows_every_word_of_a_docstring(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setenv("TERMINAL_WIDTH", columns)
-    functions = {name: function_of(name) for name in COMMANDS.keys() - {"catalog", "config", "claude-code"}}
+    functions = {name: function_of(name) for name in COMMANDS.keys() - {"catalog", "config"}}
     assert len(functions) > 20
     functions |= {"config show": config.show}
     functions |= {f"catalog {name}": getattr(catalog, name) for name in ("export", "views")}
-    functions |= {
-        f"claude-code {name}": getattr(claude_code, name)
-        for name in ("install", "uninstall", "status", "path")
-    }
 
     for command, function in functions.items():
         shown = run(*command.split(), "--help").stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from forks import journaled, keys
 from forks import run as run_loop
 
 from offload import Offloader, StoredObject
+from offload.integrations._sessions import folder_session
 from offload_backends.local import LocalStore
 
 LOG = "".join(f"{n} a line of the log\n" for n in range(2000))
@@ -296,3 +298,28 @@ def test_diff_shows_what_differs_between_two_records(run: Run, store: Path) -> N
     unknown = run("diff", old, "zzzzzzzzzz", "--store", store)
     assert unknown.returncode == 1
     assert "no record 'zzzzzzzzzz'" in unknown.stderr
+
+
+def test_last_is_the_newest_record_of_the_folder_or_else_of_the_store(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    refs = {}
+    for when, session in enumerate([folder_session(), "a", "b"]):
+        off = Offloader(str(store), session=session)
+        off.offload_text(f"{session} {LOG}")
+        [info] = off.records()
+        refs[session] = info.ref
+        file = next(store.rglob(f"{info.ref}~*"))
+        os.utime(file, (when + 1e9, when + 1e9))
+
+    assert refs[folder_session()] in run("show", "last", "--store", store).stderr
+    monkeypatch.chdir(tmp_path)
+    assert refs["b"] in run("show", "last", "--store", store).stderr
+    assert refs["a"] in run("show", "last", "--store", store, "--session", "a").stderr
+    (tmp_path / "empty").mkdir()
+    done = run("show", "last", "--store", tmp_path / "empty")
+    assert (done.returncode, "no record yet in" in done.stderr) == (1, True)

@@ -22,7 +22,7 @@ from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, Rule
 from offload.cli.reach import reach_of
 from offload.gateway._requests import APIS
 from offload.gateway._rewriter import policy_for
-from offload.integrations.claude_code import _shapes
+from offload.integrations import _claude_results
 from offload.messages import Usage
 from offload.messages.calls import Calls
 from offload.replay import (
@@ -717,7 +717,7 @@ def test_a_model_and_a_price_file_are_applied_to_every_conversation(
     ("options", "named"),
     [
         (["--model", "gtp-5"], ("'gtp-5'", "gpt-5, ", "--prices FILE")),
-        (["--for", "claude"], ("'claude'", "claude-code", "mcp-proxy", "gateway")),
+        (["--for", "claude"], ("'claude'", "claude-agent-sdk", "mcp-proxy", "gateway")),
         (
             ["--for", "gateway", "--policy", "economy"],
             ("gateway has a policy of its own: leave out --policy",),
@@ -892,7 +892,7 @@ def replaced_by(run: Run, way: str, path: Path) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("way", "replaced"),
     [
-        ("claude-code", {"Bash", "mcp__db__query", "WebFetch", "Agent"}),
+        ("claude-agent-sdk", {"Bash", "mcp__db__query", "WebFetch", "Agent"}),
         ("mcp-proxy", {"mcp__db__query"}),
     ],
 )
@@ -914,12 +914,12 @@ def test_the_ways_are_those_of_the_hook_and_of_the_gateway_which_replaces_of_eve
     unseen = write(tmp_path / "chats", "b", EVERY_TOOL[:3])
 
     theirs = policy_for(OffloadPolicy(), APIS[0])
-    assert {*reach_of("claude-code").policy.tools} == {*_shapes._ROWS} - {_shapes.READER}
+    assert {*reach_of("claude-agent-sdk").policy.tools} == {*_claude_results._ROWS} - {_claude_results.READER}
     assert reach_of("gateway").policy.model_copy(update={"cache": theirs.cache}) == theirs
     tools = ("Agent", "Bash", "Read", "WebFetch", "Write", "mcp__db__query")
     assert replaced_by(run, "gateway", path) == dict.fromkeys(tools, 1)
     assert replaced_by(run, "gateway", unseen) == {}
-    assert replaced_by(run, "claude-code", unseen) == {"Bash": 1}
+    assert replaced_by(run, "claude-agent-sdk", unseen) == {"Bash": 1}
 
 
 def test_a_hook_replaces_a_result_before_it_is_sent_a_gateway_after_and_a_proxy_none(
@@ -928,22 +928,22 @@ def test_a_hook_replaces_a_result_before_it_is_sent_a_gateway_after_and_a_proxy_
     path = write(tmp_path / "chats", "a", with_results(("Bash", LONG)))
 
     hook, gateway = (
-        report_of(run, path, "--for", way)["total"]["dollars"] for way in ("claude-code", "gateway")
+        report_of(run, path, "--for", way)["total"]["dollars"] for way in ("claude-agent-sdk", "gateway")
     )
     shown = run("savings", path, "--for", "mcp-proxy").stdout
 
     assert hook < gateway
     assert "No conversation has a large result of an MCP tool" in shown
-    assert "No conversation has" not in run("savings", path, "--for", "claude-code").stdout
+    assert "No conversation has" not in run("savings", path, "--for", "claude-agent-sdk").stdout
 
 
 def test_the_output_says_what_a_way_covers_and_what_it_keeps(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path / "chats", "a", EVERY_TOOL)
 
-    shown = " ".join(run("savings", path, "--for", "claude-code").stdout.split())
+    shown = " ".join(run("savings", path, "--for", "claude-agent-sdk").stdout.split())
 
-    assert "claude-code saves $" in shown
-    assert "claude-code covers results of 1,500 tokens or more of Bash, web tools, subagents" in shown
+    assert "claude-agent-sdk saves $" in shown
+    assert "claude-agent-sdk covers results of 1,500 tokens or more of Bash, web tools, subagents" in shown
     assert "Not covered: file reads, failed calls" in shown
     assert (
         "replaces 4 (Agent 1, Bash 1, WebFetch 1, mcp__db__query 1), and keeps 3 (Read 1, Write 1," in shown
@@ -951,7 +951,7 @@ def test_the_output_says_what_a_way_covers_and_what_it_keeps(run: Run, tmp_path:
 
 
 @recorded.needed
-@pytest.mark.parametrize("way", thinned(["claude-code", "mcp-proxy", "gateway"], 3))
+@pytest.mark.parametrize("way", thinned(["claude-agent-sdk", "mcp-proxy", "gateway"], 3))
 def test_recorded_sessions_lose_nothing_by_a_way_but_its_tools(run: Run, way: str) -> None:
     report = report_of(run, *recorded.one_of_each_source(recorded.FILES), "--for", way)
 

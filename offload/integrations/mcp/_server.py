@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hmac
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-import anyio
 import uvicorn
 from mcp import types
 from mcp.server.lowlevel import Server
@@ -38,10 +37,6 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 # named to be refused
 
 
-# A tool that is in no list: a program calls it for its events, a model cannot.
-HOOK_TOOL = "hook"
-
-Hook = Callable[[Mapping[str, Any]], str]
 # Returns the session that a request may read, None if it may read none.
 SessionOf = Callable[[Request], str | None]
 # Where the session of a request is in its ASGI scope.
@@ -49,30 +44,15 @@ _SESSION = "offload.session"
 _MOST_SESSIONS = 1000
 
 
-def context_server(offloader: Offloader, hook: Hook | None = None, *, seconds: float = 15.0) -> Any:
+def context_server(offloader: Offloader) -> Any:
     """Return a server (`mcp.server.lowlevel.Server`) that offers the session of `offloader` for reading.
 
     It has the retrieval tools, and each record as a resource `ctx://ID`.
-
-    Args:
-        offloader: the session.
-        hook: answers the events of a coding agent, which calls the tool `hook` with the fields of an event.
-            No list has that tool, and no server without a hook. There are no resources then: the agent lists
-            them before its first event, which would wait for a slow store.
-        seconds: after so many seconds an event is answered by an empty object.
     """
     answers, answers_of = ContextAnswers(offloader), _answers_by_session(offloader)
 
-    async def call_tool(context: Any, params: Any) -> Any:
-        if hook is None or params.name != HOOK_TOOL:
-            return await answered(context, params)
-        text = "{}"
-        with anyio.move_on_after(seconds):
-            text = await in_thread(hook, params.arguments or {})
-        return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
-
     def call(context: Any, params: Any) -> Json:
-        has_links = hook is None and context.protocol_version >= FIRST_WITH_LINKS
+        has_links = context.protocol_version >= FIRST_WITH_LINKS
         return answers_of(context).call(params.name, params.arguments, has_links=has_links)
 
     def page(context: Any, params: Any) -> Json:
@@ -81,20 +61,16 @@ def context_server(offloader: Offloader, hook: Hook | None = None, *, seconds: f
     def read(context: Any, params: Any) -> Json:
         return answers_of(context).read_resource(str(params.uri))
 
-    answered = _handler(types.CallToolResult, call)
     templates = {"resourceTemplates": [TEMPLATE]}
-    resources = {
-        "on_list_resources": _handler(types.ListResourcesResult, page),
-        "on_list_resource_templates": _handler(types.ListResourceTemplatesResult, lambda *_: templates),
-        "on_read_resource": _handler(types.ReadResourceResult, read),
-    }
     return Server(
         "offload",
         version=__version__,
         instructions=answers.instructions,
         on_list_tools=_handler(types.ListToolsResult, lambda *_: {"tools": answers.tools}),
-        on_call_tool=call_tool,
-        **(resources if hook is None else {}),
+        on_call_tool=_handler(types.CallToolResult, call),
+        on_list_resources=_handler(types.ListResourcesResult, page),
+        on_list_resource_templates=_handler(types.ListResourceTemplatesResult, lambda *_: templates),
+        on_read_resource=_handler(types.ReadResourceResult, read),
     )
 
 
@@ -121,9 +97,9 @@ def error_code(error: Exception) -> int:
     return int(types.INVALID_PARAMS if is_invalid else types.INTERNAL_ERROR)
 
 
-async def serve_stdio(offloader: Offloader, hook: Hook | None = None) -> None:
-    """Serve one session over stdin and stdout until stdin ends; `hook` as in `context_server`."""
-    server = context_server(offloader, hook)
+async def serve_stdio(offloader: Offloader) -> None:
+    """Serve one session over stdin and stdout until stdin ends."""
+    server = context_server(offloader)
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 

@@ -1,6 +1,6 @@
 """The form of every tool result that a hook of Claude Code gets: a release that changes one fails here.
 
-What is read and replaced is in `offload/integrations/claude_code/_shapes.py`. Where a name below is new or
+What is read and replaced is in `offload/integrations/_claude_results.py`. Where a name below is new or
 missing, see whether that module still finds the text, and record the new form.
 """
 
@@ -22,7 +22,7 @@ import pytest
 from frameworks import claude_code_tools
 from frameworks.claude_code import Answer, ClaudeCode, Request, serving, text, tool
 
-from offload.integrations.claude_code._shapes import result_of
+from offload.integrations._claude_results import result_of
 
 _BASH = "stdout:str stderr:str interrupted:bool isImage:bool noOutputExpected:bool"
 _WRITE = "type:str filePath:str content:str userModified:bool"

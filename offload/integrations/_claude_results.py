@@ -1,8 +1,7 @@
 """Tool results of Claude Code: where the text of each is, and the form of the answer that replaces it.
 
 One table has the results that may be offloaded. All others are kept: failures, edits, images, output of
-background commands, and results of an unknown form. Besides the standard library only names are imported: a
-hook that runs as a command must start fast.
+background commands, and results of an unknown form.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,9 +19,6 @@ from typing import Any, BinaryIO, NamedTuple
 from offload.policy.tool_names import RETRIEVAL_TOOLS
 
 EVENT = "PostToolUse"
-# Names of the plugin, which begin the names of its tools.
-PLUGIN, SERVER = "offload", "store"
-TOOL_PREFIX = f"mcp__plugin_{PLUGIN}_{SERVER}__"
 # The tool whose results are kept unless the user asks.
 READER = "Read"
 
@@ -59,28 +55,10 @@ def result_of(tool: str, response: Any) -> Result | None:
     return None if row is None else row(response)
 
 
-def event_of(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a hook's event whose values may be texts, as the hook type `mcp_tool` passes them.
-
-    There an object or a list is its JSON, and a text is bare. Only their form distinguishes them.
-    """
-    event = dict(fields)
-    for name in ("tool_input", "tool_response"):
-        value = event.get(name)
-        if isinstance(value, str):
-            event[name] = _parsed(value, event.get("tool_name"), name)
-    return event
-
-
 def answer(result: Result, text: str, message: str) -> dict[str, Any]:
     """Return the hook's answer that replaces a result by `text`, with a message for the user."""
     output = {"hookEventName": EVENT, "updatedToolOutput": result.replaced(text)}
     return {"systemMessage": message, "hookSpecificOutput": output}
-
-
-def is_plugin_tool(tool: str) -> bool:
-    """Return whether a tool is one of the plugin's, which only read stored content."""
-    return _OUR_TOOL.fullmatch(tool) is not None and tool.startswith(TOOL_PREFIX)
 
 
 @contextmanager
@@ -116,15 +94,6 @@ def _opened(path: Path, transcript: Path) -> BinaryIO | None:
         file.close()
         return None
     return file
-
-
-def _parsed(value: str, tool: Any, name: str) -> Any:
-    """Return the value of a JSON text, or the text where the program passes texts."""
-    is_bare = name == "tool_response" and str(tool).startswith("mcp__") and not value.startswith("[")
-    try:
-        return value if is_bare else json.loads(value)
-    except (ValueError, RecursionError):
-        return value
 
 
 def _bash(result: Any) -> Result | None:

@@ -139,9 +139,13 @@ class ContextManager:
         self.tools: Tools = offloader.tools
         policy = config.policy_over(offloader.policy)
         self._count = _CarefulCounter(offloader.options.count_tokens)
-        self._model = config.model or offloader.options.model
+        # The model that replied last, once the host named one.
+        self._replied: str | None = None
         self._offloader = offloader.with_options(
-            policy=policy, token_counter=self._count, model=self._model, journal=False
+            policy=policy,
+            token_counter=self._count,
+            model=config.model or offloader.options.model,
+            journal=False,
         )
         self._activity = offloader.activity = self._offloader.activity = Activity()
         self.tools.sources = self._offloader.tools.sources
@@ -353,7 +357,7 @@ class ContextManager:
         with exclusive(self._gate):
             counted = self._offloader.report_usage(usage, is_changed=self._is_reduced)
             self._is_reduced = self._is_refused = False
-            self._model = self._model if model is None else model
+            self._replied = self._replied if model is None else model
             self._messages.flush()
             if counted is not None:
                 name = self.config.model if model is None else model
@@ -395,6 +399,7 @@ class ContextManager:
         self._messages.compact_from = state.compact_from
         self._messages.is_told = bool(state.compact_from)
         self._messages.added_tokens += state.tokens_offloaded
+        self._replied = state.model
         self._offloader.last_request = state.requested
         return len(state.messages)
 
@@ -436,6 +441,10 @@ class ContextManager:
     """Run `resume` in a thread."""
     arestore = as_async(restore)
     """Run `restore` in a thread."""
+
+    @property
+    def _model(self) -> str | None:
+        return self._replied or self._offloader.options.model
 
     def _offload(self, errors: list[OffloadError]) -> CacheReport | None:
         """Offload by the policy; return the effect on the provider's cache, add failures to `errors`."""
@@ -617,6 +626,7 @@ class ContextManager:
                 requested,
                 created,
                 compact_from=self._messages.compact_from,
+                model=self._replied,
             )
             is_sent = tokens is not None
             failed = self._journal.write(

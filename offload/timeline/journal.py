@@ -82,6 +82,7 @@ class JournalState(NamedTuple):
         records: ids of records that the session created, some or all of them.
         tokens_offloaded: as in the last request, see `Sent`.
         compact_from: the tokens of a request from which on a compaction is tried; 0 if each was enough.
+        model: the model that replied last, as the host named it; None if it did not.
     """
 
     messages: Sequence[JournalLine]
@@ -91,15 +92,17 @@ class JournalState(NamedTuple):
     records: Collection[str] = ()
     tokens_offloaded: int = 0
     compact_from: int = 0
+    model: str | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
         """The facts that the heads of the entries store."""
-        facts = {
+        facts: dict[str, Any] = {
             "ratios": dict(self.ratios),
             "compactions": self.compactions,
             "compact_from": self.compact_from,
         }
+        facts |= {"model": self.model} if self.model else {}
         return facts if self.requested is None else facts | {"requested": int(self.requested)}
 
     def news(self, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -468,6 +471,7 @@ def _state(listed: Sequence[JournalEntry], rows: Sequence[_Row], facts: Mapping[
         requested if type(requested) is int else None,
         tokens_offloaded=next((e.sent.tokens_offloaded for e in reversed(listed) if e.sent), 0),
         compact_from=facts.get("compact_from", 0),
+        model=facts.get("model"),
     )
 
 
@@ -515,6 +519,7 @@ def _parse_head(text: str) -> dict[str, Any]:
     counts = [*numbers, *chain.from_iterable(head.get("edits", ()))]
     is_sound = (
         all(type(count) is int and count >= 0 for count in counts)
+        and type(head.get("model", "")) is str
         and all(len(edit) == _EDIT_NUMBERS for edit in head.get("edits", ()))
         and all(is_ref(ref) for ref in head.get("records", ()))
         and all(0 < ratio < _MOST_RATIO for ratio in head.get("ratios", {}).values())

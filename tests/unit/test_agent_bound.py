@@ -251,6 +251,32 @@ def test_a_model_that_allows_edits_keeps_its_thinking(tmp_path: Path) -> None:
     assert all(has_thinking(message) for message in m.messages if message["role"] == "assistant")
 
 
+@pytest.mark.parametrize("replied", [["claude-opus-4-6"], ["claude-opus-5-5", "claude-opus-4-6"]])
+def test_a_resumed_agent_knows_the_model_that_replied(replied: list[str], tmp_path: Path) -> None:
+    def opened() -> ContextManager:
+        return ContextManager(PRESETS["plain"](tmp_path), AgentConfig(model="claude-opus-5-5"))
+
+    m, resumed = opened(), opened()
+    m.add({"role": "user", "content": "Go on."})
+    for number, model in enumerate(replied):
+        m.before_model_call()
+        thinking = {"type": "thinking", "thinking": "so", "signature": f"{number}{'x' * 20}"}
+        call = {"type": "tool_use", "id": f"t{number}", "name": "Read", "input": {"path": f"{number}.py"}}
+        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": words(RNG, 3000)}
+        m.after_model_call({"role": "assistant", "content": [thinking, call]}, model=model)
+        m.add({"role": "user", "content": [result]})
+    sent = m.before_model_call()
+    m.after_model_call({"role": "assistant", "content": [{"type": "text", "text": "Done."}]})
+    resumed.resume()
+    for each in (m, resumed):
+        each.add({"role": "user", "content": "Go on."})
+
+    # The running one comes last: what it stores would be known to the other.
+    now = resumed.before_model_call().messages
+    assert now[:-2] != sent.messages, "the model that replied allows edits"
+    assert m.before_model_call().messages == now
+
+
 def turns(provider: Binding, count: int) -> list[Message]:
     """Return a conversation of so many turns, each with thinking, sent as it is."""
     rng, messages = random.Random(5), list[Message]()  # noqa: S311 # reproducible

@@ -12,12 +12,12 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from offload import ConfigError, EncryptionError, ExpiredError, NotFoundError, OffloadError, OffloadStore
+from offload import ConfigError, EncryptionError, ExpiredError, NotFoundError, OffloadStore
 from offload.cli.terminal import count, note
-from offload.errors import StoreError, StoreMissingError, did_you_mean
+from offload.errors import StoreError, StoreMissingError, did_you_mean, result_or_error
 from offload.index import sessions
 from offload.index.objects import list_sessions, session_name, session_parts
-from offload.layout import decode_part, encode_part, is_link
+from offload.layout import encode_part, is_link
 from offload.record import RecordInfo
 from offload.registry import folder_of, is_root, roots_near, with_layout
 from offload.session.encryption import check_session
@@ -57,23 +57,23 @@ def check_lasting(store: OffloadStore) -> None:
 def check_writable(store: OffloadStore, session: str) -> None:
     """Check that a session, which need not exist yet, fits the key of its store before it is written to.
 
-    A new session is noted if the store's first one does not fit. A store that fails says so at its use.
+    A new session is noted if the store's first one does not fit. A store that fails, and damage, are reported
+    at their use.
 
     Raises `EncryptionError` if the session does not fit: it would be partly in clear.
     """
-    try:
-        is_new = not check_session(store, encode_part(session))
-        other = next(session_parts(store), None) if is_new else None
-    except EncryptionError:
-        raise
-    except OffloadError:
-        return
-    if other is not None:
-        try:
-            check_session(store, other)
-        except EncryptionError as error:
-            way = "in clear" if encryption_of(store) is None else f"with the key of {KEY_VARIABLE}"
-            note(f"session {session} is stored {way}, but session {decode_part(other)} is not: {error}")
+    found = result_or_error(check_session, store, encode_part(session))
+    if isinstance(found, EncryptionError):
+        raise found
+    fault = result_or_error(_check_first, store) if found is False else None
+    if isinstance(fault, EncryptionError):
+        way = "in clear" if encryption_of(store) is None else f"with the key of {KEY_VARIABLE}"
+        note(f"session {session} is stored {way}, but others are not: {fault}")
+
+
+def _check_first(store: OffloadStore) -> None:
+    for part in islice(session_parts(store), 1):
+        check_session(store, part)
 
 
 def note_unfit(sessions: Sequence[EncryptionError]) -> None:

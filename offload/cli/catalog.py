@@ -9,7 +9,6 @@ import typer
 from offload.catalog import export as export_catalog
 from offload.catalog import views as catalog_views
 from offload.cli.help import CONTEXT, HelpfulCommand, group
-from offload.cli.inventory import InventoryOption, listed_by
 from offload.cli.options import JsonOption, StoreOption
 from offload.cli.stores import existing_store, note_clear, place_of
 from offload.cli.tables import print_report
@@ -32,14 +31,13 @@ def export(
     requests: Annotated[bool, typer.Option("--requests", help="Export requests too.")] = False,
     workers: WorkersOption = None,
     on: OnOption = None,
-    inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add what changed in a store since the last export to Parquet files; no contents, no titles.
 
     Example: offload catalog export ./catalog --store s3://bucket/prefix
     """
-    opened = listed_by(existing_store(store), inventory, has_workers=bool(workers or on))
+    opened = existing_store(store)
     target = open_backend(out)
     with working("exporting"), executor_of([opened], workers, on) as executor:
         report = export_catalog(opened, target, requests=requests, executor=executor)

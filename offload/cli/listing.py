@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from offload import ConfigError, OffloadError, OffloadStore, RecordInfo, StoreError, index
-from offload.cli.inventory import InventoryOption, listed_by
 from offload.cli.options import JsonOption, SessionOption, StoreOption, ToolOption
 from offload.cli.stores import existing_store, is_of, note_unfit, place_of
 from offload.cli.tables import print_report
@@ -64,7 +63,6 @@ def list_(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="List at most N [default: all].")
     ] = None,
-    inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the sessions of a store, or the records of one session, newest first.
@@ -73,7 +71,7 @@ def list_(
     """
     if tool is not None and session is None:
         raise ConfigError("--tool selects the records of a session: name it with --session")
-    opened, start = listed_by(existing_store(store, session), inventory), _start(since)
+    opened, start = existing_store(store, session), _start(since)
     if session is None:
         name, rows, titles = "session", [*_sessions(opened)], ""
     else:

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 from offload import ConfigError, NotFoundError, Offloader
-from offload.cli.inventory import InventoryOption, listed_by
 from offload.cli.options import JsonOption, SessionName, SessionOption, StoreOption
 from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, open_session, place_of, ref_named
@@ -155,14 +154,13 @@ def du(
     store: StoreOption = None,
     workers: WorkersOption = None,
     on: OnOption = None,
-    inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show storage use per session and in total.
 
     Example: offload du
     """
-    opened = listed_by(existing_store(store), inventory, has_workers=bool(workers or on))
+    opened = existing_store(store)
     with executor_of([opened], workers, on) as executor:
         listed = sorted(usage(opened, executor=executor), key=lambda used: used.last_use or 0, reverse=True)
     rows: list[dict[str, Any]] = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -10,11 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inventories import BucketStore
-from servers import Bucket
 
 from offload import (
-    ConfigError,
     CorruptError,
     MissingExtraError,
     NotFoundError,
@@ -195,56 +191,3 @@ def test_the_command_prints_the_files_and_the_views(store, tmp_path, capsys):
 
     app(["catalog", "views", str(tmp_path / "out")], standalone_mode=False)
     assert capsys.readouterr().out.startswith("CREATE OR REPLACE VIEW records AS")
-
-
-def test_a_store_is_listed_from_an_inventory_in_parquet_at_a_url(
-    store: OffloadStore, s3_bucket: Bucket
-) -> None:
-    time = pa.timestamp("ms", "UTC")
-    schema = pa.schema(
-        [
-            ("bucket", "string"),
-            ("key", "string"),
-            ("is_latest", "bool"),
-            ("size", "int64"),
-            ("last_modified_date", time),
-        ]
-    )
-    listed = [*store.keys()]
-    columns = [
-        ["b"] * len(listed),
-        [f"p/{one.key}" for one in listed],
-        [True] * len(listed),
-        [one.size for one in listed],
-        [round(one.modified * 1000) for one in listed],
-    ]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    file = io.BytesIO()
-    pq.write_table(pa.table(arrays, schema), file)
-    manifest = {
-        "creationTimestamp": "1795000000000",
-        "fileFormat": "Parquet",
-        "fileSchema": "message s3.inventory { … }",
-        "files": [{"key": "inv/b/daily/data/1.parquet"}],
-    }
-    for key, data in (
-        ("data/1.parquet", file.getvalue()),
-        ("2026-11-18T01-00Z/manifest.json", json.dumps(manifest)),
-    ):
-        s3_bucket.client.put_object(Bucket=s3_bucket.name, Key=f"inv/b/daily/{key}", Body=data)
-    options = s3_bucket.storage_options
-    host = options["endpoint_url"].removeprefix("http://")
-    keys = f"{options['key']}:{options['secret']}"
-    url = f"s3://{keys}@{s3_bucket.name}/inv/b/daily/2026-11-18T01-00Z/manifest.json?scheme=http&endpoint_override={host}"
-
-    inventory = catalog.open_inventory(BucketStore(store, "s3://b/p"), url)
-
-    assert [(one.key, one.size) for one in inventory.keys()] == [(one.key, one.size) for one in listed]
-    names = ["key", "stored_bytes", "deleted_because"]
-    seen, expected = (
-        [row for batch in catalog.batches(one) for row in batch.select(names).to_pylist()]
-        for one in (inventory, store)
-    )
-    assert seen == expected
-    with pytest.raises(ConfigError, match="cannot open the inventory"):
-        catalog.open_inventory(inventory, "s4://bucket/manifest.json")

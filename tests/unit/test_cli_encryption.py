@@ -6,13 +6,15 @@ import base64
 import json
 import sys
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 from command import Done, Run, runner
 from forks import conversation, journaled, run
 
-from offload import EncryptionError, Offloader, OffloadError, open_store, transfer
+from offload import ConfigError, EncryptionError, Offloader, OffloadError, open_store, transfer
+from offload.jobs import verify
 from offload.layout import encode_part
 from offload.registry import open_with_key
 from offload.settings.loader import load_config
@@ -130,6 +132,7 @@ def test_without_its_key_each_command_says_that_the_store_is_encrypted(name, sec
     assert "OFFLOAD_KEY" in " ".join(said.split())
     assert not any(word in said.lower() for word in ("damaged", "corrupt", "unexpected"))
     assert "is made" not in said
+    assert name not in ("ls", "log") or "sessions cannot be read" in said
     if name not in (
         "log",
         "ls",
@@ -313,6 +316,17 @@ def test_an_offloader_with_a_store_as_argument_reads_no_variable(tmp_path, key):
     Offloader(tmp_path / "store", session="w").offload_text(BIG)
 
     assert Offloader(open_store(tmp_path / "store"), session="w").verify() == []
+
+
+def test_processes_with_another_key_in_their_environment_are_refused(tmp_path, refs, key):
+    key(OTHER)
+    store = EncryptingStore(open_store(tmp_path / "store"), KEY)
+
+    with (
+        ProcessPoolExecutor(1) as executor,
+        pytest.raises(ConfigError, match="give each worker its OFFLOAD_KEY"),
+    ):
+        verify(store, executor=executor)
 
 
 def test_a_store_that_is_encrypted_already_is_not_encrypted_twice(tmp_path, key):

@@ -296,12 +296,13 @@ def last_written(entries: Sequence[JournalEntry]) -> JournalEntry | None:
 
 
 def entries_of_branch(store: OffloadStore, branch: Branch) -> Sequence[JournalEntry]:
-    """Return the entries that make up the conversation of the parent at a branch, as `needed` does."""
+    """Return the entries of the parent up to a branch; raises as `needed` if they make up no conversation."""
     entries = chain_of(store, branch.parent, own_entries(store, branch.parent), branch.base)
     name = decode_part(branch.parent)
     if not entries or entries[-1].number != branch.base:
         raise NotFoundError(f"the journal of session {name!r} was deleted")
-    return needed(entries, len(entries) - 1, name)
+    needed(entries, len(entries) - 1, name)
+    return entries
 
 
 def entry_of(match: re.Match[str]) -> JournalEntry:
@@ -349,12 +350,23 @@ def needed(entries: Sequence[JournalEntry], place: int, session: str) -> Sequenc
 def records_until(store: OffloadStore, branch: Branch) -> set[str]:
     """Return the ids of the records that the parent had created at a branch. Raises `OffloadError`."""
     found: set[str] = set()
-    parts = entries_of_branch(store, branch)
+    parts = _naming_all(entries_of_branch(store, branch))
     for entry, data in zip(parts, get_many(store, [str(one.at) for one in parts]), strict=True):
         if isinstance(data, OffloadError):
             raise data
         found |= _records(entry, data)
     return found
+
+
+def _naming_all(entries: Sequence[JournalEntry]) -> list[JournalEntry]:
+    """Return those of some entries that name all records: only a whole one names earlier ones again."""
+    parts, is_named_again = list[JournalEntry](), False
+    for entry in reversed(entries):
+        if not is_named_again:
+            parts.append(entry)
+        # One that begins the conversation anew names none of before, which a fork can be rewound to.
+        is_named_again = entry.kind == "whole" or (is_named_again and entry.kind != "begun")
+    return parts
 
 
 def _records(entry: JournalEntry, data: bytes) -> set[str]:

@@ -158,6 +158,27 @@ def test_a_fork_that_was_rewound_to_a_request_of_its_parent_is_whole_after_gc(at
     assert further[: len(sent[at - 1])] == sent[at - 1]
 
 
+def test_a_fork_after_a_conversation_that_began_anew_reads_the_records_of_the_one_before() -> None:
+    store, off, sent = played(3)
+    other = journaled(store)
+    other.offload(conversation(2))
+    off.offload(conversation(3))
+    other.offload(conversation(4))
+    # The two wrote one entry each: the next process cannot tell which holds.
+    anew = journaled(store)
+    for number in (50, 51):
+        anew.offload([*conversation(0), *exchange(number)])
+    assert sum("~begun~" in key for key in keys(store, "j/a/")) == 2
+    fork = Offloader(store, session="a").fork("b", at=len(off.timeline()))
+
+    delete(store, "a")
+    collect(store, Retention(grace=0))
+    fork.rewind(3)
+
+    assert fork.timeline().at(3) == sent[2]
+    assert Offloader(store, session="b").restore(sent[2]) == conversation(2)
+
+
 def test_a_record_that_a_fork_reads_is_not_deleted_there_and_the_error_names_its_session(
     command: Run, tmp_path: Path
 ) -> None:

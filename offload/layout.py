@@ -39,6 +39,7 @@ _SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789._-")
 _ESCAPED = [chr(b) if b in _SAFE else f"={b:02x}" for b in range(256)]
 _ESCAPE = lazy_pattern(rb"=([0-9a-f]{2})")
 _CUT_ESCAPE = lazy_pattern(r"=[0-9a-f]?$", re.ASCII)
+_DIGEST = lazy_pattern(r"==[a-z2-7]{26}", re.ASCII)
 _EMPTY = "=="
 _HASH_MARK = "=="
 _HEAD_OF_HASHED = 40
@@ -86,6 +87,13 @@ def encode_part(name: str) -> str:
 def is_hashed(part: str) -> bool:
     """Return whether `part` contains only the beginning and a hash of its name."""
     return _HASH_MARK in part and part != _EMPTY
+
+
+def is_part(part: str) -> bool:
+    """Return whether `part` can be that of a name. Raises `InvalidKeyError` as `decode_part` does."""
+    if is_hashed(part):
+        return _DIGEST.fullmatch(part[_HEAD_OF_HASHED:]) is not None
+    return encode_part(decode_part(part)) == part
 
 
 @lru_cache(maxsize=1024)

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from offload import errors, layout
-from offload.index import sessions
 from offload.store import Durability, OffloadStore, StoredObject, sized
-from offload.transfer._copy import CopyReport, OnProgress, copy
+from offload.transfer._copy import CopyReport, OnProgress, copy, copy_part
 
 _EXPORTED = (
     *(layout.RECORD, layout.TOMBSTONE, layout.FOREIGN, layout.SIDECAR),
@@ -75,7 +74,7 @@ def import_(
     """
     with _errors_of(path), Path(path).open("rb") as file:
         archive = TarStore(file, str(path))
-        return copy(archive, store, archive.session(), name=name, repair=True, on_progress=on_progress)
+        return copy_part(archive, store, archive.part(), name=name, repair=True, on_progress=on_progress)
 
 
 class _Member(NamedTuple):
@@ -106,8 +105,8 @@ class TarStore:
         except errors.CorruptError as error:
             raise errors.CorruptError(f"{url}: {error}") from error
 
-    def session(self) -> str:
-        """Return the name of the only session in the file.
+    def part(self) -> str:
+        """Return the key part of the only session in the file; a long name may not be in it.
 
         Raises `CorruptError` if the file contains anything else.
         """
@@ -116,12 +115,12 @@ class TarStore:
             if len(parts) != 1:
                 raise errors.CorruptError(f"{self.url} must contain one session, got {len(parts)}")
             [part] = parts
-            name = next(sessions(self), "") if layout.is_hashed(part) else layout.decode_part(part)
+            is_part = layout.is_part(part)
         except errors.InvalidKeyError as error:
             raise errors.CorruptError(f"{self.url}: {error}") from error
-        if layout.encode_part(name) != part:
+        if not is_part:
             raise errors.CorruptError(f"{self.url}: {part!r} is not the key part of a session name")
-        return name
+        return part
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         if overwrite:

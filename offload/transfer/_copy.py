@@ -194,7 +194,7 @@ def copy_sessions(
         raise errors.ConfigError("source and target must not be the same store")
     parts = session_parts(source, layout.RECORD, layout.JOURNAL)
     options = [source_options, target_options]
-    work = partial(_copy_part, repair)
+    work = partial(_copy_one, repair)
     found = run_each(work, parts, [source, target], executor=executor, storage_options=options)
     for part, outcome in found:
         yield layout.decode_part(part), outcome
@@ -205,14 +205,29 @@ def _are_one(source: OffloadStore, target: OffloadStore) -> bool:
     return source is target or (type(source) is type(target) and identity_of(source) == identity_of(target))
 
 
-def _copy_part(
+def _copy_one(
     repair: bool,  # a partial passes it by position
     source: OffloadStore,
     target: OffloadStore,
     part: str,
 ) -> CopyReport:
+    return copy_part(source, target, part, repair=repair)
+
+
+def copy_part(
+    source: OffloadStore,
+    target: OffloadStore,
+    part: str,
+    *,
+    name: str | None = None,
+    repair: bool = False,
+    on_progress: OnProgress | None = None,
+) -> CopyReport:
+    """Copy the session with a key part, as `copy` does; its name need not be known."""
     own = SessionReader.of_part(source, part)
-    return _Copy(own, SessionReader(target, own.name, part), repair=repair).run(lambda _: None)
+    name, part = (own.name, part) if name is None else (name, layout.encode_part(name))
+    other = SessionReader(target, check_name(name), part)
+    return _Copy(own, other, repair=repair).run(on_progress or (lambda _: None))
 
 
 class _Copy:

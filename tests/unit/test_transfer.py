@@ -488,6 +488,24 @@ def test_a_name_too_long_for_a_key_comes_back_from_an_archive(tmp_path):
     assert opened(target, name).restore(sent) == conversation(TEXTS)
 
 
+@pytest.mark.parametrize(
+    "name", ["研究会话二零二六年十一月构建失败分析", "🙂" * 12, "A" * 300, "/../" * 40, "a." * 99]
+)
+@pytest.mark.parametrize("new", [None, "other"])
+def test_a_journal_alone_of_a_long_name_comes_back_from_an_archive(name, new, tmp_path):
+    source, target = MemoryStore(), MemoryStore()
+    sent = [{"role": "user", "content": "short"}]
+    Offloader(source, session=name, journal=True).offload(sent)
+
+    export(source, name, tmp_path / "s.tar")
+    report = import_(target, tmp_path / "s.tar", name=new)
+
+    assert report.failures == []
+    assert Offloader(target, session=new or name).timeline().at(1) == sent
+    if new is None:
+        assert objects(target) == objects(source)
+
+
 def test_the_same_session_makes_the_same_archive_for_its_owner_alone_wherever_it_is(tmp_path, monkeypatch):
     source, target = MemoryStore(), MemoryStore()
     filled(source)

@@ -35,12 +35,8 @@ def leave(turn: Turn) -> None:
     """Offload the items whose decision is to offload, and note them in the turn."""
     turn.late += [slot for slot in turn.history.items.leaving() if slot.at < turn.before]
     ask_hook(turn)
-    try:
-        turn.thinking_removed += _remove_thinking(turn)
-    except Exception as error:  # noqa: BLE001 # what was sent is kept as it was
-        turn.failures.report(unexpected(error))
-        for slot in _sent_leaving(turn):
-            turn.history.items.keep(slot, f"{NOT_OFFLOADED}{unexpected(error)}", State.FAILED)
+    # An item with a record was replaced before it was first sent, or the thinking after it removed then.
+    _unbind(turn, [slot for slot in turn.history.items.leaving() if slot.stored is None])
     turn.placed += store(turn, turn.history.items.due())
 
 
@@ -55,6 +51,8 @@ def leave_cited(turn: Turn) -> None:
     if cited:
         deciding.decide(turn, cited)
         ask_hook(turn)
+        # Their record is of this turn: they were sent in full.
+        _unbind(turn, [slot for slot in cited if slot.state is State.LEAVING])
         store(turn, turn.history.items.due())
     turn.late += [slot for slot in cited if slot.at < turn.before]
 
@@ -91,14 +89,18 @@ def _ask_about(turn: Turn, slot: Slot) -> None:
         turn.history.items.keep(slot, VETO, State.SETTLED)
 
 
-def _sent_leaving(turn: Turn) -> list[Slot]:
-    """Return the items that were sent and are offloaded now: the thinking after them is removed."""
-    history = turn.history
-    # An item with a record was replaced before it was first sent, or the thinking after it removed then.
-    return [s for s in history.items.leaving() if s.at < history.fresh and s.stored is None]
+def _unbind(turn: Turn, leaving: Sequence[Slot]) -> None:
+    """Remove the thinking after those of the items that were sent in full; if that fails, these are kept."""
+    late = [slot for slot in leaving if slot.at < turn.history.fresh]
+    try:
+        turn.thinking_removed += _remove_thinking(turn, late)
+    except Exception as error:  # noqa: BLE001 # what was sent is kept as it was
+        turn.failures.report(unexpected(error))
+        for slot in late:
+            turn.history.items.keep(slot, f"{NOT_OFFLOADED}{unexpected(error)}", State.FAILED)
 
 
-def _remove_thinking(turn: Turn) -> int:
+def _remove_thinking(turn: Turn, late: Sequence[Slot]) -> int:
     """Store and remove the thinking after the first message that changes; return how many blocks.
 
     Raises any exception; then no message that was sent may change.
@@ -106,7 +108,7 @@ def _remove_thinking(turn: Turn) -> int:
     history, bound = turn.history, turn.history.thinking
     if not turn.binds:
         return 0
-    late = [slot for slot in _sent_leaving(turn) if not _is_skipped(turn, slot)]
+    late = [slot for slot in late if not _is_skipped(turn, slot)]
     # Thinking that could not be stored in an earlier turn is tried again.
     edited = bound.edited_before(turn.thinking.originals_of)
     edits = [at for at in (edited, bound.unremoved) if at is not None]

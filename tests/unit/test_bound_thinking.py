@@ -412,3 +412,22 @@ def test_a_process_that_was_idle_keeps_thinking_that_came_after_the_changes_of_a
         provider.check(sent)
         messages += [reply(turn, provider.sign(sent)), result(turn, 300)]
     assert [len(provider.signatures([message])) for message in sent] == [0, 0, 0, 0, 0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_thinking_behind_a_text_is_removed_if_an_equal_one_takes_it_out(restarts: bool) -> None:
+    provider = Binding()
+    policy = OffloadPolicy(history="rewrite", max_view_tokens=2500)
+    off, pasted = Offloader("memory://", session="s", policy=policy), text(0, 3000)
+    messages: list[Any] = []
+    # Alone it is below the ceiling of a turn.
+    for turn, added in enumerate(([pasted], [text(1, 300)], [pasted, text(2, 2000)], [text(3, 300)])):
+        if restarts:
+            off = Offloader(off.store, session="s", policy=policy)
+        messages += [{"role": "user", "content": content} for content in added]
+        out = off.offload(messages)
+        provider.check(out.messages)
+        assert off.restore(out.messages) == messages
+        thinking = {"type": "thinking", "thinking": "so", "signature": provider.sign(out.messages)[0]}
+        messages.append({"role": "assistant", "content": [thinking, {"type": "text", "text": str(turn)}]})
+    assert out.messages[0]["content"].startswith("[Offloaded:")

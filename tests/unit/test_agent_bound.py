@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from strength import some, thinned
 
 from offload import Offloader, OffloadError
 from offload.agent import AgentConfig, ContextManager, Request, is_bound_refusal
-from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
+from offload.compaction import CompactionResult, RoundCompactor, RoundConfig, SelectiveCompaction
 from offload.context import ContextIR, EventType, ItemType
 from offload.errors import StoreError, ThinkingRemovedError
 from offload.presets.context_fs import ContextFileSystem
@@ -275,6 +275,34 @@ def test_a_resumed_agent_knows_the_model_that_replied(replied: list[str], tmp_pa
     now = resumed.before_model_call().messages
     assert now[:-2] != sent.messages, "the model that replied allows edits"
     assert m.before_model_call().messages == now
+
+
+class Uncompacted:
+    """A strategy that removes nothing."""
+
+    def compact(self, _: Any, *, current_total_tokens: int | None = None) -> CompactionResult:
+        return CompactionResult(current_total_tokens or 0, current_total_tokens or 0)
+
+    def restore(self, messages: Sequence[Any]) -> list[Any]:
+        return [*messages]
+
+
+def test_an_image_that_was_offloaded_before_leaves_with_the_thinking_behind_it() -> None:
+    m = ContextManager(
+        Offloader("memory://", session="s"), AgentConfig(window_tokens=5_000), strategy=Uncompacted()
+    )
+    loop = Loop(lambda: m, Model(4))
+    source = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo" * 3_000}
+    # The second is sent in full, although the store has it.
+    for number in range(2):
+        loop.add({"role": "user", "content": [{"type": "image", "source": source}]})
+        loop.turn(0)
+        assert source["data"] in str(loop.requests[-1].messages)
+        while source["data"] in str(m.messages):
+            loop.add({"role": "user", "content": f"{number}: {words(RNG, 100)}"})
+            loop.turn(0)
+    assert loop.model.provider.checked == len(loop.requests)
+    assert m.restore() == loop.added
 
 
 def turns(provider: Binding, count: int) -> list[Message]:

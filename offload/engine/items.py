@@ -192,7 +192,9 @@ class Items:
             self._opened.pop(slot.number, None)
             self._take_sweepable(slot)
             self._forget_unstored(slot)
-            self._places[_place_of(slot)].pop()
+            self._places[place := _place_of(slot)].pop()
+            if not self._places[place]:
+                del self._places[place]
             self._count(slot, -1)
             if self._numbers and self._numbers[-1] == slot.number:
                 del self._numbers[-1], self._infos[-1]

@@ -17,6 +17,8 @@ from offload.patterns import lazy_pattern
 _NAME = lazy_pattern(
     r"(?:prompt[_-]?)?cache[_-]?(?:control|(?:break|check)?point|mark(?:er)?|boundary|hint)", re.IGNORECASE
 )
+# No API has longer marks; a longer value is a text that somebody reads.
+_MOST_CHARS = 256
 # A field of a block with fields that its API does not define.
 _EXTRAS = "extras"
 
@@ -25,7 +27,7 @@ def is_mark(name: Any, value: Any) -> bool:
     """Return whether a field of a block, or of a message, is a mark."""
     if not isinstance(name, str) or "ache" not in name:
         return False
-    return not isinstance(value, str | list) and _NAME.fullmatch(name) is not None
+    return not isinstance(value, str | list) and _NAME.fullmatch(name) is not None and _is_short(value)
 
 
 def is_mark_block(block: Any) -> bool:
@@ -34,7 +36,7 @@ def is_mark_block(block: Any) -> bool:
         return False
     kind = block.get("type")
     is_named = isinstance(kind, str) and "ache" in kind and _NAME.fullmatch(kind) is not None
-    return is_named or all(is_mark(name, value) for name, value in block.items())
+    return (is_named and _is_short(block)) or all(is_mark(name, value) for name, value in block.items())
 
 
 def marks_of(block: Any) -> dict[str, Any]:
@@ -63,6 +65,10 @@ def with_marks(block: Any, marks: Mapping[str, Any]) -> Any:
     extras = marks.get(_EXTRAS, {})
     merged = {_EXTRAS: {**fields.get(_EXTRAS, {}), **extras}} if extras else {}
     return built_like(block, {**fields, **marks, **merged})
+
+
+def _is_short(value: Any) -> bool:
+    return len(repr(value)) <= _MOST_CHARS
 
 
 def _bare(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -282,8 +282,9 @@ def test_a_scan_finds_every_text_that_takes_tokens_once(message: dict[str, Any])
 @many
 @given(with_content)
 def test_a_scan_finds_the_same_in_sdk_objects(message: dict[str, Any]) -> None:
-    plain = adapter_for(message).scan(message, "messages[0]", Calls())
-    objects = adapter_for(as_objects(message)).scan(as_objects(message), "messages[0]", Calls())
+    calls = Calls()
+    plain = adapter_for(message).scan(message, "messages[0]", calls)
+    objects = adapter_for(as_objects(message)).scan(as_objects(message), "messages[0]", calls)
     assert objects == plain
 
 

@@ -318,6 +318,8 @@ class _Run:
         tombstones = [mark for record in below for mark in record.tombstones]
         old = [layout.FLOOR.key(session=objects.part, generation=n) for n in objects.floors if n < floor]
         delete_many(self._store, [layout.tombstone_key(mark.key, mark.reason) for mark in tombstones] + old)
+        if len(below) == len(objects.deleted) and not (objects.records or objects.torn):
+            self._delete_origins(objects.part)
 
     def add(self, part: str, found: _Collected | OffloadError) -> None:
         """Add the effects on a session that a worker had, or its failure."""
@@ -661,6 +663,19 @@ class _Run:
         listed = [*self._store.keys(layout.PIN.prefix(part)), *self._store.keys(layout.SNAPSHOT.prefix(part))]
         stale = [stored.key for stored in listed if any(family.match(stored.key) for family in families)]
         delete_many(self._store, stale)
+        self._delete_origins(part)
+
+    def _delete_origins(self, part: str) -> None:
+        """Delete the marks of other sessions that drew refs, of a session without records, journal and fork.
+
+        A mark is kept for the grace period: a copy writes it before the records.
+        """
+        listed = [*self._store.keys(f"{layout.FOREIGN.prefix(part)}foreign~")]
+        old = [mark.key for mark in listed if mark.modified <= self._now - self._retention.grace]
+        if old and not (
+            own_entries(self._store, part) or self.forked(part, read_marks(self._store, part)) is not None
+        ):
+            delete_many(self._store, old)
 
     def _is_undeleted(self, part: str, marks: Marks, record: DeletedRecord) -> bool:
         """Return whether a pin or a grant undeletes a record.

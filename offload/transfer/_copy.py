@@ -143,7 +143,8 @@ def copy(
         name: its name in the target; the same if None.
         must_exist: whether a session without any object is an error.
         repair: whether to read what the target has too, and to replace what is damaged there. Without it, a
-            damaged record whose size differs is replaced.
+            damaged record whose size differs is replaced; nothing else of the target is looked at, and
+            `already_there` says only that its key is taken.
         on_progress: called before the first record, and after each group of records.
 
     Raises:

@@ -704,6 +704,33 @@ def test_after_the_grace_period_a_deleted_session_has_only_the_marks_of_its_reco
         undelete(store, name)
 
 
+@pytest.mark.parametrize("source", ["a", "研究会话二零二六年十一月构建失败分析"])
+def test_of_a_deleted_copy_no_mark_of_its_origin_is_left_unless_a_fork_needs_it(source: str) -> None:
+    store = MemoryStore()
+    journaled(store, source).offload(conversation(3))
+    for number in range(1, 4):
+        journaled(store, source).offload(conversation(number))
+    for name in ("copy", "kept"):
+        copy_session(store, store, source, name=name)
+    Offloader(store, session="kept").fork("fork")
+    delete(store, source)
+    for name in ("copy", "kept"):
+        delete(store, name)
+        undelete(store, name)
+        assert keys(store, f"r/{name}/foreign~")
+        delete(store, name)
+    for _ in range(2):
+        collect(store, Retention(grace=0))
+
+    assert not keys(store, "r/copy/foreign~")
+    assert keys(store, "r/kept/foreign~")
+    assert Offloader(store, session="fork").verify() == []
+    delete(store, "fork")
+    for _ in range(2):
+        collect(store, Retention(grace=0))
+    assert not [key for key in keys(store) if "/foreign~" in key]
+
+
 def test_a_session_with_a_new_journal_is_not_undeleted_over_it_and_says_so() -> None:
     store, _, _ = played(3)
     delete(store, "a")

@@ -130,12 +130,8 @@ class SeekableRecord:
 
     @property
     def is_redacted(self) -> bool:
-        """Whether parts of the content were removed before storage.
-
-        Read from the tail; records of release 0.1 keep it in the head alone, which is not fetched for this.
-        """
-        is_at_hand = "header" in self.__dict__ or len(self._suffix) == self._size
-        return self._tail.redacted or (is_at_hand and self.header.redacted)
+        """Whether parts of the content were removed before storage, read from the tail."""
+        return self._tail.redacted
 
     @property
     def title(self) -> str | None:

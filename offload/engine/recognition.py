@@ -220,7 +220,7 @@ def _ref_among(
     if not alike:
         return None
     identity = item.identity(sha256(encode_text(text)).digest())
-    return next((header.ref for header in alike if identity.is_in(header.identity)), None)
+    return next((header.ref for header in alike if identity == header.identity), None)
 
 
 def candidates(session: SessionReader, claims: Iterable[tuple[Item, Claim]]) -> list[RecordInfo]:

@@ -34,7 +34,7 @@ _MIN_PACKED = 3
 
 
 class _Body(msgspec.Struct):
-    """The content of a snapshot; `titles` is empty in one of release 0.1, and has None for unknown ones.
+    """The content of a snapshot; `titles` has None for unknown ones.
 
     `agents` has one for each record if any agent is known, "" for none; else it is empty.
     """
@@ -43,7 +43,7 @@ class _Body(msgspec.Struct):
     names: list[str]
     sizes: list[int]
     times: list[float]
-    titles: list[str | None] = []
+    titles: list[str | None]
     agents: list[str] = []
 
     def known_labels(self) -> Iterator[tuple[str, Label]]:
@@ -152,8 +152,7 @@ def _read(store: OffloadStore, key: str) -> _Body | None:
 def _body_type(most: int) -> Any:
     """Return the type of a body with lists of at most `most` entries, which is checked before decoding."""
     length = msgspec.Meta(max_length=most)
-    lists = [("names", list[str]), ("sizes", list[int]), ("times", list[float])]
+    lists = [("names", list[str]), ("sizes", list[int]), ("times", list[float]), ("titles", list[str | None])]
     fields: list[Any] = [(name, Annotated[kind, length]) for name, kind in lists]
-    titles: Any = ("titles", Annotated[list[str | None], length], msgspec.field(default_factory=list))
     agents: Any = ("agents", Annotated[list[str], length], msgspec.field(default_factory=list))
-    return msgspec.defstruct("_Bounded", [*fields, titles, agents], bases=(_Body,))
+    return msgspec.defstruct("_Bounded", [*fields, agents], bases=(_Body,))

@@ -22,8 +22,7 @@ from offload.patterns import lazy_pattern
 
 _DATA_URL = lazy_pattern(r"data:((?:image|application)/[\w.+-]{1,80})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
 _STAND_IN = lazy_pattern(
-    rf"\[Offloaded: (?:image|document) of [^\n]{{1,200}}, id ({REF_PATTERN})\."
-    r" It cannot be shown again[^\n]{0,120}\]"
+    rf"\[Offloaded: (?:image|document) of [^\n]{{1,200}}, id ({REF_PATTERN})\. It cannot be shown again\]"
 )
 _HEAD_CHARS = 64 * 1024
 _PIXELS_PER_TOKEN = 750

@@ -6,11 +6,10 @@ prompt cache keeps its prefix on every run and machine.
 
 from offload.placeholder._facts import Categorizes, PlaceholderFacts, PlaceholderRenderer
 from offload.placeholder._template import TemplateRenderer
-from offload.placeholder.default import TEXT_VERSION, DefaultRenderer
+from offload.placeholder.default import DefaultRenderer
 from offload.placeholder.notice import Notice, NoticeRenderer
 
 __all__ = [
-    "TEXT_VERSION",
     "Categorizes",
     "DefaultRenderer",
     "Notice",

@@ -1,7 +1,4 @@
-"""Placeholders of the library's own form, of texts and of media.
-
-TEXT_VERSION numbers the form of all texts that models read; a table in FORMAT.md lists the released forms.
-"""
+"""Placeholders of the library's own form, of texts and of media."""
 
 from __future__ import annotations
 
@@ -12,8 +9,6 @@ from offload.messages.media import MediaFacts, media_ref
 from offload.patterns import lazy_pattern
 from offload.placeholder._facts import PlaceholderFacts, PlaceholderRenderer
 from offload.record.text import escape_surrogates
-
-TEXT_VERSION = 2
 
 _FIRST_LINE = lazy_pattern(rf"\[Offloaded: [^\n]{{1,200}} id ({REF_PATTERN})\]\n")
 _LOOK_ALIKE = lazy_pattern(r"\[(?=Offloaded: )")

@@ -89,10 +89,6 @@ class ItemIdentity(NamedTuple):
     order: str | None = None
     category: str | None = None
 
-    def is_in(self, stored: ItemIdentity) -> bool:
-        """Return whether a record with the identity `stored` is this item's; early ones have no order."""
-        return self == stored or (stored.order is None and self._replace(order=None) == stored)
-
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The description of an item, kept inside its record.
@@ -106,7 +102,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         sha256: digest of the content, also in the counts, which ties the two ends of a record together.
         placeholder: the text that replaces the item in its message.
         form: JSON that `restore` needs in addition to the text; None if the item is one string.
-        order: the same with its fields in their order; empty if `form` restores that, None if not known.
+        order: the same with its fields in their order; empty if `form` restores that, None for one string.
         marked: the same with the marks of the prompt cache that the message had, if these could not be found
             from that of the placeholder alone. It is not part of the item's identity.
         ttl: time to live in seconds; None means that the record does not expire.

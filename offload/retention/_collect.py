@@ -400,7 +400,7 @@ class _Run:
                 bases = [parse_branch(branch).base for branch in marks.forks]
                 kept = kept_entries(self._store, part, own, bases).union(branches)
             self._remove_journal(
-                part, [*branches, *self._calls(part), *(str(e.at) for e in own)], kept, is_again=is_again
+                part, [*branches, *self._calls(part), *(e.at for e in own)], kept, is_again=is_again
             )
         if self._writes and (is_pinned or forked is None):
             self._store.delete(layout.CLOSED.key(session=part))
@@ -446,7 +446,7 @@ class _Run:
         left = [entry for entry in left if entry.at not in kept]
         self.report.entries += len(left)
         if closed is not None:
-            delete_many(self._store, [str(entry.at) for entry in left])
+            delete_many(self._store, [entry.at for entry in left])
             self._store.delete(closed)
 
     def collect_store(self) -> None:

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -77,7 +77,7 @@ class Sent(NamedTuple):
 
 
 class JournalEntry(NamedTuple):
-    """An entry in a listing, at a key or in a record; `size` is its bytes, uncompressed.
+    """An entry in a listing, at a key; `size` is its bytes, uncompressed.
 
     Its kind is `begun` or `whole` for the whole conversation, the first by a writer that read no earlier
     entry; `grown` for the changes since the entry before. If it is that of a request, `sent` describes it
@@ -89,7 +89,7 @@ class JournalEntry(NamedTuple):
 
     number: int
     kind: str
-    at: Any
+    at: str
     size: int = 0
     sent: Sent | None = None
     used: tuple[int, int | None, int] | None = None
@@ -351,7 +351,7 @@ def records_until(store: OffloadStore, branch: Branch) -> set[str]:
     """Return the ids of the records that the parent had created at a branch. Raises `OffloadError`."""
     found: set[str] = set()
     parts = _naming_all(entries_of_branch(store, branch))
-    for entry, data in zip(parts, get_many(store, [str(one.at) for one in parts]), strict=True):
+    for entry, data in zip(parts, get_many(store, [one.at for one in parts]), strict=True):
         if isinstance(data, OffloadError):
             raise data
         found |= _records(entry, data)

@@ -167,7 +167,7 @@ class Session(SessionReader):
     def _record_of(
         self, item: ItemIdentity, records: Iterable[tuple[RecordInfo, Head]]
     ) -> tuple[RecordInfo, Head] | None:
-        return next((pair for pair in records if item.is_in(self._identity_in(pair[1].header))), None)
+        return next((pair for pair in records if item == self._identity_in(pair[1].header)), None)
 
     def learn(self, heads: Mapping[str, Head]) -> None:
         """Take heads of records that another process found durable."""
@@ -236,7 +236,7 @@ class Session(SessionReader):
 
     def _is_same(self, one: Header, other: Header) -> bool:
         """Return whether a record of the session with the header `one` is of the item of `other`."""
-        return self._identity_in(other).is_in(self._identity_in(one))
+        return self._identity_in(other) == self._identity_in(one)
 
     def _attempt(self, draft: Draft, draw: int = 0) -> _Attempt:
         item, counts = draft.item.identity(draft.content.counts.sha256), draft.content.counts

@@ -95,4 +95,4 @@ def _left(store: OffloadStore, part: str, own: Sequence[JournalEntry]) -> dict[s
 
 
 def _sent(entries: Sequence[JournalEntry]) -> list[str]:
-    return [str(entry.at) for entry in entries if entry.sent is not None]
+    return [entry.at for entry in entries if entry.sent is not None]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -34,7 +33,6 @@ from offload.session.lineage import (
     own_entries,
 )
 from offload.session.names import is_ref
-from offload.session.reader import SessionReader
 from offload.session.session import latest_deletion
 from offload.settings.hooks import Hooks
 from offload.store import OffloadStore, get_many
@@ -53,8 +51,6 @@ _Edit = tuple[int, int, int]
 _EDIT_NUMBERS = 3
 _MOST_RATIO = 1000
 _json = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
-# The tool names of records that are entries of the old journal.
-_LABEL = re.compile(r"(begun|whole|grown)-(\d{1,9})", re.ASCII)
 
 
 class JournalMessage(NamedTuple):
@@ -348,9 +344,9 @@ class Journal:
         self._number, self._is_numbered, self._is_begun = _next_number(listed), not listed, False
         self._rows, self._facts, self._records, self.stored = [], {}, set(), 0
         own = JOURNAL.prefix(encode_part(self._session))
-        self._last = max((str(entry.at) for entry in listed if str(entry.at).startswith(own)), default="")
+        self._last = max((entry.at for entry in listed if entry.at.startswith(own)), default="")
         if not listed:
-            return _read_old(self._store, self._session)
+            return JournalState([], {})
         entries = _latest(listed, self._session)
         rows, facts = _folded(self._store, entries)
         state = _state(listed, rows, facts)
@@ -532,18 +528,3 @@ def _parse_head(text: str) -> dict[str, Any]:
 def _named(value: Any, unknown: list[str]) -> str:
     unknown.append(type(value).__name__)
     return f"[{type(value).__name__}, which has no JSON]"
-
-
-def _read_old(store: OffloadStore, session: str) -> JournalState:
-    """Return the conversation in a journal of release 0.1: the records of the session `<session>.journal`."""
-    reader = SessionReader(store, f"{session}.journal")
-    infos = [info for info in reader.infos() if info.item_type == "user_message"]
-    labelled = ((_LABEL.fullmatch(info.tool_name or ""), info) for info in infos)
-    entries = [JournalEntry(int(label[2]), label[1], info) for label, info in labelled if label]
-    state = JournalState([], {})
-    for entry in _latest(entries, session):
-        _, content = reader.load(entry.at, reader.open(entry.at))
-        head, *rows = (json.loads(row, object_hook=from_json) for row in decode_text(content).split("\n"))
-        messages = [JournalMessage(ItemType(row["type"]), row["message"]) for row in rows]
-        state = JournalState([*state.messages, *messages], head["ratios"])
-    return state

@@ -74,9 +74,9 @@ def task_titles(
         newest = nlargest(_MOST_TITLES, journals.values(), key=lambda one: one.sent.at if one.sent else 0)
         parts = [one.part for one in newest]
     firsts = {part: first for part in parts if (first := _first(journals, part)) is not None}
-    keys = [*{str(entry.at): entry for entry in firsts.values()}]
+    keys = [*{entry.at: entry for entry in firsts.values()}]
     data = dict(zip(keys, get_many(store, keys), strict=True))
-    found = {part: result_or_error(_title, entry, data[str(entry.at)]) for part, entry in firsts.items()}
+    found = {part: result_or_error(_title, entry, data[entry.at]) for part, entry in firsts.items()}
     titles = {part: title for part, title in found.items() if title and isinstance(title, str)}
     return titles, {part: error for part, error in found.items() if isinstance(error, EncryptionError)}
 

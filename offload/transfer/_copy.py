@@ -506,7 +506,7 @@ class _Copy:
         entries = own_entries(self._source.store, self._source_part)
         if any(entry.parent is not None for entry in entries):
             entries = chain_of(self._source.store, self._source_part, entries)
-        return {name_in_copy(entry.at): str(entry.at) for entry in entries}
+        return {name_in_copy(entry.at): entry.at for entry in entries}
 
     def _copy_pins(self) -> None:
         """Copy the pins before the records, so that gc deletes no copied record in between."""

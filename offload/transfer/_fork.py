@@ -63,7 +63,7 @@ def fork(
         raise ConfigError(f"a fork of session {session!r} must have another name")
     entries = list_entries(store, session, branch)
     base = entries[place_of_request(entries, session, at)]
-    check_object(store, str(base.at))
+    check_object(store, base.at)
     parent, child = encode_part(session), encode_part(name)
     place = Branch(parent, base.number)
     old, at_base = _unchanged(store, name, session), f"{base.number:09}"
@@ -94,7 +94,7 @@ def rewind(store: OffloadStore, session: str, at: int, *, branch: str | None = N
     check_known(store, session)
     entries, part = list_entries(store, session, branch), encode_part(session)
     base = entries[place_of_request(entries, session, at)]
-    check_object(store, str(base.at))
+    check_object(store, base.at)
     number = max(entry.number for entry in (*entries, *own_entries(store, part))) + 1
     key, content = new_entry(part, number, "grown", base=f"{base.number:09}")
     store.put(key, compress(content, SLOW_LEVEL))
@@ -130,7 +130,7 @@ def _unchanged(store: OffloadStore, name: str, session: str) -> list[str]:
         raise ConfigError(f"session {name!r} exists in {store.url}; fork to a new name")
     bases = {entry.base for entry in entries} | {parse_branch(key).base for key in records}
     marks = [FORK.key(session=parent, receiver=part, base=f"{base:09}") for base in bases if base is not None]
-    return [*(str(entry.at) for entry in entries), *records, *marks]
+    return [*(entry.at for entry in entries), *records, *marks]
 
 
 def _unnoted(store: OffloadStore, session: str, branch: Branch) -> list[str]:

@@ -1,7 +1,6 @@
 """Records of format version 1, read by the library and by the rules of FORMAT.md alone.
 
-The records next to this file are never changed. If one cannot be read, the library is wrong. A new version of
-the format adds records of its own.
+The records next to this file are never changed. If one cannot be read, the library is wrong.
 """
 
 from __future__ import annotations

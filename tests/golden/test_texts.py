@@ -1,14 +1,12 @@
-"""Placeholders of every released form: found, kept and restored by this version.
+"""Placeholders of the library's own form: found, kept, restored, and written byte for byte.
 
-`texts_messages.json` is a conversation. The folder of a form has the store that its release wrote, and the
-conversation as it was offloaded there, once with previews and once redacted. Once released, neither is
-rewritten.
+`texts_messages.json` is a conversation. The folder `texts` has a store, and the conversation as it was
+offloaded there, once with previews and once redacted.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,14 +16,12 @@ import pytest
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.messages.media import media_ref
-from offload.placeholder import TEXT_VERSION, DefaultRenderer
+from offload.placeholder import DefaultRenderer
 from offload.placeholder.default import escape_placeholders
 
 HERE = Path(__file__).parent
-FORMAT = Path(__file__).parents[2] / "offload" / "FORMAT.md"
 TYPES = ("tool_result", "user_message", "tool_call")
 ADDRESS = "10.0.29.1"
-RELEASES = {1: "0_1", 2: "0_2"}
 SESSIONS = ("previews", "redacted")
 
 
@@ -34,8 +30,8 @@ def original() -> list[dict[str, Any]]:
     return messages
 
 
-def offloaded(release: str, session: str) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = json.loads((HERE / f"texts_{release}" / f"{session}.json").read_text())
+def offloaded(session: str) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = json.loads((HERE / "texts" / f"{session}.json").read_text())
     return messages
 
 
@@ -67,12 +63,9 @@ def texts(value: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("session", SESSIONS)
-@pytest.mark.parametrize("release", RELEASES.values())
-def test_placeholders_of_a_release_are_found_kept_and_restored(
-    release: str, session: str, tmp_path: Path
-) -> None:
-    shutil.copytree(HERE / f"texts_{release}" / "store", tmp_path / "store")
-    before = offloaded(release, session)
+def test_placeholders_are_found_kept_and_restored(session: str, tmp_path: Path) -> None:
+    shutil.copytree(HERE / "texts" / "store", tmp_path / "store")
+    before = offloaded(session)
     off = opened(tmp_path / "store", session)
 
     stored = {info.ref for info in off.records()}
@@ -89,13 +82,5 @@ def test_placeholders_of_a_release_are_found_kept_and_restored(
 
 
 @pytest.mark.parametrize("session", SESSIONS)
-def test_the_newest_form_is_written_byte_for_byte(session: str, tmp_path: Path) -> None:
-    written = opened(tmp_path, session).offload(original()).messages
-    assert written == offloaded(RELEASES[TEXT_VERSION], session), "a new form needs a new TEXT_VERSION"
-
-
-def test_every_form_of_the_texts_has_its_row_in_format_md_and_its_golden_conversation() -> None:
-    section = FORMAT.read_text().partition("## Texts that models read\n")[2].partition("\n## ")[0]
-    rows = dict(re.findall(r"^\| (\d+) \| (\d+\.\d+) ", section, re.MULTILINE))
-    assert {int(form): release.replace(".", "_") for form, release in rows.items()} == RELEASES
-    assert max(RELEASES) == TEXT_VERSION
+def test_the_form_is_written_byte_for_byte(session: str, tmp_path: Path) -> None:
+    assert opened(tmp_path, session).offload(original()).messages == offloaded(session)

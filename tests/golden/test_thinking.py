@@ -1,4 +1,4 @@
-"""Thinking that release 0.2 removed: later releases leave it out and restore it."""
+"""Thinking that was removed: another process leaves it out and restores it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from offload import Offloader
 
-GOLDEN = Path(__file__).parent / "thinking_0_2"
+GOLDEN = Path(__file__).parent / "thinking"
 CONVERSATION: dict[str, Any] = json.loads((GOLDEN / "messages.json").read_text())
 
 
@@ -21,10 +21,10 @@ def off(tmp_path: Path) -> Offloader:
     return Offloader(tmp_path, session="s")
 
 
-def test_thinking_that_0_2_removed_is_restored(off: Offloader) -> None:
+def test_thinking_that_was_removed_is_restored(off: Offloader) -> None:
     assert "signature" not in json.dumps(CONVERSATION["sent"])
     assert off.restore(CONVERSATION["sent"]) == CONVERSATION["whole"]
 
 
-def test_thinking_that_0_2_removed_is_left_out_by_a_new_process(off: Offloader) -> None:
+def test_thinking_that_was_removed_is_left_out_by_a_new_process(off: Offloader) -> None:
     assert off.offload(CONVERSATION["whole"]).messages == CONVERSATION["sent"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from offload_backends.memory import MemoryStore
 
 SMALL = AgentConfig(model="m", window_tokens=4000)
 NOTHING_GOES = {name: TypeRule() for name in ItemType}
-GOLDEN = Path(__file__).parents[1] / "golden" / "journal_0_1"
 
 
 def manager(store: Any, config: AgentConfig = SMALL, session: str = "s", **options: Any) -> ContextManager:
@@ -160,24 +158,6 @@ def test_no_session_name_collides_with_the_journal_of_another(tmp_path: Path, na
     assert len(other.records()) == 1
     assert [m["content"][0].get("id") for m in resumed(tmp_path).messages[::2]] == ["t1", "t3"]
     assert [m["content"][0].get("id") for m in resumed(tmp_path, session=name).messages] == ["t2"]
-
-
-def test_a_conversation_of_release_0_1_is_resumed_and_continued(tmp_path: Path) -> None:
-    shutil.copytree(GOLDEN, tmp_path, dirs_exist_ok=True)
-    before = sorted((tmp_path / "r" / "s.journal").iterdir())
-    m = manager(tmp_path, AgentConfig(model="m", window_tokens=2000))
-
-    count = m.resume()
-
-    assert count == len(m.messages) == 9
-    assert m.messages[-1]["content"][0]["id"] == "t6"
-    assert [b["content"][0]["id"] for b in m.restore()[1::2]] == [f"t{n}" for n in range(7)]
-    m.add({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t6", "content": "done"}]})
-    tokens = m.before_model_call().tokens
-    other = resumed(tmp_path, AgentConfig(model="m", window_tokens=2000))
-    assert other.messages == m.messages
-    assert other.before_model_call().tokens == tokens
-    assert sorted((tmp_path / "r" / "s.journal").iterdir()) == before
 
 
 # Forks, copies, deletion

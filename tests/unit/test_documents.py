@@ -348,15 +348,6 @@ def test_equal_images_with_other_orders_of_fields_are_two_records(tmp_path: Path
     assert again.offload([message]).messages == sent
 
 
-def test_a_record_of_0_2_without_an_order_is_that_of_the_item() -> None:
-    item = scan(user({"type": "tool_result", "tool_use_id": "t", "content": IMAGES[:1]})).media[0]
-    new = item.identity(b"digest")
-
-    assert new.order
-    assert new.is_in(new._replace(order=None))
-    assert not new.is_in(new._replace(order=""))
-
-
 def test_the_gateway_changes_the_text_of_a_search_result_and_no_other_byte() -> None:
     call = {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "find", "input": {}}]}
     result = {"type": "tool_result", "tool_use_id": "t", "content": [search_result(LONG), search_result("b")]}

@@ -356,29 +356,6 @@ def test_the_ref_of_a_placeholder_is_found_in_its_path_whatever_a_summary_says(
         assert renderer.find_path(text) == f"/a b/c/{item_type}/{name}_{ref}.json"
 
 
-def test_a_redacted_placeholder_of_release_0_1_is_restored(tmp_path, monkeypatch):
-    render = PathRenderer.render
-
-    def render_0_1(self: PathRenderer, facts: PlaceholderFacts) -> str:
-        text = render(self, facts)
-        return text.replace(
-            "Redacted: some content was removed before storage.",
-            "Redacted: parts of it were removed before it was stored.",
-        )
-
-    messages = [
-        {"role": "user", "content": "secret alpha " * 3000},
-        {"role": "assistant", "content": "seen"},
-    ]
-    with monkeypatch.context() as release_0_1:
-        release_0_1.setattr(PathRenderer, "render", render_0_1)
-        old = ContextFileSystem(tmp_path, "s", redact=lambda text: text.replace("secret", "***"))
-        sent = old.offload(messages).messages
-
-    assert "\nRedacted: parts of it were removed before it was stored.\n" in sent[0]["content"]
-    assert ContextFileSystem(tmp_path, "s").restore(sent)[0]["content"] == "*** alpha " * 3000
-
-
 @pytest.mark.parametrize("change", ["{} ", " {}", "{}\n", "{0}{0}", "[Content offloaded]\n{}"])
 def test_a_text_that_only_contains_a_placeholder_is_not_one(change: str) -> None:
     renderer = PathRenderer(Path("/root"))
@@ -437,42 +414,6 @@ def test_a_tree_needs_no_hard_links(tmp_path, monkeypatch):
     assert out.errors == []
     assert len(fs.history()) == 1
     assert fs.restore(out.messages) == CONVERSATION
-
-
-def test_a_tree_of_release_0_1_is_continued(tmp_path):
-    fs = ContextFileSystem(tmp_path / "tree", "s")
-    old = fs.offloader.with_options(codec="json")
-    sent = old.offload(CONVERSATION).messages
-    [info] = old.records()
-    path = fs.root / fs.history()[0].path
-    path.unlink()
-    path.hardlink_to(fs.root / ".offload" / info.key)
-    assert list(json.loads(path.read_text()))[-3:] == ["header", "counts", "seal"]
-
-    again = ContextFileSystem(tmp_path / "tree", "s")
-    assert again.offload(CONVERSATION).messages == sent
-    assert again.restore(sent) == CONVERSATION
-    assert [document.item_id for document in again.history()] == [info.ref]
-    again.reindex()
-    path.write_text(path.read_text().replace("alpha", "edited"))
-
-    assert list(json.loads(path.read_text()))[-1] == "content"
-    assert again.restore(sent) == CONVERSATION
-    assert again.offloader.verify() == []
-
-
-def test_a_compressed_document_of_release_0_1_is_parted_from_its_record(tmp_path):
-    fs = ContextFileSystem(tmp_path / "tree", "s", compress=True)
-    fs.offload(CONVERSATION)
-    [info] = fs.offloader.records()
-    path, stored = fs.root / fs.history()[0].path, fs.root / ".offload" / info.key
-    path.unlink()
-    path.hardlink_to(stored)
-
-    fs.reindex()
-
-    assert path.read_bytes() == stored.read_bytes()
-    assert not path.samefile(stored)
 
 
 @pytest.mark.parametrize("compress", [False, True])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,6 @@ POLICY = OffloadPolicy(
     exclude_tools=(),
     min_saving=0,
 )
-GOLDEN = Path(__file__).parents[1] / "golden" / "texts_0_1"
 SECRET = "hunter2hunter2"  # noqa: S105 # of the tests
 CODECS = pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
 
@@ -306,15 +304,6 @@ def _ref(number: int) -> str:
 # --- another machine, copies, older records -------------------------------------------------------
 
 
-def test_records_of_release_0_1_are_listed_and_searched_without_titles(tmp_path: Path) -> None:
-    shutil.copytree(GOLDEN / "store", tmp_path / "store")
-    off = Offloader(tmp_path / "store", session="previews")
-    assert {r.title for r in off.records()} == {None}
-    assert "tokens:" not in off.tools.list()
-    assert off.tools.list(query="bash").startswith("[0 titles with these words, searched 1-")
-    assert {r.title for r in off.records()} == {None}
-
-
 @CODECS
 def test_copies_forks_archives_and_grants_keep_titles(codec: str, tmp_path: Path) -> None:
     store, target = MemoryStore(), MemoryStore()
@@ -496,7 +485,7 @@ def test_a_snapshot_has_the_titles_for_another_process_and_a_later_one_keeps_the
     assert len(find_titles(SessionReader(store, "s"), ["file"], limit=9_999).infos) == 5_500
 
 
-def test_a_snapshot_of_release_0_1_and_one_with_hostile_titles_are_read(clock: Clock) -> None:
+def test_a_snapshot_with_hostile_titles_is_read_and_one_without_titles_is_ignored(clock: Clock) -> None:
     store = LargeStore(clock)
     titled(store, 5_500).load()
     [name] = [key for key in store.objects if key.startswith("i/")]

@@ -165,14 +165,14 @@ class TreeStore(WrapperStore):
             self._replace(*document)
 
     def _repair_document(self, info: RecordInfo) -> None:
-        """Write a document again if it was edited, or is a hard link to its record, as in release 0.1."""
+        """Write a document again if it was edited."""
         document = self._document(info)
         if document is None:
             return
         path, data = document
         with disk.mapped_errors(path), suppress(FileNotFoundError):
             found = path.lstat()
-            if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and path.read_bytes() == data:
+            if stat.S_ISREG(found.st_mode) and path.read_bytes() == data:
                 return
         self._replace(path, data)
 

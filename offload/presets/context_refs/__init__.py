@@ -24,6 +24,7 @@ from offload.policy.facts import PolicyName
 from offload.policy.models import HistoryRule
 from offload.policy.tool_names import TOOL_NAMES
 from offload.presets.context_refs._citations import Citations, InUse, ids_in
+from offload.presets.context_refs._folders import readable_folder
 from offload.presets.context_refs._lines import (
     TRUNCATED,
     RefLine,
@@ -152,8 +153,8 @@ class ContextRefs:
 
     @property
     def folder(self) -> str:
-        """Name of the conversation's folder in the root. Raises `StoreError`."""
-        return self._tree.folder_of(encode_part(self.session))
+        """Name of the conversation's folder in the root."""
+        return readable_folder(encode_part(self.session))
 
     @property
     def tools(self) -> Tools:

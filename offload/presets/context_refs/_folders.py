@@ -38,11 +38,9 @@ def readable_folder(part: str) -> str:
 def part_of(folder: str) -> str | None:
     """Return the key part whose folder has this name; None for the name of a foreign folder."""
     name, mark, number = folder.partition("~")
-    if not mark:
-        return folder
-    if len(number) > _MAX_NUMBER_CHARS or not number.isalnum():
+    if mark and (len(number) > _MAX_NUMBER_CHARS or not number.isalnum()):
         return None
-    part = "".join(_with_capitals(name, int(number, 36)))
+    part = "".join(_with_capitals(name, int(number, 36))) if mark else folder
     return part if readable_folder(part) == folder else None
 
 

@@ -92,7 +92,6 @@ class ContextTree(WrapperStore):
         super().__init__(inner)
         self._groups = ToolGroups() if groups is None else groups
         self._index = IndexFiles(inner, self._rows, self._entry, self._head)
-        self._folders: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._all_parts: list[str] = []
         self._parts_until = 0.0
@@ -137,15 +136,6 @@ class ContextTree(WrapperStore):
     def update_index(self) -> None:
         self._index.update()
 
-    def folder_of(self, part: str) -> str:
-        """Return the folder of a conversation, given by its key part. Raises `StoreError`."""
-        if part not in self._folders:
-            readable = readable_folder(part)
-            # Release 0.1 named folders after the key part.
-            is_old = readable != part and next(iter(self.inner.keys(f"{part}/")), None) is not None
-            self._folders[part] = part if is_old else readable
-        return self._folders[part]
-
     def place_of(self, key: str) -> Place:
         """Return the place of a store key in the tree or under `~state/`."""
         layout.check_key(key)
@@ -154,7 +144,7 @@ class ContextTree(WrapperStore):
             return Place(_STATE + key)
         part, stem = match["session"], layout.name_of(key).partition("~")[0]
         if key.startswith(layout.SIDECAR.prefix()):
-            return Place(f"{self.folder_of(part)}/{HEADERS}/{stem}.json", part, stem)
+            return Place(f"{readable_folder(part)}/{HEADERS}/{stem}.json", part, stem)
         return self._artifact(part, stem, _ENDINGS[match["suffix"]])
 
     def name_session(self, session: str) -> None:
@@ -173,7 +163,7 @@ class ContextTree(WrapperStore):
     def reindex(self) -> None:
         """Make every manifest match the records again. Raises `StoreError`."""
         for part in self._parts("", ""):
-            self._index.note_change(f"{self.folder_of(part)}/{MANIFEST}")
+            self._index.note_change(f"{readable_folder(part)}/{MANIFEST}")
         self.update_index()
 
     def last_reads(self, part: str) -> dict[str, float]:
@@ -184,7 +174,7 @@ class ContextTree(WrapperStore):
     def _note_change(self, key: str, place: Place, size: int = 0) -> None:
         """Note that the manifest is out of date, and log a new file of `size` bytes."""
         if place.is_artifact or layout.TOMBSTONE.match(key):
-            self._index.note_change(f"{self.folder_of(layout.session_part(key))}/{MANIFEST}")
+            self._index.note_change(f"{readable_folder(layout.session_part(key))}/{MANIFEST}")
         if not place.is_artifact or not size:
             return
         _log.info("[ContextStore] Created ref: %s", place.stem)
@@ -220,7 +210,7 @@ class ContextTree(WrapperStore):
         first = after.removeprefix(root).partition("/")[0] if after.startswith(root) else ""
         for part in [part_start] if slash else self._parts(part_start, first):
             self._recall(part)
-            files = self.inner.keys(f"{self.folder_of(part)}/{_FOLDERS[family]}/{name.partition('~')[0]}")
+            files = self.inner.keys(f"{readable_folder(part)}/{_FOLDERS[family]}/{name.partition('~')[0]}")
             objects = [o for file in files if (o := self._stored_object(family, part, file)) is not None]
             for stored in sorted(objects, key=attrgetter("key")):
                 if stored.key.startswith(prefix) and stored.key > after:
@@ -270,7 +260,7 @@ class ContextTree(WrapperStore):
         self._recalled.add(part)
         # A missing or damaged manifest saves nothing.
         with suppress(NotFoundError, InvalidKeyError, ValueError, RecursionError):
-            manifest = _MANIFESTS.decode(self.inner.get(f"{self.folder_of(part)}/{MANIFEST}"))
+            manifest = _MANIFESTS.decode(self.inner.get(f"{readable_folder(part)}/{MANIFEST}"))
             for item in manifest.items:
                 place = self.place_of(item.record)
                 if place.part == part:
@@ -279,7 +269,7 @@ class ContextTree(WrapperStore):
     def _read_key(self, place: Place) -> str:
         _, dot, generation = place.stem.partition(".")
         if place.path.endswith(".txt"):
-            key = f"{self.folder_of(place.part)}/{HEADERS}/{place.stem}.json"
+            key = f"{readable_folder(place.part)}/{HEADERS}/{place.stem}.json"
             sidecar = self.inner.get(key)
             check_plain(sidecar, key)
             decoded = _SIDECARS.decode(sidecar)
@@ -292,7 +282,7 @@ class ContextTree(WrapperStore):
         return record_key(header, counts, suffix, int(generation) if dot else 1)
 
     def _artifact(self, part: str, stem: str, ending: str) -> Place:
-        path = f"{self.folder_of(part)}/{ARTIFACTS}/{stem}{ending}"
+        path = f"{readable_folder(part)}/{ARTIFACTS}/{stem}{ending}"
         return Place(path, part, stem, is_artifact=True)
 
     # Manifest

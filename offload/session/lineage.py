@@ -364,7 +364,7 @@ def _naming_all(entries: Sequence[JournalEntry]) -> list[JournalEntry]:
     for entry in reversed(entries):
         if not is_named_again:
             parts.append(entry)
-        # One that begins the conversation anew names none of before, which a fork can be rewound to.
+        # One that begins the conversation again names none of before, which a fork can be rewound to.
         is_named_again = entry.kind == "whole" or (is_named_again and entry.kind != "begun")
     return parts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -474,18 +474,22 @@ class _Copy:
             )
             self._report.failures.append(CopyFailure(None, names[max(names)], error))
             return
-        self._copy_objects(layout.JOURNAL, names, _check_entry)
+        self._copy_objects(layout.JOURNAL, names, existing, _check_entry)
 
     def _copy_calls(self) -> None:
         """Copy the calls that a gateway answered, so that the copy continues its conversations."""
         source = layout.CALLS.prefix(self._source_part)
         calls = [stored.key for stored in self._source.store.keys(source) if layout.CALLS.match(stored.key)]
-        self._copy_objects(layout.CALLS, {key.removeprefix(source): key for key in calls}, _check_calls)
+        names = {key.removeprefix(source): key for key in calls}
+        target = layout.CALLS.prefix(self._target_part)
+        existing = {stored.key.removeprefix(target) for stored in self._target.store.keys(target)}
+        self._copy_objects(layout.CALLS, names, existing, _check_calls)
 
-    def _copy_objects(self, family: layout.Family, names: dict[str, str], check: _Check) -> None:
-        """Copy sound objects that the target lacks, or that are damaged there, by their names there."""
+    def _copy_objects(
+        self, family: layout.Family, names: Mapping[str, str], existing: Collection[str], check: _Check
+    ) -> None:
+        """Copy sound objects that are not among the `existing`, or damaged there, by their names there."""
         target, store = family.prefix(self._target_part), self._target.store
-        existing = {stored.key.removeprefix(target) for stored in store.keys(target)}
         for name, key in names.items():
             is_there, there = name in existing, target + name
             if is_there and not self._repairs:

@@ -130,7 +130,9 @@ def test_names_ls_du_and_a_mistyped_session_take_a_listing_for_each_thousand(cou
     with pytest.raises(NotFoundError, match=r"did you mean 's\d{5}'\?"):
         check_session(store, "s0001x")
     assert {row["records"] for row in rows} == {2}
-    assert (store.lists, store.gets) == (3 + names, 0)
+    assert store.lists == 3 + names
+    # A sample of the records, whether they fit the key.
+    assert store.gets <= 100
 
 
 @pytest.mark.parametrize("count", COUNTS)

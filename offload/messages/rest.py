@@ -143,7 +143,7 @@ def rest_of(message: Any, tree: Tree) -> Iterator[Fixed]:
     """Yield the parts of `message` that are not in `tree`: each block of a list, then all else."""
     loose = _Found()
     for name, value in parts_of(message):
-        if is_mark(name, value):
+        if type(value) is not str and is_mark(name, value):
             continue
         below = tree.get(name, {})
         if isinstance(value, list | tuple) and isinstance(below, dict):
@@ -173,7 +173,7 @@ def _gather(found: _Found, name: Any, value: Any, leaf: Any, holder: Any) -> Non
     while stack:
         parts, tree, owner = stack[-1]
         for step, part in parts:
-            if is_mark(step, part):
+            if type(part) is not str and is_mark(step, part):
                 continue
             below = tree.get(step, {}) if tree else {}
             if not isinstance(below, dict):

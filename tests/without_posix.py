@@ -160,23 +160,11 @@ def presets(folder: Path) -> None:
     assert len(refs.offloader.records()) == 1
 
 
-def cache(folder: Path) -> None:
-    """Read through a cache in a folder."""
-    from offload import open_store  # noqa: PLC0415
-    from offload.wrappers import CachingStore  # noqa: PLC0415
-
-    store = open_store("memory://cached")
-    store.put("a", b"content")
-    for _ in range(2):
-        assert CachingStore(store, folder=folder / "cache").get("a") == b"content"
-    assert any(path.is_file() for path in (folder / "cache").rglob("*"))
-
-
 def main(folder: Path) -> None:
     """Run each part, and print its name to stderr."""
     url = str(folder / "store")
     remove_posix()
-    for part, *arguments in ((imports,), (session, url), (commands, url), (presets, folder), (cache, folder)):
+    for part, *arguments in ((imports,), (session, url), (commands, url), (presets, folder)):
         part(*arguments)
         sys.stderr.write(f"works: {part.__name__}\n")
 

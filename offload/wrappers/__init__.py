@@ -1,8 +1,8 @@
 """Stores that wrap another store: each adds one behavior, and they stack.
 
-    EncryptingStore(CachingStore(RetryingStore(open_store(url)), folder=...))
+    EncryptingStore(CachingStore(RetryingStore(open_store(url))))
 
-The order matters: a cache around an encrypting store holds plain bytes, so it takes no folder.
+The order matters: a cache inside of an encrypting store holds no plain bytes.
 """
 
 from offload.wrappers._base import WrapperStore

@@ -1,18 +1,15 @@
-"""A store that caches reads of the wrapped store, in memory or in a folder."""
+"""A store that caches reads of the wrapped store in memory."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
-from offload.errors import ConfigError, OffloadError, check_number, check_path
+from offload.errors import OffloadError, check_number
 from offload.layout import check_key
 from offload.store import OffloadStore, check_range, delete_many, folders, get_many, put_many, put_stream
 from offload.threads.locks import Recent
 from offload.wrappers._base import WrapperStore
-from offload.wrappers._encrypting import encryption_of
-from offload.wrappers._folder_cache import FolderCache
 
 # One object may take this share of the cache, so that it cannot evict all others.
 _LARGEST_SHARE = 4
@@ -24,54 +21,27 @@ class CachingStore(WrapperStore):
     """Caches objects of the wrapped store, up to `max_bytes`; the least recently used are evicted.
 
     Only whole objects are cached, if they take at most a quarter of `max_bytes`. Ranges of a cached
-    object are cut from it (a file is read and checked whole); other ranges are fetched and not cached.
+    object are cut from it; other ranges are fetched and not cached.
     Listings come from the wrapped store.
 
     A read through the cache can miss one thing: another writer's delete or replacement of a cached
     object. It then returns the bytes of one earlier version, never a mixture. A put or delete through
-    this store, or through any store on the same folder, evicts the object before it returns, even if the
-    wrapped store raised; a process that is killed meanwhile counts as another writer. To check the
-    content of the store itself, verify it without the cache.
-
-    A folder serves any number of processes of one user on one machine. Stores with another URL, endpoint
-    or account share no entry in it; a store without `identity` is identified by its URL. The folder is
-    private (0700, files 0600). Every file contains a SHA-256, which is compared on each read; a damaged
-    file is removed and its object fetched again. A full or failing disk reduces hits and fails no read.
-    Each process enforces `max_bytes` by a scan after writing a sixteenth of it: with n busy processes
-    the folder can exceed it by (n - 1) sixteenths.
+    this store evicts the object before it returns, even if the wrapped store raised. To check the content
+    of the store itself, verify it without the cache.
 
     Args:
         inner: the store that is wrapped.
         max_bytes: maximum size of the cache, more than 0.
-        folder: folder for the objects; None caches them in the memory of this store. The cache owns the
-            folder and may remove other files in it.
 
     Raises:
-        ConfigError: `max_bytes` is not a positive integer, `folder` is not a path, or it would hold plain
-            bytes of an encrypted store; at the first use: others can write to the folder.
-        StorePermissionError: at the first use: the folder cannot be created.
+        ConfigError: `max_bytes` is not a positive integer.
     """
 
-    def __init__(
-        self,
-        inner: OffloadStore,
-        *,
-        max_bytes: int = 64 * 1024**2,
-        folder: str | os.PathLike[str] | None = None,
-    ) -> None:
+    def __init__(self, inner: OffloadStore, *, max_bytes: int = 64 * 1024**2) -> None:
         super().__init__(inner)
         check_number("max_bytes", max_bytes, 1)
-        if folder is not None:
-            check_path("folder", folder)
-        if folder is not None and encryption_of(inner) is not None:
-            raise ConfigError(
-                "the cache folder of an encrypted store would hold plain bytes; "
-                "write EncryptingStore(CachingStore(inner, folder=…))"
-            )
         self._largest = max_bytes // _LARGEST_SHARE
-        self._cache: MemoryCache | FolderCache = (
-            MemoryCache(max_bytes) if folder is None else FolderCache(folder, max_bytes, scope=self.identity)
-        )
+        self._cache = MemoryCache(max_bytes)
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         with self._changing([check_key(key)]):
@@ -134,20 +104,12 @@ class CachingStore(WrapperStore):
 
     @contextmanager
     def _changing(self, keys: Sequence[str]) -> Iterator[None]:
-        """Evict `keys` before and after a change.
-
-        The first eviction fails before anything has changed; the second removes objects that were read
-        during the change.
-        """
-        self._drop(keys)
+        """Evict `keys` after a change, those too that were read during it."""
         try:
             yield
         finally:
-            self._drop(keys)
-
-    def _drop(self, keys: Sequence[str]) -> None:
-        for key in keys:
-            self._cache.drop(key)
+            for key in keys:
+                self._cache.drop(key)
 
 
 def _is_whole(data: bytes, start: int, end: int | None) -> bool:

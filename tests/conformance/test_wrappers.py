@@ -45,16 +45,10 @@ class TestRetryingStore(Around):
         return RetryingStore(inner)
 
 
-class TestCachingStoreInMemory(Around):
+class TestCachingStore(Around):
     @pytest.fixture
     def store(self, inner: OffloadStore) -> OffloadStore:
         return CachingStore(inner)
-
-
-class TestCachingStoreInAFolder(Around):
-    @pytest.fixture
-    def store(self, inner: OffloadStore, tmp_path: Path) -> OffloadStore:
-        return CachingStore(inner, folder=tmp_path / "cache")
 
 
 class TestEncryptingStore(Around):
@@ -76,8 +70,8 @@ class TestAllOfThem(Around):
         return _inside(request.param, tmp_path)
 
     @pytest.fixture
-    def store(self, inner: OffloadStore, tmp_path: Path) -> OffloadStore:
-        cached = CachingStore(RetryingStore(inner), folder=tmp_path / "cache")
+    def store(self, inner: OffloadStore) -> OffloadStore:
+        cached = CachingStore(RetryingStore(inner))
         return WrapperStore(EncryptingStore(cached, KEY))
 
 

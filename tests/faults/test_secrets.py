@@ -90,8 +90,6 @@ def write_everything(place: Path, codec: str) -> None:
     off.gc()
     off.touch()
     export(off.store, "s", place / "s.tar")
-    cached = CachingStore(off.store, folder=place / "caches" / "of records")
-    Offloader(cached, session="s").tools.read(ref)
 
 
 @pytest.mark.parametrize(("umask", "codec"), [(0o000, "zstd"), (0o022, "json"), (0o077, "raw")])

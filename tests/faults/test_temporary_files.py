@@ -12,10 +12,9 @@ import pytest
 import zstandard
 
 from offload import Offloader, OffloadPolicy, Rule
-from offload.errors import ConfigError
 from offload.store import OffloadStore
 from offload.transfer import copy
-from offload.wrappers import CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore
+from offload.wrappers import CachingStore, EncryptingStore
 from offload_backends.local import LocalStore
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -124,10 +123,8 @@ def test_a_look_into_the_files_would_see_clear_text(
     assert True in seen
 
 
-def test_copies_and_cache_folders_hold_no_clear_text(
-    store: EncryptingStore, tmp_path: Path, seen: set[bool]
-) -> None:
-    cached = EncryptingStore(CachingStore(store.inner, folder=tmp_path / "cache"), KEY)
+def test_copies_hold_no_clear_text(store: EncryptingStore, tmp_path: Path, seen: set[bool]) -> None:
+    cached = EncryptingStore(CachingStore(store.inner), KEY)
     policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1)}, min_saving=0)
     off = Offloader(cached, session="s", policy=policy)
     text = b"".join(chunks(1)).decode()
@@ -137,17 +134,6 @@ def test_copies_and_cache_folders_hold_no_clear_text(
             sink.write(chunk)
     copy(cached, cached, "s", name="t")
     assert Offloader(cached, session="t").restore(out.messages)[0]["content"] == text
-    assert (tmp_path / "cache").exists()
 
     seen.update(map(shows, files_in(tmp_path)))
     assert seen == {False}
-
-
-@pytest.mark.parametrize("between", [lambda store: store, RetryingStore, ReadOnlyStore, CachingStore])
-def test_a_cache_folder_around_an_encrypted_store_is_refused(
-    tmp_path: Path, between: Callable[[OffloadStore], OffloadStore]
-) -> None:
-    encrypted = between(EncryptingStore(LocalStore(str(tmp_path / "store")), KEY))
-
-    with pytest.raises(ConfigError, match=r"EncryptingStore\(CachingStore"):
-        CachingStore(encrypted, folder=tmp_path / "cache")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import mkdtemp
-
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 from strength import examples
@@ -19,7 +16,6 @@ from offload_backends.memory import MemoryStore
 def test_a_stack_of_wrappers_is_a_store(around, tmp_path):
     class Machine(StoreMachine):
         def make_store(self) -> OffloadStore:
-            self.folder = Path(mkdtemp(dir=tmp_path))
             self.medium = around()
             return self.stack()
 
@@ -28,6 +24,6 @@ def test_a_stack_of_wrappers_is_a_store(around, tmp_path):
 
         def stack(self) -> WrapperStore:
             retrying = RetryingStore(self.medium, first_pause=0)
-            return EncryptingStore(CachingStore(retrying, max_bytes=50_000, folder=self.folder), b"k" * 32)
+            return EncryptingStore(CachingStore(retrying, max_bytes=50_000), b"k" * 32)
 
     run_state_machine_as_test(Machine, settings=examples(20, stateful_step_count=25))

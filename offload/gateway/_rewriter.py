@@ -496,7 +496,7 @@ class Rewriter:
         is_latest = conversation.latest is read and not self._spare.locked()
         if request.tokens_removed and is_latest and not conversation.may_bind(read):
             self._in_background(self._prepare(conversation, read))
-        if request.records:
+        if request.records or request.reason == NOTHING_DUE:
             remembered = conversation.offloader.remembered(request.records)
             self._sent.note_records(conversation.place, remembered)
         if any(read.tails.values()):
@@ -619,7 +619,9 @@ class Rewriter:
         conversation.latest = request
         if conversation.may_bind(request):
             conversation.refused |= request.left_out
-        self._store_refused(conversation, request.views)
+        if not conversation.is_forgotten(request):
+            # Nothing is stored before it is known what was sent.
+            self._store_refused(conversation, request.views)
         result = self._kept_valid(conversation, request, _offloaded(conversation, request))
         self._note_errors(result)
         return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -83,8 +84,8 @@ class Session(SessionReader):
         category: returns the category of an item type and tool name, if the placeholders name one.
 
     Attributes:
-        checks_adopted: whether `adopt` ends with a listing. Without it the host has to look later which
-            records are gone, and to store these again.
+        checks_adopted: whether `adopt` ends with a listing, and makes the records durable. Without it the
+            host has to look later which records are gone, and to store these again.
     """
 
     def __init__(
@@ -100,6 +101,8 @@ class Session(SessionReader):
         self._refs: RefStyle = refs
         self._category = category
         self._stored_here: set[str] = set()
+        # Adopted records that may be lost in a power cut.
+        self._undurable: set[str] = set()
         self._touched_at = -float(_TOUCH_SECONDS)
         self._problem: OffloadError | None = None
         self._last_deletion = latest_deletion(store, name)
@@ -154,11 +157,10 @@ class Session(SessionReader):
             if not isinstance(record, OffloadError):
                 records.setdefault(info.ref, []).append((info, record))
         own = {item: self._record_of(item, records.get(ref, ())) for item, ref in items.items()}
-        found = {item: record for item, record in own.items() if record is not None}
-        self._make_durable(dict.fromkeys(info.key for info, _ in found.values()))
+        self._note_adopted(info.key for info, _ in filter(None, own.values()))
         adopted = {
-            item: self._offloaded(record.header, record.counts, info.key, info.stored_bytes)
-            for item, (info, record) in found.items()
+            item: self._offloaded(head.header, head.counts, info.key, info.stored_bytes)
+            for item, (info, head) in ((item, record) for item, record in own.items() if record is not None)
         }
         # A record that is marked for deletion must not be adopted.
         gone = self.gone(stored.info for stored in adopted.values()) if self.checks_adopted else ()
@@ -174,19 +176,23 @@ class Session(SessionReader):
         self.heads.learn(heads)
         self._stored_here.update(f"{RECORD.prefix(self.part)}{name}" for name in heads)
 
-    def _make_durable(self, keys: Iterable[str]) -> None:
-        """Create records of other writers again: a local store then makes the existing ones durable."""
-        if self.store.durability != "power":
-            return
-        unknown = [key for key in keys if not (key in self._stored_here or is_link(key))]
-        for error in put_many(self.store, [(key, b"") for key in unknown]):
+    def _note_adopted(self, keys: Iterable[str]) -> None:
+        if self.store.durability == "power":
+            self._undurable |= {key for key in keys if not (key in self._stored_here or is_link(key))}
+
+    def _make_durable(self, there: AbstractSet[str]) -> None:
+        """Create adopted records that are there again: a local store then makes the existing ones durable."""
+        keys = self._undurable & there
+        for error in put_many(self.store, [(key, b"") for key in sorted(keys)]):
             if error is not None and not isinstance(error, ExistsError):
                 raise error
+        self._undurable -= keys
 
     def gone(self, infos: Iterable[RecordInfo]) -> set[str]:
         """Return the keys of the records that are marked, expired or missing, by a fresh listing.
 
-        The listing counts as a use of the session. Raises `StoreError`.
+        The listing counts as a use of the session. The other ones that `adopt` returned are durable then.
+        Raises `StoreError`.
         """
         refs = {info.key: info.ref for info in infos}
         if refs:
@@ -194,7 +200,9 @@ class Session(SessionReader):
             self._touch()
             self.catalog.refresh(refs.values())
         known = [info for ref in set(refs.values()) for info in self.catalog.known(ref)]
-        return refs.keys() - {info.key for info in known if info.stored_bytes and not info.is_expired}
+        there = refs.keys() & {info.key for info in known if info.stored_bytes and not info.is_expired}
+        self._make_durable(there)
+        return refs.keys() - there
 
     def has_new_deletions(self) -> bool:
         """Return whether this process marked records of the session since the last call."""

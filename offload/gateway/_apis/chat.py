@@ -228,7 +228,7 @@ class _Message(Reply):
         self._starts: dict[str, int] = {}
         self._own: list[Json] = []
         # The text of this answer that the client does not get.
-        self._unsaid: Any = ""
+        self._unsaid: _Grown | None = None
         # All calls of this answer, by their number.
         self._calls: dict[Any, Json] = {}
         self._stop: Any = None
@@ -245,7 +245,8 @@ class _Message(Reply):
             if name in _NO_PART or not isinstance(value, str | list) or not value:
                 continue
             if name == "content" and self._hides_texts:
-                self._unsaid = (self._unsaid or type(value)()) + passed.pop(name)
+                self._unsaid = self._unsaid or _Grown(type(value))
+                self._unsaid.add(passed.pop(name))
             else:
                 passed[name] = self._extended(name, value)
         return passed
@@ -300,12 +301,13 @@ class _Message(Reply):
 
     def texts(self) -> list[Call]:
         """Return the hidden text of an answer."""
-        return [Call(0, "", self._unsaid)] if self._unsaid else []
+        return [] if self._unsaid is None else [Call(0, "", self._unsaid.value)]
 
     def rewritten(self, call: Call) -> None:
         """Replace the arguments of a hidden call, or the hidden text."""
         if not call.name:
-            self._unsaid = call.arguments
+            self._unsaid = _Grown(type(call.arguments))
+            self._unsaid.add(call.arguments)
             return
         _, one = self._hidden()[call.number]
         one["function"]["arguments"] = call.arguments
@@ -322,14 +324,14 @@ class _Message(Reply):
         }
         calls = [[at, dumped(call)] for at, call in hidden]
         step = {"spans": spans, "calls": calls, "answers": texts, "goes_on": goes_on}
-        self.steps.append(step | ({"unsaid": self._unsaid} if self._unsaid else {}))
+        self.steps.append(step if self._unsaid is None else step | {"unsaid": self._unsaid.value})
         self._forget()
         if goes_on:
             self._next_answer()
 
     def _next_answer(self) -> None:
         super()._next_answer()
-        self._starts, self._stop, self._unsaid = {}, None, ""
+        self._starts, self._stop, self._unsaid = {}, None, None
 
     @property
     def message(self) -> Json:

@@ -15,9 +15,11 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from typing import Any
 
 from offload.gateway._apis.base import (
+    Call,
     Calls,
     Events,
     Json,
@@ -87,7 +89,8 @@ class GeminiCalls(Calls):
                 continue
             for part in _parts(message):
                 _say(said, part)
-        return digest_of(said)
+        runs = groupby(said, lambda one: isinstance(one, str))
+        return digest_of([*chain.from_iterable(["".join(run)] if is_text else run for is_text, run in runs)])
 
     def marks(self, message: Any) -> list[str]:
         """Return the marks of a content."""
@@ -288,15 +291,14 @@ def _marks(part: Json) -> Iterator[str]:
 
 
 def _say(said: list[Any], part: Json) -> None:
-    """Add what clients repeat of a part to a list in which texts are joined."""
+    """Add what clients repeat of a part to a list."""
     kind, call = _kind(part), _get(part, *_CALL)
     if isinstance(call, dict):
         said.append([call.get("name"), call.get("args") or {}])
     elif kind == "p":
         said.append([content_digest({"content": [{n: v for n, v in part.items() if n not in _SIGNATURE}]})])
     elif kind == "x" and part.get("text"):
-        joined = said.pop() if said and isinstance(said[-1], str) else ""
-        said.append(joined + part["text"])
+        said.append(part["text"])
 
 
 class _Parts(SteppedReply):
@@ -308,6 +310,8 @@ class _Parts(SteppedReply):
         super().__init__(names)
         # The signature of a hidden call that the next call of the client may need.
         self._lent: str | None = None
+        # By the place in `steps`, what a hidden text came in, if in several parts.
+        self._said_at: dict[int, list[str]] = {}
         # Where this answer begins in `steps`; whether its first text follows another one.
         self._start = 0
         self._has_text = self._is_next = False
@@ -321,13 +325,22 @@ class _Parts(SteppedReply):
 
     def _hide(self, part: Json) -> None:
         """Hide a part; a text that came in several is one, so that `redact` sees it whole."""
-        is_behind_one = bool(self._texts) and self._texts[-1][0] == len(self.steps) - 1
+        at = len(self.steps) - 1
+        is_behind_one = bool(self._texts) and self._texts[-1][0] == at
         held = self._texts[-1][1] if is_behind_one and self._is_text(part) else {}
         if not held or held.get(_SIGNATURE[0]):
             super()._hide(part)
             return
-        held |= {**part, "text": held["text"] + part.get("text", "")}
-        self.steps[-1] = ["c", dumped(held)]
+        self._said_at.setdefault(at, [held["text"]]).append(part.get("text", ""))
+        held |= {name: value for name, value in part.items() if name != "text"}
+
+    def _ended(self) -> tuple[list[Call], bool]:
+        for at, part, _ in self._texts:
+            if at in self._said_at:
+                part["text"] = "".join(self._said_at[at])
+                self.steps[at] = ["c", dumped(part)]
+        self._said_at = {}
+        return super()._ended()
 
     def shown(self, part: Json) -> Json | None:
         """Add a part; return it as the client gets it, None for a hidden call."""

@@ -349,7 +349,7 @@ def killed_amid(upstream: Upstream, store: Path, names: list[str]) -> tuple[list
         clients = [threading.Thread(target=talk, args=(url, name, broken)) for name in names]
         for client in clients:
             client.start()
-        while len(upstream.seen) < 2 * len(names):
+        while len(upstream.seen) < 2 * len(names) and any(client.is_alive() for client in clients):
             time.sleep(0.01)
         os.kill(process.pid, signal.SIGKILL)
         for client in clients:
@@ -371,6 +371,7 @@ def taken(upstream: Upstream) -> list[Seen]:
     return seen
 
 
+@pytest.mark.timeout(600)
 def test_a_kill_amid_requests_and_streams_loses_nothing_and_changes_no_placeholder(tmp_path: Path) -> None:
     names = [f"n{n}" for n in range(8)]
     with providing() as upstream:

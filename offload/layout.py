@@ -220,6 +220,7 @@ JOURNAL = Family(
 CALLS = Family("c/<session>/<root>~<before>[~<reply>]")
 SNAPSHOT = Family("i/<session>/<began>~<took>~<letters>")
 PACK = Family("i/<session>/pack~<letters>")
+SENT = Family("i/<session>/sent~<root>")
 FILE = Family("f/<space>/<name>")
 VALUE = Family("k/<space>/<name>")
 CLOCK = Family("t/now-<digits>")
@@ -227,7 +228,7 @@ CHECK = Family("doctor-<digits>-<name>")
 FAMILIES = (
     RECORD, LINK, TOMBSTONE, BRANCH, FLOOR, SIDECAR, PIN, LAST_USE, GRANT, LAST_READ, FORK,
     CLOSED, JOURNAL, CALLS, SNAPSHOT, PACK, FILE, VALUE, CLOCK, CHECK, FOREIGN,
-    DELETED,
+    DELETED, SENT,
 )  # fmt: skip
 
 

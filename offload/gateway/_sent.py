@@ -2,14 +2,12 @@
 
 It has what a new process would read one by one: the heads of the records whose placeholders are in the latest
 request, the thinking that was removed, and the hidden calls of its replies. All of it is in other objects
-too: if the object is missing or old, these are read.
+too: if the object is missing or old, these are read. gc deletes it when it deletes the bytes of a record.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-from base64 import b64decode, b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,11 +17,10 @@ from typing import Literal, NamedTuple, TypeVar, TypeVarTuple
 import msgspec
 import zstandard
 
-from offload.errors import CorruptError, NotFoundError
+from offload.errors import NotFoundError
 from offload.gateway._apis.base import digest_of
 from offload.gateway._status import Status
-from offload.layout import CALLS, encode_part, name_of
-from offload.record.digested import check_digest, undigested, with_digest
+from offload.layout import SENT, encode_part
 from offload.session.heads import Head, Remembered
 from offload.store import OffloadStore
 
@@ -35,7 +32,6 @@ FEW = 3
 _THREADS, _MOST_HELD = 2, 512
 _STOP_SECONDS = 1.0
 _MOST_BYTES, _MOST_READ = 16 * 1024 * 1024, 64 * 1024 * 1024
-_ZEROS = "0" * 32
 
 
 class Place(NamedTuple):
@@ -47,8 +43,7 @@ class Place(NamedTuple):
     @property
     def key(self) -> str:
         """The key of what was sent in it."""
-        root = digest_of(["sent", self.name])
-        return CALLS.key(session=encode_part(self.session), root=root, before=_ZEROS, reply=_ZEROS)
+        return SENT.key(session=encode_part(self.session), root=digest_of(self.name))
 
 
 class Body(msgspec.Struct):
@@ -157,24 +152,19 @@ class SentStore:
             known.stored = names
 
     def _put(self, key: str, data: bytes) -> None:
-        packed = zstandard.ZstdCompressor(level=1).compress(data)
+        packed = zstandard.ZstdCompressor(level=1, write_checksum=True).compress(data)
         if len(packed) <= _MOST_BYTES and len(data) <= _MOST_READ:
-            content = undigested(b'{"data":"' + b64encode(packed) + b'"}')
-            self._store.put(key, with_digest(content, name_of(key)), overwrite=True)
+            self._store.put(key, packed, overwrite=True)
 
     def _get(self, key: str) -> Body:
         """Return what is stored; nothing if there is none, or a damaged one."""
         try:
-            content = self._store.get(key, end=2 * _MOST_BYTES)
-            check_digest(content, name_of(key))
-            packed = b64decode(json.loads(content)["data"])
-            if not 0 < zstandard.frame_content_size(packed) <= _MOST_READ:
-                return Body()
-            return _BODIES.decode(zstandard.ZstdDecompressor().decompress(packed))
-        except (NotFoundError, CorruptError, ValueError, LookupError, TypeError):
-            return Body()
-        except (zstandard.ZstdError, msgspec.MsgspecError, RecursionError):
-            return Body()
+            packed = self._store.get(key, end=_MOST_BYTES)
+            if 0 < zstandard.frame_content_size(packed) <= _MOST_READ:
+                return _BODIES.decode(zstandard.ZstdDecompressor().decompress(packed))
+        except (NotFoundError, zstandard.ZstdError, msgspec.MsgspecError, RecursionError):
+            pass
+        return Body()
 
     async def _call(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)

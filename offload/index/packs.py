@@ -16,8 +16,8 @@ import msgspec
 import zstandard
 
 from offload.errors import OffloadError
-from offload.layout import PACK, RECORD, encode_part, name_of, random_letters
-from offload.store import OffloadStore, StoredObject, delete_many, get_many
+from offload.layout import PACK, RECORD, SENT, encode_part, name_of, random_letters
+from offload.store import OffloadStore, delete_many, get_many
 
 # Fewer records are read at once in as little time.
 _MIN_RECORDS = 4
@@ -70,8 +70,8 @@ class Packs:
     def _unread(self) -> Iterator[str]:
         """Yield the keys of packs that were not read, for as long as they are not too large together."""
         room = _MAX_READ
-        for stored in _listed(self._store, self._part):
-            if stored.key not in self._sizes and stored.size <= room:
+        for stored in self._store.keys(f"{PACK.prefix(self._part)}pack~"):
+            if PACK.match(stored.key) and stored.key not in self._sizes and stored.size <= room:
                 room -= stored.size
                 self._sizes[stored.key] = stored.size
                 yield stored.key
@@ -127,16 +127,13 @@ class Packs:
         return False
 
 
-def delete_packs(store: OffloadStore, part: str) -> None:
-    """Delete the packs of the session with a key part, which may have records that it lacks now.
+def delete_derived(store: OffloadStore, part: str) -> None:
+    """Delete what repeats content of the records of the session with a key part, which it may lack now.
 
     Raises `StoreError`.
     """
-    delete_many(store, [stored.key for stored in _listed(store, part)])
-
-
-def _listed(store: OffloadStore, part: str) -> list[StoredObject]:
-    return [stored for stored in store.keys(f"{PACK.prefix(part)}pack~") if PACK.match(stored.key)]
+    listed = [stored.key for stored in store.keys(PACK.prefix(part))]
+    delete_many(store, [key for key in listed if PACK.match(key) or SENT.match(key)])
 
 
 def _parsed(data: bytes) -> _Body | None:

@@ -37,7 +37,7 @@ from offload.index.objects import (
     list_sessions,
     session_parts,
 )
-from offload.index.packs import delete_packs
+from offload.index.packs import delete_derived
 from offload.jobs.each import run_each
 from offload.record import RecordInfo
 from offload.retention._aside import aside_key, is_entry, original_key, replaced, set_aside
@@ -416,6 +416,7 @@ class _Run:
         self.report.entries_lost += sum(map(is_entry, lost))
         if not self._writes:
             return
+        delete_derived(self._store, part)
         self._forget_aside(lost)
         if not is_again:
             set_aside(self._store, keys, kept)
@@ -545,7 +546,7 @@ class _Run:
         """Delete the bytes of marked records; their keys remain taken."""
         self._put_empty([record.info.key for record in records], overwrite=True)
         for part in {layout.session_part(record.info.key) for record in records}:
-            delete_packs(self._store, part)
+            delete_derived(self._store, part)
         # Another gc that saw a pin may have deleted a tombstone meanwhile.
         for reason in sorted({min(record.reasons) for record in records}):
             self._put_tombstones([r.info for r in records if min(r.reasons) == reason], reason)

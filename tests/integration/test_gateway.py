@@ -40,8 +40,17 @@ from gateways import (
     wait_for,
 )
 
-from offload import Offloader, OffloadError, OffloadPolicy, StoreError, StoreUnavailableError, open_store
+from offload import (
+    Offloader,
+    OffloadError,
+    OffloadPolicy,
+    Retention,
+    StoreError,
+    StoreUnavailableError,
+    open_store,
+)
 from offload.gateway import _forward, _rewriter, serve
+from offload.retention import collect, delete
 from offload.testing import FaultyStore
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
@@ -794,6 +803,62 @@ def test_the_first_request_after_a_restart_takes_six_operations_beside_the_listi
     body = upstream.seen[0].body
     assert body.count(b"[Offloaded: ") >= count - 1
     assert body.count(b'"context_list_') == (2 * count if is_hiding else 0)
+
+
+def test_a_write_that_hangs_on_a_local_disk_after_a_restart_takes_nothing_back(
+    upstream, tmp_path, monkeypatch
+):
+    off = Offloader(tmp_path / "store")
+    before = sent_by(upstream, off, 3)
+    store = HeldStore(off.store)
+    monkeypatch.setattr(_rewriter, "BOUND_DEADLINE", 0.2)
+    with running(upstream.url, Offloader(store, session="s"), max_wait=1) as gateway:
+        store.hold("put")
+        got = ask(gateway + PATH, body_of(turns(4)))
+        store.release()
+
+    assert got.status == 200
+    assert results(upstream.seen[0].json)[:2] == before
+
+
+@pytest.mark.parametrize("road", ["a record", "the session"])
+def test_no_content_of_records_that_gc_deletes_is_left_in_what_was_sent(upstream, tmp_path, road):
+    off = Offloader(tmp_path / "store", session="s", journal=False)
+    turn = agent_of(upstream, "claude-opus-5", is_hiding=False)
+    with running(upstream.url, off) as gateway:
+        for _ in range(6):
+            turn(gateway)
+    objects = {found.key: off.store.get(found.key) for found in off.store.keys("i/s/sent~")}
+    (held,) = (zstandard.ZstdDecompressor().decompress(data) for data in objects.values())
+    gone = off.records()[0]
+    preview = LOG.splitlines()[0].encode()
+    assert gone.ref.encode() in held
+    assert preview in held
+
+    delete(off.store, "s", refs=[gone.ref] if road == "a record" else None)
+    collect(off.store, Retention(grace=0))
+
+    assert [*off.store.keys("i/s/sent~")] == []
+
+
+@pytest.mark.parametrize("damage", [b"", b"text", "cut", "flipped", "of another version"])
+def test_a_damaged_object_of_what_was_sent_is_as_if_it_were_not_there(upstream, tmp_path, damage):
+    off = Offloader(tmp_path / "store", session="s")
+    before = sent_by(upstream, off, 5)
+    [stored] = off.store.keys("i/s/sent~")
+    data = off.store.get(stored.key)
+    other = zstandard.compress(zstandard.decompress(data).replace(b"\xa7version\x01", b"\xa7version\x02"))
+    made = {
+        "cut": data[:-9],
+        "flipped": data[:40] + bytes([data[40] ^ 1]) + data[41:],
+        "of another version": other,
+    }
+    off.store.put(stored.key, made.get(damage, damage), overwrite=True)
+
+    with running(upstream.url, Offloader(off.store, session="s")) as gateway:
+        ask(gateway + PATH, body_of(turns(6)))
+
+    assert results(upstream.seen[0].json)[:4] == before
 
 
 # Records that another process deletes

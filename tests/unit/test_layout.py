@@ -16,6 +16,7 @@ from offload.codec import CODECS
 from offload.doctor import diagnose
 from offload.errors import InvalidKeyError
 from offload.gateway._hidden import HiddenCalls, HiddenStore, Root
+from offload.gateway._sent import Place, SentStore
 from offload.gateway._status import Status
 from offload.index.catalog import Catalog
 from offload.integrations._objects import ObjectStore
@@ -43,6 +44,7 @@ CASES = [
     ("c/s/" + "~".join(["0123456789abcdef" * 2] * 3), 13),
     ("i/s/1700000000000~12~abcdefghij", 14),
     ("i/s/pack~abcdefghij", 15),
+    ("i/s/sent~" + "0123456789abcdef" * 2, 22),
     ("f/s/=2fnotes.md", 16),
     ("k/s/name", 17),
     ("t/now-0123456789abcdef", 18),
@@ -78,6 +80,9 @@ def answer_a_call(store: OffloadStore) -> None:
         calls = HiddenStore(store, Status())
         await calls.keep(Root("s", "0" * 32), HiddenCalls("1" * 32, "2" * 32, []))
         await calls.close()
+        sent = SentStore(store, Status())
+        sent.note_calls(Place("s", "name"), dict.fromkeys("abc", b""))
+        await sent.close()
 
     asyncio.run(keep())
 

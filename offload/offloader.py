@@ -311,10 +311,13 @@ class Offloader:
         name = checked_agent(agent)
         turn = partial(self._conversation.offload, conversation, pins, cache, model, name)
         with exclusive(self._gate):
-            if self._recorder is not None and is_sent:
+            if self._recorder is None:
+                return turn()
+            if sent := self._recorder.read():
+                self._conversation.resume(sent)
+            if is_sent:
                 return self._recorded(self._recorder, turn)
-            if self._recorder is not None:
-                self._recorder.interrupt()
+            self._recorder.interrupt()
             return turn()
 
     def _recorded(self, recorder: Recorder, turn: Callable[[], OffloadResult]) -> OffloadResult:

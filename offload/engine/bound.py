@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any
 
 from offload.engine.parts import MessageState
 from offload.engine.results import HistoryMode
 from offload.engine.watching import WatchedMessages, is_same, look
 from offload.errors import OffloadError
-from offload.messages.thinking import content_digest
+from offload.messages.thinking import content_digest, signed_thinking
 from offload.policy.models import HistoryRule, binds_thinking
 
 
@@ -38,9 +39,26 @@ class BoundThinking:
         self._dropped: list[MessageState] = []
         self._seen: Sequence[Any] = ()
         self._sent: Sequence[Any] = ()
+        # Whether another process sent these, and how its journal keeps a message.
+        self._is_resumed = False
+        self._as_kept: Callable[[Any], Any] = _as_is
+
+    def resume(self, sent: Sequence[Any], as_kept: Callable[[Any], Any]) -> None:
+        """Note the messages of the last request of another process, before this one has any.
+
+        `as_kept` returns a message as they are: redacted, if the session redacts.
+        """
+        self._is_resumed, self._as_kept, self._kept = True, as_kept, 0
+        self._dropped = [
+            MessageState([], 0, (), {}, 0, "", thinking=signed_thinking(message)) for message in sent
+        ]
+        self._seen = self._sent = sent
 
     def drop(self, kept: int) -> None:
         """Note that a turn replaces all messages but the first `kept`."""
+        if not self._states:
+            return
+        self._is_resumed, self._as_kept = False, _as_is
         self._kept, self._dropped = kept, self._states[kept:]
         self._seen, self._sent = self._messages.seen[kept:], self._messages.dropped
 
@@ -64,6 +82,8 @@ class BoundThinking:
         None if there is no such thinking: it came after the change, only marks of the cache moved, or the
         caller passes the originals of placeholders, which `originals_of` returns, in place of these.
         """
+        if self._is_resumed:
+            self._keep_known()
         kept, states, dropped = self._kept, self._states, self._dropped
         if not dropped or not self.at or self.at[-1] < kept:
             return None
@@ -79,6 +99,14 @@ class BoundThinking:
         first = min(self._edited(places, originals_of), default=None)
         return first if first is not None and bound[-1] >= first else None
 
+    def _keep_known(self) -> None:
+        """Keep the first messages of the other process that are sent as they were."""
+        most = min(len(self._dropped), len(self._states) - self._kept)
+        known = sum(1 for _ in takewhile(lambda n: self._is_known(self._kept + n, n), range(most)))
+        self._kept += known
+        del self._dropped[:known]
+        self._seen, self._sent = self._seen[known:], self._sent[known:]
+
     def _answers_dropped(self, index: int) -> bool:
         """Return whether a new message is the reply to the messages of the last turn, edited since.
 
@@ -88,17 +116,17 @@ class BoundThinking:
         length = self._kept + len(self._dropped)
         if index == length and self._kept * 2 >= length:
             return True
-        return index > self._kept and self._is_known(self._messages.passed[index - 1], -1)
+        return index > self._kept and self._is_known(index - 1, -1)
 
     def _edited(
         self, places: Sequence[int], originals_of: Callable[[Sequence[Any]], Sequence[Any]]
     ) -> list[int]:
         """Return the places of dropped messages where the model reads another message than before."""
         passed, kept = self._messages.passed, self._kept
-        unknown = [at for at in places if not self._is_known(passed[at], at - kept)]
+        unknown = [at for at in places if not self._is_known(at, at - kept)]
         originals = originals_of([self._sent[at - kept] for at in unknown]) if unknown else ()
         pairs = zip(unknown, originals, strict=True)
-        edited = [at for at, original in pairs if _content(original) != _content(passed[at])]
+        edited = [at for at, old in pairs if _content(old) != _content(self._as_kept(passed[at]))]
         return [*edited, *filter(self._has_gap, places)]
 
     def _has_gap(self, index: int) -> bool:
@@ -107,15 +135,22 @@ class BoundThinking:
         old, new = self._dropped[place], self._states[index]
         # Thinking may be left out from the first on, not between other thinking.
         is_left_out = old.left_out is not None and not new.thinking
+        is_left_out = is_left_out or (self._is_resumed and new.left_out is not None)
         is_gap = not is_left_out and [t.key for t in old.thinking] != [t.key for t in new.thinking]
         return is_gap and bool(self.at) and self.at[0] < index
 
-    def _is_known(self, message: Any, place: int) -> bool:
+    def _is_known(self, index: int, place: int) -> bool:
         """Return whether a message is a dropped one, as the caller had it or as the caller received it."""
-        return any(
-            is_same(old, message) or _content(old) == _content(message)
-            for old in (self._seen[place], self._sent[place])
-        )
+        messages = self._messages.sent[index], self._messages.passed[index]
+        olds = self._seen[place], self._sent[place]
+        if any(is_same(old, message) for message in messages for old in olds):
+            return True
+        digests = [_content(self._as_kept(message)) for message in messages]
+        return any(_content(old) in digests for old in olds)
+
+
+def _as_is(message: Any) -> Any:
+    return message
 
 
 def _content(message: Any) -> Any:

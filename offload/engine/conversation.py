@@ -30,6 +30,7 @@ from offload.errors import OffloadError, result_or_error, unexpected
 from offload.events import EventType
 from offload.events.observer import Observer, observed
 from offload.messages.base import Item
+from offload.messages.stored import map_texts, to_json
 from offload.placeholder import DefaultRenderer
 from offload.policy.cost import CostPlan
 from offload.policy.facts import Readers
@@ -214,6 +215,16 @@ class Conversation:
     def forget(self, message: Any) -> bool:
         """Scan `message` and all later ones again in the next turn; return whether it was known."""
         return self._history.forget(message)
+
+    def resume(self, sent: Sequence[Any]) -> None:
+        """Note the messages that another process sent last, as its journal keeps them."""
+        if not len(self._history):
+            self._history.thinking.resume(sent, self._as_kept)
+
+    def _as_kept(self, message: Any) -> Any:
+        if self._options.redact is None:
+            return message
+        return result_or_error(lambda: map_texts(to_json(message, is_exact=True), self._options.redacted))
 
     def _new_history(self) -> History:
         return History(CostPlan(self._options.policy.cache))

@@ -50,6 +50,7 @@ class Recorder:
         self._is_sure = False
         self._sender: object = None
         self._has_failed = False
+        self._unread: list[OffloadError] = []
 
     def renew(self) -> None:
         """Read the journal before the next request: it may have been deleted, as records were."""
@@ -85,7 +86,8 @@ class Recorder:
     def _record(
         self, result: OffloadResult, marked: tuple[int, Sequence[Any]], model: str | None
     ) -> list[OffloadError]:
-        unread = self._continued()
+        self.read()
+        unread, self._unread = self._unread, []
         first, marks = marked
         start = min(first, self._journal.stored) if self._is_sure else 0
         messages = result.messages[start:]
@@ -103,17 +105,20 @@ class Recorder:
         self._is_sure, self.used = True, None
         return [*unread, *failed]
 
-    def _continued(self) -> list[OffloadError]:
-        """Read the journal that the session has, if that is not known; return why it cannot be continued."""
+    def read(self) -> list[Any]:
+        """Read the journal that the session has, if that is not known; return the messages that it read.
+
+        The next request reports why it cannot be continued.
+        """
         try:
             is_current = self._is_read and not self._journal.was_deleted()
             if is_current and not (self._is_shared and self._journal.is_behind()):
                 return []
             self._is_read, self._is_sure = True, False
-            self._journal.read()
+            return [line.message for line in self._journal.read().messages]
         except OffloadError as error:
-            return [error]
-        return []
+            self._unread = [error]
+            return []
 
 
 def _type_of(message: Any) -> ItemType:

@@ -34,7 +34,7 @@ class Conversation:
 
     def __init__(self, policy: OffloadPolicy) -> None:
         self.policy = policy
-        self.off = Offloader("memory://", session="s", policy=policy)
+        self.off = Offloader("memory://", session="s", policy=policy, journal=True)
         self.provider = Binding()
         self.messages: list[Json] = []
         self.calls = self.texts = 0
@@ -44,7 +44,7 @@ class Conversation:
         return f"{self.texts} " + "\n".join(f"{n}: name_{self.texts}_{n}" for n in range(size // 14))
 
     def restart(self) -> None:
-        self.off = Offloader(self.off.store, session="s", policy=self.policy)
+        self.off = Offloader(self.off.store, session="s", policy=self.policy, journal=True)
 
     def ask(self, blocks: int, calls: int) -> None:
         """Send a request and append the reply, with so many blocks of thinking and tool calls."""
@@ -85,6 +85,12 @@ class Conversation:
         else:
             message["content"][0]["content"] += " (edited)"
 
+    def trim(self) -> None:
+        """Drop the first message, and the messages up to the next text of the user."""
+        starts = [at for at, m in enumerate(self.messages) if isinstance(m["content"], str)]
+        if starts[1:]:
+            self.messages = self.messages[starts[1] :]
+
     def mark(self) -> None:
         """Move the mark of the cache to the last message."""
         self.messages = copy.deepcopy(self.messages)
@@ -100,7 +106,7 @@ turns = st.tuples(
     st.integers(0, 2),
     st.integers(0, 3),
     st.lists(st.sampled_from(SIZES), min_size=3, max_size=3),
-    st.sampled_from(["", "", "", "restart", "edit", "mark"]),
+    st.sampled_from(["", "", "", "restart", "edit", "mark", "edit restart", "trim restart"]),
     st.floats(0, 1),
 )
 
@@ -124,10 +130,12 @@ def test_no_request_is_refused_and_everything_is_restored(policy: OffloadPolicy,
     for blocks, calls, sizes, event, place in drawn:
         conversation.ask(blocks, calls)
         conversation.answer(sizes)
-        if event == "restart":
-            conversation.restart()
-        elif event == "edit":
+        if "edit" in event:
             conversation.edit(place)
-        elif event == "mark":
+        if "trim" in event:
+            conversation.trim()
+        if "mark" in event:
             conversation.mark()
+        if "restart" in event:
+            conversation.restart()
     conversation.ask(0, 0)

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from binding import Binding, BoundError
+from counted import CountedStore
 from pydantic import BaseModel
 from strength import thinned
 
 from offload import Offloader, OffloadPolicy, Rule, open_store
 from offload.events import ContextEvent, EventType
+from offload.layout import JOURNAL
 from offload.testing import FaultyStore
 
 POLICIES = {
@@ -431,3 +433,70 @@ def test_thinking_behind_a_text_is_removed_if_an_equal_one_takes_it_out(restarts
         thinking = {"type": "thinking", "thinking": "so", "signature": provider.sign(out.messages)[0]}
         messages.append({"role": "assistant", "content": [thinking, {"type": "text", "text": str(turn)}]})
     assert out.messages[0]["content"].startswith("[Offloaded:")
+
+
+def test_a_process_that_compares_with_its_journal_lists_it_once_and_reads_no_more_records() -> None:
+    provider, store = Binding(), CountedStore()
+    off = Offloader(store, session="s", journal=True)
+    messages: list[Any] = [{"role": "user", "content": "the task"}]
+    for turn in range(12):
+        messages += [reply(turn, provider.sign(off.offload(messages).messages)), result(turn, 40_000)]
+    off.offload(messages)
+    reads = []
+    for journal in (False, True):
+        store.requests.clear()
+        out = Offloader(store, session="s", journal=journal).offload(messages)
+        provider.check(out.messages)
+        reads.append([request for request in store.requests if request.startswith("get r/")])
+        listed = store.requests.count(f"keys {JOURNAL.prefix('s')}")
+
+    assert len(out.records) == 12
+    assert len(reads[1]) == len(reads[0])
+    assert listed == 1
+
+
+def trimmed(messages: list[Any]) -> None:
+    del messages[:2]
+
+
+def edited(messages: list[Any]) -> None:
+    messages[2]["content"][0]["content"] = "a shorter result"
+
+
+def edited_large(messages: list[Any]) -> None:
+    messages[6]["content"][0]["content"] += "one more line"
+
+
+def left_out(messages: list[Any]) -> None:
+    del messages[3:5]
+
+
+def as_they_were(messages: list[Any]) -> None:
+    messages[2]["content"][0]["cache_control"] = {"type": "ephemeral"}
+
+
+@pytest.mark.parametrize("redact", [None, lambda text: text.replace("value", "***")])
+@pytest.mark.parametrize("change", [trimmed, edited, edited_large, left_out, as_they_were])
+@pytest.mark.parametrize("has_reply", [False, True])
+def test_a_change_by_the_host_between_two_processes_removes_the_thinking_behind_it(
+    change: Any, redact: Any, has_reply: bool
+) -> None:
+    provider = Binding()
+    off = Offloader("memory://", session="s", journal=True, redact=redact)
+    messages: list[Any] = [{"role": "user", "content": "the task"}]
+    for turn in range(8):
+        sent = off.offload(messages).messages
+        provider.check(sent)
+        messages += [reply(turn, provider.sign(sent)), result(turn, (300, 4000, 40_000)[turn % 3])]
+    messages = copy.deepcopy(messages if has_reply else messages[:-2])
+    change(messages)
+    new = Offloader(off.store, session="s", journal=True, redact=redact)
+    out = new.offload(messages)
+
+    provider.check(out.messages)
+    assert (out.history.thinking_removed > 0) == (change is not as_they_were)
+    if redact is None:
+        assert new.restore(out.messages) == messages
+    assert Offloader(off.store, session="s", journal=True, redact=redact).offload(messages).messages == (
+        out.messages
+    )

@@ -22,6 +22,7 @@ from retained import clocked, text_of
 from strength import examples
 
 from offload import NotFoundError, Offloader, OffloadError, OffloadPolicy, Rule
+from offload.index.objects import list_session
 from offload.placeholder.forms import known_refs
 from offload.policy import Retention
 from offload.retention import GcReport, collect, delete, undelete
@@ -58,7 +59,7 @@ class Conversation:
     """A session as its host knows it: its messages, and for each request these and what was sent.
 
     `gone` has the refs that a report called deleted since an item was last stored under them. The first
-    `before` requests were sent before the session was deleted.
+    `before` requests were sent before the session was deleted, which it was at `removed_at`.
     """
 
     process: Offloader
@@ -66,6 +67,7 @@ class Conversation:
     requests: list[tuple[list[int], list[Any]]] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
     before: int = 0
+    removed_at: float = 0.0
 
     @property
     def messages(self) -> list[Any]:
@@ -86,6 +88,7 @@ class Sessions(RuleBasedStateMachine):
         self.clock.start()
         self.sessions: dict[str, Conversation] = {}
         self.removed: dict[str, Conversation] = {}
+        self.freed: set[str] = set()
         self.names = iter(f"s{n}" for n in range(1000))
 
     def now(self) -> float:
@@ -175,7 +178,40 @@ class Sessions(RuleBasedStateMachine):
             before=one.before,
         )
         if back is not None:
-            self.rewind((len(self.sessions) - 0.5) / len(self.sessions), back, None)
+            self.rewind(self.last, back, None)
+
+    @property
+    def last(self) -> float:
+        """The place of the newest session."""
+        return (len(self.sessions) - 0.5) / len(self.sessions)
+
+    @precondition(lambda self: 0 < len(self.sessions) < MOST_SESSIONS)
+    @rule(place=places, at=places, seconds=st.sampled_from([60, 400]), number=st.integers(0, MOST_ITEMS - 1))
+    def fork_goes_on_later(self, place: float, at: float, seconds: int, number: int) -> None:
+        self.fork(place, at, None, None)
+        self.store.now += seconds
+        self.turn(self.last, number)
+
+    @precondition(lambda self: 0 < len(self.sessions) < MOST_SESSIONS - 1)
+    @rule(place=places, at=places, number=st.integers(0, MOST_ITEMS - 1), fault=faults)
+    def parent_is_deleted_and_used_again(self, place: float, at: float, number: int, fault: Any) -> None:
+        self.fork(place, at, None, None)
+        self.rm(place * (len(self.sessions) - 1) / len(self.sessions), fault)
+        self.use_again(number)
+        self.fork(self.last, 0.99, None, None)
+
+    @precondition(lambda self: 0 < len(self.sessions) < MOST_SESSIONS)
+    @rule(place=places, at=places, seconds=st.sampled_from([1, GRACE // 2]), fault=faults)
+    def fork_and_parent_are_deleted(self, place: float, at: float, seconds: int, fault: Any) -> None:
+        """The fork first; within the grace period it comes back."""
+        self.fork(place, at, None, None)
+        self.rm(self.last, fault)
+        if len(self.sessions) > 1:
+            child = self.removed.popitem()
+            self.rm(place, None)
+            self.removed.update([child])
+        self.gc(seconds, None)
+        self.undelete_a_session(fault)
 
     @precondition(lambda self: self.sessions)
     @rule(place=places, at=places, fault=faults)
@@ -226,6 +262,8 @@ class Sessions(RuleBasedStateMachine):
                 collect(FaultyStore(self.store, nth=fault[0], moment=fault[1]), Retention(grace=GRACE))
             self.what_was_sent_is_shown_and_restores()
         self.note(collect(self.store, Retention(grace=GRACE)))
+        over = self.store.now - GRACE
+        self.freed.update(name for name, one in self.removed.items() if one.removed_at <= over)
 
     @precondition(lambda self: self.sessions)
     @rule(place=places, which=places, fault=faults)
@@ -240,27 +278,52 @@ class Sessions(RuleBasedStateMachine):
                 self.note(self.repeated(lambda store: delete(store, name, [ref]), fault))
 
     @precondition(lambda self: self.sessions)
-    @rule(place=places)
-    def undelete_records(self, place: float) -> None:
+    @rule(place=places, fault=faults)
+    def undelete_records(self, place: float, fault: Any) -> None:
         name, one = self.drawn(place)
-        self.store.now += 1
         with suppress(NotFoundError):
-            one.gone -= {info.ref for info in undelete(self.store, name)}
+            self.repeated(partial(undelete, session=name, refs=[*self.deleted_of(name, one)]), fault)
+        one.gone -= self.readable(name)
+
+    def readable(self, name: str) -> set[str]:
+        return {info.ref for info in self.opened(name).records()}
+
+    def deleted_of(self, name: str, one: Conversation) -> set[str]:
+        """Return the refs of the records that are marked for deletion, and that have bytes."""
+        objects = list_session(self.store, name).deleted
+        return {record.info.ref for record in objects if record.info.stored_bytes} & one.gone
 
     @precondition(lambda self: len(self.sessions) > 1)
     @rule(place=places, fault=faults)
     def rm(self, place: float, fault: Any) -> None:
         name, _ = self.drawn(place)
-        self.removed[name] = self.sessions.pop(name)
+        one = self.removed[name] = self.sessions.pop(name)
         self.note(self.repeated(partial(delete, session=name), fault))
+        one.removed_at = self.store.now
+
+    @precondition(lambda self: self.removed)
+    @rule(fault=faults)
+    def undelete_a_session(self, fault: Any) -> None:
+        name, one = self.removed.popitem()
+        if name in self.freed:
+            return
+        try:
+            self.repeated(partial(undelete, session=name), fault)
+        except NotFoundError:
+            assert fault is not None  # the attempt that failed did it all
+        one.gone -= self.readable(name)
+        one.process = self.opened(name)
+        self.sessions[name] = one
+        self.check(name, one, self.store, is_whole=True)
 
     @precondition(lambda self: self.removed)
     @rule(number=st.integers(0, MOST_ITEMS - 1))
     def use_again(self, number: int) -> None:
         name, old = self.removed.popitem()
+        self.freed.discard(name)
         process = self.opened(name)
         self.sessions[name] = Conversation(process, gone=old.gone, before=len(process.timeline()))
-        self.turn((len(self.sessions) - 0.5) / len(self.sessions), number)
+        self.turn(self.last, number)
         one = self.sessions[name]
         # The list that was sent last before is no new request.
         one.before = len(process.timeline()) - 1

@@ -74,13 +74,14 @@ class Known:
     """Facts that this process knows of the conversations with one beginning.
 
     Attributes:
-        begun: digests of the first requests that got the tools.
+        begun: digests of the first requests that got the tools; `is_listed` says that the store was asked.
         hidden: by the digests of what precedes a reply and of the reply, its calls; None until they are read.
         passed: replies to the latest requests of this process, in the same way.
         unstored: objects that the store has not taken yet, and `writing`, held by the task that stores them.
     """
 
     begun: set[str] = field(default_factory=set)
+    is_listed: bool = False
     hidden: dict[str, dict[str, HiddenCalls | None]] = field(default_factory=dict)
     passed: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict)
     unstored: dict[str, bytes] = field(default_factory=dict)
@@ -119,6 +120,7 @@ class HiddenStore:
                 known.begun.add(before)
             else:
                 known.hidden.setdefault(before, {}).setdefault(reply, None)
+        known.is_listed = True
 
     def unread(self, root: Root, befores: Sequence[str]) -> list[tuple[str, str]]:
         """Return the places of calls behind some messages that this process has not read."""

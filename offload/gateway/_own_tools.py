@@ -91,7 +91,8 @@ class Opened:
         received: it, with the session that they read.
         text: what is sent: with the tools, and with the hidden calls of earlier replies.
         left_out: digests of the thinking after hidden calls that could not be inserted.
-        has_tools: whether its model has the tools of the gateway.
+        has_tools: whether its conversation has the tools of the gateway.
+        is_answered: whether its model gets them too, and the gateway answers their calls.
         marking: stores that the conversation began with the tools.
         seconds: how long the answers to calls took.
         rounds: how many answers of the provider there are, with the next one.
@@ -103,6 +104,7 @@ class Opened:
     text: str = ""
     left_out: frozenset[str] = frozenset()
     has_tools: bool = True
+    is_answered: bool = True
     marking: asyncio.Future[None] | None = None
     seconds: float = 0.0
     rounds: int = 1
@@ -114,7 +116,8 @@ class Opened:
     @property
     def completed(self) -> Received:
         """The request with this text."""
-        return self.received._replace(body=self.text.encode(), left_out=self.left_out)
+        is_lacking = self.has_tools and not self.is_answered
+        return self.received._replace(body=self.text.encode(), left_out=self.left_out, lacks_tools=is_lacking)
 
 
 class OwnTools:
@@ -161,7 +164,8 @@ class OwnTools:
             is_changed = await self._reading(self._complete, opened)
         except (ValueError, RecursionError):
             return received, None
-        return opened.completed if is_changed else received, opened if opened.has_tools else None
+        is_answered = opened.has_tools and opened.is_answered
+        return opened.completed if is_changed else received, opened if is_answered else None
 
     async def _found(self, opened: Opened, *, is_counted: bool) -> bool:
         """Find the hidden calls of a request; return whether its conversation began with the tools."""
@@ -180,13 +184,17 @@ class OwnTools:
         views, digests = visible.request.views, visible.chain
         known = self._store.known(opened.root)
         first = next((i for i, view in enumerate(views) if calls.is_reply(view)), None)
+        if first is None and not opened.is_answered:
+            return False
         if first is None and not is_counted:
             opened.marking = self._store.begin(opened.root, digests[-1])
         elif first is not None:
-            if not _is_passed(known, opened):
-                await self._list(opened, is_begun=digests[first] in known.begun)
+            is_begun = digests[first] in known.begun
+            if not (_is_passed(known, opened) or (known.is_listed and not opened.is_answered)):
+                await self._list(opened, is_begun=is_begun)
             if digests[first] not in known.begun:
-                self._status.say_once(UNDER_WAY)
+                if opened.is_answered:
+                    self._status.say_once(UNDER_WAY)
                 return False
             await self._find_hidden(opened, known)
         return True
@@ -246,19 +254,20 @@ class OwnTools:
     def _complete(self, opened: Opened) -> bool:
         """Make the text of a request: with the tools and all hidden calls, if it has the tools.
 
-        What the provider refuses without a hidden call behind it goes with the call. Return whether the text
-        changed.
+        What the provider refuses without a hidden call behind it goes with the call. Return whether that is
+        another request than the client's.
         """
         request, edits = opened.visible.request, list[Edit]()
         if opened.has_tools:
-            end = request.end_of_tools()
-            edits += [Edit(end, end, f", {self._texts[opened.calls.format]}")]
+            if opened.is_answered:
+                end = request.end_of_tools()
+                edits += [Edit(end, end, f", {self._texts[opened.calls.format]}")]
             edits += chain.from_iterable(made for _, made in opened.visible.edits.values())
         followed = {edit.start for edit in edits}
         loose = [at for at in opened.calls.loose(request.views) if request.ends[at] not in followed]
         edits += [Edit(request.starts[at], request.starts[at + 1], "") for at in loose]
         opened.text = replaced(request.text, edits)
-        return bool(edits)
+        return bool(edits) or (opened.has_tools and not opened.is_answered)
 
     def _read(self, received: Received) -> Opened:
         """Read a request of the client. Raises `ValueError`."""
@@ -278,8 +287,9 @@ class OwnTools:
         if is_kept_elsewhere(request.fields):
             return False
         if (which := opened.calls.without_tools(request.fields)) is not None:
+            opened.is_answered = False
             self._status.say_once(f"{which} get no tools of the gateway, see docs/gateway.md")
-        return which is None
+        return True
 
     async def answers(self, opened: Opened, calls: Sequence[Call], offloader: Offloader | None) -> list[str]:
         """Answer the calls in one answer of the provider. An error is an answer too."""

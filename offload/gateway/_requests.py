@@ -63,6 +63,7 @@ class Received(NamedTuple):
     Attributes:
         session: the session with the records of its conversation.
         left_out: digests of thinking that cannot be sent any more.
+        lacks_tools: whether it cannot get the tools of the gateway, which its conversation began with.
     """
 
     session: str
@@ -70,6 +71,7 @@ class Received(NamedTuple):
     headers: Mapping[str, str]
     body: bytes
     left_out: frozenset[str] = frozenset()
+    lacks_tools: bool = False
 
     @property
     def hint(self) -> tuple[str | None, ...]:

@@ -76,6 +76,7 @@ ELSEWHERE = (
 # The model's reply, for a look at what the next request replaces.
 _REPLY = {"role": "assistant", "content": ""}
 _SLOW = "the store is slow"
+NO_TOOLS_NOW = "without the tools of its conversation"
 NOT_RECALLED = "the store did not say in time what was sent before"
 # Who answers the model's calls of the retrieval tools: the gateway, unless the client has them; the client
 # alone; nobody.
@@ -284,12 +285,13 @@ class Rewriter:
         """
         found = _Found()
         try:
-            rewritten = await self._in_time(found, *await self._find(found, received))
+            rewritten = await self._renewed(found, received)
         except NotRecalledError:
             self._status.passed(NOT_RECALLED)
             raise
         except Exception as error:  # noqa: BLE001 # a request is sent in any case
-            reason, if_bound = self._reason(error), isinstance(error, _UnchangedError)
+            reason = self._reason(error)
+            if_bound = isinstance(error, _UnchangedError) and not received.lacks_tools
         else:
             self._note(rewritten)
             return rewritten
@@ -297,12 +299,24 @@ class Rewriter:
         again = await self._reading(partial(found.repeated, reason, if_bound=if_bound))
         return again or Rewritten(received.body, reason=reason)
 
+    async def _renewed(self, found: _Found, received: Received) -> Rewritten:
+        """Return a request with what is new replaced too. Raises any error, see `_find` and `_in_time`.
+
+        One without the tools that its conversation has gets only what was sent before.
+        """
+        conversation, request = await self._find(found, received)
+        if not received.lacks_tools:
+            return await self._in_time(found, conversation, request)
+        if conversation.is_forgotten(request):
+            await self._in_time(found, conversation, request)
+        raise _UnchangedError(NO_TOOLS_NOW)
+
     async def counted(self, received: Received) -> Rewritten:
         """Return a request whose tokens are counted, with what was replaced before in front of thinking."""
         found, reason = _Found(), "tokens are counted"
         with suppress(Exception):
             await self._read(found, received)
-        again = await self._reading(partial(found.repeated, reason, if_bound=True))
+        again = await self._reading(partial(found.repeated, reason, if_bound=not received.lacks_tools))
         return Rewritten(received.body if again is None else again.body, reason=reason)
 
     async def _read(self, found: _Found, received: Received) -> tuple[Request, Place]:
@@ -330,7 +344,7 @@ class Rewriter:
     async def _find(self, found: _Found, received: Received) -> tuple[Conversation, Request]:
         """Read a request and find its conversation. Raises `_UnchangedError`, or any other error."""
         request, place = await self._read(found, received)
-        can_leave = request.can_read_back or not self._needs_read_back
+        can_leave = request.can_read_back or received.lacks_tools or not self._needs_read_back
         # Thinking may be refused in any request: its client may have changed a message before it.
         if can_leave or self._offloader.policy.may_bind(request.model):
             self._hints[received.hint] = place

@@ -17,7 +17,7 @@ from contextlib import closing
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import brotli
 import prepared
@@ -859,6 +859,71 @@ def test_a_damaged_object_of_what_was_sent_is_as_if_it_were_not_there(upstream, 
         ask(gateway + PATH, body_of(turns(6)))
 
     assert results(upstream.seen[0].json)[:4] == before
+
+
+class Talk(NamedTuple):
+    """Requests of one conversation of an API whose provider keeps nothing, or whose replies are single."""
+
+    path: str
+    field: str
+    tool: Any
+    fields: dict[str, Any]
+
+    def reply(self, name):
+        """Return a reply of the provider that calls a tool."""
+        call = {"name": name, "arguments": "{}"}
+        if self.field == "input":
+            told = [{"type": "function_call", "id": f"fc_{name}", "call_id": name, **call}]
+            return {"id": "resp_1", "object": "response", "status": "completed", "output": told}
+        told = [{"id": name, "type": "function", "function": call}]
+        message = {"role": "assistant", "content": "ok", "tool_calls": told}
+        return {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+
+    def turn(self, reply, text):
+        """Return what the client repeats of a reply, and its result."""
+        if self.field == "input":
+            return [*reply["output"], {"type": "function_call_output", "call_id": "Bash", "output": text}]
+        told = reply["choices"][0]["message"]
+        return [told, {"role": "tool", "tool_call_id": "Bash", "content": text}]
+
+    def ask(self, gateway, messages, **fields):
+        given = {"model": "gpt-5", "tools": [self.tool], self.field: messages, **self.fields, **fields}
+        if fields.get("store", 0) is None:
+            del given["store"]
+        return ask(gateway + self.path, json.dumps(given).encode()).json
+
+
+RESPONSES = Talk("/v1/responses", "input", {"type": "function", "name": "Bash"}, {"store": False})
+CHAT = Talk("/v1/chat/completions", "messages", {"type": "function", "function": {"name": "Bash"}}, {})
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["in one process", "after a restart"])
+@pytest.mark.parametrize(
+    ("talk", "other"), [(RESPONSES, {"store": None}), (RESPONSES, {"store": True}), (CHAT, {"n": 2})]
+)
+def test_a_request_that_cannot_get_the_tools_of_its_conversation_has_what_was_sent(
+    upstream, restarts, talk, other
+):
+    answers = [talk.reply("context_list"), *[talk.reply("Bash")] * 9]
+    upstream.answer = lambda provider: provider.say(200, json.dumps(answers.pop(0)).encode())
+    messages, store = [{"role": "user", "content": "go"}], MemoryStore()
+
+    def grow(gateway, **fields):
+        messages.extend(talk.turn(talk.ask(gateway, messages, **fields), f"{len(messages)}\n{LOG}"))
+
+    with running(upstream.url, Offloader(store, session="s")) as gateway:
+        for fields in [{}] * 5 + [other] * (not restarts):
+            grow(gateway, **fields)
+    with running(upstream.url, Offloader(store, session="s")) as gateway:
+        for fields in [other] * restarts + [{}]:
+            grow(gateway, **fields)
+
+    sent = [[*map(json.dumps, seen.json[talk.field])] for seen in upstream.seen]
+    before, without, after = sent[-3:]
+    assert sum("[Offloaded: " in text for text in before) == 3
+    assert any("context_list" in text for text in before)
+    assert without[: len(before) - 1] == after[: len(before) - 1] == before[:-1]
+    assert ["context_read" in json.dumps(seen.json["tools"]) for seen in upstream.seen[-2:]] == [False, True]
 
 
 # Records that another process deletes

@@ -17,11 +17,12 @@ from offload.agent._reducer import ContextReducer, Step
 from offload.agent._refusals import Refused, is_bound_refusal, is_too_long, refused, refused_thinking
 from offload.agent._usage import HIGHEST, LOWEST, Calibration
 from offload.compaction import CompactionResult, CompactionStrategy, Summarizer
-from offload.compaction._strategy import LEAST_FREED, report_ungrounded
+from offload.compaction._strategy import report_ungrounded
 from offload.compaction.rounds import Confirm
 from offload.context import ContextEvent, EventBus, EventType, ItemType
 from offload.context.pairs import waiting_from
 from offload.context.tokens import MessageCounter
+from offload.context.wait import Wait
 from offload.engine.failures import AboveCeilingError
 from offload.engine.refusals import BoundRefusal
 from offload.engine.results import CacheReport
@@ -272,13 +273,13 @@ class ContextManager:
             errors: list[OffloadError] = []
             self._messages.flush()
             before = self._messages.context.total_tokens
-            before_refusal = self.config, self._reducer
+            before_refusal = self.config, self._reducer, self._messages.wait
             try:
                 self._learn(told)
                 request = self._request(self._offload(errors), errors, is_forced=True)
             finally:
                 if told.is_bytes:
-                    self.config, self._reducer = before_refusal
+                    self.config, self._reducer, self._messages.wait = before_refusal
             if self._messages.context.total_tokens < before:
                 return request
             raise ContextFullError(
@@ -396,8 +397,7 @@ class ContextManager:
         self._messages.flush()
         self._calibration = Calibration(state.ratios)
         self._messages.compactions = state.compactions
-        self._messages.compact_from = state.compact_from
-        self._messages.is_told = bool(state.compact_from)
+        self._messages.wait = state.wait
         self._messages.added_tokens += state.tokens_offloaded
         self._replied = state.model
         self._offloader.last_request = state.requested
@@ -488,40 +488,47 @@ class ContextManager:
     ) -> Request:
         """Return the request, made small enough and stored in the journal; add failures to `errors`."""
         before = self._messages.context.total_tokens
-        # What is new counts from the smallest request since the last compaction.
-        self._messages.compact_from = min(self._messages.compact_from, self._tokens() + self._least_new)
         self._shrink(self._reducer.fresh, self._reducer.unseen, errors, is_forced=is_forced)
         self._is_reduced = self._is_reduced or self._messages.context.total_tokens != before
         self._report_counter(errors)
         self._sent = self._fixed + self._messages.context.total_tokens
         tokens = self._tokens()
+        is_full = tokens > self.config.window
+        if not is_full and self.config.trigger_tokens <= tokens < self._messages.wait.until:
+            self._tell_wait(tokens, errors)
         self._write_journal(errors, tokens=tokens)
-        if tokens > self.config.window:
-            error = ContextFullError(
-                f"the request has {tokens} tokens, and the window is {self.config.window}: {self._parts()}; "
-                "shorten the system prompt, the tool definitions or the last messages, or use a larger window"
-            )
-            self._report([error], errors)
-        elif (
-            self.config.trigger_tokens <= tokens < self._messages.compact_from and not self._messages.is_told
-        ):
-            # The request fits the window: nothing to raise for.
-            self._note(self._too_little(tokens), errors)
-            self._messages.is_told = True
+        if is_full:
+            self._report([self._too_long(tokens)], errors)
         return Request(self._messages.context.lower(), tokens, errors, cache, self._decided)
 
-    def _too_little(self, tokens: int) -> ContextFullError:
-        return ContextFullError(
+    def _tell_wait(self, tokens: int, errors: list[OffloadError]) -> None:
+        """Report once why compactions wait; the request fits the window, so this is nothing to raise for."""
+        wait = self._messages.wait
+        if wait.is_told:
+            return
+        self._messages.wait = wait._replace(is_told=True)
+        error = ContextFullError(
             f"a compaction frees too little: the request has {tokens} tokens, the aim is fewer than "
             f"{self._reducer.limit}, and the window is {self.config.window}: {self._parts()}; the next "
-            f"one is tried from {self._messages.compact_from} tokens on; shorten the system prompt, the tool "
+            f"one is tried from {wait.until} tokens on; shorten the system prompt, the tool "
             "definitions or the last messages, or use a larger window"
+        )
+        self._note(error, errors)
+
+    def _too_long(self, tokens: int) -> ContextFullError:
+        cut = "the tool definitions or the last messages"
+        if self._has_no_room:
+            cut = "or pass fewer tools, which alone fill it, so that nothing was offloaded or removed"
+        return ContextFullError(
+            f"the request has {tokens} tokens, and the window is {self.config.window}: {self._parts()}; "
+            f"shorten the system prompt, {cut}, or use a larger window"
         )
 
     @property
-    def _least_new(self) -> int:
-        """The tokens that must be new before a compaction is tried again after one that was not enough."""
-        return max(1, int(self.config.window * LEAST_FREED))
+    def _has_no_room(self) -> bool:
+        """Whether the system prompt and tools fill the window, so that no step can help."""
+        fixed = self._fixed + self._messages.context.header.tokens
+        return self._calibration.correct(self.config.model, fixed) >= self.config.window
 
     def _parts(self) -> str:
         items = sorted(enumerate(self._messages.items(0)), key=lambda entry: -entry[1].token_count)
@@ -537,7 +544,6 @@ class ContextManager:
         if _LEAST_WINDOW <= window < self.config.window:
             self.config = self.config.model_copy(update={"window_tokens": window})
             self._reducer = self._new_reducer(self.config)
-            self._messages.compact_from = 0
 
     def _tokens(self) -> int:
         """Return the tokens of a request now, as its provider would count them."""
@@ -555,7 +561,10 @@ class ContextManager:
         """Run the steps `fresh` on a request above the trigger, and `edits` unless it is better to wait."""
         if self._confirmation is not None:
             self._confirmation.begin_call()
-        if self._tokens() < self.config.trigger_tokens:
+        tokens, window = self._tokens(), self.config.window
+        self._messages.wait = wait = Wait() if is_forced else self._messages.wait.at(tokens, window)
+        is_waiting = self._has_no_room and not is_forced
+        if is_waiting or tokens < max(self.config.trigger_tokens, min(wait.until, window)):
             return
         edited_from = 0 if is_forced else self._edited_from()
         self._run(fresh, errors)
@@ -563,20 +572,9 @@ class ContextManager:
         if self._tokens() >= edited_from:
             self._run(edits, errors)
         if self._messages.was_compacted:
-            self._messages.compact_from = self._compact_from()
-            self._messages.is_told = self._messages.is_told and self._messages.compact_from > 0
-
-    def _compact_from(self) -> int:
-        """Return the tokens from which on a compaction is tried again after the last one; 0 if it was enough.
-
-        A process that resumes the conversation has it from the journal.
-        """
-        tokens = self._tokens()
-        is_closed = self._confirmation is not None and self._confirmation.is_closed
-        if tokens < self._reducer.limit or is_closed:
-            return 0
-        again = tokens + self._least_new
-        return again if tokens >= self.config.window else min(again, self.config.window)
+            is_closed = self._confirmation is not None and self._confirmation.is_closed
+            after = self._messages.wait.after(self._tokens(), self._reducer.limit, window)
+            self._messages.wait = Wait() if is_closed else after
 
     def _run(self, steps: Sequence[Step], errors: list[OffloadError]) -> None:
         for limit, step in steps:
@@ -625,7 +623,7 @@ class ContextManager:
                 compactions,
                 requested,
                 created,
-                compact_from=self._messages.compact_from,
+                wait=self._messages.wait,
                 model=self._replied,
             )
             is_sent = tokens is not None

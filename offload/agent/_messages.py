@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from offload.compaction import CompactionResult, CompactionStrategy
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
 from offload.context.ir import NOTICES
+from offload.context.wait import Wait
 from offload.engine.results import OffloadResult, is_whole
 from offload.errors import ContextFullError, MessageError, OffloadError, failure, result_or_error
 from offload.messages._equal import are_equal, begins_with
@@ -28,19 +29,20 @@ class AgentMessages:
         settled: how many items from the first on are unchanged since this was last set to their number.
         compactions: how many compactions removed messages.
         last_compaction: the result of the last of them in this process.
-        compact_from: the tokens of a request from which on a compaction is tried; 0 if each was enough.
+        wait: when a compaction is tried again after one that was not enough.
         was_compacted: whether a compaction was tried since this was last set to False.
-        is_told: whether `errors` had why compactions wait, since one was enough.
         added_tokens: tokens of all messages that were added.
     """
 
     def __init__(self, token_counter: TokenCounter, events: EventBus) -> None:
         self.context = ContextIR(token_counter=token_counter, event_bus=events)
+        # All strategies wait together, by `wait`.
+        self.context.waits = None
         self.settled = 0
         self.compactions = 0
         self.last_compaction: CompactionResult | None = None
-        self.compact_from = 0
-        self.was_compacted = self.is_told = False
+        self.wait = Wait()
+        self.was_compacted = False
         self.added_tokens = 0
         # Whether the header grew in front of a conversation.
         self._is_header_new = False
@@ -191,7 +193,7 @@ class AgentMessages:
             self.last_compaction = result
         # A context that cannot be made small enough is reported with the request, if it matters.
         failed = [] if error is None or type(error) is ContextFullError else [error]
-        self.is_told = self.is_told or bool(failed)
+        self.wait = self.wait._replace(is_told=self.wait.is_told or bool(failed))
         return failed
 
     def unbind_header(self, offloader: Offloader) -> None:

@@ -111,6 +111,7 @@ class ContextReducer:
                 self._offloader,
                 rules=config.rules,
                 threshold_tokens=config.target_tokens,
+                window_tokens=config.window,
                 events=self._events,
                 grounding=config.grounding,
             )
@@ -182,7 +183,7 @@ class ContextReducer:
         self, strategy: CompactionStrategy, messages: AgentMessages, tokens: int
     ) -> list[OffloadError]:
         is_closed = self._confirmation is not None and self._confirmation.is_closed
-        if is_closed or tokens < messages.compact_from:
+        if is_closed or tokens < messages.wait.until:
             return []
         return messages.compact(strategy, tokens, self._offloader)
 

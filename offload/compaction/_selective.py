@@ -55,6 +55,9 @@ class SelectiveCompaction(StoringCompactor):
     call that waits for its result is kept. If the rules are not enough, a summary replaces the whole
     conversation except for open calls. The header is always kept.
 
+    After a compaction that was not enough, or failed, the next one of the context is due once a sixteenth of
+    the window is new, or the context fills the window.
+
     Removed messages are stored in the offloader's session first, and a notice says how to read them. An
     item that was offloaded before is a placeholder, and is stored once.
 
@@ -64,6 +67,7 @@ class SelectiveCompaction(StoringCompactor):
             fails, messages are removed by rule without a summary, and the result has the error.
         rules: item type → rule; these change the table `DEFAULT_RULES`.
         threshold_tokens: a compaction is due at this number of tokens or more.
+        window_tokens: the context window; by default, the threshold is 80 % of it.
         model: the model whose window sets the threshold, if that is not given; see `threshold_for`.
         windows: with `model`, glob of model names → context window in tokens.
         events: the bus for events; by default that of each context.
@@ -84,6 +88,7 @@ class SelectiveCompaction(StoringCompactor):
         *,
         rules: Mapping[ItemType | str, TypeRule] | None = None,
         threshold_tokens: int | None = None,
+        window_tokens: int | None = None,
         model: str | None = None,
         windows: Mapping[str, int] | None = None,
         events: EventBus | None = None,
@@ -95,6 +100,7 @@ class SelectiveCompaction(StoringCompactor):
         check_callable("summarizer", summarizer)
         self.rules = merge_rules({} if rules is None else rules)
         self.threshold_tokens: int = _threshold(threshold_tokens, model, windows)
+        self._window = window_tokens or int(self.threshold_tokens / TRIGGER_RATIO)
         check_choice("grounding", grounding, get_args(Grounding))
         super().__init__(offloader, grounding)
         self._summarizer = summarizer
@@ -104,10 +110,11 @@ class SelectiveCompaction(StoringCompactor):
 
     def should_compact(self, context: ContextIR, current_total_tokens: int | None = None) -> bool:
         """Return whether a compaction is due, with the arguments of `compact`."""
-        return _tokens(context, current_total_tokens) >= self.threshold_tokens
+        tokens = _tokens(context, current_total_tokens)
+        return tokens >= self.threshold_tokens and tokens >= self._wait(context, tokens).until
 
     def compact(self, context: ContextIR, *, current_total_tokens: int | None = None) -> SelectiveResult:
-        """Shorten `context` if a compaction is due.
+        """Shorten `context` if a compaction is due; the result of one that waits has the error.
 
         Args:
             context: the context, changed in place.
@@ -127,7 +134,7 @@ class SelectiveCompaction(StoringCompactor):
         if tokens < self.threshold_tokens:
             return SelectiveResult(tokens, tokens)
         bus = context.event_bus if self._events is None else self._events
-        result = self._run(bus, tokens, partial(self._shorten, context, tokens))
+        result = self._run(context, bus, tokens, partial(self._shorten, context, tokens))
         if isinstance(result, SelectiveResult):
             return result
         if self._on_error == "raise":
@@ -136,8 +143,7 @@ class SelectiveCompaction(StoringCompactor):
 
     def _shorten(self, context: ContextIR, tokens: int) -> SelectiveResult:
         groups = split_groups(context.conversation.messages)
-        window = int(self.threshold_tokens / TRIGGER_RATIO)
-        view = View(context, tokens, groups, self._archive, self.threshold_tokens, window)
+        view = View(context, tokens, groups, self._archive, *self._bounds)
         plan = self._plan(view)
         if plan.notice.summary:
             return self._carry_out(view, plan, is_whole=True)
@@ -162,14 +168,12 @@ class SelectiveCompaction(StoringCompactor):
             plan = view.plan(removed)
             if plan.tokens < self.threshold_tokens:
                 return plan
-        most = view.total - view.plan(range(past)).tokens if past else 0
         is_new = not all(types[i] in NOTICES for i in range(past))
-        may_replace_all = self._replaces_all and is_new and most >= view.least_freed
+        may_replace_all = self._replaces_all and is_new and view.frees_much(view.plan(range(past)).tokens)
         if self._summarizer is not None and may_replace_all:
             whole = view.plan(range(past), self._summary(view, past, set(removed), self._summarizer))
             plan = whole if plan is None or whole.tokens < view.total else plan
-        least = min(view.least_freed, view.total - self.threshold_tokens + 1)
-        if plan is None or view.total - plan.tokens < least:
+        if plan is None or not (view.is_enough(plan.tokens) or plan.tokens < view.window <= view.total):
             raise ContextFullError(
                 f"the context has {view.total} tokens ({view.parts}), the threshold is "
                 f"{self.threshold_tokens}, and what may be removed would free too little; add a summarizer, "
@@ -194,6 +198,10 @@ class SelectiveCompaction(StoringCompactor):
             return plan, error
         told = view.plan(plan.removed, summary)
         return (told if told.tokens < self.threshold_tokens else plan), None
+
+    @property
+    def _bounds(self) -> tuple[int, int]:
+        return self.threshold_tokens, self._window
 
     @property
     def _max_chars(self) -> int:

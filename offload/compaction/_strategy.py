@@ -18,7 +18,8 @@ from offload.compaction._summary import Summarizer, summarize
 from offload.context import ContextEvent, ContextIR, EventBus, EventType, ItemType
 from offload.context.ir import ContextCompactor
 from offload.context.tokens import MESSAGE_TOKENS
-from offload.errors import ContextFullError, OffloadError, failure, result_or_error, unexpected
+from offload.context.wait import LEAST_FREED, Wait
+from offload.errors import ContextFullError, OffloadError, RefusedError, failure, result_or_error, unexpected
 from offload.events.observer import error_text
 from offload.messages.formats import adapter_for, scan_of
 from offload.messages.thinking import bare_of, signed_thinking
@@ -34,8 +35,6 @@ _FREED_SHARE, _LEAST_SHARE = 1 / 3, 1 / 32
 _LEAST_TASK = 50
 # How many messages show how the token counter counts, and the least of what it may count.
 _SAMPLED, _LEAST_SCALE = 50, 0.25
-# A compaction must free this part of the window: a model may be paid for it, and the prompt cache is lost.
-LEAST_FREED = 1 / 16
 _log = logging.getLogger("offload")
 
 
@@ -160,11 +159,39 @@ class StoringCompactor:
             return ()
         return self._ungrounded(f"{plan.notice.summary}\n{plan.notice.ledger}", view.messages)
 
-    def _run(self, events: EventBus, tokens: int, work: Callable[[], ResultT]) -> ResultT | OffloadError:
-        """Return the result of a compaction of `tokens`, or why it failed; emit its events.
+    @property
+    def _bounds(self) -> tuple[int, int]:
+        """The tokens that a compaction must get below, and those of the context window."""
+        raise NotImplementedError
+
+    def _wait(self, context: ContextIR, tokens: int) -> Wait:
+        """Return whether a compaction of a context waits, since the last one was not enough."""
+        waits = {} if context.waits is None else context.waits
+        waits[self] = waits.get(self, Wait()).at(tokens, self._bounds[1])
+        return waits[self]
+
+    def _run(
+        self, context: ContextIR, events: EventBus, tokens: int, work: Callable[[], ResultT]
+    ) -> ResultT | OffloadError:
+        """Return the result of a compaction of `tokens`, or why there is none; emit its events.
 
         They are `compaction_started`, then `context_compacted`, `compaction_failed` or both.
         """
+        wait = self._wait(context, tokens)
+        if tokens < wait.until:
+            return ContextFullError(
+                f"the last compaction was not enough: the context has {tokens} tokens, and the next one is "
+                f"tried from {wait.until} tokens on"
+            )
+        result = self._tried(events, tokens, work)
+        if context.waits is not None and not isinstance(result, RefusedError):
+            limit, window = self._bounds
+            error = result if isinstance(result, OffloadError) else result.error
+            left = tokens if isinstance(result, OffloadError) else result.new_token_count
+            context.waits[self] = wait.after(left, limit if error is None else 0, window)
+        return result
+
+    def _tried(self, events: EventBus, tokens: int, work: Callable[[], ResultT]) -> ResultT | OffloadError:
         detail = f"a context of {tokens} tokens is compacted"
         events.emit(ContextEvent(EventType.COMPACTION_STARTED, detail, {"tokens": tokens}))
         try:
@@ -288,15 +315,22 @@ class View:
         return max(0, self.total - sum(self.tokens[i] for i in removed))
 
     @property
-    def least_freed(self) -> float:
-        """The tokens that a compaction must free."""
-        return self.window * LEAST_FREED
+    def fixed(self) -> int:
+        """The tokens of the system prompt and tools, which no compaction removes."""
+        return max(0, self.total - sum(self.tokens))
+
+    def frees_much(self, tokens: int) -> bool:
+        """Return whether a compaction to `tokens` frees enough of the window to be worth a summary."""
+        return self.total - tokens >= self.window * LEAST_FREED
+
+    def is_enough(self, tokens: int) -> bool:
+        """Return whether a compaction to `tokens` is worth it: it also is if it gets below the target."""
+        return self.frees_much(tokens) or tokens < self.target
 
     @property
     def parts(self) -> str:
         """The tokens of system prompt and tools and those of the messages, as a text."""
-        fixed = self.total - sum(self.tokens)
-        return f"system prompt and tools {max(0, fixed)} tokens, messages {self.total - max(0, fixed)}"
+        return f"system prompt and tools {self.fixed} tokens, messages {self.total - self.fixed}"
 
     def fitting(self, units: Sequence[Sequence[int]], limit: int) -> int:
         """Return how many of the latest `units` may be kept in a request of fewer than `limit` tokens."""

@@ -16,6 +16,7 @@ from offload.compaction._strategy import CompactionResult, Plan, StoringCompacto
 from offload.compaction._summary import Summarizer
 from offload.context import ContextIR, EventBus
 from offload.context.tokens import MessageCounter
+from offload.context.wait import Wait
 from offload.errors import (
     ConfigError,
     ContextFullError,
@@ -26,6 +27,7 @@ from offload.errors import (
     check_messages,
     failure,
 )
+from offload.messages._equal import are_equal
 from offload.offloader import Offloader
 from offload.schema import Flag, Fraction, SettingsModel, Size, read_file
 from offload.threads.calls import as_async, call_hook
@@ -177,8 +179,12 @@ class _Rounds(StoringCompactor):
         if not self._must_shrink(view) and len(rounds) <= self.config.keep_recent_rounds:
             return _unchanged(view)
         events = context.event_bus if self._events is None else self._events
-        result = self._run(events, total, partial(self._shorten, view))
+        result = self._run(context, events, total, partial(self._shorten, view))
         return result if isinstance(result, CompactResult) else _unchanged(view, result)
+
+    @property
+    def _bounds(self) -> tuple[int, int]:
+        return self.config.trigger_tokens, self.config.max_context_tokens
 
     def _must_shrink(self, view: View) -> bool:
         return view.total >= self.config.trigger_tokens
@@ -190,8 +196,9 @@ class _Rounds(StoringCompactor):
         """
         must_shrink = self._must_shrink(view)
         most = view.groups[:-1] if must_shrink else view.rounds[: -self.config.keep_recent_rounds]
-        least = min(view.least_freed, view.total - self.config.trigger_tokens + 1) if must_shrink else 1
-        if not most or view.total - view.plan(joined(most)).tokens < least:
+        left = view.plan(joined(most)).tokens if most else view.total
+        has_room = view.fixed < view.window and view.is_enough(left)
+        if not has_room if must_shrink else left >= view.total:
             if must_shrink:
                 raise self._full(view.total, f" ({view.parts})")
             return _unchanged(view)
@@ -282,7 +289,8 @@ class RoundCompactor(_Rounds):
     are kept, as many as fit into half of the room. A tool call and its result are always removed or kept
     together.
 
-    A compaction never makes the context larger.
+    A compaction never makes the context larger. After one that was not enough, or failed, the next one of the
+    conversation is due once a sixteenth of the window is new, or the request fills the window.
 
     Args:
         offloader: the session that stores removed rounds.
@@ -312,6 +320,8 @@ class RoundCompactor(_Rounds):
         super().__init__(offloader, summarizer, config, confirm=confirm, events=self.events)
         self._token_counter = partial(_count, offloader) if token_counter is None else token_counter
         self._counter = MessageCounter(self._token_counter)
+        # When the conversation with the last message of the last compaction is tried again.
+        self._again, self._last = Wait(), list[Any]()
 
     def should_compact(
         self,
@@ -319,7 +329,7 @@ class RoundCompactor(_Rounds):
         system_prompt: str | Sequence[Any] | None = None,
         tools: Sequence[Any] | None = None,
     ) -> bool:
-        """Return whether a compaction is due: the request has reached the trigger.
+        """Return whether a compaction is due: the request has reached the trigger, and none waits.
 
         The arguments are those of `compact`. If the list grew since the last call, only the new messages are
         counted.
@@ -328,7 +338,14 @@ class RoundCompactor(_Rounds):
         if not self.config.enabled:
             return False
         fixed = self._counter.fixed(system_prompt, tools)
-        return fixed + self._counter.total(messages) >= self.config.trigger_tokens
+        tokens = fixed + self._counter.total(messages)
+        return tokens >= self.config.trigger_tokens and not self._waits(messages, tokens)
+
+    def _waits(self, messages: Sequence[Any], tokens: int) -> bool:
+        self._again = self._again.at(tokens, self.config.max_context_tokens)
+        if tokens >= self._again.until:
+            return False
+        return any(are_equal([message], self._last) for message in reversed(messages))
 
     def compact(
         self,
@@ -355,7 +372,9 @@ class RoundCompactor(_Rounds):
         context = ContextIR(token_counter=self._token_counter)
         context.conversation.items = [context.new_item(message) for message in messages]
         total = self._counter.fixed(system_prompt, tools) + context.conversation.tokens
-        return self._restorable(context, self._compact(context, total))
+        result = self._restorable(context, self._compact(context, total))
+        self._again, self._last = self._wait(context, total), result.new_messages[-1:]
+        return result
 
     acompact = as_async(compact)
     """Run `compact` in a thread; async hooks run on this loop."""
@@ -364,7 +383,7 @@ class RoundCompactor(_Rounds):
 class RoundStrategy(_Rounds):
     """Compaction by rounds of a context, for `ContextManager` and `ContextIR.auto_compact`.
 
-    It removes what `RoundCompactor` removes.
+    It removes what `RoundCompactor` removes, and waits as it does: then the result has the error.
 
     Args:
         offloader: as for `RoundCompactor`, like `summarizer`, `config` and `confirm`.

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from offload.context.pairs import split_groups
 from offload.context.tokens import MessageCounter
+from offload.context.wait import Wait
 from offload.errors import ConfigError, check_choice
 from offload.events import ContextEvent, EventBus, EventType
 from offload.messages.base import SYSTEM_ROLES
@@ -182,6 +184,7 @@ class ContextIR:
         header: system prompt and strategies.
         conversation: all other items.
         event_bus: the bus that gets the events.
+        waits: by strategy, when it tries a compaction again after one that was not enough; None never waits.
     """
 
     def __init__(
@@ -190,6 +193,7 @@ class ContextIR:
         self.header: Segment = Segment(SegmentName.HEADER)
         self.conversation: Segment = Segment(SegmentName.CONVERSATION)
         self.event_bus: EventBus = EventBus() if event_bus is None else event_bus
+        self.waits: WeakKeyDictionary[Any, Wait] | None = WeakKeyDictionary()
         self._counter = MessageCounter(token_counter)
         self._last_number = 0
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from offload.codec._frames import SLOW_LEVEL, compress
 from offload.context import ContextItem, ItemType
+from offload.context.wait import Wait
 from offload.errors import CollisionError, CorruptError, MessageError, NotFoundError, OffloadError, failure
 from offload.layout import JOURNAL, encode_part
 from offload.messages import Usage, from_json, to_json
@@ -77,7 +78,7 @@ class JournalState(NamedTuple):
         requested: time of the last request in seconds, by the writer's clock; None if unknown.
         records: ids of records that the session created, some or all of them.
         tokens_offloaded: as in the last request, see `Sent`.
-        compact_from: the tokens of a request from which on a compaction is tried; 0 if each was enough.
+        wait: when a compaction is tried again after one that was not enough.
         model: the model that replied last, as the host named it; None if it did not.
     """
 
@@ -87,7 +88,7 @@ class JournalState(NamedTuple):
     requested: float | None = None
     records: Collection[str] = ()
     tokens_offloaded: int = 0
-    compact_from: int = 0
+    wait: Wait = Wait()
     model: str | None = None
 
     @property
@@ -96,7 +97,7 @@ class JournalState(NamedTuple):
         facts: dict[str, Any] = {
             "ratios": dict(self.ratios),
             "compactions": self.compactions,
-            "compact_from": self.compact_from,
+            "wait": [*map(int, self.wait)] if self.wait.until else 0,
         }
         facts |= {"model": self.model} if self.model else {}
         return facts if self.requested is None else facts | {"requested": int(self.requested)}
@@ -466,7 +467,7 @@ def _state(listed: Sequence[JournalEntry], rows: Sequence[_Row], facts: Mapping[
         facts.get("compactions", 0),
         requested if type(requested) is int else None,
         tokens_offloaded=next((e.sent.tokens_offloaded for e in reversed(listed) if e.sent), 0),
-        compact_from=facts.get("compact_from", 0),
+        wait=_wait(facts),
         model=facts.get("model"),
     )
 
@@ -508,13 +509,19 @@ def first_messages(entry: JournalEntry, data: bytes) -> list[Any]:
     return [row.line.message for row in _parse(entry, data)[1] if row.line is not None]
 
 
+def _wait(facts: Mapping[str, Any]) -> Wait:
+    until, window, is_told = facts.get("wait") or (0, 0, 0)
+    return Wait(until, window, bool(is_told))
+
+
 def _parse_head(text: str) -> dict[str, Any]:
     """Return the head of an entry. Raises `ValueError`, `TypeError` or `AttributeError` for any other."""
     head: dict[str, Any] = json.loads(text)
-    numbers = [head.get(name, 0) for name in ("compactions", "compact_from")]
-    counts = [*numbers, *chain.from_iterable(head.get("edits", ()))]
+    wait = head.get("wait") or (0, 0, 0)
+    counts = [head.get("compactions", 0), *wait, *chain.from_iterable(head.get("edits", ()))]
     is_sound = (
         all(type(count) is int and count >= 0 for count in counts)
+        and len(wait) == len(Wait())
         and type(head.get("model", "")) is str
         and all(len(edit) == _EDIT_NUMBERS for edit in head.get("edits", ()))
         and all(is_ref(ref) for ref in head.get("records", ()))

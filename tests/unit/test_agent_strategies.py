@@ -357,6 +357,7 @@ def test_a_summary_is_paid_again_only_once_enough_is_new_whatever_the_system_pro
         (told,) = [text for turn in errors for text in turn]
         assert re.search(r"frees too little.*system prompt and tools 26\d{3} tokens", told)
     if share > 1:
+        assert not paid
         assert all("system prompt and tools 38" in turn[0] for turn in errors)
 
 
@@ -380,3 +381,44 @@ def test_a_compaction_that_frees_too_little_raises_nothing(tmp_path: Path) -> No
     request = m.before_model_call(system_prompt="You check the files. " * 340)
 
     assert [type(error) for error in request.errors] == [ContextFullError]
+
+
+@pytest.mark.parametrize(("share", "most"), [(0.83, 4), (1.2, 0)])
+@pytest.mark.parametrize("strategy", ["selective", "rounds"])
+def test_new_results_stay_in_view_where_the_system_prompt_fills_the_window(
+    tmp_path: Path, strategy: str, share: float, most: int
+) -> None:
+    off = Offloader(str(tmp_path), session="s", token_counter=lambda text: len(text) // 4)
+    m = ContextManager(off, AgentConfig.model_validate({"window_tokens": FIXED_WINDOW, "strategy": strategy}))
+    system, hidden = "You check. " * int(FIXED_WINDOW * share * 4 / 11), 0
+    for turn in range(12):
+        call = {"type": "tool_use", "id": f"t{turn}", "name": "run", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"t{turn}", "content": f"{turn} " + "a line. " * 200}
+        m.add({"role": "user", "content": f"Step {turn}"})
+        m.after_model_call({"role": "assistant", "content": [call]})
+        m.add({"role": "user", "content": [result]})
+        hidden += m.before_model_call(system_prompt=system).messages[-1]["content"] != [result]
+
+    assert hidden <= most
+
+
+@pytest.mark.parametrize("is_sent_before", [False, True])
+def test_a_new_process_tells_why_compactions_wait_only_if_no_request_did(
+    tmp_path: Path, *, is_sent_before: bool
+) -> None:
+    def manager() -> ContextManager:
+        off = Offloader(str(tmp_path), session="s", token_counter=lambda text: len(text) // 4)
+        return ContextManager(off, AgentConfig(window_tokens=FIXED_WINDOW))
+
+    m, system = manager(), "You check. " * int(FIXED_WINDOW * 0.79 * 4 / 11)
+    m.add({"role": "user", "content": "Check."})
+    assert not m.before_model_call(system_prompt=system).errors
+    m.after_model_call({"role": "assistant", "content": "words that fill. " * 300})
+    if is_sent_before:
+        m.add({"role": "user", "content": "Go on."})
+        assert m.before_model_call(system_prompt=system).errors
+    other = manager()
+    other.resume()
+    other.add({"role": "user", "content": "Go on."})
+
+    assert bool(other.before_model_call(system_prompt=system).errors) is not is_sent_before

@@ -160,3 +160,40 @@ def test_a_context_is_looked_through_once_and_again_after_a_failure() -> None:
 
     assert store.operations == operations
     assert strategy.restore(context.lower()) == talk(1, [0])
+
+
+@pytest.mark.parametrize("kind", ["lists", "rounds", "types"])
+@pytest.mark.parametrize(("share", "most"), [(0.5, 3), (0.83, 9)])
+def test_a_loop_of_a_host_does_not_pay_a_failing_summarizer_in_each_turn(
+    tmp_path: Path, kind: str, share: float, most: int
+) -> None:
+    window, paid = 16_000, list[int]()
+
+    def summarize(_: object) -> str:
+        paid.append(1)
+        return ""
+
+    def count(text: str) -> int:
+        return len(text) // 4
+
+    off = Offloader(str(tmp_path), session="s", token_counter=count)
+    settings = RoundConfig(max_context_tokens=window)
+    rounds, context = RoundCompactor(off, summarize, settings), ContextIR(token_counter=count)
+    by_type = SelectiveCompaction(off, summarize, threshold_tokens=int(window * 0.8))
+    strategy: Any = RoundStrategy(off, summarize, settings) if kind == "rounds" else by_type
+    system, messages = "x" * int(window * share * 4), list[Any]()
+    for turn in range(30):
+        new = [
+            {"role": "user", "content": f"Step {turn}"},
+            {"role": "assistant", "content": "fill. " * 150},
+        ]
+        messages += new
+        for message in new:
+            context.add_message(message)
+        if kind != "lists":
+            tokens = context.total_tokens + count(system)
+            context.auto_compact(strategy, current_total_tokens=tokens)
+        elif rounds.should_compact(messages, system):
+            messages = rounds.compact(messages, system).new_messages
+
+    assert len(paid) <= most

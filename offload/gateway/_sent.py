@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeVar, TypeVarTuple
 import msgspec
 import zstandard
 
-from offload.errors import NotFoundError
+from offload.errors import CorruptError, NotFoundError
 from offload.gateway._apis.base import digest_of
 from offload.gateway._status import Status
 from offload.layout import SENT, encode_part
@@ -162,7 +162,7 @@ class SentStore:
             packed = self._store.get(key, end=_MOST_BYTES)
             if 0 < zstandard.frame_content_size(packed) <= _MOST_READ:
                 return _BODIES.decode(zstandard.ZstdDecompressor().decompress(packed))
-        except (NotFoundError, zstandard.ZstdError, msgspec.MsgspecError, RecursionError):
+        except (NotFoundError, CorruptError, zstandard.ZstdError, msgspec.MsgspecError, RecursionError):
             pass
         return Body()
 

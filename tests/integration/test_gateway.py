@@ -52,7 +52,7 @@ from offload import (
 from offload.gateway import _forward, _rewriter, serve
 from offload.retention import collect, delete
 from offload.testing import FaultyStore
-from offload.wrappers import WrapperStore
+from offload.wrappers import EncryptingStore, WrapperStore
 from offload_backends.memory import MemoryStore
 
 START = b'data: {"type":"message_start","message":{"usage":%s}}\n\n' % json.dumps(USAGE).encode()
@@ -859,6 +859,24 @@ def test_a_damaged_object_of_what_was_sent_is_as_if_it_were_not_there(upstream, 
         ask(gateway + PATH, body_of(turns(6)))
 
     assert results(upstream.seen[0].json)[:4] == before
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_answered_calls_are_found_though_the_object_of_what_was_sent_is_damaged(upstream, is_sealed):
+    medium = MemoryStore()
+    store = EncryptingStore(medium, key=bytes(32)) if is_sealed else medium
+    turn = agent_of(upstream, "claude-opus-5", is_hiding=True)
+    with running(upstream.url, Offloader(store, session="s")) as gateway:
+        for _ in range(5):
+            turn(gateway)
+    [key] = [stored.key for stored in medium.keys("i/") if "sent" in stored.key]
+    data = medium.get(key)
+    medium.put(key, data[:-20] + bytes([data[-20] ^ 1]) + data[-19:], overwrite=True)
+    with running(upstream.url, Offloader(store, session="s")) as gateway:
+        turn(gateway)
+
+    assert upstream.seen[-1].body.count(b'"context_list_') == 2 * 6
+    assert upstream.seen[-1].body.count(b"[Offloaded: ") >= 4
 
 
 class Talk(NamedTuple):

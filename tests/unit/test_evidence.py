@@ -261,9 +261,9 @@ def test_a_summary_with_values_of_its_own_is_reported_or_made_again(strategy: st
     manager = ContextManager(opened(journal=False), config, summarizer=summarize)
     manager.events.subscribe(found.append, EventType.UNGROUNDED_TEXT)
     for n in range(8):
-        manager.add(asked(f"port 8443 of the job {n} in src/a.py\n{FILLER[:1500]}"))
+        manager.add(asked(f"port 8443 of the job {n} in src/a.py"))
         manager.before_model_call()
-        manager.after_model_call(said(f"done with step_{n}"))
+        manager.after_model_call(said(f"done with step_{n}\n{FILLER[:1500]}"))
 
     result = manager.last_compaction
     assert result is not None

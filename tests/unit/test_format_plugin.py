@@ -118,9 +118,9 @@ def test_both_compactions_remove_and_restore_messages_of_the_format() -> None:
 
 
 def test_an_agent_loop_keeps_resumes_and_restores_messages_of_the_format() -> None:
-    messages = talk(9)
+    messages = talk(14)
     off = Offloader("memory://", session="s")
-    context = ContextManager(off, AgentConfig(window_tokens=1200))
+    context = ContextManager(off, AgentConfig(window_tokens=1700))
     for message in messages:
         if message["who"] == "bot":
             assert context.before_model_call().errors == []
@@ -131,6 +131,6 @@ def test_an_agent_loop_keeps_resumes_and_restores_messages_of_the_format() -> No
     assert len(context.messages) < len(messages)
     assert all("who" in message for message in context.messages)
     assert context.restore() == messages
-    again = ContextManager(Offloader(off.store, session="s"), AgentConfig(window_tokens=1200))
+    again = ContextManager(Offloader(off.store, session="s"), AgentConfig(window_tokens=1700))
     again.resume()
     assert again.restore() == messages

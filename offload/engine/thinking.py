@@ -7,7 +7,9 @@ https://platform.claude.com/docs/en/build-with-claude/preserved-thinking
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -49,12 +51,14 @@ class _Stripped(NamedTuple):
         digest: digest of what is left of it; `before` is that of the message before it, empty for the first.
         removed: the blocks.
         keys: digests of their signatures.
+        number: how many earlier messages are equal to it and follow an equal one.
     """
 
     digest: str
     before: str
     removed: list[Removed]
     keys: list[str]
+    number: int
 
 
 class RemovedThinking:
@@ -156,6 +160,7 @@ class RemovedThinking:
         thinking = [signed_thinking(message) for message in messages]
         there = {one.key for some in thinking for one in some}
         digests = ["", *map(_digest, messages)]
+        numbers = _numbers(digests)
         places: dict[str, list[int]] = {}
         for index, digest in enumerate(digests[1:]):
             # All of a message is removed at once: one with thinking is another, equal but for that.
@@ -164,7 +169,7 @@ class RemovedThinking:
         out = list(messages)
         for digest, some in places.items():
             absent = [one for one in self._stripped[digest] if there.isdisjoint(one.keys)]
-            for index, one in _matched(some, absent, digests):
+            for index, one in _matched(some, absent, digests, numbers):
                 out[index] = with_thinking(out[index], one.removed)
         return out
 
@@ -176,15 +181,23 @@ class RemovedThinking:
         befores = [messages[index - 1] for index in indices if index]
         whole = self._undone([messages[index] for index in indices])
         latest = iter(self._undone(befores))
+        numbers = _numbers(["", *map(_digest, messages)]) if indices else []
         return [
-            _stripped(whole[n][-1], next(latest)[-1] if index else None) for n, index in enumerate(indices)
+            _stripped(whole[n][-1], next(latest)[-1] if index else None, numbers[index])
+            for n, index in enumerate(indices)
         ]
 
     def _line(self, one: _Stripped) -> str:
         signatures = [signature_of(part.block) for part in one.removed]
         kept = {one.digest, one.before, *one.keys, *(text for text in signatures if isinstance(text, str))}
         blocks = [{"path": list(part.path), "block": part.block} for part in one.removed]
-        row = {"digest": one.digest, "before": one.before, "keys": one.keys, "blocks": blocks}
+        row = {
+            "digest": one.digest,
+            "before": one.before,
+            "keys": one.keys,
+            "number": one.number,
+            "blocks": blocks,
+        }
 
         def edit(text: str) -> str:
             # A signature has no words to redact, and is useless with a change.
@@ -200,11 +213,11 @@ class RemovedThinking:
                 self.keys.update(one.keys)
 
 
-def _stripped(message: Any, before: Any) -> _Stripped:
+def _stripped(message: Any, before: Any, number: int) -> _Stripped:
     thinking = signed_thinking(message)
     _, removed = without_thinking(message, thinking)
     digest = "" if before is None else content_digest(before)
-    return _Stripped(content_digest(message), digest, removed, [one.key for one in thinking])
+    return _Stripped(content_digest(message), digest, removed, [one.key for one in thinking], number)
 
 
 def _digest(message: Any) -> str:
@@ -215,17 +228,31 @@ def _digest(message: Any) -> str:
         return ""
 
 
+def _numbers(digests: Sequence[str]) -> list[int]:
+    """Return of each message how many earlier ones are equal and follow an equal one, by their digests.
+
+    `digests` has that of the message before each, and at the end that of the last.
+    """
+    seen = Counter[tuple[str, str]]()
+    numbers = []
+    for pair in pairwise(digests):
+        numbers.append(seen[pair])
+        seen[pair] += 1
+    return numbers
+
+
 def _matched(
-    places: Sequence[int], stripped: Sequence[_Stripped], digests: Sequence[str]
+    places: Sequence[int], stripped: Sequence[_Stripped], digests: Sequence[str], numbers: Sequence[int]
 ) -> Iterator[tuple[int, _Stripped]]:
     """Yield which of the equal messages at `places` lost which thinking.
 
-    Equal ones differ in the message before them; if that was edited since, only a single one is certain.
-    `digests` has that of the message before each.
+    Equal ones differ in the message before them, or in their number; if that was edited since, only a single
+    one is certain. `digests` has that of the message before each, `numbers` is as of `_numbers`.
     """
     left, waiting = list(places), list(stripped)
     for one in stripped:
-        place = next((at for at in left if digests[at] == one.before), None)
+        alike = [at for at in left if digests[at] == one.before]
+        place = next((at for at in alike if numbers[at] == one.number), next(iter(alike), None))
         if place is not None:
             left.remove(place)
             waiting.remove(one)
@@ -236,4 +263,4 @@ def _matched(
 
 def _parsed(row: Any) -> _Stripped:
     removed = [Removed(tuple(part["path"]), part["block"]) for part in row["blocks"]]
-    return _Stripped(row["digest"], row["before"], removed, [*map(str, row["keys"])])
+    return _Stripped(row["digest"], row["before"], removed, [*map(str, row["keys"])], row.get("number", 0))

@@ -500,3 +500,19 @@ def test_a_change_by_the_host_between_two_processes_removes_the_thinking_behind_
     assert Offloader(off.store, session="s", journal=True, redact=redact).offload(messages).messages == (
         out.messages
     )
+
+
+@pytest.mark.parametrize("thinking_in", [(1, 2), (2,), (0, 2, 3)])
+def test_thinking_of_equal_replies_is_restored_onto_those_that_had_it(thinking_in: tuple[int, ...]) -> None:
+    off = Offloader("memory://", session="s")
+    messages: list[Any] = []
+    for turn in range(4):
+        thinking = [{"type": "thinking", "thinking": "so", "signature": f"signature-{turn}-{'x' * 40}"}]
+        content = [*(thinking if turn in thinking_in else []), {"type": "text", "text": "Done."}]
+        messages += [{"role": "user", "content": "Go on."}, {"role": "assistant", "content": content}]
+    assert off.remove_thinking(messages) == len(thinking_in)
+    sent = off.offload(messages).messages
+
+    assert "signature" not in str(sent)
+    for process in (off, Offloader(off.store, session="s")):
+        assert process.restore(sent) == messages

@@ -43,10 +43,7 @@ def look_alikes() -> tuple[MemoryStore, list[str]]:
     off = Offloader(store, session="s", policy=POLICY)
     own = off.offload_text(LOG, tool_name="Bash", tool_use_id="call of its own")
     [record] = off.records()
-    line = (
-        "[Offloaded: image of Shot, image/png, 9 bytes, id {0}. It cannot be shown again; "
-        'context_read(id="{0}") tells what it is]'
-    )
+    line = "[Offloaded: image of Shot, image/png, 9 bytes, id {0}. It cannot be shown again]"
     return store, [
         own,
         own.replace(record.ref, "abcdefghij"),

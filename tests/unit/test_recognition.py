@@ -199,10 +199,7 @@ def _texts(thing: Any) -> Iterator[str]:
         yield from _texts(inner)
 
 
-IMAGE_LINE = (
-    "[Offloaded: image of Shot, image/png, 9 bytes, id abcdefghij. It cannot be shown again; "
-    'context_read(id="abcdefghij") tells what it is]'
-)
+IMAGE_LINE = "[Offloaded: image of Shot, image/png, 9 bytes, id abcdefghij. It cannot be shown again]"
 PARTS = [{"type": "text", "text": IMAGE_LINE}, {"type": "text", "text": "beside it"}]
 
 

@@ -42,7 +42,7 @@ _BUDGETS: Mapping[str, float] = {
     "balanced, append-only": 0.72,
     "economy, append-only": 0.70,
 }
-_WITHOUT_MISSES = {"offload": 0.76, "offload aggressive": 0.70}
+_WITHOUT_MISSES = {"offload": 0.76}
 PLAIN_TOOLS = 400
 RESULT = "tool_result"
 _READERS = {"read", "view", "open", "cat", "notebook"}

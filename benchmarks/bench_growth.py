@@ -92,7 +92,6 @@ def _turns(lengths: tuple[int, ...]) -> Iterator[Figure]:
     swept = {"sweep": Sweep(trigger_tokens=10**9)}
     loops: dict[str, Callable[[Messages], Turn]] = {
         "a turn": partial(_offloading, {}),
-        "a turn with a turn budget": partial(_offloading, {"turn_budget_tokens": 10**6}),
         "a turn far from the trigger of a sweep": partial(_offloading, swept),
         "a turn of an agent": _agent,
         "asking whether a compaction by rounds is due": _rounds,
@@ -104,10 +103,6 @@ def _turns(lengths: tuple[int, ...]) -> Iterator[Figure]:
         ratio = took / dict(points)[_FLAT_LENGTH]
         yield Figure(f"{name}: at {longest:,} against {_FLAT_LENGTH:,} messages", ratio, at_most=_FLAT_RATIO)
         yield Figure(f"{name}: at {longest:,} messages", 1000 * took, "ms", at_most=1000 * _TURN_SECONDS)
-    first = [
-        (length, seconds(_offloading, {"turn_budget_tokens": 2000}, _told(length))) for length in lengths
-    ]
-    yield from Curve("the first turn with a turn budget", "messages in the history", first, 1).figures()
 
 
 def _turn_seconds(begin: Callable[[Messages], Turn], length: int) -> float:

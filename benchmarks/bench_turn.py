@@ -143,8 +143,8 @@ def _plain(length: int) -> Callable[[Any], object]:
 
 
 def _swept(length: int) -> Callable[[Any], object]:
-    """Return the same with a turn budget, and a sweep that has nothing to offload."""
-    policy = _POLICY | {"turn_budget_tokens": 10_000, "sweep": Sweep(trigger_tokens=1)}
+    """Return the same with a sweep that has nothing to offload."""
+    policy = _POLICY | {"sweep": Sweep(trigger_tokens=1)}
     return _turns(Offloader("memory://", session="swept", policy=OffloadPolicy(**policy)), _brief(length))
 
 

@@ -61,11 +61,6 @@ POLICIES: dict[str, list[OffloadPolicy]] = {
         _late(max_view_tokens=1000),
         _late(max_view_tokens=None),
     ],
-    "OffloadPolicy.turn_budget_tokens": [
-        _late(turn_budget_tokens=300),
-        _rule(min_tokens=900, after_turns=2).model_copy(update={"turn_budget_tokens": 300}),
-        OffloadPolicy(turn_budget_tokens=300),
-    ],
     "OffloadPolicy.media": [OffloadPolicy(media=Rule(min_tokens=10, after_turns=1))],
     "OffloadPolicy.user_media": [OffloadPolicy(user_media=Rule(min_tokens=10, after_turns=1))],
     "OffloadPolicy.min_saving": [OffloadPolicy(types=_RESULTS, min_saving=0), _late(min_saving=400)],

@@ -13,7 +13,7 @@ from offload.engine.turn import Turn
 from offload.errors import OffloadError
 from offload.policy import Decision, ItemFacts
 from offload.policy.cost import Candidate
-from offload.policy.groups import over_budget, over_ceiling, saving, swept
+from offload.policy.groups import over_ceiling, saving, swept
 
 if TYPE_CHECKING:
     from offload.policy import Sweep
@@ -160,24 +160,19 @@ def _by_cost(turn: Turn, decision: Decision, pays: str | None) -> Decision:
 
 
 def decide_together(turn: Turn, known: int) -> bool:
-    """Decide on the items of each turn by its budget and the ceiling; return whether more are offloaded."""
-    policy, more = turn.policy, False
-    limits = [limit for limit in (policy.turn_budget_tokens, policy.max_view_tokens) if limit is not None]
-    for messages in turn.history.turns_above(min(limits), known) if limits else ():
+    """Decide on the items of each turn by the ceiling; return whether more are offloaded."""
+    ceiling, more = turn.policy.max_view_tokens, False
+    if ceiling is None:
+        return False
+    for messages in turn.history.turns_above(ceiling, known):
         fresh = [slot for slot in turn.history.slots_of(messages) if not turn.is_sent(slot)]
-        if policy.turn_budget_tokens is not None:
-            small = [s for s in fresh if s.is_small and not _is_shown_elsewhere(turn, s)]
-            chosen = over_budget([s.decision for s in small], policy.turn_budget_tokens)
-            more |= _choose(turn, small, chosen)
-        if policy.max_view_tokens is not None:
-            view = [slot for slot in fresh if slot.is_in_view]
-            staying = {
-                at
-                for at, slot in enumerate(view)
-                if slot.is_final or slot.has_failed or _is_shown_elsewhere(turn, slot)
-            }
-            chosen = over_ceiling([s.decision for s in view], policy.max_view_tokens, staying)
-            more |= _choose(turn, view, chosen)
+        view = [slot for slot in fresh if slot.is_in_view]
+        staying = {
+            at
+            for at, slot in enumerate(view)
+            if slot.is_final or slot.has_failed or _is_shown_elsewhere(turn, slot)
+        }
+        more |= _choose(turn, view, over_ceiling([s.decision for s in view], ceiling, staying))
     return more
 
 

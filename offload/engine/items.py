@@ -28,7 +28,7 @@ class State(Enum):
         WAITING: in its message, and decided in each turn, until it is due.
         LEAVING: in its message, and offloaded in this turn.
         FAILED: in its message, whole or truncated, after an error in this turn; the next turn opens it.
-        KEPT: in its message; the turn's budget, a sweep, its cost or a record of it may open it.
+        KEPT: in its message; the turn's ceiling, a sweep, its cost or a record of it may open it.
         SETTLED: in its message for good: it was vetoed, or no placeholder pays.
         OFFLOADED: replaced by the placeholder of its record.
     """

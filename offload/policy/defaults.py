@@ -31,24 +31,11 @@ TYPES: dict[OffloadableType, Rule] = {
 READERS = Rule(min_tokens=DEFAULT_MIN_TOKENS, after_turns=1)
 
 _SEEN: dict[str, Any] = {"after_turns": 1}
-_SHORT_PREVIEW = {"min_tokens": 1200, "preview_chars": 800}
 _SMALL_PREVIEW = {"min_tokens": 500, "preview_chars": 400}
 _ANY = {"min_tokens": DEFAULT_MIN_TOKENS}
 # Plain data, so that a caller can change single fields of a named policy.
 _POLICIES: dict[PolicyName, dict[str, Any]] = {
     "balanced": {"media": MEDIA, "readers": READERS, "by_cost": "small"},
-    "aggressive": {
-        "media": MEDIA,
-        "types": {
-            "tool_result": _SHORT_PREVIEW,
-            "tool_call": {"min_tokens": 1000, "preview_chars": 300},
-            "user_message": _SHORT_PREVIEW | _SEEN,
-            "skill_prompt": _SHORT_PREVIEW | _SEEN,
-        },
-        "readers": _SHORT_PREVIEW | _SEEN,
-        "max_view_tokens": 10_000,
-        "by_cost": "small",
-    },
     # The thresholds are those of single texts.
     "economy": {
         "media": MEDIA,

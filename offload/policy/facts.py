@@ -12,7 +12,7 @@ from offload.messages.base import Block
 Action = Literal["offload", "keep", "wait"]
 Readers = Literal["offload", "keep"]
 ByCost = Literal["none", "small", "all"]
-PolicyName = Literal["balanced", "aggressive", "economy", "archive"]
+PolicyName = Literal["balanced", "economy", "archive"]
 # Written by the model: sent back to the provider unchanged.
 WRITTEN_BY_MODEL = ("assistant_message", "tool_call")
 
@@ -75,7 +75,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         ref: id of the record whose placeholder replaces the item; None while the message has the item.
         tokens_after: tokens of the text in the message: the item or its placeholder.
         ttl: minimum lifetime of the record in seconds; None is unlimited.
-        is_below: whether the item is kept only for its size; the turn budget or a sweep may offload it.
+        is_below: whether the item is kept only for its size; a sweep may offload it.
         is_exempt: whether the item is kept at any size, even above `OffloadPolicy.max_view_tokens`.
         is_by_cost: whether `Offloader.offload` decides by the expected cost instead.
     """

@@ -16,24 +16,14 @@ if TYPE_CHECKING:
 _PLACEHOLDER_TOKENS, _CHARS_PER_TOKEN = 60, 3
 
 
-def over_budget(decisions: Sequence[Decision], budget: int) -> dict[int, Decision]:
-    """Choose the tool results of one turn to offload so that the rest take at most `budget` tokens.
-
-    The largest are offloaded first, and the earlier of two equal ones. Only tool results that are kept for
-    their size alone count. Returns the changed decisions, by their index in `decisions`.
-    """
-    small = [i for i, d in enumerate(decisions) if d.is_below and d.item.item_type == "tool_result"]
-    reason = "the tool results of this turn have {} tokens in total, more than turn_budget_tokens ({})"
-    return _largest(decisions, small, budget, reason)
-
-
 def over_ceiling(
     decisions: Sequence[Decision], ceiling: int, staying: Container[int] = ()
 ) -> dict[int, Decision]:
     """Choose the new texts of one turn to offload so that the rest take at most `ceiling` tokens.
 
     Those at the indices `staying` count too, although they cannot be offloaded, except where one alone is
-    above the ceiling. Exempt items do not count; else as in `over_budget`.
+    above the ceiling. Exempt items do not count. The largest are offloaded first, and the earlier of two
+    equal ones. Returns the changed decisions, by their index in `decisions`.
     """
     view = [
         i

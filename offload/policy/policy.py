@@ -60,10 +60,8 @@ class OffloadPolicy(LoadableSettings):
             errors and file reads. The system prompt and items that are excluded, pinned, disabled by a rule
             or read by code are kept; the errors of the call name each that is larger. Images and documents
             do not count, since their tokens are estimates. None is unlimited.
-        turn_budget_tokens: maximum tokens of the tool results in one turn that are below their threshold;
-            above it the largest are offloaded first. None is unlimited.
         media: the rule for images and documents in tool results. No tool shows them again, so the model
-            should see them first; the turn budget and sweeps never offload them.
+            should see them first; sweeps never offload them.
         user_media: the rule for images and documents of the user, which are kept by default.
         min_saving: keep an item if replacing it by its placeholder frees fewer tokens than this.
         sweep: when to sweep a long conversation; None is never.
@@ -91,7 +89,6 @@ class OffloadPolicy(LoadableSettings):
     exclude_tools: tuple[str, ...] = ()
     readers: Rule | None = None
     max_view_tokens: Size | None = MAX_VIEW_TOKENS
-    turn_budget_tokens: Size | None = None
     media: Rule = NEVER
     user_media: Rule = NEVER
     min_saving: Count = 100
@@ -111,7 +108,6 @@ class OffloadPolicy(LoadableSettings):
             exclude_tools: Sequence[str] = (),
             readers: Rule | None = None,
             max_view_tokens: int | None = MAX_VIEW_TOKENS,
-            turn_budget_tokens: int | None = None,
             media: Rule = ...,
             user_media: Rule = ...,
             min_saving: int = 100,
@@ -146,11 +142,10 @@ class OffloadPolicy(LoadableSettings):
         """Return a policy by name.
 
         Args:
-            name: "balanced" is the default: the model sees files and pages in full once; "aggressive" has
-                lower thresholds, shorter previews and a ceiling of 10,000 tokens, and offloads tool-call
-                arguments at once; "economy" offloads every item if that is expected to lower the input cost,
-                file reads even before the model sees them; "archive" offloads everything large, the model's
-                replies too: the smallest context, but often not the lowest cost.
+            name: "balanced" is the default: the model sees files and pages in full once; "economy" offloads
+                every item if that is expected to lower the input cost, file reads even before the model sees
+                them; "archive" offloads everything large, the model's replies too: the smallest context, but
+                often not the lowest cost.
 
         Raises:
             PolicyError: there is no preset of this name.
@@ -192,7 +187,6 @@ class OffloadPolicy(LoadableSettings):
             "media": now(self.media),
             "user_media": now(self.user_media),
             "max_view_tokens": None,
-            "turn_budget_tokens": None,
             "sweep": None,
             "by_cost": "none",
             "history": "editable",
@@ -220,7 +214,6 @@ class OffloadPolicy(LoadableSettings):
             "readers": None if self.readers is None else seen(self.readers),
             "media": NEVER,
             "user_media": NEVER,
-            "turn_budget_tokens": None,
             "exclude_tools": (*self.exclude_tools, *(f"*{name}" for name in RETRIEVAL_TOOLS)),
         }
         return with_rules(self, seen, changes)
@@ -228,7 +221,7 @@ class OffloadPolicy(LoadableSettings):
     def decide(self, item: ItemFacts, *, readers: Readers = "keep", is_bound: bool = False) -> Decision:
         """Decide on one item. Pure: equal facts give equal decisions.
 
-        The turn budget and a sweep may still offload an item that is kept only for its size.
+        A sweep may still offload an item that is kept only for its size.
 
         Args:
             item: facts about the item.

@@ -278,19 +278,19 @@ def test_06_a_pattern_made_to_hang_ends_and_the_event_loop_goes_on(tmp_path, pat
     assert turns > 20
 
 
-def test_07_ten_parallel_results_below_the_threshold_are_held_to_the_budget_of_the_turn(tmp_path):
+def test_07_ten_parallel_results_below_the_threshold_are_held_to_the_ceiling_of_the_turn(tmp_path):
     texts = [f"{n} " * 18_000 for n in range(10)]
     rules = {"tool_result": Rule(min_tokens=10_000)}
 
-    def offload(root: Path, **budget: Any) -> Any:
-        policy = OffloadPolicy(types=rules, **budget, max_view_tokens=100_000)
+    def offload(root: Path, ceiling: int) -> Any:
+        policy = OffloadPolicy(types=rules, max_view_tokens=ceiling)
         off = Offloader(root, session="s", policy=policy, token_counter=lambda text: len(text) // 4)
         out = off.offload(results(*texts))
         assert off.restore(out.messages) == results(*texts)
         return out
 
-    assert offload(tmp_path / "without").messages == results(*texts)
-    out = offload(tmp_path / "with", turn_budget_tokens=30_000)
+    assert offload(tmp_path / "without", 100_000).messages == results(*texts)
+    out = offload(tmp_path / "with", 30_000)
     stay = [text for text in shown(out.messages) if text in texts]
     assert sum(len(text) // 4 for text in stay) == 27_000
     assert len(out.records) == len(files(tmp_path / "with")) == 7

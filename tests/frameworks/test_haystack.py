@@ -290,7 +290,7 @@ def test_the_usage_of_each_reply_is_reported(store, monkeypatch):
 
 def test_a_pipeline_is_saved_and_loaded_with_its_offloading(tmp_path, monkeypatch):
     monkeypatch.setenv("HAYSTACK_DESERIALIZATION_ALLOWLIST", "offload.*,frameworks.*")
-    policy = OffloadPolicy.preset("aggressive")
+    policy = OffloadPolicy.preset("economy")
     offloading = OffloadToolset(tmp_path, session="alice", policy=policy)
     pipeline = Pipeline()
     pipeline.add_component("agent", agent(None, offloading))

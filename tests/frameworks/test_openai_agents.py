@@ -230,7 +230,7 @@ def test_a_small_result_is_sent_as_the_sdk_writes_it(store, value):
 def test_if_openai_stores_the_conversation_results_are_offloaded_and_retrieval_answers_kept(store, run):
     whole = lambda sent: Call("context_read", {"id": scenario.refs(sent)[-1]}, "call_read")  # noqa: E731 # one turn
     script = Script([scenario.ask(), whole, scenario.end])
-    offloading = OffloadRuns(store, policy=OffloadPolicy.preset("aggressive"))
+    offloading = OffloadRuns(store, policy=OffloadPolicy.preset("economy"))
     alice = offloading.conversation("alice")
 
     run(agent(script, offloading), conversation_id="conv_1", run_config=alice.run_config())

@@ -16,14 +16,13 @@ Json = dict[str, Any]
 
 POLICIES = [
     OffloadPolicy(),
-    OffloadPolicy.preset("aggressive"),
     OffloadPolicy.preset("economy"),
     OffloadPolicy.preset("archive"),
     OffloadPolicy(history="append_only"),
     # Asked for by name: these change what was sent, and remove the thinking behind it.
     OffloadPolicy(tools={"*": Rule(min_tokens=50, after_turns=1, keep_recent=2, preview_chars=0)}),
     OffloadPolicy(sweep=Sweep(trigger_tokens=3000, keep_recent=1)),
-    OffloadPolicy(max_view_tokens=2000, turn_budget_tokens=1500),
+    OffloadPolicy(max_view_tokens=2000),
 ]
 SIZES = (0, 40, 900, 3000, 9000, 30_000)
 TOOLS = ("Read", "Bash", "search")

@@ -56,18 +56,6 @@ def test_a_new_process_sends_the_same_in_many_conversations(
     compare(partial(opened, policy), steps(drawn, thinks=thinks))
 
 
-def test_what_the_budget_of_a_turn_took_out_stays_out_in_a_new_process() -> None:
-    rule = Rule(min_tokens=900, after_turns=1, preview_chars=100)
-    policy = OffloadPolicy(types={"tool_result": rule}, turn_budget_tokens=300)
-    chat, store = Chat(), MemoryStore()
-    chat.reply(2, 0, 40)
-    chat.answer([700, 700, 0])
-    first = opened(policy, store).offload(chat.messages)
-
-    assert len(first.records) == 2
-    assert opened(policy, store).offload(chat.messages).messages == first.messages
-
-
 def test_a_result_whose_call_was_trimmed_keeps_its_placeholder_and_its_one_record() -> None:
     chat, store = Chat(), MemoryStore()
     chat.reply(1, 0, 40)

@@ -1,4 +1,4 @@
-"""All wrappers at once against a dict; each store on the cache folder sees the changes of the others."""
+"""All wrappers at once against a dict."""
 
 from __future__ import annotations
 

@@ -18,21 +18,21 @@ target_ratio = 0.5
 strategy = "truncate"
 keep_recent = 9
 [policy]
-preset = "aggressive"
+preset = "economy"
 """
 DATA = {
     "model": "small",
     "window_tokens": 20_000,
     "target_ratio": 0.5,
     "rules": {"user_message": {"strategy": "truncate", "keep_recent": 9}},
-    "policy": {"preset": "aggressive"},
+    "policy": {"preset": "economy"},
 }
 MEANT = AgentConfig(
     model="small",
     window_tokens=20_000,
     target_ratio=0.5,
     rules={"user_message": TypeRule(strategy="truncate", keep_recent=9)},
-    policy=OffloadPolicy.preset("aggressive"),
+    policy=OffloadPolicy.preset("economy"),
 )
 
 
@@ -61,7 +61,7 @@ def test_variables_change_fields_of_the_file_that_they_name(tmp_path):
 
     assert config.window == 80_000
     assert config.rules["user_message"].keep_recent == 2
-    assert config.policy == OffloadPolicy.preset("aggressive")
+    assert config.policy == OffloadPolicy.preset("economy")
     assert AgentConfig.from_env({}) == AgentConfig()
 
 

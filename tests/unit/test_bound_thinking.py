@@ -19,7 +19,6 @@ from offload.testing import FaultyStore
 
 POLICIES = {
     "default": None,
-    "aggressive": OffloadPolicy.preset("aggressive"),
     "economy": OffloadPolicy.preset("economy"),
     "archive": OffloadPolicy.preset("archive"),
     "late": OffloadPolicy(types={"tool_result": Rule(min_tokens=500, after_turns=2)}),

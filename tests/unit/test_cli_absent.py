@@ -594,7 +594,7 @@ def test_a_terminal_shows_matches_under_their_record_and_rows_as_a_table(store: 
     ("call", "hint"),
     [
         ("ls --session research-24 --store STORE", "did you mean 'research-42'?"),
-        ("savings FILE --policy agressive", "did you mean 'aggressive'?"),
+        ("savings FILE --policy economi", "did you mean 'economy'?"),
         ("savings FILE --model claude-opus-45", "did you mean 'claude-opus-4-5'?"),
         ("ls --store fil://x", "did you mean 'file'?"),
         ("ls --store memry://x", "did you mean 'memory'?"),

@@ -168,14 +168,14 @@ def test_a_file_named_by_the_host_may_set_everything_and_is_the_only_one(
 
 def test_sources_give_parts_of_one_table_and_each_value_has_its_origin(folder: Path, users: Path) -> None:
     users.write_text("max_answer_chars = 5000\n")
-    (folder / "offload.toml").write_text("[policy]\nmin_saving = 7\nturn_budget_tokens = 900\n")
+    (folder / "offload.toml").write_text("[policy]\nmin_saving = 7\nmax_view_tokens = 900\n")
     found = config(folder, {"OFFLOAD_POLICY__MIN_SAVING": "8"})
     assert found.settings.max_answer_chars == 5000
     assert found.settings.policy.min_saving == 8
-    assert found.settings.policy.turn_budget_tokens == 900
+    assert found.settings.policy.max_view_tokens == 900
     assert origins(found)["max_answer_chars"] == str(users)
     assert origins(found)["policy.min_saving"] == "environment"
-    assert origins(found)["policy.turn_budget_tokens"] == str(folder / "offload.toml")
+    assert origins(found)["policy.max_view_tokens"] == str(folder / "offload.toml")
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_a_file_is_toml_yaml_or_json(folder: Path, name: str, text: str) -> None
 
 
 def test_a_policy_may_name_a_preset_or_a_file_in_the_same_folder(folder: Path) -> None:
-    (folder / "offload.toml").write_text('policy = "aggressive"\n')
-    assert config(folder).settings.policy == OffloadPolicy.preset("aggressive")
+    (folder / "offload.toml").write_text('policy = "economy"\n')
+    assert config(folder).settings.policy == OffloadPolicy.preset("economy")
     (folder / "mine.toml").write_text("min_saving = 55\n")
     (folder / "offload.toml").write_text('policy = "mine.toml"\n')
     assert config(folder).settings.policy.min_saving == 55

@@ -200,7 +200,6 @@ def exchanges(length: int) -> list[dict[str, Any]]:
 EAGER = Rule(min_chars=1000, preview_chars=50)
 POLICIES = {
     "plain": OffloadPolicy(types={"tool_result": EAGER}),
-    "budget": OffloadPolicy(types={"tool_result": EAGER}, turn_budget_tokens=10_000, min_saving=0),
     "sweep": OffloadPolicy(types={"tool_result": EAGER}, sweep=Sweep(trigger_tokens=10**9), min_saving=0),
     "nothing to sweep": OffloadPolicy(types={"tool_result": EAGER}, sweep=Sweep(trigger_tokens=1)),
 }
@@ -233,8 +232,8 @@ def test_a_list_that_was_parsed_again_takes_as_many_steps_after_a_hundred_as_aft
     assert took[1] <= took[0] * 1.2
 
 
-def test_the_budget_of_turns_is_judged_in_steps_in_proportion_to_the_messages() -> None:
-    policy = OffloadPolicy(turn_budget_tokens=10_000, min_saving=0)
+def test_the_ceiling_of_turns_is_judged_in_steps_in_proportion_to_the_messages() -> None:
+    policy = OffloadPolicy(max_view_tokens=10_000, min_saving=0)
     took = []
     for length in (100, 400):
         messages = [
@@ -252,11 +251,11 @@ def figures(out: OffloadResult) -> list[Any]:
 
 def test_figures_stay_right_when_messages_are_taken_back_and_come_again() -> None:
     messages = exchanges(200)
-    off = Offloader("memory://", policy=POLICIES["budget"])
+    off = Offloader("memory://", policy=POLICIES["sweep"])
     whole = off.offload(messages)
     for length in (101, 50, 200, 0, 37):
         part = off.offload(messages[:length])
-        fresh = Offloader("memory://", policy=POLICIES["budget"], session=off.session).offload(
+        fresh = Offloader("memory://", policy=POLICIES["sweep"], session=off.session).offload(
             messages[:length]
         )
         assert figures(part) == figures(fresh)

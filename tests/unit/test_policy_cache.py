@@ -17,7 +17,7 @@ HOUR = CacheModel(read=0.1, write=2.0, ttl=3600)
 
 def test_the_default_is_a_cache_of_five_minutes() -> None:
     assert OffloadPolicy().cache == CacheModel() == CacheModel.preset("anthropic")
-    assert OffloadPolicy.preset("aggressive").cache == CacheModel()
+    assert OffloadPolicy.preset("economy").cache == CacheModel()
     assert CacheModel().rewrite == pytest.approx(1.15)
 
 

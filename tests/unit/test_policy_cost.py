@@ -379,7 +379,7 @@ def policy(name: Any) -> OffloadPolicy:
     return OffloadPolicy.preset(name)
 
 
-BY_COST = ("balanced", "aggressive", "economy")
+BY_COST = ("balanced", "economy")
 
 
 @pytest.mark.parametrize("name", BY_COST)

@@ -314,11 +314,6 @@ class View:
         """Return the tokens of the request without the messages at the indices `removed`."""
         return max(0, self.total - sum(self.tokens[i] for i in removed))
 
-    @property
-    def fixed(self) -> int:
-        """The tokens of the system prompt and tools, which no compaction removes."""
-        return max(0, self.total - sum(self.tokens))
-
     def frees_much(self, tokens: int) -> bool:
         """Return whether a compaction to `tokens` frees enough of the window to be worth a summary."""
         return self.total - tokens >= self.window * LEAST_FREED
@@ -330,7 +325,8 @@ class View:
     @property
     def parts(self) -> str:
         """The tokens of system prompt and tools and those of the messages, as a text."""
-        return f"system prompt and tools {self.fixed} tokens, messages {self.total - self.fixed}"
+        fixed = max(0, self.total - sum(self.tokens))
+        return f"system prompt and tools {fixed} tokens, messages {self.total - fixed}"
 
     def fitting(self, units: Sequence[Sequence[int]], limit: int) -> int:
         """Return how many of the latest `units` may be kept in a request of fewer than `limit` tokens."""

@@ -172,14 +172,15 @@ class _Rounds(StoringCompactor):
         self._events = events
         self._confirm = confirm if self.config.require_confirmation else None
 
-    def _compact(self, context: ContextIR, total: int) -> CompactResult:
+    def _compact(self, context: ContextIR, total: int, fixed: int = 0) -> CompactResult:
+        """Return the compaction of a request of `total` tokens, `fixed` of which cannot be removed."""
         rounds, parts = rounds_and_parts(context.conversation.messages)
         target, window = self.config.trigger_tokens, self.config.max_context_tokens
         view = View(context, total, parts, self._archive, target, window, rounds)
         if not self._must_shrink(view) and len(rounds) <= self.config.keep_recent_rounds:
             return _unchanged(view)
         events = context.event_bus if self._events is None else self._events
-        result = self._run(context, events, total, partial(self._shorten, view))
+        result = self._run(context, events, total, partial(self._shorten, view, fixed))
         return result if isinstance(result, CompactResult) else _unchanged(view, result)
 
     @property
@@ -189,7 +190,7 @@ class _Rounds(StoringCompactor):
     def _must_shrink(self, view: View) -> bool:
         return view.total >= self.config.trigger_tokens
 
-    def _shorten(self, view: View) -> CompactResult:
+    def _shorten(self, view: View, fixed: int) -> CompactResult:
         """Remove messages if that helps.
 
         Raises `ContextFullError` or `RefusedError` if none may be removed.
@@ -197,7 +198,7 @@ class _Rounds(StoringCompactor):
         must_shrink = self._must_shrink(view)
         most = view.groups[:-1] if must_shrink else view.rounds[: -self.config.keep_recent_rounds]
         left = view.plan(joined(most)).tokens if most else view.total
-        has_room = view.fixed < view.window and view.is_enough(left)
+        has_room = fixed < view.window and view.is_enough(left)
         if not has_room if must_shrink else left >= view.total:
             if must_shrink:
                 raise self._full(view.total, f" ({view.parts})")
@@ -371,8 +372,9 @@ class RoundCompactor(_Rounds):
         check_messages(messages)
         context = ContextIR(token_counter=self._token_counter)
         context.conversation.items = [context.new_item(message) for message in messages]
-        total = self._counter.fixed(system_prompt, tools) + context.conversation.tokens
-        result = self._restorable(context, self._compact(context, total))
+        fixed = self._counter.fixed(system_prompt, tools)
+        total = fixed + context.conversation.tokens
+        result = self._restorable(context, self._compact(context, total, fixed))
         self._again, self._last = self._wait(context, total), result.new_messages[-1:]
         return result
 

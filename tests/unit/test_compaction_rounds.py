@@ -293,3 +293,20 @@ def test_a_bedrock_agent_sends_alternating_roles_and_restores_them_in_another_pr
             added += [message, reply]
         assert manager.restore() == added
     assert manager.compaction_count > 1
+
+
+def test_no_summary_is_paid_where_the_system_prompt_alone_fills_the_window() -> None:
+    asked: list[object] = []
+
+    def summarize(request: object) -> str:
+        asked.append(request)
+        return "<summary>All were fine.</summary>"
+
+    off = Offloader("memory://", session="s", token_counter=len)
+    compactor = RoundCompactor(off, summarize, RoundConfig(max_context_tokens=1000))
+    messages = [user("anthropic", "x" * 300) for _ in range(9)]
+
+    result = compactor.compact(messages, "s" * 1001)
+
+    assert (asked, result.new_messages) == ([], messages)
+    assert "system prompt and tools 1001 tokens" in str(result.error)

@@ -14,6 +14,7 @@ from offload.compaction._grounding import Grounding
 from offload.compaction._round_plan import RoundPlanner, best_plan, joined, rounds_and_parts
 from offload.compaction._strategy import CompactionResult, Plan, StoringCompactor, View
 from offload.compaction._summary import Summarizer
+from offload.compaction._windows import TRIGGER_RATIO
 from offload.context import ContextIR, EventBus
 from offload.context.tokens import MessageCounter
 from offload.context.wait import Wait
@@ -185,7 +186,9 @@ class _Rounds(StoringCompactor):
 
     @property
     def _bounds(self) -> tuple[int, int]:
-        return self.config.trigger_tokens, self.config.max_context_tokens
+        trigger = self.config.trigger_tokens
+        # Of a window that is hardly used, a part would be much.
+        return trigger, min(self.config.max_context_tokens, int(trigger / TRIGGER_RATIO))
 
     def _must_shrink(self, view: View) -> bool:
         return view.total >= self.config.trigger_tokens
@@ -343,7 +346,7 @@ class RoundCompactor(_Rounds):
         return tokens >= self.config.trigger_tokens and not self._waits(messages, tokens)
 
     def _waits(self, messages: Sequence[Any], tokens: int) -> bool:
-        self._again = self._again.at(tokens, self.config.max_context_tokens)
+        self._again = self._again.at(tokens, self._bounds[1])
         if tokens >= self._again.until:
             return False
         return any(are_equal([message], self._last) for message in reversed(messages))

@@ -197,3 +197,13 @@ def test_a_loop_of_a_host_does_not_pay_a_failing_summarizer_in_each_turn(
             messages = rounds.compact(messages, system).new_messages
 
     assert len(paid) <= most
+
+
+def test_a_context_whose_threshold_is_far_below_its_window_waits_no_longer_than_others() -> None:
+    off = Offloader("memory://", session="s", token_counter=len)
+    compactor = RoundCompactor(off, None, RoundConfig(max_context_tokens=100_000, trigger_ratio=0.01))
+    messages: list[Any] = [{"role": "user", "content": "x" * 1000}]
+
+    assert compactor.compact(messages).error
+    assert not compactor.should_compact(messages)
+    assert compactor.should_compact([*messages, {"role": "user", "content": "x" * 80}])

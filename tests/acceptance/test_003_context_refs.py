@@ -70,7 +70,6 @@ from offload.compaction import RoundCompactor, RoundConfig
 from offload.errors import ConfigError, MessageError, StoreError
 from offload.events import ContextEvent, EventBus, EventType
 from offload.index import sessions
-from offload.layout import encode_part
 from offload.policy.tool_names import RETRIEVAL_TOOLS, TOOL_NAMES
 from offload.presets.context_refs import TRUNCATED, ContextRefs, size_of
 from offload.record.header import draw_ref
@@ -751,7 +750,7 @@ def test_36_every_conversation_name_has_its_own_folder(tmp_path, name):
 NANOID = "V1StGXR8_Z5jdHi6B-myT"
 
 
-def test_36_a_folder_is_readable_and_a_folder_of_an_earlier_release_is_found(refs, tmp_path):
+def test_36_a_folder_is_readable(refs, tmp_path):
     root = tmp_path / "root"
     new = ContextRefs(root, NANOID)
     shown = new.tool_output(FILES, tool_name="bash")
@@ -759,14 +758,8 @@ def test_36_a_folder_is_readable_and_a_folder_of_an_earlier_release_is_found(ref
     assert refs.folder == "chat-1"
     assert ContextRefs(root, NANOID.swapcase()).folder != new.folder
 
-    (root / new.folder).rename(root / encode_part(NANOID))
-
-    old = ContextRefs(root, NANOID)
-    assert old.tool_output(FILES, tool_name="bash") == shown
-    assert shown_in(old.restore([call("bash"), answer(shown)])[1]) == FILES
-    assert old.folder == encode_part(NANOID)
-    assert sorted(path.name for path in root.iterdir() if "v1" in path.name) == []
-    assert list(sessions(old.offloader.store)) == [NANOID]
+    assert shown_in(new.restore([call("bash"), answer(shown)])[1]) == FILES
+    assert list(sessions(new.offloader.store)) == [NANOID]
 
 
 def test_36_conversations_are_listed_in_order_of_their_keys(tmp_path):

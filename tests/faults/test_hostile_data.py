@@ -521,6 +521,7 @@ def test_a_snapshot_of_many_records_of_one_tool_is_used(tmp_path: Path) -> None:
     refs = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=10)) for _ in range(8000)]
     names = [f"{ref}~tool_result~{'x' * 48}~9000~2500.zst" for ref in refs]
     body = {"version": 1, "names": names, "sizes": [700] * len(refs), "times": [9.5e5] * len(refs)}
+    body["titles"] = [None] * len(refs)
     path = tmp_path / "snapshot"
     taken, is_used = read_apart(path, msgspec.msgpack.encode(body))
     assert is_used

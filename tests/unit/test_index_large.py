@@ -303,7 +303,7 @@ def test_a_session_of_any_name_is_kept_apart_and_listed_under_the_whole_name(
 
 
 def snapshot_of(**changes: Any) -> bytes:
-    body: dict[str, Any] = {"version": 1, "names": [], "sizes": [], "times": []} | changes
+    body: dict[str, Any] = {"version": 1, "names": [], "sizes": [], "times": [], "titles": []} | changes
     return zstandard.compress(msgspec.msgpack.encode(body))
 
 
@@ -338,7 +338,8 @@ def test_foreign_objects_beside_snapshots_and_foreign_names_inside_one_are_no_en
     store.put("i/s/readme.md", b"text")
     Catalog(store, "s").load()
     own = keys[0].rpartition("/")[2]
-    body = snapshot_of(names=["../x", "a~b", "a~b~c~d", own], sizes=[1] * 4, times=[1.0] * 4)
+    more = {"sizes": [1] * 4, "times": [1.0] * 4, "titles": [None] * 4}
+    body = snapshot_of(names=["../x", "a~b", "a~b~c~d", own], **more)
     store.objects[snapshot_in(store)] = body, store.clock.now
     assert [i.key for i in Catalog(store, "s").page().infos] == [keys[0]]
     assert "i/s/readme.md" in store.objects

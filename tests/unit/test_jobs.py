@@ -390,10 +390,13 @@ def test_workers_collect_journals_as_one_process_does(count):
     agent(other, 5)
     other.rewind(2)
 
+    # What the deleted fork needs is free once a gc has freed the fork, which another worker may do.
     with ThreadPoolExecutor(count or 1) as threads:
-        done = collect(store, Retention(grace=0, live_for=0), executor=threads if count else None)
+        executor = threads if count else None
+        done = [collect(store, Retention(grace=0, live_for=0), executor=executor) for _ in range(2)]
 
-    assert done.entries == 8  # five of the session that only its fork kept, three of the branch that was left
+    # Three of the session that only its fork kept, three of the branch that was left.
+    assert sum(report.entries for report in done) == 6
     assert {layout.session_part(stored.key) for stored in store.keys("j/")} == {"rewound"}
 
 

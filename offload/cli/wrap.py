@@ -49,7 +49,7 @@ _MOST_WARNINGS = 3
 _MARK = "WRAPPED_BY_OFFLOAD"
 # Where this system shows the variables of its processes, if it does.
 _PROCESSES = Path("/proc")
-# What the client started may need a moment to end with it.
+# Processes that the client started may need a moment to end with it.
 _MOMENT, _LOOKS = 0.05, 20
 # Less is shown as $0.00.
 _LEAST_DOLLARS = 0.005

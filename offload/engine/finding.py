@@ -55,7 +55,7 @@ def prove_claims(turn: Turn) -> None:
     ]
     if not claims:
         return
-    # What this process put there is not a copy: an equal item is replaced by the same text.
+    # A placeholder that this process put there is not a copy: an equal item gets an equal one.
     ours = {slot.number for slot, _ in claims if turn.recognition.is_proven(slot.item)}
     proofs = turn.recognition.prove([(slot.item, claim) for slot, claim in claims], is_listed=turn.is_listed)
     for (slot, claim), proof in zip(claims, proofs, strict=True):

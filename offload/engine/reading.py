@@ -45,7 +45,7 @@ def keep_common(turn: Turn, messages: Sequence[Any]) -> int:
     """
     history = turn.history
     if not history.note_binding(may_bind=turn.policy.may_bind(turn.model)):
-        # What was decided for a model that allows other changes is decided again.
+        # The decisions for a model that allows other changes are made again.
         return history.keep_common(())
     known = history.keep_common(messages)
     for index in sorted(index for index in history.unread if index < known):

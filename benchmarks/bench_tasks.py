@@ -2,8 +2,9 @@
 
 No model takes part. The agent is a program that knows what stands in its messages, so the figures show
 whether the facts that a task needs can be reached, not whether a model would think of it. Each library runs
-in its own environment, at its defaults. The full run also draws `docs/assets/tasks.svg`.
-`[--quick] [--most TOKENS] [--json FILE]`
+in its own environment, at its defaults. The full run also draws `docs/assets/tasks.svg`, and `edits.svg` of
+the families in which the agent edits files by exact quotes.
+`[--quick] [--edits] [--most TOKENS] [--json FILE]`
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby, product
@@ -24,7 +25,7 @@ from typing import Any
 
 from _shares import svg
 from peers._environments import CANDIDATES, ENVIRONMENTS, Candidate, make_environments
-from peers._families import FAMILIES, write
+from peers._families import EDITING, FAMILIES, Make, write
 
 _HERE = Path(__file__).resolve().parent
 _SIZES = (8_000, 32_000, 128_000, 512_000, 1_000_000)
@@ -47,7 +48,7 @@ _LIBRARIES = (
     "ctxtual",
     "offload",
 )
-_PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "tasks.svg"
+_PICTURES = Path(__file__).parents[1] / "docs" / "assets"
 _GREP = ("find", "find_all")
 _WITHOUT = {
     "grep": _GREP,
@@ -59,6 +60,7 @@ _WITHOUT = {
 _QUICK_ARMS = ("everything in the window", "head and tail", "offload")
 
 Row = dict[str, Any]
+Cell = Callable[[list[Row]], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,31 +78,42 @@ def main() -> None:
     """Run all arms and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two sizes, one window, another seed")
+    parser.add_argument("--edits", action="store_true", help="only the families of edits")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every task as JSON")
     parser.add_argument("--most", type=int, default=_SIZES[-1], metavar="TOKENS", help="no larger tasks")
     options = parser.parse_args()
     if not options.quick:
         make_environments()
-    windows, seeds = (_WINDOWS[:1], _QUICK_SEEDS) if options.quick else (_WINDOWS, _SEEDS)
-    sizes = [size for size in _SIZES[: 2 if options.quick else None] if size <= options.most]
-    arms = arms_of(_QUICK_ARMS) if options.quick else list(_arms())
-    with TemporaryDirectory(dir=_IN_MEMORY) as folder:
-        for family, tokens, seed in product(FAMILIES, sizes, seeds):
-            write(Path(folder), family, tokens, seed)
-        tasks = [
-            {"tokens": tokens, "window": window, "seeds": seeds, "cases": folder, "families": list(FAMILIES)}
-            for window, tokens in product(windows, sizes)
-        ]
-        with ThreadPoolExecutor(2) as pool:
-            found = pool.map(
-                lambda arm: solve(arm, [t for t in tasks if _has(arm, t)], is_quick=options.quick), arms
-            )
-            rows = [row for part in found for row in part]
-    _print_tables(rows)
-    if not options.quick and sizes == list(_SIZES):
-        _draw(rows)
+    kinds = [EDITING] if options.edits else [FAMILIES, EDITING]
+    rows = _rows(kinds, options.most, is_quick=options.quick)
+    is_whole = not options.quick and options.most >= _SIZES[-1]
+    if not options.edits:
+        _report(rows, FAMILIES, "tasks", "Tasks solved (wrong answers)", _cell, is_drawn=is_whole)
+    title = "Edits: tasks solved (failed edits), extra requests of a solved task"
+    _report(rows, EDITING, "edits", title, _edits_cell, is_drawn=is_whole)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+def _rows(kinds: list[dict[str, Make]], most: int, *, is_quick: bool) -> list[Row]:
+    """Return what each arm did at the tasks of all these families, of at most so many tokens."""
+    windows, seeds = (_WINDOWS[:1], _QUICK_SEEDS) if is_quick else (_WINDOWS, _SEEDS)
+    sizes = [size for size in _SIZES[: 2 if is_quick else None] if size <= most]
+    with TemporaryDirectory(dir=_IN_MEMORY) as folder:
+        for family, tokens, seed in product((name for kind in kinds for name in kind), sizes, seeds):
+            write(Path(folder), family, tokens, seed)
+        tasks = [
+            {"tokens": tokens, "window": window, "seeds": seeds, "cases": folder, "families": list(kind)}
+            for kind, window, tokens in product(kinds, windows, sizes)
+        ]
+
+        def done(arm: Arm) -> list[Row]:
+            own = [task for task in tasks if _has(arm, task)]
+            return solve(arm, own, is_quick=is_quick) if own else []
+
+        with ThreadPoolExecutor(2) as pool:
+            arms = arms_of(_QUICK_ARMS) if is_quick else list(_arms())
+            return [row for rows in pool.map(done, arms) for row in rows]
 
 
 def _arms() -> Iterator[Arm]:
@@ -120,8 +133,9 @@ def _arms() -> Iterator[Arm]:
 
 
 def _has(arm: Arm, task: Row) -> bool:
-    """Return whether an arm does a task: what a part of ours is worth is measured in the smaller window."""
-    return task["window"] == _WINDOWS[0] or " without " not in arm.name
+    """Return whether an arm does a task: parts of ours are left out in the smaller window, without edits."""
+    is_basic = task["window"] == _WINDOWS[0] and task["families"] == list(FAMILIES)
+    return is_basic or " without " not in arm.name
 
 
 def arms_of(names: Sequence[str]) -> list[Arm]:
@@ -168,34 +182,56 @@ def solve(arm: Arm, tasks: list[Row], *, is_quick: bool = False) -> list[Row]:
     ]
 
 
-def _print_tables(rows: list[Row]) -> None:
+def _report(
+    rows: list[Row], families: Iterable[str], name: str, title: str, cell: Cell, *, is_drawn: bool
+) -> None:
+    """Print the tables of some families, and draw what each library solved in the smaller window."""
+    rows = [row for row in rows if row["family"] in families]
+    _print_tables(rows, title, cell)
+    if is_drawn:
+        _draw(_PICTURES / f"{name}.svg", title.partition(" (")[0], rows)
+
+
+def _print_tables(rows: list[Row], title: str, cell: Cell) -> None:
     for window, part in _grouped(rows, "window"):
-        print(f"\nTasks solved (wrong answers), by tokens of tool output; window {window:,} tokens\n")
-        print_table(part)
-    print("\nTasks solved (wrong answers) by family, all sizes and windows\n")
+        print(f"\n{title}, by tokens of tool output; window {window:,} tokens\n")
+        print_table(part, cell)
+    print(f"\n{title}, by family, all sizes and windows\n")
     arms = [arm for arm in dict.fromkeys(row["arm"] for row in rows) if arm in _LIBRARIES]
     rows = [row for row in rows if row["arm"] in arms]
     print("| family | " + " | ".join(arms) + " |")
     print("|---" * (len(arms) + 1) + "|")
     for family, part in _grouped(rows, "family"):
-        cells = [_cell(row for row in part if row["arm"] == arm) for arm in arms]
+        cells = [cell([row for row in part if row["arm"] == arm]) for arm in arms]
         print(f"| {family} | {' | '.join(cells)} |")
 
 
-def print_table(rows: list[Row]) -> None:
-    """Print a line for each arm: solved tasks of each size, and what they cost."""
+def _cell(rows: list[Row]) -> str:
+    states = Counter(row["state"] for row in rows)
+    wrong = f" ({states['wrong']})" if states["wrong"] else ""
+    return f"{states['solved']}/{states.total()}{wrong}"
+
+
+def _edits_cell(rows: list[Row]) -> str:
+    solved = sum(row["state"] == "solved" for row in rows)
+    failed = sum(row["failed"] for row in rows)
+    told = f" ({failed})" if failed else ""
+    return f"{solved}/{len(rows)}{told}, {_mean(rows, 'extra', 1)}"
+
+
+def print_table(rows: list[Row], cell: Cell = _cell) -> None:
+    """Print a line for each arm: a cell for the tasks of each size, and what those that were solved cost."""
     sizes = sorted({row["tokens_of_task"] for row in rows})
     print(
         "| library | " + " | ".join(f"{size:,}" for size in sizes) + " | requests | cost of a solved task |"
     )
     print("|---" * (len(sizes) + 3) + "|")
     for arm, done in _grouped(rows, "arm"):
-        cells = [_cell(row for row in done if row["tokens_of_task"] == size) for size in sizes]
+        cells = [cell([row for row in done if row["tokens_of_task"] == size]) for size in sizes]
         print(f"| {arm} | {' | '.join(cells)} | {_mean(done, 'requests', 1)} | {_mean(done, 'cost', 0)} |")
 
 
-def _draw(rows: list[Row]) -> None:
-    """Draw the share of tasks that each library solved in the smaller window."""
+def _draw(picture: Path, title: str, rows: list[Row]) -> None:
     shares = {
         arm: [
             sum(row["state"] == "solved" for row in part) / len(part)
@@ -204,20 +240,14 @@ def _draw(rows: list[Row]) -> None:
         for arm, done in _grouped([row for row in rows if row["window"] == _WINDOWS[0]], "arm")
         if arm in _LIBRARIES
     }
-    title = f"Tasks solved by tokens of tool output, window of {_WINDOWS[0]:,} tokens"
-    _PICTURE.write_text(svg(title, "offload", _SIZES, shares), encoding="utf-8")
+    title = f"{title} by tokens of tool output, window of {_WINDOWS[0]:,} tokens"
+    picture.write_text(svg(title, "offload", _SIZES, shares), encoding="utf-8")
 
 
 def _grouped(rows: list[Row], key: str) -> Iterator[tuple[Any, list[Row]]]:
     order = list(dict.fromkeys(row[key] for row in rows))
     ordered = sorted(rows, key=lambda row: order.index(row[key]))
     return ((value, list(part)) for value, part in groupby(ordered, lambda row: row[key]))
-
-
-def _cell(rows: Iterable[Row]) -> str:
-    states = Counter(row["state"] for row in rows)
-    wrong = f" ({states['wrong']})" if states["wrong"] else ""
-    return f"{states['solved']}/{states.total()}{wrong}"
 
 
 def _mean(rows: list[Row], name: str, digits: int) -> str:

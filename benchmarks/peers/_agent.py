@@ -13,11 +13,13 @@ import json
 import os
 import re
 import sys
-from typing import Any, NamedTuple
+
+from peers._editing import FAILED
+from peers._known import TOOL_OPS, Known, Message, Step, known_of, next_page, read_back
+from peers._quoting import edit_of
 
 # Above this many rows nobody pages through a table, nor through two files.
 _MOST_ROWS_TO_PAGE = 400
-_PAGE_LINES = 200
 # How the tools of the candidates say that a search shows only a part.
 _PARTIAL = re.compile(
     r'has_more": true|(?<!no )\bmore\b|truncat|omitted|\bfirst \d+|answer full|cursor=|stopped early',
@@ -35,30 +37,6 @@ _NUMBERED = re.compile(r"^[ >]*(\d+)[:|]", re.MULTILINE)
 _RAISED = {'has_more": true': "50", '"matching_all_words"': "50", "raise max_count": "100000"}
 # Passages may cut the rows in them.
 _OCCURRENCES = re.compile(r'"match": ?"phrase", ?"occurrences": ?(\d+)')
-_FAILED = "error: "
-# What a notice says of the conversation that it replaces.
-_DONE, _STORED = re.compile(r"(\d+) calls were done"), re.compile(r"Result (\d+) is stored: (\S+)")
-
-Message = dict[str, Any]
-Step = dict[str, Any]
-
-
-class _Known(NamedTuple):
-    """What the messages say: the texts of results by their number, reads, and reports of other agents.
-
-    `stored` has the names of the results that a notice names, `calls` is the number of calls so far.
-    """
-
-    shown: dict[int, str]
-    reads: list[tuple[Step, str]]
-    reports: list[str]
-    stored: dict[int, str]
-    calls: int
-
-    def of(self, result: int, verb: str = "") -> list[tuple[Step, str]]:
-        return [
-            (call, text) for call, text in self.reads if call["of"] == result and verb in ("", call["verb"])
-        ]
 
 
 def next_step(messages: list[Message]) -> Step:
@@ -69,13 +47,13 @@ def next_step(messages: list[Message]) -> Step:
             messages, then calls and what was shown for each.
     """
     task = json.loads(messages[0]["content"])
-    known, calls, facts = _known(messages[1:], task.get("given", [])), len(task.get("given", [])), list[str]()
+    known, number, facts = known_of(messages[1:], task), len(task.get("given", [])), list[str]()
     reports = iter(known.reports)
     for op in task["ops"]:
-        if op["op"] == "call":
-            if calls == known.calls:
-                return {"tool": "call", "argument": _filled(op["argument"], facts)}
-            calls += 1
+        if op["op"] in TOOL_OPS:
+            if number == known.calls:
+                return _called(known, op, task, facts)
+            number += 1
         elif op["op"] == "delegate":
             report = next(reports, None)
             if not report:
@@ -89,28 +67,15 @@ def next_step(messages: list[Message]) -> Step:
     return {"answer": facts[-1]}
 
 
-def _known(messages: list[Message], given: list[str]) -> _Known:
-    notice = messages[0]["content"] if messages and messages[0]["role"] == "user" else ""
-    done = _DONE.findall(notice)
-    first = int(done[-1]) if done else len(given)
-    stored = {int(number): ref for number, ref in _STORED.findall(notice)}
-    known = _Known(dict(enumerate(given)), [], [], stored, first)
-    calls, exchanges = first, messages[bool(notice) :]
-    for asked, answered in zip(exchanges[::2], exchanges[1::2], strict=True):
-        step = json.loads(asked["content"])
-        if step["tool"] == "call":
-            known.shown[calls] = answered["content"]
-            calls += 1
-        elif step["tool"] == "delegate":
-            known.reports.append(answered["content"])
-        else:
-            # Some tools answer with JSON, in which a text is escaped: a model reads through that.
-            text = answered["content"].replace("\\n", "\n").replace('\\"', '"')
-            known.reads.append((step, text))
-    return known._replace(calls=calls)
+def _called(known: Known, op: Step, task: Step, facts: list[str]) -> Step:
+    if op["op"] == "edit":
+        return edit_of(known, task)
+    if op["op"] == "read":
+        return {"tool": "read", "path": op["path"]}
+    return {"tool": "call", "argument": _filled(op["argument"], facts)}
 
 
-def _one(known: _Known, op: Step, task: Step, facts: list[str]) -> Step | str:
+def _one(known: Known, op: Step, task: Step, facts: list[str]) -> Step | str:
     key, pattern, of = _filled(op["key"], facts), _filled(op["pattern"], facts), op["of"]
     texts = [known.shown.get(of, ""), *(text for _, text in known.of(of))]
     for text in texts:
@@ -120,29 +85,29 @@ def _one(known: _Known, op: Step, task: Step, facts: list[str]) -> Step | str:
     searches = known.of(of, verb)
     more = _rest(searches) if searches else ""
     if verb in task["verbs"] and (more or not searches):
-        return _read(known, of, verb, key, more or "")
+        return read_back(known, of, verb, key, more or "")
     if verb == "find_all":
         return {"answer": ""}
-    return _next_page(known, of, task) or {"answer": ""}
+    return next_page(known, of, task) or {"answer": ""}
 
 
-def _say(known: _Known, op: Step, task: Step, facts: list[str]) -> str:  # noqa: ARG001 # all is said
+def _say(known: Known, op: Step, task: Step, facts: list[str]) -> str:  # noqa: ARG001 # all is said
     return _filled(op["text"], facts)
 
 
-def _sum(known: _Known, op: Step, task: Step, facts: list[str]) -> Step | str:  # noqa: ARG001 # no facts needed
+def _sum(known: Known, op: Step, task: Step, facts: list[str]) -> Step | str:  # noqa: ARG001 # no facts needed
     if "query" in task["verbs"]:
         return _queried(known, op, task) or _added(known, op, task)
     return _added(known, op, task)
 
 
-def _queried(known: _Known, op: Step, task: Step) -> Step | str | None:
+def _queried(known: Known, op: Step, task: Step) -> Step | str | None:
     """Return the sum of what a query says of each result that is not shown whole; None if it fails."""
     total = 0
     for of in op["of"]:
         answers = known.of(of, "query")
         if not answers and _is_replaced(known, of, op):
-            return _read(known, of, "query", op[task["language"]])
+            return read_back(known, of, "query", op[task["language"]])
         if answers:
             found = re.search(r'^\W*(\d+)\W*$|"answer": ?(\d+)', answers[0][1], re.MULTILINE)
             if found is None:
@@ -153,21 +118,21 @@ def _queried(known: _Known, op: Step, task: Step) -> Step | str | None:
     return str(total)
 
 
-def _added(known: _Known, op: Step, task: Step) -> Step | str:
+def _added(known: Known, op: Step, task: Step) -> Step | str:
     """Read every row, or of many those that a search for the value shows, unless a part cannot be seen."""
     if op["rows"] > _MOST_ROWS_TO_PAGE and "find" in task["verbs"]:
         return _found_rows(known, op)
-    text = "\n".join([*known.shown.values(), *(text for _, text in known.reads)])
+    text = "\n".join([*known.shown.values(), *(text for _, text, _ in known.reads)])
     total, rows = _total(text, op)
     if rows == op["rows"]:
         return str(total)
     for of in op["of"]:
-        if _is_replaced(known, of, op) and (page := _next_page(known, of, task)):
+        if _is_replaced(known, of, op) and (page := next_page(known, of, task)):
             return page
     return {"answer": ""}
 
 
-def _found_rows(known: _Known, op: Step) -> Step | str:
+def _found_rows(known: Known, op: Step) -> Step | str:
     texts = []
     for of in op["of"]:
         if not _is_replaced(known, of, op):
@@ -178,7 +143,7 @@ def _found_rows(known: _Known, op: Step) -> Step | str:
         if more is None:
             return {"answer": ""}
         if more or not answers:
-            return _read(known, of, "find", op["where"], more)
+            return read_back(known, of, "find", op["where"], more)
         texts += [text for _, text in answers]
         said = _OCCURRENCES.search(answers[-1][1])
         if said and _wanted("\n".join(text for _, text in answers), op) < int(said[1]):
@@ -201,8 +166,8 @@ def _rest(answers: list[tuple[Step, str]]) -> str | None:
         pages = [page for _, other in answers if (page := _LINES_OF.search(other))]
         seen = sum(_count(page[2]) for page in pages)
         return None if found[3] else "" if seen == _count(found[1]) else str(seen)
-    if text.startswith(_FAILED) or not _is_partial(text):
-        return None if text.startswith(_FAILED) else ""
+    if text.startswith(FAILED) or not _is_partial(text):
+        return None if text.startswith(FAILED) else ""
     numbers = _NUMBERED.findall(text) if _TRUNCATED in text else []
     if numbers and numbers[-1] != call["more"]:
         return str(numbers[-1])
@@ -224,18 +189,18 @@ def _wanted(text: str, op: Step) -> int:
     return len({found[1] for found in re.finditer(op["pattern"], text) if found[2] == op["where"]})
 
 
-def _is_replaced(known: _Known, of: int, op: Step) -> bool:
+def _is_replaced(known: Known, of: int, op: Step) -> bool:
     """Return whether a result does not show its share of the rows."""
     share: int = op["rows"] // len(op["of"]) - len(op["of"])
     return _total(known.shown[of], op)[1] < share
 
 
-def _compare(known: _Known, op: Step, task: Step, facts: list[str]) -> Step | str:  # noqa: ARG001 # no facts needed
+def _compare(known: Known, op: Step, task: Step, facts: list[str]) -> Step | str:  # noqa: ARG001 # no facts needed
     old, new = op["old"], op["new"]
     if "diff" in task["verbs"]:
         answers = known.of(new, "diff")
         if not answers:
-            return _read(known, new, "diff", old)
+            return read_back(known, new, "diff", old)
         found = re.search(rf"^\+ *({op['pattern']})", answers[0][1], re.MULTILINE)
         if found:
             return found[1].rpartition(" ")[2]
@@ -245,31 +210,13 @@ def _compare(known: _Known, op: Step, task: Step, facts: list[str]) -> Step | st
         return str(line).rpartition(" ")[2]
     if op["lines"] <= _MOST_ROWS_TO_PAGE:
         for of, side in zip((old, new), sides, strict=True):
-            if len(side) < op["lines"] and (page := _next_page(known, of, task)):
+            if len(side) < op["lines"] and (page := next_page(known, of, task)):
                 return page
     return {"answer": ""}
 
 
-def _whole(known: _Known, of: int) -> str:
+def _whole(known: Known, of: int) -> str:
     return "\n".join([known.shown.get(of, ""), *(text for _, text in known.of(of))])
-
-
-def _next_page(known: _Known, of: int, task: Step) -> Step | None:
-    """Return the next page of a result by lines, or by characters; None after the last."""
-    for verb in ("lines", "chars"):
-        if verb not in task["verbs"]:
-            continue
-        pages = known.of(of, verb)
-        is_over = pages and (pages[-1][1].startswith(_FAILED) or pages[-1][1] in [t for _, t in pages[:-1]])
-        if not is_over:
-            step = _PAGE_LINES if verb == "lines" else task["page_chars"]
-            return _read(known, of, verb, len(pages) * step)
-    return None
-
-
-def _read(known: _Known, of: int, verb: str, argument: str | int, more: str = "") -> Step:
-    stored = {"ref": known.stored[of]} if of in known.stored else {}
-    return {"tool": "read back", "of": of, "verb": verb, "argument": argument, "more": more, **stored}
 
 
 def _filled(text: str, facts: list[str]) -> str:

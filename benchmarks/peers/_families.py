@@ -14,6 +14,14 @@ the agent never sees. An op calls a tool, or reads one fact out of the results o
 - `compact`: all messages but those of the last call are replaced by what the candidate leaves of them.
 - `delegate`: another agent does the ops of `agents` number `number`; it is given what is shown of result 0.
 - `say`: the answer from the facts, `{0}` is fact 0.
+
+Families of `EDITING` have `files`, and as `edited` what is to be left of them:
+
+- `read`: read the file `path` whole.
+- `edit`: quote the place of `path` that begins with `key` and looks like `pattern`; its number is to be `to`.
+- `call` with `formats`: the call runs a formatter on that file.
+
+Calls, reads and edits have each a result, numbered from 0, and a place in `outputs`.
 """
 
 from __future__ import annotations
@@ -25,8 +33,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from peers._editing import Place, changed, edited, formatted, found, module
+
 CHARS_PER_TOKEN = 3.6
 _ROW_CHARS = 70
+_MOST_FILE_CHARS = 36_000
 _REGIONS = ("north", "south", "east", "west", "inland", "coast", "islands")
 _WORDS = ("harbour", "lantern", "orchard", "granite", "meadow", "copper", "willow", "summit")
 
@@ -37,7 +48,7 @@ Make = Callable[[Random, int], Case]
 
 def cases(family: str, tokens: int, seed: int) -> Case:
     """Return the case of a family, with about `tokens` tokens of tool output in all: the same for a seed."""
-    return FAMILIES[family](Random(f"{family} {tokens} {seed}"), int(tokens * CHARS_PER_TOKEN))  # noqa: S311 # no secret
+    return (FAMILIES | EDITING)[family](Random(f"{family} {tokens} {seed}"), int(tokens * CHARS_PER_TOKEN))  # noqa: S311 # no secret
 
 
 def write(folder: Path, family: str, tokens: int, seed: int) -> None:
@@ -279,4 +290,125 @@ FAMILIES: dict[str, Make] = {
     "sum over JSON": _table("json"),
     "sum over Markdown": _table("markdown"),
     "sum over aligned text": _table("aligned"),
+}
+
+
+class _Work:
+    """The case of an editing family as it grows: its files are as they are to be after each op."""
+
+    def __init__(self, random: Random, chars: int, files: int = 1, *, results: int) -> None:
+        """Make the files; the rest of the tool output is in `results` other results."""
+        file_chars = min(chars // 3, _MOST_FILE_CHARS) // files
+        self._random, self._chars = random, (chars - file_chars * files) // results
+        self.ops, self._outputs = list[Case](), list[str]()
+        self._files, self._places = dict[str, str](), dict[str, list[Place]]()
+        for _ in range(files):
+            path = f"src/{_name(random)}.py"
+            self._files[path], self._places[path] = module(random, file_chars)
+        self.paths, self._before = list(self._files), dict(self._files)
+
+    def read(self, path: str) -> None:
+        """Read a file."""
+        self._add({"op": "read", "path": path})
+
+    def results(self, count: int) -> None:
+        """Call other tools, which return much."""
+        for _ in range(count):
+            self._add(_call(f"step {len(self.ops)}"), _csv(_rows(self._random, self._chars, _CHARS["csv"])))
+
+    def edit(self, path: str, share: float) -> None:
+        """Edit the place at this share of the file."""
+        place = self._places[path][int(share * len(self._places[path]))]
+        quote, to = found(self._files[path], place), str(self._random.randint(1000, 9999))
+        after = edited(self._files[path], quote, changed(quote, to))
+        if after is None:
+            raise ValueError(f"{quote!r} is not once in the file")
+        self._files[path] = after
+        self._add({"op": "edit", "path": path, "to": to, **place._asdict()})
+
+    def format(self, path: str) -> None:
+        """Run the formatter on a file."""
+        self._files[path] = formatted(self._files[path])
+        self._add({**_call(f"format {path}"), "formats": path}, "1 file reformatted")
+
+    def compact(self) -> None:
+        """Compact the conversation."""
+        self.ops.append({"op": "compact"})
+
+    def case(self) -> Case:
+        """Return the case."""
+        done = {"op": "say", "text": "done"}
+        case = {"ops": [*self.ops, done], "outputs": self._outputs, "answer": "done"}
+        return {**case, "files": self._before, "edited": self._files}
+
+    def _add(self, op: Case, output: str = "") -> None:
+        self.ops.append(op)
+        self._outputs.append(output)
+
+
+def _many_edits(random: Random, chars: int) -> Case:
+    work = _Work(random, chars, results=14)
+    (path,) = work.paths
+    work.read(path)
+    for share in (0.5, 0.9, 0.1, 0.7, 0.3, 0.55, 0.1):
+        work.results(2)
+        work.edit(path, share)
+    return work.case()
+
+
+def _files_in_turn(random: Random, chars: int) -> Case:
+    work = _Work(random, chars, files=4, results=12)
+    for path in work.paths:
+        work.read(path)
+    for share in (0.6, 0.2, 0.85):
+        for path in work.paths:
+            work.results(1)
+            work.edit(path, share)
+    return work.case()
+
+
+def _edits_after_compaction(random: Random, chars: int) -> Case:
+    work = _Work(random, chars, results=12)
+    (path,) = work.paths
+    work.read(path)
+    work.edit(path, 0.4)
+    work.results(8)
+    work.compact()
+    for share in (0.75, 0.15, 0.4, 0.95):
+        work.results(1)
+        work.edit(path, share)
+    return work.case()
+
+
+def _read_long_ago(random: Random, chars: int) -> Case:
+    work = _Work(random, chars, results=24)
+    (path,) = work.paths
+    work.read(path)
+    work.results(24)
+    for share in (0.35, 0.8, 0.6, 0.05):
+        work.edit(path, share)
+    return work.case()
+
+
+def _second_version(random: Random, chars: int) -> Case:
+    work = _Work(random, chars, results=12)
+    (path,) = work.paths
+    work.read(path)
+    work.edit(path, 0.45)
+    work.results(1)
+    work.format(path)
+    work.read(path)
+    work.results(7)
+    for share in (0.25, 0.65, 0.45, 0.9):
+        work.results(1)
+        work.edit(path, share)
+    return work.case()
+
+
+EDITING: dict[str, Make] = {
+    "one file many times": _many_edits,
+    "several files in turn": _files_in_turn,
+    "after a compaction": _edits_after_compaction,
+    "a file read long ago": _read_long_ago,
+    "a second version read since": _second_version,
 }

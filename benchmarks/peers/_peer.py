@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # What a preview holds where its size can be chosen.
 PREVIEW_CHARS = 1_000
+# Characters of one read, and lines that a search for the text of an edit shows around a match.
+READ_CHARS, CONTEXT_LINES = 8_192, 3
 
 
 class Step(NamedTuple):
-    """A call of the agent, `tool` is "call" or another, with its result."""
+    """A call of the agent with its result.
+
+    Attributes:
+        id: the id of the call.
+        call: what the agent calls: its `tool` is "call" or another.
+        argument: what it is about, in a word.
+        text: the result.
+        number: the number of the result; None of what was read back or again, and of edits that failed.
+    """
 
     id: str
-    tool: str
+    call: dict[str, Any]
     argument: str
     text: str
+    number: int | None
 
 
 class Peer:
@@ -75,6 +86,14 @@ class Peer:
     def find_all(self, text: str) -> str:
         """Return the places of `text` in all that is stored."""
         raise NotImplementedError
+
+    def near(self, ref: str, text: str) -> str:
+        """Return the places of `text`, and the lines around each if the search can show them."""
+        return self.find(ref, text)
+
+    def near_all(self, text: str) -> str:
+        """Return the same for all that is stored."""
+        return self.find_all(text)
 
     def grep(self, ref: str, pattern: str) -> str:
         """Return the places that a regular expression matches."""

@@ -16,9 +16,11 @@ from typing import Any
 
 from _provider import CHARS_PER_TOKEN, AnthropicCache
 from peers import _agent
-from peers._agent import Message, next_step
+from peers._agent import next_step
+from peers._editing import FAILED, PAGE_LINES, PLACE_LINES, edited, formatted, read
 from peers._families import Case, load
-from peers._peer import Peer, Step
+from peers._known import TOOL_OPS, Message
+from peers._peer import READ_CHARS, Peer, Step
 
 MOST_REQUESTS = 100
 _VERBS = ("find", "find_all", "lines", "chars", "query", "diff")
@@ -36,6 +38,9 @@ class Conversation:
     """One task of the agent; what a tool returns passes through the candidate before it is a message.
 
     Attributes:
+        files: the files of the case, as they are now.
+        extra: the number of calls that read something again.
+        failed: the number of edits that failed.
         requests: the number of requests.
         tokens: their input tokens in all.
         cost: their price in uncached input tokens.
@@ -69,10 +74,12 @@ class Conversation:
         self._without, self._think, self._session, self._given = without, think, session, given
         self._peer: Peer | None = None
         self._to_come = _events(case["ops"])
-        self._calls, self._number, self._is_elsewhere = 0, 0, False
+        self._calls, self._number = 0, 0
         self._notice, self._stored = "", dict[int, str]()
-        self._steps: list[tuple[dict[str, Any], Step]] = []
+        self._steps = list[Step]()
         self._cache = AnthropicCache()
+        self.files: dict[str, str] = case.get("files", {})
+        self.extra, self.failed = 0, 0
         self.requests, self.tokens, self.cost = 0, 0.0, 0.0
 
     def run(self) -> str | None:
@@ -82,10 +89,7 @@ class Conversation:
             step = self._think(self._request(self._peer))
             if "answer" in step:
                 return str(step["answer"])
-            text = self._done(self._peer, step)
-            self._steps.append(
-                (step, Step(f"call_{self._number}", step["tool"], str(step["argument"]), text))
-            )
+            self._steps.append(self._taken(self._peer, dict(step)))
             self._number += 1
             while self._to_come and self._to_come[0][0] == self._calls:
                 _, event = self._to_come.pop(0)
@@ -100,13 +104,45 @@ class Conversation:
         lent = ("_open", "_peer", "_think")
         return {name: value for name, value in vars(self).items() if name not in lent}
 
+    def _taken(self, peer: Peer, call: dict[str, Any]) -> Step:
+        """Return a call with what the agent is shown of its result."""
+        calls, text = self._calls, self._done(peer, call)
+        about = str(call.get("argument", call.get("path")))
+        number = calls + len(self._given) if self._calls > calls else None
+        return Step(f"call_{self._number}", call, about, text, number)
+
     def _done(self, peer: Peer, step: dict[str, Any]) -> str:
-        if step["tool"] == "call":
-            self._calls += 1
-            return peer.offload(self.case["outputs"][self._calls - 1], f"call_{self._number}")
         if step["tool"] == "delegate":
             return self._delegated(peer, self.case["agents"][step["argument"]])
-        return self._read_back(peer, step)
+        if step["tool"] == "read back":
+            self.extra += 1
+            return self._read_back(peer, step)
+        output = {"call": self._called, "read": self._read, "edit": self._edited}[step["tool"]](step)
+        return peer.offload(output, f"call_{self._number}")
+
+    def _called(self, step: dict[str, Any]) -> str:  # noqa: ARG002 # its task says what it calls
+        op = [op for op in self.case["ops"] if op["op"] in TOOL_OPS][self._calls]
+        if path := op.get("formats"):
+            self.files = {**self.files, path: formatted(self.files[path])}
+        self._calls += 1
+        return str(self.case["outputs"][self._calls - 1])
+
+    def _read(self, step: dict[str, Any]) -> str:
+        if first := step.get("first"):
+            self.extra += 1
+        else:
+            self._calls += 1
+        return read(self.files[step["path"]], first)
+
+    def _edited(self, step: dict[str, Any]) -> str:
+        path = step["path"]
+        text = edited(self.files[path], step["old"], step["new"])
+        if text is None:
+            self.failed += 1
+            return f"{FAILED}the text is not in {path} exactly once"
+        self.files = {**self.files, path: text}
+        self._calls += 1
+        return f"{path} was edited."
 
     def _request(self, peer: Peer) -> list[Message]:
         verbs = [verb for verb in _VERBS if _offers(peer, verb) and verb not in self._without]
@@ -115,8 +151,8 @@ class Conversation:
         sent: list[Message] = [{"role": "user", "content": json.dumps(task)}]
         if self._notice:
             sent.append({"role": "user", "content": self._notice})
-        for (step, _), shown in zip(self._steps, self._shown(peer), strict=True):
-            sent.append({"role": "assistant", "content": json.dumps(step)})
+        for step, shown in zip(self._steps, self._shown(peer), strict=True):
+            sent.append({"role": "assistant", "content": json.dumps(step.call)})
             sent.append({"role": "user", "content": shown})
         self._charge(peer.instructions(), sent)
         return sent
@@ -133,30 +169,32 @@ class Conversation:
         self.cost += charge.cost
 
     def _shown(self, peer: Peer) -> list[str]:
-        return peer.fit([taken for _, taken in self._steps])
+        return peer.fit(self._steps)
 
     def _results(self, peer: Peer) -> dict[int, str]:
         """Return the results of calls that are in view, by their number, as the next request shows them."""
-        shown = [
-            text
-            for (step, _), text in zip(self._steps, self._shown(peer), strict=True)
-            if step["tool"] == "call"
-        ]
-        first = self._calls - len(shown) + len(self._given)
-        return dict(enumerate(self._given)) | dict(enumerate(shown, first))
+        shown = zip(self._steps, self._shown(peer), strict=True)
+        results = {step.number: text for step, text in shown if step.number is not None}
+        return dict(enumerate(self._given)) | results
 
     def _read_back(self, peer: Peer, step: dict[str, Any]) -> str:
+        """Return what a call reads back, and put the name of the result into the call."""
         argument = step["argument"]
         try:
-            if step["verb"] == "find_all":
-                return peer.find_all(argument)
+            if step["verb"] in ("find_all", "near_all"):
+                return peer.find_all(argument) if step["verb"] == "find_all" else peer.near_all(argument)
             results = self._results(peer)
             ref = step.get("ref") or peer.ref(results[step["of"]])
+            step["ref"] = ref
+            if step["verb"] == "diff":
+                step["old"] = peer.ref(results[argument])
             read: dict[str, Callable[[], str]] = {
                 "find": lambda: peer.find(ref, argument, step["more"]),
-                "lines": lambda: peer.lines(ref, argument + 1, 200),
-                "chars": lambda: peer.chars(ref, argument, 8_192),
-                "diff": lambda: peer.diff(peer.ref(results[argument]), ref),
+                "near": lambda: peer.near(ref, argument),
+                "lines": lambda: peer.lines(ref, argument + 1, PAGE_LINES),
+                "at": lambda: peer.lines(ref, argument + 1, PLACE_LINES),
+                "chars": lambda: peer.chars(ref, argument, READ_CHARS),
+                "diff": lambda: peer.diff(step["old"], ref),
                 "query": lambda: peer.query(ref, argument),
             }
             return read[step["verb"]]()
@@ -169,7 +207,7 @@ class Conversation:
         results.pop(self._calls - 1)
         self._stored |= {number: ref for number, text in results.items() if (ref := _ref(peer, text))}
         shown = self._shown(peer)
-        going = [taken._replace(text=text) for (_, taken), text in zip(self._steps, shown, strict=True)][:-1]
+        going = [step._replace(text=text) for step, text in zip(self._steps, shown, strict=True)][:-1]
         self._notice = peer.compact(self._notice, going, self._calls - 1, self._stored)
         del self._steps[:-1]
 
@@ -197,9 +235,7 @@ class Conversation:
     def _leave(self, peer: Peer, to: str) -> None:
         """Take the messages along as the next request has them; another machine has another path."""
         shown = self._shown(peer)
-        self._steps = [
-            (step, taken._replace(text=text)) for (step, taken), text in zip(self._steps, shown, strict=True)
-        ]
+        self._steps = [step._replace(text=text) for step, text in zip(self._steps, shown, strict=True)]
         if to == "machine" and self._home.exists():
             self._home = self._home.rename(self._home.with_name(f"{self._home.name}-elsewhere"))
 
@@ -224,7 +260,8 @@ def _rows(open_peer: Callable[..., Peer], task: dict[str, Any], think: Think) ->
             state, changed, modules = _in_a_process(talk)
             _import(modules)
             vars(talk).update(changed)
-        counted = {"requests": talk.requests, "tokens": talk.tokens, "cost": talk.cost}
+        names = ("requests", "tokens", "cost", "extra", "failed")
+        counted = {name: getattr(talk, name) for name in names}
         yield {"family": family, "seed": seed, "state": state, **counted}
 
 
@@ -268,7 +305,8 @@ def _outcome(talk: Conversation) -> str:
         return "window full"
     if answer is None:
         return "left"
-    return "solved" if answer == talk.case["answer"] else "wrong" if answer else "no answer"
+    is_right = answer == talk.case["answer"] and talk.files == talk.case.get("edited", {})
+    return "solved" if is_right else "wrong" if answer else "no answer"
 
 
 @contextmanager
@@ -294,7 +332,7 @@ def _events(ops: list[Case]) -> list[tuple[int, Case]]:
     """Return what happens to the conversation, each with the number of calls before it."""
     calls, events = 0, []
     for op in ops:
-        calls += op["op"] == "call"
+        calls += op["op"] in TOOL_OPS
         if op["op"] in ("leave", "compact"):
             events.append((calls, op))
     return events

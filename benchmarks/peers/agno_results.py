@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agno.db.sqlite import SqliteDb
 from agno.offload import ResultStore
-from peers._peer import PREVIEW_CHARS, Peer
+from peers._peer import CONTEXT_LINES, PREVIEW_CHARS, Peer
 from peers._tasks import main
 
 _ENVELOPE = re.compile(r'<result id="(res_\w+)" tool="[^"]*" lines="(\d+)"')
@@ -69,7 +69,14 @@ class Agno(Peer):
 
     def grep(self, ref: str, pattern: str) -> str:
         """See `Peer`. The agent's tool says whether more matches follow."""
-        matches = self._results.search(ref, pattern)
+        return self._found(ref, pattern, 0)
+
+    def near(self, ref: str, text: str) -> str:
+        """See `Peer`."""
+        return self._found(ref, re.escape(text), CONTEXT_LINES)
+
+    def _found(self, ref: str, pattern: str, lines: int) -> str:
+        matches = self._results.search(ref, pattern, lines)
         note = ["(more follow; narrow the pattern):"] if matches and matches[-1].more else []
         return "\n".join([*note, *(match.line for match in matches)])
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from peers._peer import PREVIEW_CHARS, Peer, Step
+from peers._editing import PAGE_LINES, PLACE_LINES
+from peers._peer import CONTEXT_LINES, PREVIEW_CHARS, READ_CHARS, Peer, Step
 from peers._tasks import main
 
 from offload import Offloader, OffloadPolicy, Rule
@@ -73,6 +74,14 @@ class Ours(Peer):
         """See `Peer`."""
         return self._off.tools.grep(text)
 
+    def near(self, ref: str, text: str) -> str:
+        """See `Peer`."""
+        return self._off.tools.grep(text, ref, context_lines=CONTEXT_LINES)
+
+    def near_all(self, text: str) -> str:
+        """See `Peer`."""
+        return self._off.tools.grep(text, context_lines=CONTEXT_LINES)
+
     def grep(self, ref: str, pattern: str) -> str:
         """See `Peer`."""
         return self._off.tools.grep(pattern, ref, mode="regex")
@@ -93,9 +102,7 @@ class Ours(Peer):
         """See `Peer`."""
         messages: list[dict[str, Any]] = [{"role": "user", "content": before or "Do the first steps."}]
         for step in steps:
-            call = {"type": "tool_use", "id": step.id, "name": "Bash", "input": {"command": step.argument}}
-            result = {"type": "tool_result", "tool_use_id": step.id, "content": step.text}
-            messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+            messages += self.exchange(step)
         config = RoundConfig(keep_recent_rounds=1)
         rounds = RoundCompactor(self._off, lambda _: f"<summary>{done} calls were done.</summary>", config)
         end = {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Do the next steps."}
@@ -103,6 +110,17 @@ class Ours(Peer):
         if not compacted.is_compacted:
             raise RuntimeError(f"not compacted: {compacted.error}")
         return str(compacted.new_messages[0]["content"])
+
+    def exchange(self, step: Step) -> list[dict[str, Any]]:
+        """Return the messages of a call and its result."""
+        name, arguments = _request(step)
+        call = {"type": "tool_use", "id": step.id, "name": name, "input": self.arguments(arguments)}
+        result = {"type": "tool_result", "tool_use_id": step.id, "content": step.text}
+        return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+    def arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments that a call in the messages has."""
+        return arguments
 
     def session_for(self, agent: str, ref: str) -> str | None:
         """See `Peer`."""
@@ -113,6 +131,39 @@ class Ours(Peer):
         """See `Peer`."""
         return self._off.prompt() + json.dumps(self._off.tools.definitions("anthropic"))
 
+
+def _request(step: Step) -> tuple[str, dict[str, Any]]:
+    """Return the tool and the arguments of a call, as an agent that has these tools makes it."""
+    call = step.call
+    if call["tool"] == "read":
+        page = {"offset": call["first"], "limit": PAGE_LINES} if "first" in call else {}
+        return "Read", {"file_path": call["path"], **page}
+    if call["tool"] == "edit":
+        return "Edit", {"file_path": call["path"], "old_string": call["old"], "new_string": call["new"]}
+    if call["tool"] == "read back":
+        return _read_back(call)
+    return {"call": "Bash", "delegate": "Task"}[call["tool"]], {"command": step.argument}
+
+
+def _read_back(call: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    verb, argument = call["verb"], call["argument"]
+    if verb == "diff":
+        return "context_diff", {"old": call.get("old"), "new": call.get("ref")}
+    ref = {"id": call["ref"]} if "ref" in call else {}
+    if verb in _ARGUMENTS:
+        name, arguments = _ARGUMENTS[verb]
+        return name, ref | arguments(argument)
+    near = {"context_lines": CONTEXT_LINES} if "near" in verb else {}
+    more = {"cursor": call["more"]} if call["more"] else {}
+    return "context_grep", {**ref, "pattern": argument, **near, **more}
+
+
+_ARGUMENTS: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
+    "lines": ("context_read", lambda first: {"start_line": first + 1, "end_line": first + PAGE_LINES}),
+    "at": ("context_read", lambda first: {"start_line": first + 1, "end_line": first + PLACE_LINES}),
+    "chars": ("context_read", lambda first: {"offset": first, "limit": READ_CHARS}),
+    "query": ("context_query", lambda sql: {"sql": sql}),
+}
 
 if __name__ == "__main__":
     main(Ours)

@@ -45,19 +45,9 @@ class InALoop(Ours):
         """See `Peer`."""
         messages: list[dict[str, Any]] = [{"role": "user", "content": "Do the steps."}]
         for step in steps:
-            messages += self._exchange(step)
+            messages += self.exchange(step)
         sent = self._off.offload(messages).messages
         return [str(message["content"][0]["content"]) for message in sent[2::2]]
-
-    def _exchange(self, step: Step) -> list[dict[str, Any]]:
-        """Return the messages of a call and its result."""
-        name = "Bash" if step.tool == "call" else "context_read" if step.tool == "read back" else "Task"
-        call = {"type": "tool_use", "id": step.id, "name": name, "input": self._input(step)}
-        result = {"type": "tool_result", "tool_use_id": step.id, "content": step.text}
-        return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
-
-    def _input(self, step: Step) -> dict[str, str]:
-        return {"command": step.argument}
 
 
 class Economy(InALoop):
@@ -81,7 +71,8 @@ class WithoutPreviews(InALoop):
 class WithoutTitles(InALoop):
     """Calls that say nothing of what they are of."""
 
-    def _input(self, step: Step) -> dict[str, str]:  # noqa: ARG002 # nothing of it
+    def arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 # nothing of them
+        """See `Ours`."""
         return {}
 
 

@@ -3,13 +3,14 @@
 import json
 import pickle
 import re
-from itertools import pairwise
+from itertools import pairwise, product
 
 import bench_loca
 import pytest
 from _shares import svg
 from peers._agent import next_step
-from peers._families import CHARS_PER_TOKEN, FAMILIES, cases
+from peers._editing import edited, formatted
+from peers._families import CHARS_PER_TOKEN, EDITING, FAMILIES, cases
 from peers._solving import Conversation, WindowFullError
 from peers.ours_in_a_loop import VARIANTS
 from peers.plain import Everything
@@ -39,14 +40,15 @@ def _answer(conversation):
     return answer
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *EDITING])
 def test_a_seed_always_makes_the_same_task_of_the_size_asked_for_without_its_answer(family):
     case = cases(family, _TOKENS, 3)
     assert case == cases(family, _TOKENS, 3) != cases(family, _TOKENS, 4)
-    chars = sum(map(len, case["outputs"]))
+    chars = sum(map(len, [*case["outputs"], *case.get("files", {}).values()]))
     assert 0.7 < chars / (_TOKENS * CHARS_PER_TOKEN) < 1.4
-    known = [case["ops"], *case.get("agents", ())]
-    assert not re.search(rf"\b{re.escape(case['answer'])}\b", json.dumps(known))
+    known = json.dumps([case["ops"], *case.get("agents", ())])
+    answers = re.findall(r"# review (\w+)", "".join(case.get("files", {}).values())) or [case["answer"]]
+    assert not any(re.search(rf"\b{re.escape(answer)}\b", known) for answer in answers)
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if "compactions" not in family])
@@ -150,6 +152,102 @@ def test_a_placeholder_without_a_preview_shows_nothing_of_the_text(talk):
     _answer(conversation)
     assert "[Offloaded:" in shown[1]
     assert "a note about this order" not in shown[1]
+
+
+def _edits(conversation):
+    """Return the edits that the agent made, as it made them."""
+    return [step.call for step in conversation._steps if step.call["tool"] == "edit"]
+
+
+@pytest.mark.parametrize(
+    ("peer", "family"),
+    [
+        *product((Everything, OURS), EDITING),
+        *product((VARIANTS["context_refs"], VARIANTS["context_fs"]), ["after a compaction"]),
+    ],
+)
+def test_all_edits_of_a_task_are_made(talk, peer, family):
+    conversation = talk(peer, family, tokens=20_000, window=64_000)
+    assert conversation.run() == "done"
+    assert conversation.files == conversation.case["edited"] != conversation.case["files"]
+
+
+@pytest.mark.parametrize("family", [family for family in EDITING if "compaction" not in family])
+def test_an_edit_of_a_text_in_view_needs_no_other_request(talk, family):
+    conversation = talk(Everything, family)
+    conversation.run()
+    assert (conversation.extra, conversation.failed) == (0, 0)
+    assert conversation.requests == len(conversation.case["ops"])
+
+
+def test_a_text_that_was_cut_out_is_read_again_from_the_file(talk):
+    conversation = talk(Cut, "one file many times", tokens=20_000)
+    conversation.run()
+    assert conversation.files == conversation.case["edited"]
+    assert conversation.extra > 0
+    assert conversation.failed == 0
+
+
+@pytest.mark.parametrize("peer", [Everything, OURS])
+def test_what_was_read_or_written_before_a_file_changed_is_not_quoted(talk, peer):
+    conversation = talk(peer, "a second version read since", tokens=20_000)
+    conversation.run()
+    assert conversation.failed == 0
+    before, *after = _edits(conversation)
+    assert before["old"] == formatted(before["old"]).replace("    ", "  ").replace("  #", " #")
+    assert [edit["old"] for edit in after] == [formatted(edit["old"]) for edit in after]
+
+
+def test_a_stored_text_that_an_edit_of_a_removed_message_changed_fails_once_and_is_read_again(talk):
+    conversation = talk(OURS, "after a compaction", tokens=20_000)
+    conversation.run()
+    assert conversation.failed == 1
+    assert conversation.files == conversation.case["edited"]
+
+
+_LINES = ["def name(order):", "  limit = 4 # review 0000ff", "  return order.total > limit + 8"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "verb"),
+    [
+        ("\n".join(_LINES), None),
+        ("\n".join(f"{n}  {line}" for n, line in enumerate(_LINES, 9)), None),
+        ("\n".join(f"> {n:>4}| {line}" for n, line in enumerate(_LINES, 9)), None),
+        (json.dumps("\n".join(_LINES)).replace('"', "\n"), None),
+        ("\n".join(_LINES).replace(">", "&gt;"), None),
+        ("\n".join(f"{n} {line}" for n, line in zip((9, 10, 12), _LINES, strict=True)), "lines"),
+        (f"/a/file:\n  9: {_LINES[0]}", "at"),
+        (_LINES[0], "lines"),
+        ("\n".join(_LINES[:2]), "lines"),
+    ],
+)
+def test_three_lines_are_quoted_as_they_are_in_the_file_or_looked_for_again(answer, verb):
+    pattern = r"^def name\(order\):\n *limit = \d+ # review \w{6}\n *return order\.total > limit \+ \d+$"
+    edit = {"op": "edit", "path": "a.py", "key": _LINES[0], "pattern": pattern, "to": "5"}
+    ops = [{"op": "read", "path": "a.py"}, edit]
+    task = {"ops": ops, "verbs": ["find", "lines"], "page_chars": 1, "language": "sql"}
+    search = {"tool": "read back", "of": 0, "verb": "near", "argument": "", "path": "a.py", "edit": 1}
+    read = {"tool": "read", "path": "a.py"}
+    texts = [json.dumps(task), json.dumps(read), "a placeholder", json.dumps(search), answer]
+    roles = ("user", "assistant", "user", "assistant", "user")
+    step = next_step([{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)])
+    assert step.get("verb") == verb
+    assert verb or (step["old"], step["new"]) == ("\n".join(_LINES), "\n".join(_LINES).replace("4", "5"))
+
+
+def test_an_edit_that_fails_twice_ends_the_task(talk):
+    conversation = talk(Everything, "one file many times")
+    whole = conversation._read
+    conversation._read = lambda step: whole(step).replace(" = ", " = 1")
+    assert conversation.run() == ""
+    assert conversation.failed == 2
+
+
+def test_a_text_is_replaced_only_if_it_is_there_once():
+    assert edited("a b a", "b", "c") == "a c a"
+    assert edited("a b a", "a", "c") is None
+    assert edited("a b a", "d", "c") is None
 
 
 def test_a_share_that_was_reached_is_drawn_at_its_height_and_no_name_covers_another():

@@ -2,8 +2,8 @@
 
 Each request is sent at its recorded time, with the cache marks of Claude Code: on two blocks of the system
 prompt and on the last block of the last message. The system prompt has the recorded size. If the model needs
-an offloaded text again, by the rule of `offload.replay`, it calls a retrieval tool: one more request,
-and the call and its answer stay in the conversation.
+an offloaded text again, by the rule of `offload.replay`, it calls a retrieval tool: one more request, and the
+call and its answer are part of the conversation from then on.
 
 Where the provider signs thinking, each reply is sent back with the thinking that the provider signed for it,
 in place of the recorded one.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -24,7 +24,9 @@ from _provider import CHARS_PER_TOKEN, Charge, Provider
 
 from offload import Offloader
 from offload.messages.anthropic import AnthropicAdapter
-from offload.replay import Bill, Recording, Request, View
+from offload.replay import Bill, Need, Recording, Request, View
+from offload.replay._bill import reads_of
+from offload.replay._recording import texts_of
 
 Json = dict[str, Any]
 _OFFLOADER = Offloader("memory://", session="definitions")
@@ -41,10 +43,9 @@ class Replay:
         url: where they are sent: the provider, or a gateway before it.
         model: the name of the model.
         has_tools: whether the retrieval tools are offered in every request.
-        reads_back: whether the model reads back what it needs.
+        offloader: reads for the model; without it, the model reads nothing back.
         mark: the cache mark.
         charges: what each request cost.
-        reads: number of read-backs.
         now: the recorded time of the latest request.
     """
 
@@ -53,25 +54,32 @@ class Replay:
     url: str
     model: str
     has_tools: bool = False
-    reads_back: bool = True
+    offloader: Offloader | None = None
     mark: Json = field(default_factory=lambda: {"type": "ephemeral"})
     charges: list[Charge] = field(default_factory=list)
-    reads: int = 0
     now: float = 0.0
-    # Index of an answer → messages of the read-backs before it.
-    _calls: dict[int, list[Json]] = field(default_factory=dict)
+    # Index of an answer → messages of the read-backs before it, each with the row of its first text.
+    _calls: dict[int, list[tuple[Json, int]]] = field(default_factory=dict)
+    _rows: int = 0
     # Index of an answer → the thinking that the provider signed for it; and that of its latest reply.
     _signed: dict[int, list[Json]] = field(default_factory=dict)
     _latest: list[Json] = field(default_factory=list)
 
     def run(self) -> Bill:
-        """Send every request; return which texts were replaced."""
-        view, bill = View(self.recording), Bill()
+        """Send every request; return which texts were replaced, and what the model needed of them."""
+        view, self._rows = View(self.recording), len(self.recording.rows)
+        bill = Bill(replaced=view.replaced, seen=view.seen)
         for request in self.recording.requests:
-            replaced = self._send(request)
-            view.send(request.rows, replaced, bill)
-            for text, tokens in view.read_backs(request.written) if self.reads_back else ():
-                self._read_back(request, text, tokens)
+            view.send(request.rows, self._send(request))
+            needs = view.needs(request) if self.offloader else []
+            bill.quotes += len(request.quotes)
+            bill.quotes_gone += sum(need.is_quote for need in needs)
+            bill.reads += reads_of(needs)
+            for some in _in_requests(needs):
+                view.add(self._read_back(request, some))
+                for need in some:
+                    if need.row is None:
+                        view.answer(need)
             self._signed[request.answer] = self._latest
         return bill
 
@@ -87,54 +95,65 @@ class Replay:
 
     def _send(self, request: Request) -> Mapping[int, str]:
         """Send one request; return the texts that the provider got in place of others, by row."""
-        messages, indexes = self._messages(request)
+        messages, rows = self._messages(request)
         headers = {}
         if request.is_missed and not request.is_cold:
             headers["x-provider-forget"] = "1"
         arrived = self._post(request, messages, headers)
         require(len(arrived) == len(messages), "the provider got another number of messages")
         replaced: dict[int, str] = {}
-        for index, sent, got in zip(indexes, messages, arrived, strict=True):
-            if index is not None and got != sent:
-                replaced |= self.recording.replaced_rows(index, got)
+        for row, sent, got in zip(rows, messages, arrived, strict=True):
+            if got != sent:
+                replaced |= enumerate(texts_of(got), row)
         return replaced
 
-    def _read_back(self, request: Request, text: str, tokens: int) -> None:
-        """Let the model call a retrieval tool, and answer with so many tokens."""
-        ref = _OFFLOADER.options.placeholder.find_ref(text)
-        require(ref is not None, "a text was replaced by one without an id")
-        self.reads += 1
-        answer = "of the text that was read, " * round(tokens * CHARS_PER_TOKEN / 27)
-        pair = self._call(f"toolu_read_{self.reads}", str(ref), answer)
-        self._calls.setdefault(request.answer, []).extend(pair)
+    def _read_back(self, request: Request, needs: Sequence[Need]) -> list[str]:
+        """Let the model call retrieval tools in one reply; return the texts of the calls and answers."""
+        number = self._rows
+        called = [(f"toolu_read_{number}_{n}", *self._answer(need)) for n, need in enumerate(needs)]
+        texts: list[str] = []
+        for message in self._exchange(called):
+            self._calls.setdefault(request.answer, []).append((message, self._rows + len(texts)))
+            texts += texts_of(message)
+        self._rows += len(texts)
         messages, _ = self._messages(request)
         self._post(request, messages, {})
+        return texts
 
-    def _call(self, call_id: str, ref: str, answer: str) -> list[Json]:
-        name, arguments = "mcp__offload__context_read", {"id": ref}
+    def _answer(self, need: Need) -> tuple[str, Json, str]:
+        """Return the tool that shows what is needed, its arguments and its answer."""
+        if self.offloader is None or need.row is None:
+            return "read", {}, "of the text that was read, " * round(need.tokens * CHARS_PER_TOKEN / 27)
+        ref = self.offloader.options.placeholder.find_ref(need.placeholder)
+        require(ref is not None, "a text was replaced by one without an id")
+        arguments = {"id": ref, **need.arguments}
+        return f"mcp__offload__{need.tool}", arguments, self.offloader.tools.call(need.tool, arguments)
+
+    def _exchange(self, called: Sequence[tuple[str, str, Json, str]]) -> list[Json]:
+        """Return the messages of calls, each with its id, tool, arguments and answer."""
         if self.is_anthropic:
-            call = {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
-            result = {"type": "tool_result", "tool_use_id": call_id, "content": answer}
-            reply = {"role": "assistant", "content": [*self._latest, call]}
-            return [reply, {"role": "user", "content": [result]}]
-        function = {"name": name, "arguments": json.dumps(arguments)}
-        calls = [{"id": call_id, "type": "function", "function": function}]
-        return [
-            {"role": "assistant", "content": None, "tool_calls": calls},
-            {"role": "tool", "tool_call_id": call_id, "content": answer},
+            uses = [{"type": "tool_use", "id": i, "name": t, "input": a} for i, t, a, _ in called]
+            results = [{"type": "tool_result", "tool_use_id": i, "content": text} for i, _, _, text in called]
+            reply = {"role": "assistant", "content": [*self._latest, *uses]}
+            return [reply, {"role": "user", "content": results}]
+        calls = [
+            {"id": i, "type": "function", "function": {"name": t, "arguments": json.dumps(a)}}
+            for i, t, a, _ in called
         ]
+        answers = [{"role": "tool", "tool_call_id": i, "content": text} for i, _, _, text in called]
+        return [{"role": "assistant", "content": None, "tool_calls": calls}, *answers]
 
-    def _messages(self, request: Request) -> tuple[list[Json], list[int | None]]:
-        """Return the messages of a request, and the index of each in the recording."""
-        messages, indexes = list[Json](), list[int | None]()
+    def _messages(self, request: Request) -> tuple[list[Json], list[int]]:
+        """Return the messages of a request, and the row of the first text of each."""
+        messages, rows = list[Json](), list[int]()
         for index, message in enumerate(self.recording.transcript.messages[: request.answer]):
-            for call in self._calls.get(index, ()):
-                messages.append(call)
-                indexes.append(None)
+            for read, row in self._calls.get(index, ()):
+                messages.append(read)
+                rows.append(row)
             messages.append(self._resigned(index, message))
-            indexes.append(index)
+            rows.append(self.recording.starts[index])
         reads = self._calls.get(request.answer, [])
-        return [*messages, *reads], [*indexes, *(None for _ in reads)]
+        return [*messages, *(read for read, _ in reads)], [*rows, *(row for _, row in reads)]
 
     def _resigned(self, index: int, message: Json) -> Json:
         """Return a recorded message with the thinking that this provider signed, if it signs any."""
@@ -213,3 +232,11 @@ class Replay:
         blocks = [{key: v for key, v in block.items() if key != "cache_control"} for block in last["content"]]
         is_text = isinstance(sent[-1]["content"], str) and len(blocks) == 1 and blocks[0]["type"] == "text"
         return [*got[:-1], {**last, "content": blocks[0]["text"] if is_text else blocks}]
+
+
+def _in_requests(needs: Sequence[Need]) -> Iterator[list[Need]]:
+    """Yield the needs that one request reads: one with names, all quotes with the last of them."""
+    names, quotes = ([need for need in needs if need.is_quote is kind] for kind in (False, True))
+    yield from ([need] for need in names[:-1])
+    if needs:
+        yield [*names[-1:], *quotes]

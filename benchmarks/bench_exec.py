@@ -37,7 +37,7 @@ from offload.policy.defaults import DEFAULT_MIN_TOKENS
 from offload.preview import preview_of
 from offload.preview.preview import head_tail
 from offload.replay import Transcript
-from offload.replay._names import hidden_names, names_in
+from offload.replay._needs import hidden_names, names_in
 
 _SHELLS = frozenset(["bash", "execute_bash"])
 _LEAST_CHARS = 1_000
@@ -147,14 +147,18 @@ def _outputs(transcript: Transcript) -> Iterator[Output]:
     later, written = list[frozenset[str]](), frozenset[str]()
     for role, of_message in zip(reversed(roles), reversed(texts), strict=True):
         later.append(written)
-        written |= names_in(*of_message) if role == "assistant" else frozenset()
+        written |= _names(of_message) if role == "assistant" else frozenset()
     seen = names_in(json.dumps(transcript.system or ""))
     for scan, of_message, used in zip(scans, texts, reversed(later), strict=True):
         for item in scan.items:
             if item.item_type == "tool_result" and item.call and item.call.name.lower() in _SHELLS:
                 facts = (names_in(item.text) - seen) & used
                 yield Output(str(item.call.fields.get("command", "")), item.text, facts)
-        seen |= names_in(*of_message)
+        seen |= _names(of_message)
+
+
+def _names(texts: Sequence[str]) -> frozenset[str]:
+    return frozenset().union(*map(names_in, texts))
 
 
 # Ways

@@ -23,6 +23,7 @@ import uvicorn
 from _measure import Figure, run
 from _provider import Provider, serving
 from _replay import ANTHROPIC, Replay
+from bench_cost import extra_of, gone_of
 from peers._conversations import folder
 from peers._tables import markdown
 
@@ -46,8 +47,7 @@ class Cost(NamedTuple):
         with_tools: the cost without a gateway, with the retrieval tools in every request.
         through: the cost through the gateway, with the tools.
         unread: the same if the model reads nothing back.
-        replaced: number of replaced texts of 1,000 characters or more.
-        reads: number of read-backs.
+        bill: the texts that were replaced, the quotes that were gone, and the requests that read back.
         tokens: mean tokens of a request through the gateway, relative to those without it.
     """
 
@@ -57,8 +57,7 @@ class Cost(NamedTuple):
     with_tools: float
     through: float
     unread: float
-    replaced: int
-    reads: int
+    bill: Bill
     tokens: float
 
 
@@ -113,7 +112,7 @@ def _cost(session: Transcript, way: Way) -> Cost:
     through, bill = _through(recording, way, reads_back=True)
     costs = (plain.cost, with_tools.cost, through.cost, unread.cost)
     tokens = fmean(c.tokens for c in through.charges) / fmean(c.tokens for c in with_tools.charges)
-    return Cost(session.name, len(recording.requests), *costs, len(bill.replaced), through.reads, tokens)
+    return Cost(session.name, len(recording.requests), *costs, bill, tokens)
 
 
 def _direct(recording: Recording, way: Way, *, has_tools: bool) -> tuple[Replay, Bill]:
@@ -124,10 +123,9 @@ def _direct(recording: Recording, way: Way, *, has_tools: bool) -> tuple[Replay,
 
 def _through(recording: Recording, way: Way, *, reads_back: bool) -> tuple[Replay, Bill]:
     with serving(Provider(keeps=True)) as provider:
-        replay = Replay(
-            recording, provider, "", way.model, has_tools=True, reads_back=reads_back, mark=way.mark or {}
-        )
+        replay = Replay(recording, provider, "", way.model, has_tools=True, mark=way.mark or {})
         offloader = Offloader("memory://", session="gateway", clock=lambda: replay.now)
+        replay.offloader = offloader if reads_back else None
         # On a busy machine, requests would pass unchanged, and the figures would be others.
         with patch.object(_rewriter, "DEADLINE", _PATIENCE), running(provider.url, offloader) as replay.url:
             return replay, replay.run()
@@ -154,11 +152,16 @@ def running(upstream: str, offloader: Offloader) -> Iterator[str]:
 
 def _figures_of(way: Way, costs: Sequence[Cost]) -> Iterator[Figure]:
     print(f"\n{way.name}\n")
-    header = ["session", "requests", "cost", "without tools", "nor read backs", "tokens", "replaced", "reads"]
+    header = ["session", "requests", "cost", "without tools", "nor read backs", "tokens", "replaced"]
+    header += ["quotes gone", "extra requests"]
     print(markdown(header, [_row(cost) for cost in costs]), flush=True)
     plain, through = sum(c.plain for c in costs), sum(c.through for c in costs)
     decided = through / sum(c.with_tools for c in costs)
-    detail = f"{decided:.3f} without tools, {sum(c.reads for c in costs)} read backs, {len(costs)} sessions"
+    bills = [c.bill for c in costs]
+    detail = (
+        f"{decided:.3f} without tools, {gone_of(bills)} quotes gone, {extra_of(bills)} extra requests, "
+        f"{len(costs)} sessions"
+    )
     yield Figure(f"{way.name}: input cost / without a gateway", through / plain, detail=detail)
     yield _dearer("by what was replaced", [c.unread / c.with_tools for c in costs], at_most=0)
     yield _dearer("with read backs", [c.through / c.with_tools for c in costs])
@@ -178,7 +181,9 @@ def _row(cost: Cost) -> list[str]:
         cost.unread / cost.with_tools,
         cost.tokens,
     )
-    return [cost.name, str(cost.requests), *(f"{r:.3f}" for r in ratios), str(cost.replaced), str(cost.reads)]
+    bill = cost.bill
+    counts = [str(len(bill.replaced)), gone_of([bill]), str(bill.reads)]
+    return [cost.name, str(cost.requests), *(f"{r:.3f}" for r in ratios), *counts]
 
 
 if __name__ == "__main__":

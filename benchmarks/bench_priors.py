@@ -18,7 +18,7 @@ from bench_cost import CACHE, QUICK_MESSAGES, sessions_with_usage
 
 from offload import OffloadPolicy, Rule
 from offload.policy.cost import Candidate
-from offload.replay import Offloading, Recording, Request, measure, tokens_of
+from offload.replay import Need, Offloading, Recording, Request, measure, tokens_of
 
 _AGES = (1, 4, 8, 16, 32)
 _HIDDEN = (0, 500, 1500, 4000, 10**9)
@@ -54,7 +54,7 @@ class Watched:
     tools: float = 0
     turn: int = -1
     sent: dict[int, int] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)
+    left: dict[int, str] = field(default_factory=dict)
     reads: dict[int, list[int]] = field(default_factory=dict)
 
     def replaced(self, request: Request) -> Mapping[int, str]:
@@ -63,13 +63,13 @@ class Watched:
         for row in range(len(self.sent), request.rows):
             self.sent[row] = self.turn
         due = self.offloading.replaced(request)
-        self.rows |= {text: row for row, text in due.items() if text != self.recording.rows[row].text}
+        self.left |= {row: text for row, text in due.items() if text != self.recording.rows[row].text}
         return due
 
-    def read_back(self, text: str) -> None:
+    def read(self, need: Need) -> None:
         """Note the read."""
-        row = self.rows[text]
-        self.reads.setdefault(row, []).append(self.turn - self.sent[row])
+        if need.row is not None:
+            self.reads.setdefault(need.row, []).append(self.turn - self.sent[need.row])
 
 
 def figures(is_quick: bool) -> Iterator[Figure]:
@@ -96,7 +96,7 @@ def _texts(most_messages: int | None) -> Iterator[Text]:
         recording = session.recording
         watched = Watched(Offloading(recording, EVERYTHING), recording)
         measure(recording, watched, CACHE)
-        for text, row in watched.rows.items():
+        for row, text in watched.left.items():
             whole = recording.rows[row]
             reads = watched.reads.get(row, [])
             yield Text(

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,8 @@ from bench_cost import (
     QUICK_MESSAGES,
     RESULT,
     Session,
+    extra_of,
+    gone_of,
     is_reader,
     is_result,
     sessions_with_usage,
@@ -38,7 +40,7 @@ from peers._environments import CANDIDATES, Candidate, make_environments, versio
 from peers._tables import markdown
 
 from offload import OffloadPolicy
-from offload.replay import Bill, Offloading, Recording, Request, Sender, measure
+from offload.replay import Bill, Need, Offloading, Recording, Request, Sender, Untouched, measure
 
 _LEAST_CHARS, _RECALL_CHARS = 1_000, 5_000
 _CLEARED = "[cleared]"
@@ -76,7 +78,7 @@ class Default:
 
 
 @dataclass
-class Replacing:
+class Replacing(Untouched):
     """Replaces each result at once by what a library left of it."""
 
     recording: Recording
@@ -92,12 +94,9 @@ class Replacing:
         left = {row: self.left.get(text, text) for row, text in texts.items()}
         return {row: text for row, text in left.items() if text != texts[row]}
 
-    def read_back(self, _text: str) -> None:
-        """Do nothing: the library does not learn."""
-
 
 @dataclass
-class Clearing:
+class Clearing(Untouched):
     """Clears all but the last `keep` results once a conversation is longer than `trigger` tokens."""
 
     recording: Recording
@@ -112,9 +111,6 @@ class Clearing:
             return {}
         results = [row for row in range(len(rows)) if is_result(self.recording, row)]
         return dict.fromkeys(results[: -self.keep], _CLEARED)
-
-    def read_back(self, _text: str) -> None:
-        """Do nothing: the tool runs again."""
 
 
 @dataclass
@@ -133,13 +129,16 @@ class Watched:
     def replaced(self, request: Request) -> Mapping[int, str]:
         """Return what it replaces."""
         texts = self.sender.replaced(request)
+        rows = len(self.recording.rows)
         for row, text in texts.items():
+            if row >= rows:
+                continue  # of a read-back
             self.kept.setdefault((self.recording.transcript.name, self.recording.rows[row].text), text)
         return texts
 
-    def read_back(self, text: str) -> None:
+    def read(self, need: Need) -> Sequence[str] | None:
         """Let it read back."""
-        self.sender.read_back(text)
+        return self.sender.read(need)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +168,8 @@ def figures(is_quick: bool) -> Iterator[Figure]:
         seen = recall.score((at[1], facts[at], text) for at, text in kept.items() if at in facts)
         cost = sum(bill.cost for bill in bills) / plain
         cells.append([name, f"{cost:.3f}", *_cells(sessions, bills, seen), way.source])
-        yield Figure(f"{name}: input cost / without offloading", cost, detail=way.source)
+        detail = f"{gone_of(bills)} quotes gone, {extra_of(bills)} extra requests; {way.source}"
+        yield Figure(f"{name}: input cost / without offloading", cost, detail=detail)
     print(f"\n{', '.join(f'{name} {version}' for name, version in versions().items())}\n")
     print(markdown(_HEAD, cells))
 
@@ -178,7 +178,8 @@ _HEAD = (
     "",
     "cost",
     "texts replaced",
-    "read-backs",
+    "quotes gone",
+    "extra requests",
     "file reads that left, seen in full",
     "facts named",
     "facts in context",
@@ -187,14 +188,14 @@ _HEAD = (
 )
 
 
-def _cells(sessions: Iterable[Session], bills: Iterable[Bill], seen: dict[str, Any]) -> list[str]:
+def _cells(sessions: Iterable[Session], bills: Sequence[Bill], seen: dict[str, Any]) -> list[str]:
     readers = [
         row in bill.seen
         for session, bill in zip(sessions, bills, strict=True)
         for row in bill.replaced
         if is_reader(session.recording, row)
     ]
-    counts = [str(sum(len(bill.replaced) for bill in bills)), str(sum(bill.reads for bill in bills))]
+    counts = [str(sum(len(bill.replaced) for bill in bills)), gone_of(bills), str(extra_of(bills))]
     counts.append(f"{sum(readers)} of {len(readers)}" if readers else "none left")
     if not seen["results"]:
         return [*counts, "-", "-", "-"]

@@ -34,7 +34,8 @@ _COLUMNS = {
     "with": "dollars",
     "saved": "dollars_saved",
     "share": "share_saved",
-    "reads": "read_backs",
+    "extra": "extra_requests",
+    "gone": "quotes_gone",
 }
 
 
@@ -146,7 +147,9 @@ def savings(
     these; by default ~/.claude/projects and ~/.codex/sessions. Records are stored only if --store is given.
 
     Each request is replayed offline with and without offloading, at its recorded time and with the recorded
-    cache misses if the file has usage. The retrieval tools and read-backs are part of the cost.
+    cache misses if the file has usage. The retrieval tools and read-backs are part of the cost: where the
+    assistant writes a name or quotes a text in an edit that offloading hides, it reads back first. `extra`
+    counts these requests, `gone` the quotes.
 
     Example: offload savings ~/.claude/projects --model claude-opus-5-5
     """
@@ -221,7 +224,9 @@ def _add(report: _Report, file: Path, found: Replay) -> None:
         "offloaded": sum(decision.ref is not None for decision in result.decisions),
         "tokens_before": result.tokens_before,
         "tokens_after": result.tokens_after,
-        "read_backs": found.bill.reads,
+        "extra_requests": found.bill.reads,
+        "quotes": found.bill.quotes,
+        "quotes_gone": found.bill.quotes_gone,
         "units_plain": found.plain.cost,
         "units": found.bill.cost,
         "units_tools": found.bill.tools,
@@ -319,7 +324,15 @@ def _sentences(report: _Report, policy: str) -> Iterator[str]:
     plain, saved = Dollars(total["dollars_plain"]), Dollars(total["dollars_saved"])
     effect = f"saves {saved} of {plain}" if saved >= 0 else f"costs {Dollars(-saved)} more than {plain}"
     share = f"{abs(total['share_saved']):.1%}"
-    yield f"{policy} {effect} of input ({share}) in {count(len(rows), 'conversation')}, tools included."
+    yield (
+        f"{policy} {effect} of input ({share}) in {count(len(rows), 'conversation')}, tools and read-backs "
+        f"included: {count(total['extra_requests'], 'extra request')}, {_gone(total)}."
+    )
+
+
+def _gone(figures: Mapping[str, Any]) -> str:
+    """Return how many quotes in edits are gone, in words."""
+    return f"{figures['quotes_gone']:,} of {count(figures['quotes'], 'quote')} in edits gone"
 
 
 def _assumed(cards: Mapping[str, PriceCard]) -> str:

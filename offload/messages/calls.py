@@ -66,7 +66,7 @@ _SETTING = lazy_pattern(r"timeout|limit|offset|max_|format", re.IGNORECASE)
 # A field that replaces what another one finds makes no search.
 _REPLACEMENTS = {"replace", "replacement", "new_string", "new_str", "newText"}
 _PATCHED = lazy_pattern(r"^(?:\*\*\* (?:Update|Add|Delete) File: |\+\+\+ b/)(.+)$", re.MULTILINE)
-_PATCH_FIELDS = ("input", "patch", "diff", "patch_text", "patchText")
+PATCH_FIELDS = ("input", "patch", "diff", "patch_text", "patchText")
 # The text of a call whose arguments are not a JSON object.
 _INPUT = "input"
 PLACEHOLDER = "[Offloaded: "
@@ -234,7 +234,7 @@ def _of_patch(fields: Mapping[str, Any]) -> Subject | None:
 
 def patched_files(fields: Mapping[str, Any]) -> list[str]:
     """Return the files of the patch in a call's arguments, none without one."""
-    patches = (patch for name in _PATCH_FIELDS if isinstance(patch := fields.get(name), str))
+    patches = (patch for name in PATCH_FIELDS if isinstance(patch := fields.get(name), str))
     return next((files for patch in patches if (files := _PATCHED.findall(patch))), [])
 
 

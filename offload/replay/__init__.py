@@ -3,19 +3,21 @@
     for file in find([Path("~/.claude/projects").expanduser()]):
         for transcript in load(file):
             found = replay(transcript, OffloadPolicy.preset("economy"))
-            print(found.transcript.name, found.dollars_plain, found.dollars, found.bill.reads)
+            print(found.transcript.name, found.dollars_plain, found.dollars, found.bill.quotes_gone)
 
 `measure` gives the price of any way to send a conversation, a `Sender`; `replay_journal` the price of a
 session that an agent had, from its journal.
 """
 
+from offload.replay._bill import Bill, View, measure
 from offload.replay._files import find, load
 from offload.replay._journal import Account, replay_journal
+from offload.replay._needs import Need, Quote, tokens_of
 from offload.replay._prices import DEFAULT_MODEL, PriceCard, PriceFile, Prices
-from offload.replay._recording import Recording, Request, tokens_of
+from offload.replay._recording import Recording, Request
 from offload.replay._replay import Replay, replay
 from offload.replay._requests import RequestCost, costs_of
-from offload.replay._simulation import Bill, Offloading, Sender, Untouched, View, measure
+from offload.replay._senders import Offloading, Sender, Untouched
 from offload.replay._transcripts import Answer, Transcript
 
 __all__ = [
@@ -23,10 +25,12 @@ __all__ = [
     "Account",
     "Answer",
     "Bill",
+    "Need",
     "Offloading",
     "PriceCard",
     "PriceFile",
     "Prices",
+    "Quote",
     "Recording",
     "Replay",
     "Request",

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from offload import CacheModel, OffloadPolicy, OffloadResult
 from offload.policy import policy_of
 from offload.policy.facts import PolicyName
+from offload.replay._bill import Bill, measure
 from offload.replay._prices import PriceCard, Prices
 from offload.replay._recording import Recording
-from offload.replay._simulation import Bill, Offloading, Untouched, measure
+from offload.replay._senders import Offloading, Untouched
 from offload.replay._transcripts import Transcript
 
 _TOOLS = "the retrieval tools, which are part of each request, cost more than offloading saves"
@@ -29,7 +30,8 @@ class Replay:
         card: its prices.
         cache: the prompt cache.
         plain: the price of the input without offloading.
-        bill: the price with offloading, its tools and the read-backs; `bill.reads` is their number.
+        bill: the price with offloading, its tools and the read-backs; `bill.reads` is the
+            number of requests that read back.
         result: the result of offloading the whole conversation in the end, with the decision on each item.
     """
 

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 from types import MappingProxyType
@@ -225,15 +225,25 @@ def _summary(status: Mapping[str, Any], accounts: Sequence[Account]) -> list[str
     passed = "; ".join(f"{number:,} passed unchanged: {why}" for why, number in unusual.items())
     kept = f"{freed:,} tokens kept out" if freed else passed or "nothing was large or old enough to offload"
     parts = [count(status["requests"], "request"), kept]
-    if freed and (saved := _saved(accounts)):
-        parts.append(saved)
+    if freed and accounts:
+        parts += filter(None, (_saved(accounts), *_read_back(accounts)))
     return [*problems, f"{', '.join(parts)}. See them: offload log, offload serve"]
 
 
 def _saved(accounts: Sequence[Account]) -> str:
     """Return what the requests cost less, as `offload savings` counts; "" if it is not known."""
-    if not accounts or not all(account.is_priced for account in accounts):
+    if not all(account.is_priced for account in accounts):
         return ""
     saved = sum(account.saved for account in accounts)
     plain = sum(account.dollars_plain for account in accounts)
     return f"about ${saved:,.2f} of ${plain:,.2f} input saved" if saved >= _LEAST_DOLLARS else ""
+
+
+def _read_back(accounts: Sequence[Account]) -> Iterator[str]:
+    """Yield what the saving cost: requests that read back, and quotes of edits that were out of view."""
+    requests, gone, quotes = (
+        sum(getattr(account, name) for account in accounts)
+        for name in ("extra_requests", "quotes_gone", "quotes")
+    )
+    yield count(requests, "extra request")
+    yield f"{gone:,} of {count(quotes, 'quote')} in edits gone"

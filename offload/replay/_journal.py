@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import takewhile
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from offload.placeholder.forms import known_refs
 from offload.policy import CacheModel
 from offload.policy.tool_names import is_read_back
 from offload.record import Header, RecordInfo
+from offload.replay._needs import quotes_in
 from offload.replay._prices import PriceCard, Prices
 from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
@@ -50,6 +52,10 @@ class Account:
         times: how often each record was read back, by id.
         tokens: the tokens of the answers, by the id of the first record that a call names.
         requests: the number of requests.
+        extra_requests: those of them that have nothing new but read-backs.
+        quotes: the quotes in edits of texts that were sent before, in messages or in answers of read-backs.
+        quotes_gone: those of them with a line that the request before the edit had in such answers at most:
+            the text was offloaded, or removed by a compaction.
         dollars: the price of their input.
         dollars_plain: the price without offloading, its tools and the read-backs.
         kept_out: the tokens that the requests do not have because of offloading, all requests together.
@@ -64,6 +70,9 @@ class Account:
     times: Mapping[str, int]
     tokens: Mapping[str, int]
     requests: int
+    extra_requests: int
+    quotes: int
+    quotes_gone: int
     dollars: float
     dollars_plain: float
     kept_out: int
@@ -89,6 +98,9 @@ class _Row(NamedTuple):
         is_answer: whether the model wrote it.
         is_ours: whether it has nothing but calls of the retrieval tools, or their answers.
         is_replaced: whether a placeholder is in it.
+        texts: its texts, without the answers of retrieval tools.
+        answers: these answers.
+        quotes: by the id of a call and its text, the lines of each quote in its edits.
     """
 
     message: Any
@@ -97,6 +109,9 @@ class _Row(NamedTuple):
     is_answer: bool
     is_ours: bool
     is_replaced: bool
+    texts: Sequence[str]
+    answers: Sequence[str]
+    quotes: Mapping[tuple[str, str], Sequence[str]]
 
 
 @dataclass(slots=True)
@@ -105,6 +120,7 @@ class _Sent:
 
     Attributes:
         at: when it was sent, in milliseconds.
+        quotes: whether each quote in the edits that it brings was gone.
         tokens: the tokens of its messages.
         freed: those that it would have in addition without offloading.
         units: its price in uncached tokens.
@@ -117,6 +133,7 @@ class _Sent:
     freed: int
     units: float
     plain: float
+    quotes: Sequence[bool]
     used: Usage | None = None
 
 
@@ -182,6 +199,9 @@ def replay_journal(reader: SessionReader, *, since: float = 0) -> Account:
         times,
         tokens,
         len(requests),
+        sum(not request.plain for request in requests),
+        sum(len(request.quotes) for request in requests),
+        sum(sum(request.quotes) for request in requests),
         dollars=dollars,
         dollars_plain=dollars + saved,
         kept_out=round(sum(request.freed for request in requests) * ratio),
@@ -219,6 +239,7 @@ def _paid(requests: Sequence[_Sent], cards: Sequence[PriceCard]) -> float:
 def _send(changes: Iterable[tuple[JournalChange, list[_Row]]], sent: _Bill, plain: _Bill) -> list[_Sent]:
     """Return the requests, priced by the bills with and without offloading."""
     before, news, requests = list[_Row](), list[_Row](), list[_Sent]()
+    quoting, gone = _Quoting(), list[bool]()
     for change, new in changes:
         if requests and change.entry.used is not None:
             requests[-1].used = Usage(*change.entry.used)
@@ -229,6 +250,7 @@ def _send(changes: Iterable[tuple[JournalChange, list[_Row]]], sent: _Bill, plai
         sent.change(start, (row.tokens for row in after[start:]), start)
         plain.change(start, (row.plain for row in after[start:]), _same(before, after, start, is_plain=True))
         news += after[start:]
+        gone += quoting.gone(after, new)
         before = after
         if after and not after[-1].is_answer:
             # Without offloading there is no request with the answer of a retrieval tool.
@@ -236,9 +258,39 @@ def _send(changes: Iterable[tuple[JournalChange, list[_Row]]], sent: _Bill, plai
             tokens, freed = sent.sums[-1], plain.sums[-1] - sent.sums[-1]
             prices = sent.request(), 0.0 if is_ours else plain.request()
             at = change.entry.sent.at if change.entry.sent else 0
-            requests.append(_Sent(change.entry.model, at, tokens, freed, *prices))
-            news = []
+            requests.append(_Sent(change.entry.model, at, tokens, freed, *prices, gone))
+            news, gone = [], []
     return requests
+
+
+class _Quoting:
+    """The texts that were sent so far, and the quotes of edits in them that were counted."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._counted: set[tuple[str, str]] = set()
+
+    def gone(self, rows: Sequence[_Row], new: Sequence[_Row]) -> Iterator[bool]:
+        """Yield for each quote in `new` rows of a text that was sent whether it was gone before its row."""
+        for row in new:
+            # An entry with the whole conversation repeats them.
+            quotes = {key: lines for key, lines in row.quotes.items() if key not in self._counted}
+            self._counted |= quotes.keys()
+            shown = _before(rows, row) if quotes else []
+            for lines in quotes.values():
+                is_shown = _are_in(lines, shown)
+                if is_shown or _are_in(lines, self._texts):
+                    yield not is_shown
+            self._texts += (*row.texts, *row.answers)
+
+
+def _before(rows: Sequence[_Row], row: _Row) -> list[str]:
+    """Return the texts before a row, without the answers of retrieval tools."""
+    return [text for other in takewhile(lambda other: other is not row, rows) for text in other.texts]
+
+
+def _are_in(lines: Iterable[str], texts: Sequence[str]) -> bool:
+    return all(any(line in text for text in texts) for line in lines)
 
 
 def _same(before: Sequence[_Row], after: Sequence[_Row], start: int, *, is_plain: bool = False) -> int:
@@ -267,7 +319,12 @@ def _row(message: Any, scan: Scan, records: Records) -> _Row:
             plain -= estimate_tokens(item.text)
     is_ours = _is_ours(scan)
     is_answer = role_or_none(message) == "assistant"
-    return _Row(message, tokens, 0 if is_ours else plain, is_answer, is_ours, is_replaced)
+    quotes = {(call_id, text): lines for call_id, call in scan.calls for text, lines in quotes_in(call)}
+    texts, answers = list[str](), list[str]()
+    for item in (*scan.documents, *scan.items):
+        (answers if _is_read_back(item) else texts).append(item.text)
+    plain = 0 if is_ours else plain
+    return _Row(message, tokens, plain, is_answer, is_ours, is_replaced, texts, answers, quotes)
 
 
 def records_of(reader: SessionReader, items: Sequence[Item]) -> Records:

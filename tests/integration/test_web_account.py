@@ -141,8 +141,33 @@ def test_read_backs_are_counted_by_record_and_cost_what_they_add(store: MemorySt
     assert found.tokens[second] == 0
     # Without offloading there is one request after the question, not six.
     assert found.requests == before.requests + 6
+    assert (before.extra_requests, found.extra_requests) == (0, 5)
     assert found.dollars_plain - before.dollars_plain < 0.2 * before.dollars_plain
     assert found.dollars > before.dollars
+
+
+def test_a_quote_in_an_edit_is_gone_if_its_text_was_offloaded_also_if_it_was_read_back(
+    store: MemoryStore,
+) -> None:
+    loop = Loop(store)
+    loop.say("Fix the build; the first rule is\nuse the new compiler")
+    loop.use("Bash", LOG)
+    loop.use("Edit", "done", path="rules", old_string="use the new compiler", new_string="use it")
+    ref = loop.off.records()[0].ref
+    loop.use("Edit", "no such text", path="log", old_string="line 1400 of the log of a build", new_string="")
+    in_view = loop.account
+    loop.use("Bash", "short")
+    unknown = loop.account
+    loop.use("context_grep", id=ref, pattern="line 1500 of")
+    loop.use("Edit", "done", path="log", old_string="line 1500 of the log of a build", new_string="")
+    loop.use("Bash", "short")
+    read = loop.account
+    other = Loop(store)
+    other.context.resume()
+
+    counts = [(a.extra_requests, a.quotes, a.quotes_gone) for a in (in_view, unknown, read)]
+    assert counts == [(0, 1, 0), (0, 1, 0), (1, 2, 1)]
+    assert (other.account.quotes, other.account.quotes_gone) == (2, 1)
 
 
 def test_a_conversation_that_starts_anew_is_counted_alone(store: MemoryStore) -> None:

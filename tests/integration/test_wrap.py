@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import prepared
@@ -15,6 +16,7 @@ from gateways import body_of, providing, turns
 
 from offload import Offloader, index
 from offload.cli import wrap
+from offload.replay import Account
 from offload.timeline import Timeline
 
 # Each ends a program that does not handle it.
@@ -105,6 +107,23 @@ def test_a_client_works_through_the_gateway_and_one_line_says_what_was_kept_out(
     [timeline] = {key.key.split("/")[1] for key in store.keys("j/")}
     assert len(Timeline(store, timeline)) == len(BODIES)
     assert min(index.sessions(store), key=len).startswith("mcp-project-")
+
+
+def test_the_line_has_what_the_saving_cost_in_all_conversations():
+    status = {"requests": 9, "warnings": [], "passed": {}, "tokens_removed": 0}
+    one = Account(
+        {}, {}, 5, 2, 7, 1, 1.0, 3.0, 1234, "m", is_assumed=False, is_priced=True, is_counted=True, models=1
+    )
+    two = replace(one, extra_requests=1, quotes=3, quotes_gone=0)
+
+    [line] = wrap._summary(status, [one, two])
+    [unpriced] = wrap._summary(status, [replace(one, is_priced=False)])
+
+    assert line.startswith(
+        "9 requests, 2,468 tokens kept out, about $4.00 of $6.00 input saved, 3 extra requests, "
+        "1 of 10 quotes in edits gone. "
+    )
+    assert "9 requests, 1,234 tokens kept out, 2 extra requests, 1 of 7 quotes in edits gone. " in unpriced
 
 
 def test_the_url_that_the_client_had_is_the_provider_and_a_short_conversation_saves_nothing(

@@ -138,8 +138,9 @@ _PATTERNS = {
     "chars": r"\d{1,15}",
     "tokens": r"\d{1,15}",
     "ttl": r"[1-9]\d{0,9}",
+    "quotes": rf"{REF_PATTERN}(?:\.{REF_PATTERN})*",
     "created": r"\d{1,15}",
-    "suffix": r"\.(?:zst|json|txt)",
+    "suffix": r"\.(?:zst|json|txt|part)",
     "ending": r"\.[a-z]+",
     "reason": "|".join(get_args(Reason)),
     "receiver": r"[^/~]+",
@@ -196,7 +197,9 @@ class Family:
         return key
 
 
-_ITEM = "<session>/<ref>[.<generation>]~<item_type>~<tool>~<chars>~<tokens>[~<ttl>][~at<created>]"
+_ITEM = (
+    "<session>/<ref>[.<generation>]~<item_type>~<tool>~<chars>~<tokens>[~<ttl>][~of<quotes>][~at<created>]"
+)
 
 RECORD = Family(f"r/{_ITEM}<suffix>")
 LINK = Family(f"r/{_ITEM}.link")

@@ -56,6 +56,9 @@ POLICIES: dict[str, list[OffloadPolicy]] = {
     "OffloadPolicy.tools": [_rule(), OffloadPolicy(tools={"B*": Rule(**_SMALL, after_turns=1)})],
     "OffloadPolicy.exclude_tools": [OffloadPolicy(types=_RESULTS, exclude_tools=("Bash",))],
     "OffloadPolicy.readers": [OffloadPolicy(types=_RESULTS, readers=Rule(min_tokens=100, after_turns=2))],
+    "OffloadPolicy.answers": [
+        OffloadPolicy(types=_RESULTS, answers=Rule(**_SMALL, after_turns=n)) for n in (1, 2)
+    ],
     "OffloadPolicy.max_view_tokens": [
         OffloadPolicy(max_view_tokens=700),
         _late(max_view_tokens=1000),

@@ -2,14 +2,18 @@
 
 from offload.codec._seekable import SeekableCodec
 from offload.codec.base import Codec, Fetch
+from offload.codec.quoting import QuotingCodec
 from offload.codec.readable import DocumentCodec, PlainCodec
 from offload.errors import CorruptError, check_choice
 
 CODECS: dict[str, Codec] = {c.name: c for c in (SeekableCodec(), DocumentCodec(), PlainCodec())}
-_BY_SUFFIX = {c.suffix: c for c in CODECS.values()}
+# Of a content that quotes other records; no writer chooses it by name.
+QUOTING = QuotingCodec()
+_BY_SUFFIX: dict[str, Codec] = {c.suffix: c for c in (*CODECS.values(), QUOTING)}
 
 __all__ = [
     "CODECS",
+    "QUOTING",
     "Codec",
     "Fetch",
     "find_codec",

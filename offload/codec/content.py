@@ -56,12 +56,28 @@ class Borders(NamedTuple):
         return cls.of((s.bytes for s in sizes), (s.chars for s in sizes), (s.newlines for s in sizes))
 
 
+class Quote(NamedTuple):
+    """A part of another record's content: its index in `Header.quotes`, the first character, and how many."""
+
+    source: int
+    start: int
+    chars: int
+
+
+# A part of a content: its own text, or that of another record.
+Part = str | Quote
+
+
 class TextContent(msgspec.Struct, frozen=True):
-    """A text to be stored: its bytes, their measures and the sizes of their chunks."""
+    """A text to be stored: its bytes, their measures and the sizes of their chunks.
+
+    If it quotes other records, its `parts`.
+    """
 
     data: bytes
     counts: Counts
     sizes: list[ChunkSize]
+    parts: tuple[Part, ...] = ()
 
     @classmethod
     def of(cls, text: str, tokens: int) -> TextContent:

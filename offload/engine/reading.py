@@ -16,11 +16,12 @@ from offload.errors import MessageError, OffloadError, unexpected
 from offload.messages import Thinking
 from offload.messages.access import block_count
 from offload.messages.base import Item, Scan
+from offload.messages.calls import Call
 from offload.messages.formats import adapter_for, scan_of
 from offload.messages.thinking import signed_thinking
 from offload.policy import ItemFacts
 from offload.policy.cost import Candidate
-from offload.policy.tool_names import is_read_back
+from offload.record.retrieval import is_read_back, reads_of
 
 # Beginning of a text that is kept as the query of later previews.
 _QUERY_CHARS = 4_000
@@ -96,6 +97,7 @@ def _add(turn: Turn, index: int, message: Any) -> None:
     is_reply = answers > history.answers
     made = scan.calls, scan.results
     state = MessageState(slots, fixed_tokens, *made, answers, role, texts, thinking, kept)
+    state.reads = [read for _, call in scan.calls if is_read_back(call.name) for read in _read_by(call)]
     history.add(message, state)
     for slot in [slot for slot in slots if thinking and slot.state is State.OPEN]:
         # The first thinking of a conversation changes what may be offloaded.
@@ -111,6 +113,14 @@ def _add(turn: Turn, index: int, message: Any) -> None:
             blocks=blocks,
             is_bound=turn.is_bound,
         )
+
+
+def _read_by(call: Call) -> list[str]:
+    """Return what a call of a retrieval tool reads, nothing if its arguments cannot be read."""
+    try:
+        return reads_of(call.fields)
+    except Exception:  # noqa: BLE001 # arguments may raise anything; the answer then counts its own replies
+        return []
 
 
 def _parts_or_none(turn: Turn, index: int, message: Any) -> _Read:

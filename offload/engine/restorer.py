@@ -313,8 +313,18 @@ class _Undoing:
         for key, (_, claim) in claims.items():
             for ref in claim.refs:
                 by_ref.setdefault(ref, []).append(key)
+        infos = candidates(self._session, claims.values())
+        with self._session.holding_quoted(infos):
+            return self._read_all(claims, by_ref, infos)
+
+    def _read_all(
+        self,
+        claims: Mapping[Standing, tuple[Item, Claim]],
+        by_ref: Mapping[str, Sequence[Standing]],
+        infos: Sequence[RecordInfo],
+    ) -> dict[Standing, _Outcome]:
         found: dict[Standing, _Outcome] = {}
-        for info, record in self._session.open_many(candidates(self._session, claims.values())):
+        for info, record in self._session.open_many(infos):
             original: _Outcome = None
             for key in by_ref[info.ref]:
                 item, _ = claims[key]

@@ -31,6 +31,7 @@ from offload.policy import Decision
 from offload.preview import Preview, preview_of
 from offload.preview.sample import END_CHARS, MIDDLE_CHARS
 from offload.record.header import ItemIdentity
+from offload.record.retrieval import is_answer
 from offload.record.text import decode_text, without_colors
 from offload.session import Draft, Session
 from offload.session.session import OffloadedItem
@@ -158,7 +159,7 @@ class ItemWriter:
                     draft = result_or_error(self._drafted, item)
                     if isinstance(draft, Draft):
                         drafted[item.identity] = draft.placeholder
-                        yield draft
+                        yield self._quoting(item, draft)
                     else:
                         outcomes[item.identity] = draft
 
@@ -239,6 +240,17 @@ class ItemWriter:
         identity = self._session.identity_of(request.item, content.counts.sha256)
         ref = request.ref or self._session.ref_of(identity)
         return _Measured(request, content, ends, identity, ref, title)
+
+    def _quoting(self, measured: _Measured, draft: Draft) -> Draft:
+        """Return the draft of an answer without the parts that records have already."""
+        content, item = measured.content, draft.item
+        if not (isinstance(content, TextContent) and is_answer(item.item_type, item.tool_name)):
+            return draft
+        with NO_FORK:
+            from offload.engine.quoting import quoting  # noqa: PLC0415 # only answers need it
+
+        content, refs = quoting(self._session, item, content, measured.ends)
+        return replace(draft, content=content, quotes=tuple(refs))
 
     def _drafted(self, measured: _Measured) -> Draft | Skipped | OffloadError:
         """Return the draft of a new item, or the outcome if a placeholder does not pay.
@@ -337,12 +349,23 @@ class ItemWriter:
             ends=measured.ends,
             table=table,
             media=item.media,
+            call=self._call_of(item),
         )
         try:
             with foreign():
                 return self._renderer.render(facts)
         except Exception as error:
             raise failure("placeholder:", error, measured.ends) from error
+
+    def _call_of(self, item: Item) -> str:
+        """Return the call that an answer answers, "" if it cannot be repeated from the placeholder."""
+        if item.call is None or not is_answer(item.item_type, item.tool_name):
+            return ""
+        with NO_FORK:
+            from offload.placeholder.answers import call_text  # noqa: PLC0415 # only answers need it
+
+        text = call_text(item.call.name, item.call.fields)
+        return text if self._hooks.redacted(text) == text else ""
 
 
 def _middle_of(measured: _Measured) -> str:

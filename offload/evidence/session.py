@@ -15,6 +15,7 @@ from offload.evidence._requests import Requests
 from offload.evidence._results import Evidence, Value
 from offload.evidence._values import Stated, values_of
 from offload.evidence.missing import has
+from offload.record import RecordInfo
 from offload.session.reader import SessionReader
 from offload.settings.hooks import Hooks
 from offload.threads.locks import Lock, renew_in_child
@@ -55,7 +56,7 @@ class SessionEvidence:
         stated, checked = _bounded(text)
         with self._lock:
             deadline = time.monotonic() + _SECONDS
-            infos = self._reader.catalog.recent()
+            infos = self._infos()
             requests, partly = self._requests(at, messages, deadline)
             self._records.complete(infos[::-1], deadline)
             unsearched = {info.ref: why for info in infos if (why := self._records.why_not(info))}
@@ -80,11 +81,15 @@ class SessionEvidence:
     def lacking(self, stated: Sequence[Stated]) -> list[Stated]:
         """Return which values no record has; none if not all records can be read. Raises `StoreError`."""
         with self._lock:
-            infos = self._reader.catalog.recent()
+            infos = self._infos()
             self._records.complete(infos[::-1], time.monotonic() + _SECONDS)
             if any(self._records.why_not(info) for info in infos):
                 return []
             return [value for value in stated if not has(self._records.texts, value)]
+
+    def _infos(self) -> list[RecordInfo]:
+        """Return the records; what one quotes is in others."""
+        return [info for info in self._reader.catalog.recent() if not info.quotes]
 
     def _requests(
         self, at: int | None, messages: Sequence[Any] | None, deadline: float

@@ -14,6 +14,7 @@ from offload.errors import ConfigError, InvalidKeyError
 from offload.index.entries import parse_key
 from offload.layout import decode_part, item_type_of, name_of, ref_of, tool_part
 from offload.record import RecordInfo
+from offload.record.retrieval import is_answer
 from offload.record.titles import Label, has_words
 from offload.store import StoredObject
 from offload.threads.locks import cached
@@ -160,8 +161,10 @@ def is_fresh(age: float, took: float) -> bool:
 def _matches(name: str, item_type: str | None, tool: str | None) -> bool:
     if name.count("~") < 3:  # noqa: PLR2004 # ref, type, tool and the rest
         return False
-    is_of_type = item_type is None or item_type_of(name) == item_type
-    return is_of_type and (tool is None or _tool_of(tool_part(name)) == tool)
+    type_of, tool_of = item_type_of(name), _tool_of(tool_part(name))
+    # An answer of a retrieval tool repeats other records, so only a list of its tool has it.
+    is_shown = tool_of == tool if tool is not None else not is_answer(type_of, tool_of)
+    return is_shown and item_type in (None, type_of)
 
 
 @lru_cache(maxsize=1024)

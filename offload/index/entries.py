@@ -45,6 +45,7 @@ def record_key(
         chars=counts.chars,
         tokens=counts.tokens,
         ttl=header.ttl,
+        quotes=".".join(header.quotes) or None,
         created=round(header.created_at * 1000) if is_timed else None,
         suffix=suffix,
     )
@@ -73,6 +74,7 @@ def parse_key(stored: StoredObject) -> RecordInfo | Tombstone | None:
         created_at=created_at,
         expires_at=created_at + int(match["ttl"]) if match["ttl"] else None,
         key=stored.key,
+        quotes=tuple(match["quotes"].split(".")) if match["quotes"] else (),
     )
 
 

@@ -70,7 +70,8 @@ class SessionObjects(msgspec.Struct):
 
     `records` are the readable records and links, oldest first, and `torn` are empty objects without a
     tombstone; `newest` is the time of the object that was stored last, 0 without one. A session with a
-    branch `is_fork`: it also reads records of its parent. `floors` are the times of the marks of its floor.
+    branch `is_fork`: it also reads records of its parent. `floors` are the times of the marks of its floor,
+    and `quoting` has, by the ref of a record, the refs of those that quote it.
     """
 
     part: str
@@ -80,6 +81,12 @@ class SessionObjects(msgspec.Struct):
     newest: float = 0.0
     is_fork: bool = False
     floors: dict[int, float] = {}
+    quoting: dict[str, list[str]] = {}
+
+    def __post_init__(self) -> None:
+        for info in self.records:
+            for ref in () if is_link(info.key) else info.quotes:
+                self.quoting.setdefault(ref, []).append(info.ref)
 
     @property
     def name(self) -> str:

@@ -27,6 +27,7 @@ class PlaceholderFacts:
         table: a line with the columns of the table in the content, "" if it is none.
         media: the facts of an image or a document, None for a text. Only the library's own renderer gets
             media.
+        call: the call of a retrieval tool that gives the content again, "" if it is not an answer of one.
     """
 
     ref: str
@@ -41,6 +42,7 @@ class PlaceholderFacts:
     ends: str = ""
     table: str = ""
     media: MediaFacts | None = None
+    call: str = ""
 
 
 @runtime_checkable

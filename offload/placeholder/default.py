@@ -49,7 +49,12 @@ class DefaultRenderer:
     """Placeholders with the item's name, size and id, an excerpt, and the call that reads the rest."""
 
     def render(self, facts: PlaceholderFacts) -> str:
-        """Return the placeholder: facts, the columns of a table, the preview, a line with the next call."""
+        """Return the placeholder: facts, the columns of a table, the preview, a line with the next call.
+
+        That of an answer of a retrieval tool is short, since the call that gives the answer again names it.
+        """
+        if facts.call:
+            return f"[Offloaded: answer, id {facts.ref}]\n[Do not guess it. Ask again: {facts.call}]"
         size = f"{facts.lines} line{'s' * (facts.lines != 1)}, {facts.chars} characters"
         redacted = ", redacted" if facts.is_redacted else ""
         first = f"[Offloaded: {_name(facts)}, {size}{redacted}, id {facts.ref}]\n"

@@ -29,6 +29,9 @@ TYPES: dict[OffloadableType, Rule] = {
 # The model sees files and pages in full once: hiding a file that it just opened costs a read every time, and
 # keeping it costs most of the saving.
 READERS = Rule(min_tokens=DEFAULT_MIN_TOKENS, after_turns=1)
+# The model reads the answer of a retrieval tool in full first. The records have its text, so its placeholder
+# needs no preview.
+ANSWERS = Rule(min_tokens=200, after_turns=3, preview_chars=0)
 
 _SEEN: dict[str, Any] = {"after_turns": 1}
 _SMALL_PREVIEW = {"min_tokens": 500, "preview_chars": 400}

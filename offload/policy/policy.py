@@ -12,11 +12,12 @@ from pydantic import Field, model_validator
 from offload.errors import ConfigError, PolicyError
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy.cache import CacheModel
-from offload.policy.defaults import MEDIA, NEVER, READERS, TYPES, named_policy
+from offload.policy.defaults import ANSWERS, MEDIA, NEVER, READERS, TYPES, named_policy
 from offload.policy.facts import WRITTEN_BY_MODEL, Action, ByCost, Decision, ItemFacts, PolicyName, Readers
 from offload.policy.models import HistoryRule, binds_thinking
-from offload.policy.tool_names import RETRIEVAL_TOOLS, is_reader
+from offload.policy.tool_names import is_reader
 from offload.record.header import OffloadableType
+from offload.record.retrieval import LIST, is_answer
 from offload.record.text import encode_text
 from offload.schema import Count, LoadableSettings, Size
 from offload.threads.locks import cached
@@ -43,8 +44,8 @@ P = TypeVar("P", bound="OffloadPolicy")
 class OffloadPolicy(LoadableSettings):
     """Rules that decide which items are offloaded.
 
-    No rule offloads placeholders, pinned items, unfinished items, results that code reads or answers of the
-    retrieval tools; errors are offloaded only above `max_view_tokens`.
+    No rule offloads placeholders, pinned items, unfinished items or results that code reads; errors are
+    offloaded only above `max_view_tokens`.
 
     Attributes:
         types: rules by item type; other types keep their default rule.
@@ -55,6 +56,9 @@ class OffloadPolicy(LoadableSettings):
             word in the tool's name: `read` in `NotebookRead` and `mcp__fs__read_text`. The default offloads
             their results after the model's next reply; a policy that sets `types` or `tools` has no default
             here, and one that sets `types` none for images either.
+        answers: the rule for answers of the retrieval tools that show content, under any prefix of a client.
+            The model always sees an answer in full first, so `after_turns` must be at least 1; it counts from
+            the last call that reads the same item. A policy that offloads no tool results offloads none.
         max_view_tokens: maximum tokens of one text that the model reads, and of the new texts of one turn
             together. Texts above it are offloaded before the model sees them, the largest first, including
             errors and file reads. The system prompt and items that are excluded, pinned, disabled by a rule
@@ -88,6 +92,7 @@ class OffloadPolicy(LoadableSettings):
     tools: dict[str, Rule] = Field(default_factory=dict)
     exclude_tools: tuple[str, ...] = ()
     readers: Rule | None = None
+    answers: Rule = ANSWERS
     max_view_tokens: Size | None = MAX_VIEW_TOKENS
     media: Rule = NEVER
     user_media: Rule = NEVER
@@ -107,6 +112,7 @@ class OffloadPolicy(LoadableSettings):
             tools: Mapping[str, Rule] = ...,
             exclude_tools: Sequence[str] = (),
             readers: Rule | None = None,
+            answers: Rule = ...,
             max_view_tokens: int | None = MAX_VIEW_TOKENS,
             media: Rule = ...,
             user_media: Rule = ...,
@@ -135,7 +141,18 @@ class OffloadPolicy(LoadableSettings):
         types = data.get("types", {})
         if not isinstance(types, dict):
             return data
-        return {"readers": readers, "media": media, "by_cost": by_cost, **data, "types": {**TYPES, **types}}
+        named = {"readers": readers, "media": media, "by_cost": by_cost, **data, "types": {**TYPES, **types}}
+        if "answers" not in data and not _is_enabled(types.get("tool_result")):
+            named["answers"] = NEVER
+        return named
+
+    @model_validator(mode="after")
+    def _shows_answers(self) -> Self:
+        if self.answers.enabled and not self.answers.after_turns:
+            raise ValueError(
+                "answers: after_turns must be at least 1, got 0: the model would ask again and again"
+            )
+        return self
 
     @classmethod
     def preset(cls, name: PolicyName) -> Self:
@@ -184,6 +201,7 @@ class OffloadPolicy(LoadableSettings):
 
         changes = {
             "readers": None if self.readers is None else now(self.readers),
+            "answers": NEVER,
             "media": now(self.media),
             "user_media": now(self.user_media),
             "max_view_tokens": None,
@@ -214,7 +232,7 @@ class OffloadPolicy(LoadableSettings):
             "readers": None if self.readers is None else seen(self.readers),
             "media": NEVER,
             "user_media": NEVER,
-            "exclude_tools": (*self.exclude_tools, *(f"*{name}" for name in RETRIEVAL_TOOLS)),
+            "exclude_tools": (*self.exclude_tools, f"*{LIST}"),
         }
         return with_rules(self, seen, changes)
 
@@ -230,7 +248,7 @@ class OffloadPolicy(LoadableSettings):
         """
         rule = self.rule_for(item, readers)
         kept = self._why_kept(rule, item)
-        is_exempt = kept is not None or item.media_type is not None
+        is_exempt = kept is not None or item.media_type is not None or _is_answer(item)
         is_written = item.item_type in WRITTEN_BY_MODEL
         shortfall = rule.shortfall(item)
         is_by_cost = False
@@ -305,7 +323,7 @@ class OffloadPolicy(LoadableSettings):
             (item.is_programmatic, "read by code"),
             (item.is_pinned and not item.was_stored, "pinned"),
             (item.is_pending, "not finished yet"),
-            (tool in RETRIEVAL_TOOLS, "answer of a retrieval tool"),
+            (tool == LIST or (_is_answer(item) and not rule.enabled), "answer of a retrieval tool"),
         ):
             if is_kept:
                 return reason
@@ -323,6 +341,8 @@ class OffloadPolicy(LoadableSettings):
     def _rule_for(self, item: ItemFacts, readers: Readers) -> Rule:
         if item.media_type is not None:
             return self.media if item.item_type == "tool_result" else self.user_media
+        if _is_answer(item):
+            return self.answers
         if item.tool_name is not None and item.item_type == "tool_result":
             for glob, rule in self.tools.items():
                 if _matches(item.tool_name, glob):
@@ -331,6 +351,19 @@ class OffloadPolicy(LoadableSettings):
                 return self.readers
         types: Mapping[Any, Rule] = self.types
         return types.get(item.item_type, NEVER)
+
+
+def _is_answer(item: ItemFacts) -> bool:
+    return is_answer(item.item_type, item.tool_name)
+
+
+def _is_enabled(rule: object) -> bool:
+    """Return whether a rule, as it was given, is enabled."""
+    return (
+        rule.get("enabled", True) is True
+        if isinstance(rule, dict)
+        else getattr(rule, "enabled", True) is True
+    )
 
 
 def _judge(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, str]:

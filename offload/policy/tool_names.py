@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from offload.patterns import lazy_pattern
+from offload.record.retrieval import RETRIEVAL_TOOLS, TOOL_NAMES, is_read_back
 
-# The tools that a model gets by default, and all that there are.
-TOOL_NAMES = ("context_list", "context_read", "context_tail", "context_grep", "context_query")
-RETRIEVAL_TOOLS = (*TOOL_NAMES, "context_diff")
-# The tools that show parts of an item.
-READ_TOOLS = frozenset(RETRIEVAL_TOOLS) - {"context_list"}
-_READ_ENDINGS = tuple(mark + name for mark in "_-./:" for name in READ_TOOLS)
+__all__ = ["RETRIEVAL_TOOLS", "TOOL_NAMES", "is_read_back", "is_reader", "words_of"]
+
 # Words in the names of file readers and browsers; some names write two words as one.
 _WORDS = frozenset(
     (
@@ -24,11 +21,6 @@ _WORD = lazy_pattern(r"(?:[A-Z]+(?![a-z])|[A-Z]?[a-z]+)[0-9]*")
 def words_of(name: str) -> list[str]:
     """Return the words of a tool's or server's name, in lower case: `notebook`, `read` of `NotebookRead`."""
     return [word.lower() for word in _WORD.findall(name)]
-
-
-def is_read_back(tool_name: str) -> bool:
-    """Return whether a tool shows parts of an item, also with a client's prefix: `mcp__x__context_read`."""
-    return tool_name in READ_TOOLS or tool_name.endswith(_READ_ENDINGS)
 
 
 def is_reader(tool_name: str) -> bool:

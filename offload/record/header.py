@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
+from offload.record.retrieval import is_answer
 from offload.record.text import encode_text
 
 SCHEMA_VERSION = 1
@@ -113,6 +114,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             None if there is none. It is not part of the item's identity.
         agent: the name of the agent that stored the item first, of at most 80 characters; None if it is not
             known. It is not part of the item's identity.
+        quotes: the ids of the records, in the same session, that have parts of the content; this one has only
+            the rest. Empty for a content that is stored whole.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -134,6 +137,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     order: str | None = None
     marked: str | None = None
     agent: str | None = None
+    quotes: tuple[str, ...] = ()
 
     @property
     def identity(self) -> ItemIdentity:
@@ -175,6 +179,7 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
         title: the title, see `Header`; None also in a listing, if this process has not written or read the
             record and no snapshot has the title.
         agent: the agent that stored it, see `Header`; None also if the title is not known.
+        quotes: the ids of the records that have parts of its content, see `Header`.
     """
 
     ref: str
@@ -192,10 +197,16 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     title: str | None = None
     agent: str | None = None
+    quotes: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         """Return the facts as a table, for a notebook."""
         return record_table([self])
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it is an answer of a retrieval tool: lists and searches of all records leave it out."""
+        return is_answer(self.item_type, self.tool_name)
 
     @property
     def is_expired(self) -> bool:

@@ -286,12 +286,23 @@ class _Run:
         excess.add(objects.records)
         self._evict(objects, ([info] for info in objects.records), excess)
         self._empty_expired(objects)
+        self._mark_lost(objects)
         if self._writes:
             # Records that a killed gc emptied without a tombstone.
             torn = [info for info in objects.torn if info.created_at <= self._now - self._retention.grace]
             self._put_tombstones(torn, "deleted")
             self._forget(objects)
         self.note(objects.part, _remains_of(objects))
+
+    def _mark_lost(self, objects: SessionObjects) -> None:
+        """Mark the records that quote one whose bytes are deleted: nobody can read them again."""
+        there = {info.ref for info in objects.records}
+        there |= {record.info.ref for record in objects.deleted if record.info.stored_bytes}
+        emptied = {r.info.ref: min(r.reasons) for r in objects.deleted if r.info.ref not in there}
+        for ref in emptied.keys() & objects.quoting.keys():
+            refs = {*objects.quoting[ref]}
+            lost = [info for info in objects.records if info.quotes and info.ref in refs]
+            self.mark(objects, lost, emptied[ref], self._marks_of(objects.part))
 
     def _forget(self, objects: SessionObjects) -> None:
         """Delete what is left of deleted records below a floor that is a week old.
@@ -587,8 +598,10 @@ class _Run:
         forked = self.forked(objects.part, marks) or {}
         unprotected = []
         for info in infos:
-            why: Protection | None = "pinned" if marks.is_pinned(info.ref) else None
-            if why is None and (by := forked.get(info.ref)):
+            # A record that quotes it can be read only as long as it can.
+            refs = info.ref, *objects.quoting.get(info.ref, ())
+            why: Protection | None = "pinned" if any(map(marks.is_pinned, refs)) else None
+            if why is None and (by := {name for ref in refs for name in forked.get(ref, ())}):
                 why = "forked"
                 self.report.forks.update(by)
             if why is None and reason == "quota":

@@ -96,7 +96,7 @@ class SessionIndex:
         Args:
             query: words, identifiers, paths, in any order; a passage needs only some of them.
             limit: the most passages.
-            refs: only the records with these ids; None searches all.
+            refs: only the records with these ids; None searches all but the answers of retrieval tools.
 
         Raises:
             ConfigError: no word in the query, or a `limit` below 1.
@@ -110,7 +110,11 @@ class SessionIndex:
             raise ConfigError(f"no letter or digit to search for in {query[:60]!r}")
         with self._lock:
             known = {info.ref: info for info in self._reader.catalog.recent()}
-            infos = {ref: info for ref, info in known.items() if refs is None or ref in refs}
+            infos = {
+                ref: info
+                for ref, info in known.items()
+                if (ref in refs if refs is not None else not info.is_answer)
+            }
             there = {info.key for info in known.values()}
             if self._left_out.keys() - there or self._reader.lost_links(self._left_out):
                 self._clear()  # So that deleted texts do not count, as in a new process.

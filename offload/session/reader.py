@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
@@ -12,6 +12,7 @@ import msgspec
 
 from offload.codec import Fetch, find_codec
 from offload.codec.base import StoredRecord
+from offload.codec.quoting import QuotingRecord
 from offload.errors import (
     CorruptError,
     EncryptionError,
@@ -102,6 +103,8 @@ class SessionReader:
         self._parent_refs: frozenset[str] = frozenset()
         # The names of other sessions whose refs this one may have, from its last listing.
         self.origins: list[str] = []
+        # Open records that others quote, by ref, while these are read together.
+        self._held: dict[str, StoredRecord] = {}
         # By the keys of links that were followed, the sessions that share.
         self._owners: dict[str, str] = {}
 
@@ -188,6 +191,20 @@ class SessionReader:
                     bodies[key] = body
                 yield info, self._opened_or_error(info, body)
 
+    @contextmanager
+    def holding_quoted(self, infos: Iterable[RecordInfo]) -> Iterator[None]:
+        """Fetch the small records that some records quote many at once, for a block that reads these."""
+        refs = {ref for info in infos if not is_link(info.key) for ref in info.quotes}
+        sources = [known[0] for ref in sorted(refs) if (known := self.catalog.known(ref))]
+        opened = self.open_many([info for info in sources if is_small(info)]) if sources else ()
+        self._held.update(
+            (info.ref, record) for info, record in opened if not isinstance(record, OffloadError)
+        )
+        try:
+            yield
+        finally:
+            self._held.clear()
+
     def heads_of(self, infos: Sequence[RecordInfo]) -> Iterator[tuple[RecordInfo, Head | OffloadError]]:
         """Yield each entry with the head of its record, or with the error of `open`, in order.
 
@@ -268,11 +285,14 @@ class SessionReader:
     def check(self, info: RecordInfo) -> Damage | None:
         """Read one record and compare all checksums; return the damage, or None.
 
-        A link is followed; the checksums of its record are compared in the session that stored it.
+        A link is followed; the checksums of its record are compared in the session that stored it. One that
+        quotes a deleted record counts as deleted.
         """
         try:
             self.open(info) if is_link(info.key) else self.verified(info)
         except OffloadError as error:
+            if info.quotes and isinstance(error, ExpiredError):
+                return None
             return Damage(info, error)
         return None
 
@@ -391,10 +411,13 @@ class SessionReader:
         sidecar = self._fetch(info, sidecar_key(info.key)) if codec.has_sidecar else None
         fetch = (lambda *, start=0, end=None: body[start:end]) if body else self._fetch(info, info.key)
         try:
-            return codec.open(fetch, sidecar)
+            record = codec.open(fetch, sidecar)
         except (CorruptError, EncryptionError) as error:
             problem = str(error).removeprefix(f"{info.key}: ")
             raise type(error)(f"{info.key}: {problem}") from error
+        if isinstance(record, QuotingRecord):
+            record.find = lambda ref: self._held.get(ref) or self.read(ref)
+        return record
 
     def _fetch(self, info: RecordInfo, key: str) -> Fetch:
         def fetch(*, start: int = 0, end: int | None = None) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from offload.codec import Codec
+from offload.codec import CODECS, QUOTING, Codec
 from offload.codec.content import TextContent
 from offload.codec.spooled import SpooledContent
 from offload.errors import (
@@ -43,7 +43,7 @@ class Draft(msgspec.Struct, frozen=True):
     """An item before it is stored: the `content` of its text, with `ttl`, `summary`, `title`, `agent`.
 
     `ref` is its first draw, with the `placeholder`, and `render` returns that of any other; `is_redacted` if
-    content was removed from the text.
+    content was removed from the text. `quotes` are the refs of the records that have parts of the content.
     """
 
     item: Item
@@ -56,6 +56,7 @@ class Draft(msgspec.Struct, frozen=True):
     is_redacted: bool = False
     title: str | None = None
     agent: str | None = None
+    quotes: tuple[str, ...] = ()
 
 
 class OffloadedItem(msgspec.Struct, frozen=True):
@@ -108,6 +109,11 @@ class Session(SessionReader):
         self._last_deletion = latest_deletion(store, name)
         self.checks_adopted = True
 
+    @property
+    def may_quote(self) -> bool:
+        """Whether new records may quote others: files that people read are whole."""
+        return self._codec is CODECS["zstd"]
+
     def write(self, drafts: Iterable[Draft]) -> list[OffloadedItem | OffloadError]:
         """Store every draft; return the stored item or the error of each, in order.
 
@@ -150,7 +156,7 @@ class Session(SessionReader):
             return {}
         self.catalog.learn()
         if not is_listed:
-            self.catalog.refresh(known)
+            self._refresh(known)
         infos = [info for ref in dict.fromkeys(known) for info in self._adoptable(ref)]
         records: dict[str, list[tuple[RecordInfo, Head]]] = {}
         for info, record in self.heads_of(infos):
@@ -198,9 +204,9 @@ class Session(SessionReader):
         if refs:
             # Before the tombstones are listed: gc first writes tombstones and then reads the last use.
             self._touch()
-            self.catalog.refresh(refs.values())
+            self._refresh(refs.values())
         known = [info for ref in set(refs.values()) for info in self.catalog.known(ref)]
-        there = refs.keys() & {info.key for info in known if info.stored_bytes and not info.is_expired}
+        there = refs.keys() & {info.key for info in known if info.stored_bytes and self._is_live(info)}
         self._make_durable(there)
         return refs.keys() - there
 
@@ -254,8 +260,9 @@ class Session(SessionReader):
             # The ref of a record that another session shared: it is gone, and no other record may have it.
             ref, drawn_in = draw_ref(self.name, *item[:4], style=self._refs, draw=draw), self.name
         header = self._header(draft, ref, None if drawn_in == self.name else drawn_in)
-        key = record_key(header, counts, self._codec.suffix, self.catalog.next_generation(ref))
-        encoded = self._codec.encode(header, draft.content)
+        codec = QUOTING if draft.quotes else self._codec
+        key = record_key(header, counts, codec.suffix, self.catalog.next_generation(ref))
+        encoded = codec.encode(header, draft.content)
         return _Attempt(key=key, header=header, encoded=encoded, draft=draft, draw=draw)
 
     def _header(self, draft: Draft, ref: str, origin: str | None) -> Header:
@@ -278,6 +285,7 @@ class Session(SessionReader):
             redacted=draft.is_redacted,
             title=draft.title,
             agent=draft.agent,
+            quotes=draft.quotes,
         )
 
     def _create(self, attempts: Iterable[_Attempt]) -> list[_Outcome]:
@@ -301,7 +309,7 @@ class Session(SessionReader):
         pairs = zip(tried, outcomes, strict=True)
         taken = [attempt.header.ref for (attempt, _), outcome in pairs if isinstance(outcome, ExistsError)]
         # A record that is marked for deletion must not be adopted.
-        error = result_or_error(self.catalog.refresh, taken)
+        error = result_or_error(self._refresh, taken)
         return [error or outcome if isinstance(outcome, ExistsError) else outcome for outcome in outcomes]
 
     def _above_floor(self, attempts: Sequence[_Attempt], outcomes: Sequence[_Outcome]) -> list[_Outcome]:
@@ -334,8 +342,23 @@ class Session(SessionReader):
         return [
             info
             for info in self.catalog.known(ref)
-            if not (info.is_expired or (info.key.startswith(own) and generation_of(info.key) < lowest))
+            if self._is_live(info) and not (info.key.startswith(own) and generation_of(info.key) < lowest)
         ]
+
+    def _is_live(self, info: RecordInfo) -> bool:
+        """Return whether a record has not expired, nor, by the known entries, any record that it quotes."""
+        quoted = () if is_link(info.key) else info.quotes
+        return not info.is_expired and all(
+            any(not source.is_expired for source in self.catalog.known(ref)) for ref in quoted
+        )
+
+    def _refresh(self, refs: Iterable[str]) -> None:
+        """Look up `refs`, and those that their records quote, in the store."""
+        wanted = set(refs)
+        self.catalog.refresh(wanted)
+        quoted = {ref for each in wanted for info in self.catalog.known(each) for ref in info.quotes}
+        if quoted - wanted:
+            self.catalog.refresh(quoted - wanted)
 
     def _settle(self, attempt: _Attempt, outcome: _Outcome) -> OffloadedItem | OffloadError:
         """Return the stored item: created, adopted, under another ref or as the next generation."""
@@ -427,6 +450,7 @@ class Session(SessionReader):
             key=key,
             title=header.title,
             agent=header.agent,
+            quotes=header.quotes,
         )
         self.catalog.add(info)
         self.heads.note(key, header, counts)

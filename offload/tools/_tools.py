@@ -400,7 +400,7 @@ class Tools:
             return self._passages(found)
         start = parse_cursor(cursor)
         compiled = compile_pattern(pattern, mode, ignore_case=ignore_case)
-        infos = self._session.catalog.recent() if id is None else [self._session.find(id)]
+        infos = self._searched(id)
         notes = () if id is None else self._notes(id, asked)
         ranked = Ranking(tuple(info.ref for info in infos), {})
         if len(infos) > 1:
@@ -424,6 +424,12 @@ class Tools:
             self._observer.read_back(ref, excerpt)
         self._note_shown(asked, grep.excerpts)
         return with_notes(answer, [*notes, REDACTED] if grep.is_redacted else notes)
+
+    def _searched(self, ref: str | None) -> Sequence[RecordInfo]:
+        """Return the record of a search, or all but the answers, which repeat others."""
+        if ref is not None:
+            return [self._session.find(ref)]
+        return [info for info in self._session.catalog.recent() if not info.is_answer]
 
     @cached
     def index(self) -> SessionIndex:

@@ -13,9 +13,10 @@ from typing import Any, cast
 import msgspec
 
 from offload import errors, layout
-from offload.codec import find_codec
+from offload.codec import CODECS, find_codec
 from offload.codec.base import Encoded, StoredRecord
 from offload.codec.content import TextContent
+from offload.codec.quoting import QuotingRecord
 from offload.codec.spooled import ContentWriter, SpooledContent
 from offload.index.entries import record_key
 from offload.index.objects import list_session, session_parts
@@ -373,6 +374,9 @@ class _Copy:
         header, counts, generation = self._moved(record.header), record.counts, layout.generation_of(info.key)
         if reader.part != self._target_part:
             content = _content_of(record, spools)
+            if not all(map(self._source.catalog.known, header.quotes)):
+                # Of a record that another session shares: what it quotes is not in the copy.
+                header, codec = msgspec.structs.replace(header, quotes=()), CODECS["zstd"]
             _check(info, record, content.counts.chars, content.counts.lines)
             encoded = codec.encode(header, content)
         else:
@@ -596,7 +600,8 @@ def _content_of(record: StoredRecord, spools: ExitStack) -> TextContent | Spoole
         writer.add(text)
     content, tokens = writer.finish(), record.counts.tokens
     if isinstance(content, str):
-        return TextContent.of(content, tokens)
+        parts = record.parts if isinstance(record, QuotingRecord) else ()
+        return msgspec.structs.replace(TextContent.of(content, tokens), parts=parts)
     return msgspec.structs.replace(content, counts=msgspec.structs.replace(content.counts, tokens=tokens))
 
 

@@ -1092,7 +1092,7 @@ def test_the_ways_are_those_of_the_hook_and_of_the_gateway_which_replaces_of_eve
     theirs = policy_for(OffloadPolicy(), APIS[0])
     assert {*reach_of("claude-agent-sdk").policy.tools} == {*_claude_results._ROWS} - {_claude_results.READER}
     assert reach_of("gateway").policy.model_copy(update={"cache": theirs.cache}) == theirs
-    tools = ("Agent", "Bash", "Read", "WebFetch", "Write", "mcp__db__query")
+    tools = ("Agent", "Bash", "Read", "WebFetch", "Write", "mcp__db__query", "mcp__offload__context_read")
     assert replaced_by(run, "gateway", path) == dict.fromkeys(tools, 1)
     assert replaced_by(run, "gateway", unseen) == {}
     assert replaced_by(run, "claude-agent-sdk", unseen) == {"Bash": 1}

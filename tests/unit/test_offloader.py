@@ -282,9 +282,9 @@ def test_what_is_no_list_of_messages_is_refused(messages, tmp_path):
 
 @pytest.mark.parametrize(
     ("given", "reason"),
-    [({"is_error": True}, "errors are kept"), ({"name": "context_read"}, "answer of a retrieval tool")],
+    [({"is_error": True}, "errors are kept"), ({"name": "context_list"}, "answer of a retrieval tool")],
 )
-def test_errors_of_tools_and_what_was_read_back_stay_in_view(tmp_path, given, reason):
+def test_errors_of_tools_and_lists_of_items_stay_in_view(tmp_path, given, reason):
     out = Offloader(tmp_path).offload(conversation(**given))
 
     assert out.decisions[-1].reason == reason

@@ -13,7 +13,6 @@ from offload.errors import PolicyError
 from offload.policy import Decision, ItemFacts, OffloadPolicy, Retention, Rule, explain
 from offload.policy.groups import excess, over_ceiling
 from offload.policy.policy import MAX_VIEW_TOKENS
-from offload.policy.tool_names import TOOL_NAMES
 
 DEFAULT = OffloadPolicy()
 
@@ -97,7 +96,7 @@ def test_results_of_other_tools_are_offloaded_at_once(tool: str | None) -> None:
         ({"is_programmatic": True}, "read by code"),
         ({"is_pinned": True}, "pinned"),
         ({"is_pending": True}, "not finished yet"),
-        *(({"tool_name": t}, "answer of a retrieval tool") for t in TOOL_NAMES),
+        ({"tool_name": "context_list"}, "answer of a retrieval tool"),
         ({"is_error": True, "tokens": 5000}, "errors are kept"),
     ],
 )
@@ -256,7 +255,7 @@ def test_the_ceiling_overrides_after_turns_and_keep_recent() -> None:
         {"is_stored": True},
         {"item_type": "system_prompt", "tool_name": None},
         {"item_type": "assistant_message", "tool_name": None},
-        {"tool_name": "context_read"},
+        {"tool_name": "context_list"},
         {"tool_name": "get_plan"},
         {"item_type": "user_message", "tool_name": None, "media_type": "application/pdf"},
     ],

@@ -53,7 +53,11 @@ class ClearedResults:
         inputs = _ALWAYS if clearing[0].get("clear_tool_inputs") else _NEVER
         # The messages with placeholders are never sent, so nothing that was sent is changed.
         policy = OffloadPolicy(
-            types={**_RESULTS, "tool_call": inputs}, media=_ALWAYS, min_saving=0, history="editable"
+            types={**_RESULTS, "tool_call": inputs},
+            answers=_NEVER,
+            media=_ALWAYS,
+            min_saving=0,
+            history="editable",
         )
         self._offloader = offloader
         self._archive = offloader.with_options(

@@ -53,7 +53,11 @@ class DocumentRules(SettingsModel):
         kept = self.ephemeral if recent is None else dict.fromkeys(self.ephemeral, recent)
         tools = {tool: self._rule("tool_result", min_tokens=1, keep_recent=n) for tool, n in kept.items()}
         # The threshold and the age alone decide, so any saving is enough.
-        return OffloadPolicy.model_validate({"types": types, "tools": tools, "min_saving": 1})
+        # A document of an answer would repeat another one.
+        answers = {"enabled": False}
+        return OffloadPolicy.model_validate(
+            {"types": types, "tools": tools, "answers": answers, "min_saving": 1}
+        )
 
     def _rule(self, item_type: str, **when: int) -> dict[str, Any]:
         """Return a rule as plain data: a placeholder has no preview, and the model sees the item once."""

@@ -1,0 +1,142 @@
+"""The parts of an answer that stored records have already, so that nothing is stored twice.
+
+An answer of a retrieval tool shows parts of records, which its call or its own lines name. The parts are
+found by comparing texts, so that no tool is run again to restore an answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+
+from offload.codec.content import Part, Quote, StoredContent, TextContent
+from offload.codec.quoting import MAX_QUOTING_BYTES, joined
+from offload.layout import REF_PATTERN
+from offload.messages.base import Item
+from offload.patterns import lazy_pattern
+from offload.record.retrieval import REF_FIELDS
+from offload.session import Session
+
+# A reference to a shorter part takes about as much as the part.
+_LEAST_CHARS = 40
+# Where a part was not found, the next place to look is the next line, or so many characters further.
+_STEP_CHARS = 16
+# A content of more characters is compared only around the places that the answer names.
+_WHOLE_CHARS = 1024 * 1024
+_MOST_SOURCES = 8
+_MOST_WINDOWS = 16
+# Characters before a named place that an answer may show.
+_MARGIN_CHARS = 4000
+# A record that quotes depends on others: it must save at least this share of the text.
+_LEAST_SHARE = 0.5
+_REF = lazy_pattern(rf"(?<![0-9a-z]){REF_PATTERN}(?![0-9a-z])")
+_NUMBER = lazy_pattern(r"\d{1,15}", re.ASCII)
+
+# A piece of a source's text: the index of the source, the place of its first character, the text.
+_Piece = tuple[int, int, str]
+
+
+def quoting(session: Session, item: Item, content: TextContent, text: str) -> tuple[TextContent, list[str]]:
+    """Return the content of an answer with its parts, and the refs that it quotes.
+
+    Without refs the content is to be stored whole: no record has enough of it, or none can be read.
+    """
+    whole = content, list[str]()
+    if not session.may_quote or content.counts.bytes > MAX_QUOTING_BYTES:
+        return whole
+    try:
+        sources = _sources(session, item, text)
+        contents = [*sources.values()]
+        pieces = [piece for at, ref in enumerate(sources) for piece in _pieces(at, ref, contents[at], text)]
+        parts = _parts(text, pieces)
+        saved = sum(part.chars for part in parts if isinstance(part, Quote))
+        if saved < _LEAST_SHARE * len(text) or joined(parts, contents) != text:
+            return whole
+    except Exception:  # noqa: BLE001 # a store may raise anything; the answer is stored whole
+        return whole
+    refs = [*sources]
+    used = sorted({part.source for part in parts if isinstance(part, Quote)})
+    renumbered = [p if isinstance(p, str) else p._replace(source=used.index(p.source)) for p in parts]
+    return replace(content, parts=tuple(renumbered)), [refs[at] for at in used]
+
+
+def _sources(session: Session, item: Item, text: str) -> dict[str, StoredContent]:
+    """Return the contents of the records that an answer or its call names, or that those quote in turn."""
+    fields: Mapping[str, object] = {} if item.call is None else item.call.fields
+    asked = dict.fromkeys(_REF.findall(" ".join(str(fields.get(name)) for name in REF_FIELDS)))
+    sources: dict[str, StoredContent] = {}
+    for ref in dict.fromkeys([*asked, *_REF.findall(text)]):
+        infos = session.catalog.find(ref) if ref in asked else session.catalog.known(ref)
+        for info in infos[:1]:
+            for each in info.quotes or (ref,):
+                if len(sources) < _MOST_SOURCES and each not in sources:
+                    sources[each] = session.read(each).content
+    return sources
+
+
+def _pieces(at: int, ref: str, content: StoredContent, text: str) -> Iterator[_Piece]:
+    """Yield the text of a source, of a long one the parts around the numbers in lines that name it."""
+    if content.chars <= _WHOLE_CHARS:
+        yield at, 0, content.text(0, content.chars)
+        return
+    naming = (line for line in text.split("\n") if ref in line)
+    numbers = sorted({int(number) for line in naming for number in _NUMBER.findall(line)})
+    end = 0
+    for number in [number for number in numbers if number <= content.chars][:_MOST_WINDOWS]:
+        start = max(end, number - _MARGIN_CHARS)
+        end = max(end, min(content.chars, number + len(text) + _MARGIN_CHARS))
+        if start < end:
+            yield at, start, content.text(start, end)
+
+
+def _parts(text: str, pieces: list[_Piece]) -> list[Part]:
+    """Return `text` in parts; those of at least 40 characters that a piece has are quotes."""
+    parts: list[Part] = []
+    start = place = 0
+    while place + _LEAST_CHARS <= len(text):
+        quote = next(_matches(text, place, pieces), None)
+        if quote is None:
+            line = text.find("\n", place) + 1
+            place = min(place + _STEP_CHARS, line or len(text))
+            continue
+        back = _common_end(text[start:place], quote, pieces)
+        if start < place - back:
+            parts.append(text[start : place - back])
+        parts.append(Quote(quote.source, quote.start - back, quote.chars + back))
+        start = place = place + quote.chars
+    return [*parts, text[start:]] if start < len(text) else parts
+
+
+def _matches(text: str, place: int, pieces: list[_Piece]) -> Iterator[Quote]:
+    """Yield the longest match of `text` at `place` with the first occurrence in each piece."""
+    wanted = text[place : place + _LEAST_CHARS]
+    for at, offset, piece in pieces:
+        found = piece.find(wanted)
+        if found >= 0:
+            yield Quote(at, offset + found, _common(text, place, piece, found))
+
+
+def _common(text: str, place: int, piece: str, found: int) -> int:
+    """Return how many characters from two places on are the same."""
+    same, step = 0, _LEAST_CHARS
+    while step:
+        if text[place + same : place + same + step] == piece[found + same : found + same + step] and (
+            place + same + step <= len(text)
+        ):
+            same, step = same + step, step * 2
+        else:
+            step //= 2
+    return same
+
+
+def _common_end(before: str, quote: Quote, pieces: list[_Piece]) -> int:
+    """Return how many of the last characters `before` a quote its source has before it too."""
+    offset, piece = next(
+        (first, text)
+        for at, first, text in pieces
+        if at == quote.source and 0 <= quote.start - first < len(text)
+    )
+    most = min(len(before), quote.start - offset)
+    return next((n for n in range(most) if before[-1 - n] != piece[quote.start - offset - 1 - n]), most)

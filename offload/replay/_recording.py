@@ -106,6 +106,8 @@ class Recording:
                 seen |= names
                 self.rows.append(row)
                 self._names.append(names)
+            # The model knows the names of arguments from the definitions of its tools.
+            seen |= {name for _, call in scan.calls for name in call.fields}
             self.starts.append(len(self.rows))
 
     def _find_requests(self, ttl: float | None) -> Iterator[Request]:

@@ -206,6 +206,7 @@ def test_a_journal_that_was_written_anew_after_a_failure_is_counted_once() -> No
     loop.use("Bash", LOG)
     loop.use("Bash", "short")
     loop.use("context_read", id=loop.off.records()[0].ref, limit=4000)
+    loop.use("Edit", "done", old_string="Why?", new_string="How?")
     loop.answer([{"type": "text", "text": "A moment."}])
     before = loop.account
     store.is_down = True
@@ -218,6 +219,7 @@ def test_a_journal_that_was_written_anew_after_a_failure_is_counted_once() -> No
     kinds = [m["kind"] for o in store.keys(JOURNAL.prefix()) if (m := JOURNAL.match(o.key))]
     assert kinds.count("whole") == 1
     assert (found.times, found.tokens) == (before.times, before.tokens)
+    assert (found.quotes, before.quotes) == (1, 1)
     assert found.requests == before.requests + 1
     # Text that the last request had is not written again.
     assert found.dollars - before.dollars < 0.2 * before.dollars

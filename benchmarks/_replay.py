@@ -27,6 +27,7 @@ from offload.messages.anthropic import AnthropicAdapter
 from offload.replay import Bill, Need, Recording, Request, View
 from offload.replay._bill import reads_of
 from offload.replay._recording import texts_of
+from offload.replay._senders import Answered, exchange
 
 Json = dict[str, Any]
 _OFFLOADER = Offloader("memory://", session="definitions")
@@ -109,10 +110,12 @@ class Replay:
 
     def _read_back(self, request: Request, needs: Sequence[Need]) -> list[str]:
         """Let the model call retrieval tools in one reply; return the texts of the calls and answers."""
-        number = self._rows
-        called = [(f"toolu_read_{number}_{n}", *self._answer(need)) for n, need in enumerate(needs)]
+        calls = [self._answer(need, f"toolu_read_{self._rows}_{n}") for n, need in enumerate(needs)]
+        reply, *answers = exchange(self.recording.transcript.format, *calls)
+        if self.is_anthropic:
+            reply["content"] = [*self._latest, *reply["content"]]
         texts: list[str] = []
-        for message in self._exchange(called):
+        for message in (reply, *answers):
             self._calls.setdefault(request.answer, []).append((message, self._rows + len(texts)))
             texts += texts_of(message)
         self._rows += len(texts)
@@ -120,28 +123,16 @@ class Replay:
         self._post(request, messages, {})
         return texts
 
-    def _answer(self, need: Need) -> tuple[str, Json, str]:
-        """Return the tool that shows what is needed, its arguments and its answer."""
+    def _answer(self, need: Need, call_id: str) -> Answered:
+        """Return the call that shows what is needed, answered by the retrieval tools if they know it."""
         if self.offloader is None or need.row is None:
-            return "read", {}, "of the text that was read, " * round(need.tokens * CHARS_PER_TOKEN / 27)
+            text = "of the text that was read, " * round(need.tokens * CHARS_PER_TOKEN / 27)
+            return Answered(call_id, "read", {}, text)
         ref = self.offloader.options.placeholder.find_ref(need.placeholder)
         require(ref is not None, "a text was replaced by one without an id")
         arguments = {"id": ref, **need.arguments}
-        return f"mcp__offload__{need.tool}", arguments, self.offloader.tools.call(need.tool, arguments)
-
-    def _exchange(self, called: Sequence[tuple[str, str, Json, str]]) -> list[Json]:
-        """Return the messages of calls, each with its id, tool, arguments and answer."""
-        if self.is_anthropic:
-            uses = [{"type": "tool_use", "id": i, "name": t, "input": a} for i, t, a, _ in called]
-            results = [{"type": "tool_result", "tool_use_id": i, "content": text} for i, _, _, text in called]
-            reply = {"role": "assistant", "content": [*self._latest, *uses]}
-            return [reply, {"role": "user", "content": results}]
-        calls = [
-            {"id": i, "type": "function", "function": {"name": t, "arguments": json.dumps(a)}}
-            for i, t, a, _ in called
-        ]
-        answers = [{"role": "tool", "tool_call_id": i, "content": text} for i, _, _, text in called]
-        return [{"role": "assistant", "content": None, "tool_calls": calls}, *answers]
+        answer = self.offloader.tools.call(need.tool, arguments)
+        return Answered(call_id, f"mcp__offload__{need.tool}", arguments, answer)
 
     def _messages(self, request: Request) -> tuple[list[Json], list[int]]:
         """Return the messages of a request, and the row of the first text of each."""

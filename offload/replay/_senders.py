@@ -121,7 +121,7 @@ class Offloading:
         arguments = {"id": ref, **need.arguments}
         answer = self.offloader.tools.call(need.tool, arguments)
         kind, texts = self._recording.transcript.format, list[str]()
-        for message in exchange(kind, f"read_{self._next_row}", need.tool, arguments, answer):
+        for message in exchange(kind, Answered(f"read_{self._next_row}", need.tool, arguments, answer)):
             self._messages.append(message)
             self._places.append(_Place(None, self._next_row + len(texts)))
             texts += texts_of(message)
@@ -152,22 +152,27 @@ class Offloading:
         self._recorded = max(end, self._recorded)
 
 
-def exchange(
-    kind: str, call_id: str, tool: str, arguments: Mapping[str, Any], answer: str
-) -> list[dict[str, Any]]:
-    """Return the messages of a tool call and its answer in the format of a transcript."""
-    written = json.dumps(arguments)
+class Answered(NamedTuple):
+    """A call of a retrieval tool, and its answer."""
+
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+    answer: str
+
+
+def exchange(kind: str, *calls: Answered) -> list[dict[str, Any]]:
+    """Return the messages of tool calls in one reply, and of their answers, in the format of a transcript."""
+    written = [(*call[:2], json.dumps(call.arguments)) for call in calls]
     if kind == OpenAIResponsesAdapter.name:
         return [
-            {"type": "function_call", "call_id": call_id, "name": tool, "arguments": written},
-            {"type": "function_call_output", "call_id": call_id, "output": answer},
+            *({"type": "function_call", "call_id": i, "name": n, "arguments": a} for i, n, a in written),
+            *({"type": "function_call_output", "call_id": c.call_id, "output": c.answer} for c in calls),
         ]
     if kind.startswith(OpenAIChatAdapter.name):
-        call = {"id": call_id, "type": "function", "function": {"name": tool, "arguments": written}}
-        return [
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": call_id, "content": answer},
-        ]
-    use = {"type": "tool_use", "id": call_id, "name": tool, "input": arguments}
-    result = {"type": "tool_result", "tool_use_id": call_id, "content": answer}
-    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+        made = [{"id": i, "type": "function", "function": {"name": n, "arguments": a}} for i, n, a in written]
+        answers = ({"role": "tool", "tool_call_id": c.call_id, "content": c.answer} for c in calls)
+        return [{"role": "assistant", "content": None, "tool_calls": made}, *answers]
+    uses = [{"type": "tool_use", "id": c.call_id, "name": c.tool, "input": c.arguments} for c in calls]
+    results = [{"type": "tool_result", "tool_use_id": c.call_id, "content": c.answer} for c in calls]
+    return [{"role": "assistant", "content": uses}, {"role": "user", "content": results}]

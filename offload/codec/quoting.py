@@ -33,6 +33,7 @@ class _Stored(msgspec.Struct, frozen=True):
     parts: list[bytes | Quote]
 
 
+# Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
 _OBJECTS = msgspec.msgpack.Decoder(_Stored)
 
 
@@ -122,11 +123,10 @@ class QuotingCodec:
             size = zstandard.get_frame_parameters(frame).content_size
             if size > _MAX_OBJECT_BYTES:
                 raise CorruptError(f"a record that quotes others claims {size} bytes")
-            stored = _OBJECTS.decode(decompress(frame, size))
+            return QuotingRecord(_checked(_OBJECTS.decode(decompress(frame, size))))
         except (zstandard.ZstdError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             check_plain(frame)
             raise CorruptError(f"a record that quotes others cannot be read: {error}") from error
-        return QuotingRecord(_checked(stored))
 
 
 def _checked(stored: _Stored) -> _Stored:

@@ -21,6 +21,7 @@ from offload.codec import CODECS, find_codec
 from offload.codec import _seekable as seekable
 from offload.codec.base import StoredRecord
 from offload.codec.content import CHUNK_BYTES, TextContent
+from offload.codec.quoting import QuotingRecord
 from offload.record import Header
 
 HERE = Path(__file__).parent
@@ -31,6 +32,8 @@ CONTENTS = {
 }
 REFS = {"text": "enuqpkzrgm", "odd": "adyqfcbloi", "chunks": "xkbgkrouai"}
 FORM = '[[10,{"type":"text"}],null]'
+# The parts of an answer that quotes the first record.
+ANSWER = [f"[{REFS['text']}: characters 11-36]\n", (0, 11, 25), "\n\ud800 end"]
 FILES = ["v1_text.zst", "v1_odd.zst", "v1_chunks.zst", "v1_text.json", "v1_odd.json", "v1_text.txt"]
 
 
@@ -63,7 +66,28 @@ def test_a_record_of_version_1_is_read_for_ever(file: str) -> None:
 
 def test_there_is_a_golden_record_of_every_codec() -> None:
     assert {"." + f.rpartition(".")[2] for f in FILES} == {c.suffix for c in CODECS.values()}
-    assert {p.name for p in HERE.glob("v1_*")} == {*FILES, "v1_text.txt.header"}
+    assert {p.name for p in HERE.glob("v1_*")} == {*FILES, "v1_text.txt.header", "v1_answer.part"}
+
+
+def test_a_record_that_quotes_another_is_read_for_ever_and_by_the_rules_of_the_page_alone() -> None:
+    data = (HERE / "v1_answer.part").read_bytes()
+    record = find_codec("v1_answer.part").open(partial(fetch, HERE / "v1_answer.part"))
+    assert isinstance(record, QuotingRecord)
+    assert record.header.quotes == (REFS["text"],)
+    record.find = {REFS["text"]: reopen("v1_text.zst")}.__getitem__
+    text = f"[{REFS['text']}: characters 11-36]\n{CONTENTS['text'][11:36]}\n\ud800 end"
+    content = text.encode("utf-8", "surrogatepass")
+    assert record.load() == content
+    assert (record.header.tool_name, record.header.session) == ("context_read", "golden")
+
+    fields = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(data))
+    assert fields.keys() == {"header", "counts", "parts"}
+    parts = [
+        p.decode("utf-8", "surrogatepass") if isinstance(p, bytes) else tuple(p) for p in fields["parts"]
+    ]
+    assert parts == ANSWER
+    assert fields["header"]["sha256"] == fields["counts"]["sha256"] == hashlib.sha256(content).digest()
+    assert draw(fields["header"]) == fields["header"]["ref"] == record.ref
 
 
 # --- FORMAT.md, rule by rule ----------------------------------------------------------------------

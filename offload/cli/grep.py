@@ -144,7 +144,9 @@ def _searched(
                     raise
                 unsearched[name] = str(error)
                 continue
-            yield off, reader, [info for info in infos if is_of(info, tool)]
+            # An answer of a retrieval tool repeats other records.
+            searched = (info for info in infos if tool is not None or not info.is_answer)
+            yield off, reader, [info for info in searched if is_of(info, tool)]
 
 
 def _ids(matches: Sequence[_Match]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import command
 import formats
 import pytest
 from counted import CountedStore
@@ -281,6 +282,24 @@ def test_lists_and_searches_show_a_text_once() -> None:
     evidence = reading.off.evidence("The value of the 20th sample is 400.")
     assert evidence.records == 1
     assert {value.ref for value in evidence.values} == {reading.ref}
+
+
+def test_the_commands_show_an_answer_and_search_it_only_by_its_id_or_tool(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run, reading = command.runner(capsys, monkeypatch), Reading(tmp_path / "store")
+    answer = reading.read(id=reading.ref, offset=0)
+    reading.work()
+    [info] = answers_of(reading.off)
+    place = "--store", tmp_path / "store", "--session", "s"
+
+    assert "context_read" in run("ls", *place).stdout
+    assert answer in run("show", info.ref, *place).stdout
+    assert info.ref not in run("grep", "the 20th sample", *place).stdout
+    assert info.ref in run("grep", "the 20th sample", "--tool", "context_*", *place).stdout
+    copied = tmp_path / "copy"
+    assert run("copy", tmp_path / "store", copied).returncode == 0
+    assert Offloader(copied, session="s").restore(reading.sent.messages) == reading.messages
 
 
 # Deletion

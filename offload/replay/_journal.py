@@ -21,6 +21,7 @@ from offload.errors import OffloadError
 from offload.messages import Call, Usage
 from offload.messages.base import Item, Scan
 from offload.messages.calls import Calls
+from offload.messages.files import request_of
 from offload.messages.formats import role_or_none, scan_next
 from offload.placeholder.forms import known_refs
 from offload.policy import CacheModel
@@ -312,11 +313,11 @@ def _row(message: Any, scan: Scan, records: Records) -> _Row:
     is_replaced = False
     for item in scan.offloadable:
         record = next(proven(item, records), None)
-        if record is not None:
-            plain += record.tokens - estimate_tokens(item.text)
-            is_replaced = True
-        elif _is_read_back(item):
+        is_replaced |= record is not None
+        if _is_read_back(item):
             plain -= estimate_tokens(item.text)
+        elif record is not None:
+            plain += record.tokens - estimate_tokens(item.text)
     is_ours = _is_ours(scan)
     is_answer = role_or_none(message) == "assistant"
     quotes = {(call_id, text): lines for call_id, call in scan.calls for text, lines in quotes_in(call)}
@@ -365,11 +366,12 @@ def _reads(call: Call) -> bool:
     return is_read_back(call.name) or call.name.endswith(_LIST)
 
 
-def _read_backs(items: Iterable[Item]) -> tuple[Counter[str], Counter[str]]:
+def _read_backs(items: Sequence[Item]) -> tuple[Counter[str], Counter[str]]:
     """Return how often each record was read back, and the tokens of the answers."""
     times, tokens = Counter[str](), Counter[str]()
-    # An entry with the whole conversation repeats them.
-    for item in {(item.tool_use_id, item.text): item for item in items if _is_read_back(item)}.values():
+    # An entry with the whole conversation repeats them, and a placeholder follows its answer.
+    answers = {(i.tool_use_id, request_of(i.call)): i for i in reversed(items) if _is_read_back(i) and i.call}
+    for item in answers.values():
         refs = _refs(item.call.fields if item.call else {})
         if refs and not item.text.startswith(_FAILED):
             times.update(set(refs))

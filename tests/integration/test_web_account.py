@@ -146,6 +146,35 @@ def test_read_backs_are_counted_by_record_and_cost_what_they_add(store: MemorySt
     assert found.dollars > before.dollars
 
 
+@pytest.mark.parametrize("others", [(), (("Bash", "found"),)], ids=["alone", "with another call"])
+def test_an_answer_that_was_offloaded_is_one_read_back_and_no_part_of_the_plain_cost(others: Any) -> None:
+    accounts = []
+    for reads in (False, True):
+        loop = Loop(MemoryStore(), policy=OffloadPolicy(history="editable"))
+        loop.say("Why?")
+        loop.use("Bash", LOG)
+        loop.use("Bash", "short")
+        page = loop.off.tools.read(loop.off.records()[0].ref, limit=8000)
+        called = [*others, *([("context_read", page)] if reads else ())]
+        if called:
+            names = [(f"p{n}", *call) for n, call in enumerate(called)]
+            given = {"id": loop.off.records()[0].ref}
+            loop.answer([{"type": "tool_use", "id": i, "name": tool, "input": given} for i, tool, _ in names])
+            results = [{"type": "tool_result", "tool_use_id": i, "content": text} for i, _, text in names]
+            loop.context.add({"role": "user", "content": results})
+        for n in range(6):
+            loop.use("Bash", f"result {n}")
+        loop.answer([{"type": "text", "text": "Done."}])
+        accounts.append(loop.account)
+    [ref] = accounts[1].times
+    without, read = accounts
+
+    assert len(loop.off.records()) == 2
+    assert (read.times[ref], read.extra_requests) == (1, not others)
+    assert read.tokens[ref] > 1000
+    assert read.dollars_plain == pytest.approx(without.dollars_plain, rel=0.01)
+
+
 def test_a_quote_in_an_edit_is_gone_if_its_text_was_offloaded_also_if_it_was_read_back(
     store: MemoryStore,
 ) -> None:

@@ -500,6 +500,30 @@ def test_what_is_read_back_is_a_call_and_its_answer_in_the_messages_that_are_off
     assert sent[read[0][0] + 2] == hidden[0]
 
 
+def test_an_answer_that_is_offloaded_again_costs_its_placeholder_from_then_on() -> None:
+    rows = "\n".join(LONG.splitlines()[400:440])
+    smalls = [m for n in range(2, 10) for m in in_anthropic(n, "small")]
+    record = recording(
+        [
+            user("go"),
+            *in_anthropic(0, LONG),
+            *in_anthropic(1, "small"),
+            edit(old_string=rows),
+            *smalls,
+            said("x"),
+        ]
+    )
+    sender = Offloading(record, OffloadPolicy(history="editable"))
+
+    bill = measure(record, sender, CACHE)
+
+    *sent, _ = sender.finish().messages
+    tokens = sum(len(text) for message in sent for text in _recording.texts_of(message)) / 3.6
+    assert bill.quotes_gone == 1
+    assert bill.sizes[-1] == pytest.approx(tokens)
+    assert bill.sizes[-1] < bill.sizes[3]
+
+
 def test_a_replay_has_both_bills_and_decisions_on_recorded_messages_though_reads_are_among_those_sent() -> (
     None
 ):

@@ -301,7 +301,13 @@ class Tools:
                 f"past the end: the item has {content.chars} characters (0-{content.chars - 1}) "
                 f"and {lines} line{'s' * (lines != 1)}"
             )
-        return self._read_back(pages, asked, pages.text(start, end))
+        # The next call asks for no more than this one.
+        is_short = limit is not None and limit < self._max_chars - FRAME_CHARS
+        more = f"offset={end}, limit={limit}" if is_short else ""
+        if end_line is not None:
+            first = end_line + 1
+            more = f"start_line={first}, end_line={first + end_line - (start_line or 1)}"
+        return self._read_back(pages, asked, pages.text(start, end, more=more))
 
     def _notes(self, ref: str, asked: tuple[Any, ...]) -> tuple[str, ...]:
         """Return the lines about the source of a record, and whether the same was asked before."""

@@ -94,8 +94,11 @@ class Pages:
         self.notes = notes
         self._max_chars = max_chars - sum(len(note) + 1 for note in notes)
 
-    def text(self, start: int, end: int, *, is_tail: bool = False) -> str:
-        """Return the answer with the characters from `start` to `end`: the first that fit, or the last."""
+    def text(self, start: int, end: int, *, is_tail: bool = False, more: str = "") -> str:
+        """Return the answer with the characters from `start` to `end`: the first that fit, or the last.
+
+        Its last line has the call for as much again, with the arguments `more` if all was shown.
+        """
         ref, counts, content = self.record.ref, self.record.counts, self.content
         room = self._max_chars - FRAME_CHARS
         excerpt, start, stop = _fitting(content, start, end, room, is_tail=is_tail)
@@ -103,7 +106,8 @@ class Pages:
         lines = f"lines {content.line_at(start)}-{content.line_at(max(start, stop - 1))} of {counts.lines}"
         first = f"[{ref}: characters {start}-{stop} of {counts.chars}, {lines}]"
         is_more = stop < counts.chars and note is None
-        last = f'[more: context_read(id="{ref}", offset={stop})]' if is_more else "[end of item]"
+        next_part = more if more and stop == end else f"offset={stop}"
+        last = f'[more: context_read(id="{ref}", {next_part})]' if is_more else "[end of item]"
         return f"{first}\n{note or excerpt}\n{last}"
 
     def value(self, value: JsonValue, offset: int, limit: int) -> str:

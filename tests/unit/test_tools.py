@@ -56,7 +56,9 @@ def pages(tools: Tools, ref: str, limit: int | None) -> list[str]:
     offset = 0
     while True:
         answers.append(tools.call("context_read", {"id": ref, "offset": offset, "limit": limit}))
-        following = re.search(r'\[more: context_read\(id="(\w+)", offset=(\d+)\)\]$', answers[-1])
+        following = re.search(
+            r'\[more: context_read\(id="(\w+)", offset=(\d+)(?:, limit=\d+)?\)\]$', answers[-1]
+        )
         if following is None:
             return answers
         assert following[1] == ref
@@ -119,7 +121,8 @@ def test_the_name_of_a_tool_does_not_make_a_line_of_a_list() -> None:
 def test_an_answer_says_where_it_is_in_characters_and_lines() -> None:
     tools, ref = tools_for("one\ntwo\nthree")
     assert tools.read(ref, offset=4, limit=3) == (
-        f'[{ref}: characters 4-7 of 13, lines 2-2 of 3]\ntwo\n[more: context_read(id="{ref}", offset=7)]'
+        f"[{ref}: characters 4-7 of 13, lines 2-2 of 3]\ntwo\n"
+        f'[more: context_read(id="{ref}", offset=7, limit=3)]'
     )
     assert (
         tools.read(ref, offset=8) == f"[{ref}: characters 8-13 of 13, lines 3-3 of 3]\nthree\n[end of item]"
@@ -634,3 +637,22 @@ def test_the_model_sees_a_plain_reason_of_a_store_that_fails_and_the_log_the_who
     assert answer.startswith("Error: the store failed")
     assert "host-folder" not in answer
     assert "host-folder" in caplog.text
+
+
+def test_an_answer_and_the_call_that_it_ends_in_are_as_large_as_what_was_asked() -> None:
+    text = "".join(f"{n} a line of some words\n" for n in range(2000))
+    tools, ref = tools_for(text)
+    asked: list[tuple[str, dict[str, Any], int]] = [
+        ("context_read", {"offset": 100, "limit": 200}, 200),
+        ("context_read", {"start_line": 40, "end_line": 49}, 260),
+        ("context_tail", {"lines": 4}, 120),
+        ("context_grep", {"pattern": "77 a"}, 21 * 90),
+        ("context_grep", {"pattern": "77 a", "max_matches": 2}, 2 * 90),
+    ]
+    for tool, arguments, most in asked:
+        assert len(tools.call(tool, {"id": ref, **arguments})) <= most + 150
+    assert tools.read(ref, offset=100, limit=200).endswith(f'(id="{ref}", offset=300, limit=200)]')
+    assert tools.read(ref, start_line=40, end_line=49).endswith(f'(id="{ref}", start_line=50, end_line=59)]')
+    assert tools.read(ref, end_line=3).endswith(f'(id="{ref}", start_line=4, end_line=6)]')
+    # What did not fit is asked for first.
+    assert re.search(r"offset=\d+\)\]$", tools.read(ref, end_line=1500))

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import replace
 
 from offload.codec.content import Part, Quote, StoredContent, TextContent
-from offload.codec.quoting import MAX_QUOTING_BYTES, joined
-from offload.layout import REF_PATTERN
+from offload.codec.quoting import joined
+from offload.layout import REF_PATTERN, encode_part
 from offload.messages.base import Item
 from offload.patterns import lazy_pattern
 from offload.record.retrieval import REF_FIELDS
@@ -21,12 +21,16 @@ from offload.session import Session
 
 # A reference to a shorter part takes about as much as the part.
 _LEAST_CHARS = 40
-# Where a part was not found, the next place to look is the next line, or so many characters further.
-_STEP_CHARS = 16
+# A part of that many characters has a whole block, of those that a content is cut into.
+_BLOCK_CHARS = _LEAST_CHARS // 2
+# A longer answer is stored whole: the search holds each of its blocks.
+_MOST_CHARS = 128 * 1024
 # A content of more characters is compared only around the places that the answer names.
 _WHOLE_CHARS = 1024 * 1024
 _MOST_SOURCES = 8
 _MOST_WINDOWS = 16
+# What a part of a key has room for: the tool and the refs.
+_MOST_KEY_CHARS = 140
 # Characters before a named place that an answer may show.
 _MARGIN_CHARS = 4000
 # A record that quotes depends on others: it must save at least this share of the text.
@@ -44,7 +48,7 @@ def quoting(session: Session, item: Item, content: TextContent, text: str) -> tu
     Without refs the content is to be stored whole: no record has enough of it, or none can be read.
     """
     whole = content, list[str]()
-    if not session.may_quote or content.counts.bytes > MAX_QUOTING_BYTES:
+    if not session.may_quote or len(text) > _MOST_CHARS:
         return whole
     try:
         sources = _sources(session, item, text)
@@ -56,10 +60,12 @@ def quoting(session: Session, item: Item, content: TextContent, text: str) -> tu
             return whole
     except Exception:  # noqa: BLE001 # a store may raise anything; the answer is stored whole
         return whole
-    refs = [*sources]
-    used = sorted({part.source for part in parts if isinstance(part, Quote)})
+    named, used = [*sources], sorted({part.source for part in parts if isinstance(part, Quote)})
+    refs = [named[at] for at in used]
+    if len(encode_part(item.tool_name or "")) + len(".".join(refs)) > _MOST_KEY_CHARS:
+        return whole
     renumbered = [p if isinstance(p, str) else p._replace(source=used.index(p.source)) for p in parts]
-    return replace(content, parts=tuple(renumbered)), [refs[at] for at in used]
+    return replace(content, parts=tuple(renumbered)), refs
 
 
 def _sources(session: Session, item: Item, text: str) -> dict[str, StoredContent]:
@@ -92,51 +98,56 @@ def _pieces(at: int, ref: str, content: StoredContent, text: str) -> Iterator[_P
 
 
 def _parts(text: str, pieces: list[_Piece]) -> list[Part]:
-    """Return `text` in parts; those of at least 40 characters that a piece has are quotes."""
+    """Return `text` in parts; those of at least 40 characters that a piece has are quotes.
+
+    Such a part has a whole block of the piece, wherever it begins.
+    """
     parts: list[Part] = []
+    blocks = _blocks(text, pieces)
     start = place = 0
-    while place + _LEAST_CHARS <= len(text):
-        quote = next(_matches(text, place, pieces), None)
-        if quote is None:
-            line = text.find("\n", place) + 1
-            place = min(place + _STEP_CHARS, line or len(text))
+    while place + _BLOCK_CHARS <= len(text):
+        found = blocks.get(text[place : place + _BLOCK_CHARS])
+        if found is None:
+            place += 1
             continue
-        back = _common_end(text[start:place], quote, pieces)
+        (at, first, piece), begin = found
+        back = _common_before(text, place, piece, begin, most=min(place - start, begin))
+        chars = back + _common(text, place, piece, begin)
+        if chars < _LEAST_CHARS:
+            place += 1
+            continue
         if start < place - back:
             parts.append(text[start : place - back])
-        parts.append(Quote(quote.source, quote.start - back, quote.chars + back))
-        start = place = place + quote.chars
+        parts.append(Quote(at, first + begin - back, chars))
+        start = place = place - back + chars
     return [*parts, text[start:]] if start < len(text) else parts
 
 
-def _matches(text: str, place: int, pieces: list[_Piece]) -> Iterator[Quote]:
-    """Yield the longest match of `text` at `place` with the first occurrence in each piece."""
-    wanted = text[place : place + _LEAST_CHARS]
-    for at, offset, piece in pieces:
-        found = piece.find(wanted)
-        if found >= 0:
-            yield Quote(at, offset + found, _common(text, place, piece, found))
+def _blocks(text: str, pieces: list[_Piece]) -> dict[str, tuple[_Piece, int]]:
+    """Return the first place of each block of the pieces that `text` has anywhere."""
+    wanted = {text[place : place + _BLOCK_CHARS] for place in range(len(text) - _BLOCK_CHARS + 1)}
+    blocks: dict[str, tuple[_Piece, int]] = {}
+    for piece in pieces:
+        source = piece[2]
+        for begin in range(0, len(source) - _BLOCK_CHARS + 1, _BLOCK_CHARS):
+            block = source[begin : begin + _BLOCK_CHARS]
+            if block in wanted:
+                blocks.setdefault(block, (piece, begin))
+    return blocks
 
 
-def _common(text: str, place: int, piece: str, found: int) -> int:
-    """Return how many characters from two places on are the same."""
-    same, step = 0, _LEAST_CHARS
+def _common(text: str, place: int, piece: str, begin: int) -> int:
+    """Return how many characters from two places on are the same; the first block is."""
+    same, step = _BLOCK_CHARS, _BLOCK_CHARS
     while step:
-        if text[place + same : place + same + step] == piece[found + same : found + same + step] and (
-            place + same + step <= len(text)
-        ):
+        end = place + same + step
+        if end <= len(text) and text[place + same : end] == piece[begin + same : begin + same + step]:
             same, step = same + step, step * 2
         else:
             step //= 2
     return same
 
 
-def _common_end(before: str, quote: Quote, pieces: list[_Piece]) -> int:
-    """Return how many of the last characters `before` a quote its source has before it too."""
-    offset, piece = next(
-        (first, text)
-        for at, first, text in pieces
-        if at == quote.source and 0 <= quote.start - first < len(text)
-    )
-    most = min(len(before), quote.start - offset)
-    return next((n for n in range(most) if before[-1 - n] != piece[quote.start - offset - 1 - n]), most)
+def _common_before(text: str, place: int, piece: str, begin: int, *, most: int) -> int:
+    """Return how many characters before two places are the same, at most `most`."""
+    return next((n for n in range(most) if text[place - 1 - n] != piece[begin - 1 - n]), most)

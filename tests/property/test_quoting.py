@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from answers import put, session
+from counted import steps
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,3 +138,18 @@ def test_records_that_quote_themselves_or_each_other_are_refused() -> None:
     assert forged(into, (own,), (Quote(0, 0, 10),)) == own
     with pytest.raises(CorruptError, match="quotes a record that quotes others"):
         session(into.store).read(own).load()
+
+
+def test_the_search_for_parts_takes_steps_by_the_size_of_the_texts_whatever_they_repeat() -> None:
+    counted = []
+    for source, answer in (
+        ("a" * 200_000, ("a" * 39 + "b") * 200),
+        ("ab" * 100_000, ("ab" * 19 + "aXb") * 200),
+        ("x" * 199_980 + "needle in a haystack", "needle in a haystack." * 380),
+        ("0123456789" * 20_000, "abcdefghij" * 800),
+    ):
+        into = session()
+        ref = put(into, source)
+        item = Item(None, "tool_result", answer, "context_read", "r", call=Call("context_read", {"id": ref}))
+        counted.append(steps(quoting, into, item, TextContent.of(answer, 1), answer))
+    assert max(counted) < 200_000

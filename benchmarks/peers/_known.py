@@ -124,15 +124,15 @@ def tool_ops(task: Step) -> list[Step]:
     return [op for op in task["ops"] if op["op"] in TOOL_OPS]
 
 
-def next_page(known: Known, of: int, task: Step) -> Step | None:
-    """Return the next page of a result by lines, or by characters; None after the last."""
+def next_page(known: Known, of: int, task: Step, lines: int = PAGE_LINES) -> Step | None:
+    """Return the next page of a result, `lines` lines after the last or by characters; None at its end."""
     for verb in ("lines", "chars"):
         if verb not in task["verbs"]:
             continue
         pages = known.of(of, verb)
         is_over = pages and (pages[-1][1].startswith(FAILED) or pages[-1][1] in [t for _, t in pages[:-1]])
         if not is_over:
-            step = PAGE_LINES if verb == "lines" else task["page_chars"]
+            step = lines if verb == "lines" else task["page_chars"]
             return read_back(known, of, verb, len(pages) * step)
     return None
 

@@ -184,7 +184,8 @@ class Conversation:
             if step["verb"] in ("find_all", "near_all"):
                 return peer.find_all(argument) if step["verb"] == "find_all" else peer.near_all(argument)
             results = self._results(peer)
-            ref = step.get("ref") or peer.ref(results[step["of"]])
+            of = self._shown(peer)[step["at"]] if "at" in step else results.get(step["of"], "")
+            ref = step.get("ref") or peer.ref(of)
             step["ref"] = ref
             if step["verb"] == "diff":
                 step["old"] = peer.ref(results[argument])

@@ -9,7 +9,7 @@ import bench_loca
 import pytest
 from _shares import svg
 from peers._agent import next_step
-from peers._editing import edited, formatted
+from peers._editing import PAGE_LINES, edited, formatted
 from peers._families import CHARS_PER_TOKEN, EDITING, FAMILIES, cases
 from peers._solving import Conversation, WindowFullError
 from peers.ours_in_a_loop import VARIANTS
@@ -163,7 +163,7 @@ def _edits(conversation):
     ("peer", "family"),
     [
         *product((Everything, OURS), EDITING),
-        *product((VARIANTS["context_refs"], VARIANTS["context_fs"]), ["after a compaction"]),
+        *product(VARIANTS.values(), ["after a compaction"]),
     ],
 )
 def test_all_edits_of_a_task_are_made(talk, peer, family):
@@ -234,6 +234,28 @@ def test_three_lines_are_quoted_as_they_are_in_the_file_or_looked_for_again(answ
     step = next_step([{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)])
     assert step.get("verb") == verb
     assert verb or (step["old"], step["new"]) == ("\n".join(_LINES), "\n".join(_LINES).replace("4", "5"))
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("a placeholder", {"tool": "read back", "verb": "near", "at": 2}),
+        ("x = 1\n" * PAGE_LINES, {"tool": "read", "first": PAGE_LINES - 1}),
+        ("error: the file has fewer lines", {"answer": ""}),
+    ],
+)
+def test_a_file_is_read_again_after_a_failed_edit_and_a_page_that_is_not_shown_is_searched(page, expected):
+    edit = {"op": "edit", "path": "a.py", "key": "A = ", "pattern": r"^A = \d+$", "to": "5"}
+    task = {"ops": [{"op": "read", "path": "a.py"}, edit], "verbs": ["find"], "page_chars": 1}
+    calls = [
+        {"tool": "read", "path": "a.py"},
+        {"tool": "edit", "path": "a.py", "old": "A = 1", "new": "A = 5"},
+        {"tool": "read", "path": "a.py", "first": 1, "edit": 1},
+    ]
+    messages = [{"role": "user", "content": json.dumps(task)}]
+    for call, text in zip(calls, ("A = 1\n", "error: not there", page), strict=True):
+        messages += [{"role": "assistant", "content": json.dumps(call)}, {"role": "user", "content": text}]
+    assert next_step(messages).items() >= expected.items()
 
 
 def test_an_edit_that_fails_twice_ends_the_task(talk):

@@ -91,6 +91,9 @@ def main() -> None:
         _report(rows, FAMILIES, "tasks", "Tasks solved (wrong answers)", _cell, is_drawn=is_whole)
     title = "Edits: tasks solved (failed edits), extra requests of a solved task"
     _report(rows, EDITING, "edits", title, _edits_cell, is_drawn=is_whole)
+    for window, part in _grouped([row for row in rows if row["family"] in EDITING], "window"):
+        print(f"\nExtra requests and cost / those of offload, where both solve; window {window:,} tokens\n")
+        _print_pairs(part)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
@@ -231,6 +234,32 @@ def print_table(rows: list[Row], cell: Cell = _cell) -> None:
         print(f"| {arm} | {' | '.join(cells)} | {_mean(done, 'requests', 1)} | {_mean(done, 'cost', 0)} |")
 
 
+def _print_pairs(rows: list[Row]) -> None:
+    """Print a line for each other library: its extra requests and cost, and ours for the same tasks."""
+    sizes = sorted({row["tokens_of_task"] for row in rows})
+    solved = {(row["arm"], *_task(row)): row for row in rows if row["state"] == "solved"}
+    print("| library | " + " | ".join(f"{size:,}" for size in sizes) + " |")
+    print("|---" * (len(sizes) + 1) + "|")
+    for arm in (name for name in dict.fromkeys(row["arm"] for row in rows) if name != "offload"):
+        cells = []
+        for size in sizes:
+            pairs = [
+                (row, solved["offload", *task])
+                for (name, *task), row in solved.items()
+                if name == arm and row["tokens_of_task"] == size and ("offload", *task) in solved
+            ]
+            theirs, ours = zip(*pairs, strict=True) if pairs else ([], [])
+            figures = (
+                f"{_mean(theirs, key, n)} / {_mean(ours, key, n)}" for key, n in (("extra", 1), ("cost", 0))
+            )
+            cells.append(", ".join(figures) if pairs else "-")
+        print(f"| {arm} | {' | '.join(cells)} |")
+
+
+def _task(row: Row) -> tuple[Any, ...]:
+    return row["family"], row["tokens_of_task"], row["seed"]
+
+
 def _draw(picture: Path, title: str, rows: list[Row]) -> None:
     shares = {
         arm: [
@@ -250,7 +279,7 @@ def _grouped(rows: list[Row], key: str) -> Iterator[tuple[Any, list[Row]]]:
     return ((value, list(part)) for value, part in groupby(ordered, lambda row: row[key]))
 
 
-def _mean(rows: list[Row], name: str, digits: int) -> str:
+def _mean(rows: Sequence[Row], name: str, digits: int) -> str:
     solved = [row[name] for row in rows if row["state"] == "solved"]
     return f"{sum(solved) / len(solved):,.{digits}f}" if solved else "-"
 

@@ -87,8 +87,11 @@ class History:
     ) -> ItemFacts:
         """Return the current facts of an item; an argument of None keeps that fact."""
         facts = slot.decision.item
+        since = self.answers_of(slot.at)
+        if is_answer(facts.item_type, facts.tool_name):
+            since = max(since, self._last_read(slot))
         return facts._replace(
-            answers=self.answers - max(self.answers_of(slot.at), self._last_read(slot)),
+            answers=self.answers - since,
             newer=self.items.newer(slot),
             is_pinned=facts.is_pinned if is_pinned is None else is_pinned,
             was_stored=facts.was_stored if was_stored is None else was_stored,
@@ -99,12 +102,9 @@ class History:
 
         The model still works on what it reads page after page.
         """
-        item = slot.item
-        if item.call is None or not is_answer(item.item_type, item.tool_name):
-            return 0
-        return max(
-            (self._reads[read][-1] for read in reads_of(item.call.fields) if read in self._reads), default=0
-        )
+        if slot.reads is None:
+            slot.reads = () if slot.item.call is None else reads_of(slot.item.call.fields)
+        return max((self._reads[read][-1] for read in slot.reads if read in self._reads), default=0)
 
     # Messages
 

@@ -248,7 +248,9 @@ class OffloadPolicy(LoadableSettings):
         """
         rule = self.rule_for(item, readers)
         kept = self._why_kept(rule, item)
-        is_exempt = kept is not None or item.media_type is not None or _is_answer(item)
+        is_exempt = (
+            kept is not None or item.media_type is not None or is_answer(item.item_type, item.tool_name)
+        )
         is_written = item.item_type in WRITTEN_BY_MODEL
         shortfall = rule.shortfall(item)
         is_by_cost = False
@@ -323,7 +325,10 @@ class OffloadPolicy(LoadableSettings):
             (item.is_programmatic, "read by code"),
             (item.is_pinned and not item.was_stored, "pinned"),
             (item.is_pending, "not finished yet"),
-            (tool == LIST or (_is_answer(item) and not rule.enabled), "answer of a retrieval tool"),
+            (
+                tool == LIST or (is_answer(item.item_type, item.tool_name) and not rule.enabled),
+                "answer of a retrieval tool",
+            ),
         ):
             if is_kept:
                 return reason
@@ -341,7 +346,7 @@ class OffloadPolicy(LoadableSettings):
     def _rule_for(self, item: ItemFacts, readers: Readers) -> Rule:
         if item.media_type is not None:
             return self.media if item.item_type == "tool_result" else self.user_media
-        if _is_answer(item):
+        if is_answer(item.item_type, item.tool_name):
             return self.answers
         if item.tool_name is not None and item.item_type == "tool_result":
             for glob, rule in self.tools.items():
@@ -351,10 +356,6 @@ class OffloadPolicy(LoadableSettings):
                 return self.readers
         types: Mapping[Any, Rule] = self.types
         return types.get(item.item_type, NEVER)
-
-
-def _is_answer(item: ItemFacts) -> bool:
-    return is_answer(item.item_type, item.tool_name)
 
 
 def _is_enabled(rule: object) -> bool:

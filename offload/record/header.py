@@ -206,7 +206,7 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_answer(self) -> bool:
         """Whether it is an answer of a retrieval tool: lists and searches of all records leave it out."""
-        return is_answer(self.item_type, self.tool_name)
+        return bool(self.quotes) or is_answer(self.item_type, self.tool_name)
 
     @property
     def is_expired(self) -> bool:

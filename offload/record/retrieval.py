@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 # The tools that a model gets by default, and all that there are.
@@ -21,6 +22,7 @@ def is_read_back(tool_name: str) -> bool:
     return tool_name in READ_TOOLS or tool_name.endswith(_READ_ENDINGS)
 
 
+@lru_cache(4096)  # several decisions ask about each item
 def is_answer(item_type: str, tool_name: str | None) -> bool:
     """Return whether an item of this type and tool is the answer of a tool that shows parts of an item."""
     return item_type == "tool_result" and tool_name is not None and is_read_back(tool_name)

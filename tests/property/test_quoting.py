@@ -27,9 +27,11 @@ texts = st.text(st.sampled_from("ab \n\u00e9\U0001f600\ud800["), max_size=60)
 sources = st.lists(texts, min_size=1, max_size=3).map(lambda some: "|".join(text * 9 for text in some))
 
 
-def stored(into: Session, text: str, refs: list[str]) -> tuple[str, tuple[str, ...]]:
+def stored(
+    into: Session, text: str, refs: list[str], tool: str = "context_query"
+) -> tuple[str, tuple[str, ...]]:
     """Store an answer to a call that names some records; return its ref, and those it quotes."""
-    item = Item(None, "tool_result", text, "context_query", "r", call=Call("context_query", {"ids": refs}))
+    item = Item(None, "tool_result", text, tool, "r", call=Call(tool, {"ids": refs}))
     content, quotes = quoting(into, item, TextContent.of(text, 1), text)
     ref = into.ref_of(item.identity(content.counts.sha256))
     draft = Draft(item, content, ref, f"[{ref}]", lambda ref: f"[{ref}]", quotes=tuple(quotes))
@@ -52,6 +54,17 @@ def test_an_answer_of_slices_and_other_texts_is_read_as_it_was(found: list[str],
     record = session(into.store).read(ref)
     assert record.load().decode("utf-8", "surrogatepass") == answer
     assert record.content.text(0, record.counts.chars) == answer
+
+
+@pytest.mark.parametrize("prefix", ["", "mcp__" + "x" * 100 + "__", "\u00c4" * 90])
+def test_an_answer_that_quotes_many_records_is_stored_under_any_name_of_its_tool(prefix: str) -> None:
+    into = session()
+    sources = ["".join(f"{n}{m * 7919 % 1000:03}" for m in range(100)) for n in range(9)]
+    refs = [put(into, source, call=f"t{n}") for n, source in enumerate(sources)]
+    answer = "".join(source[100:200] for source in sources)
+    ref, quotes = stored(into, answer, refs, f"{prefix}context_query")
+    assert len(quotes) == (0 if prefix else 8)
+    assert session(into.store).read(ref).load().decode() == answer
 
 
 def test_parts_of_forty_characters_or_more_are_quoted_wherever_they_begin() -> None:

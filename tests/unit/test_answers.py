@@ -136,17 +136,6 @@ def test_a_policy_without_tool_results_keeps_answers() -> None:
 # The call
 
 
-@pytest.mark.parametrize("prefix", ["mcp__" + "Ä" * 40 + "__", "mcp__" + "x" * 100 + "__"])
-def test_an_answer_of_a_tool_with_a_long_name_is_stored(prefix: str) -> None:
-    reading = Reading(MemoryStore())
-    for n in range(9):
-        reading.add("Bash", {"command": f"cat {n}"}, LOG.replace("value", f"worth {n}"))
-    reading.read("context_grep", prefix=prefix, pattern="20th", mode="search", max_matches=20)
-    reading.work(4)
-    assert reading.text_of("c11").startswith("[Offloaded: answer")
-    assert reading.opened().restore(reading.sent.messages) == reading.messages
-
-
 @pytest.mark.parametrize("prefix", ["mcp__offload__", "offload."])
 def test_the_call_of_a_client_with_a_prefix_is_named_without_it(prefix: str) -> None:
     reading = Reading(MemoryStore())

@@ -86,6 +86,7 @@ class Site:
         reader, ref = self.reader(request.path_params["part"]), request.path_params["ref"]
         if is_ref(ref):
             reader.catalog.refresh([ref])
+            reader.catalog.refresh({quoted for info in reader.catalog.known(ref) for quoted in info.quotes})
         return reader, reader.find(ref)
 
     def overview(self, part: str) -> Overview | None:

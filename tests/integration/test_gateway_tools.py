@@ -38,7 +38,7 @@ from talking import (
     user_of,
 )
 
-from offload import Offloader, OffloadPolicy, open_store
+from offload import Offloader, OffloadPolicy, Rule, open_store
 from offload.gateway import _own_tools
 from offload.gateway._apis.base import CUT
 from offload.gateway._hidden import HiddenCalls, HiddenStore, Root
@@ -1266,17 +1266,19 @@ def test_large_results_still_leave_and_the_model_reads_them_back(provider, store
 def test_an_answer_that_the_client_does_not_see_leaves_after_three_replies_in_any_process(
     provider, store, kind
 ):
-    agent, policy = Agent(provider, kind, model="claude-opus-5"), {**_EDITABLE, "by_cost": "none"}
+    agent = Agent(provider, kind, model="claude-opus-5")
+    answers = Rule(min_tokens=200, after_turns=3, preview_chars=0)
+    policy = OffloadPolicy(answers=answers, history="editable", by_cost="none")
     off = Offloader(store, session="gateway")
     off.offload_text(LOG, tool_name="Bash", tool_use_id="toolu_x")
     ref = off.records()[0].ref
     again = f'Ask again: context_read(id="{ref}", start_line=1, end_line=80)]'
     sent = []
-    with gateway(provider, store, policy=OffloadPolicy.model_validate(policy)) as url:
+    with gateway(provider, store, policy=policy) as url:
         agent.send(url, [call(1, "context_read", id=ref, start_line=1, end_line=80)], [said("Found.")])
         sent.append(_texts(agent.last))
     for _ in range(4):
-        with gateway(provider, store, policy=OffloadPolicy.model_validate(policy)) as url:
+        with gateway(provider, store, policy=policy) as url:
             agent.send(url, [said("On.")])
             sent.append(_texts(agent.last))
 
@@ -1284,9 +1286,6 @@ def test_an_answer_that_the_client_does_not_see_leaves_after_three_replies_in_an
     assert [again in text for text in sent] == [False, False, False, True, True]
     [answer] = [info for info in off.records() if info.is_answer]
     assert answer.quotes == (ref,)
-
-
-_EDITABLE = {"preset": "balanced", "history": "editable"}
 
 
 def _texts(messages: list[Json]) -> str:

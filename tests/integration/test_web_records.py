@@ -14,9 +14,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from pages import Html, path_of, serving, visitor
+from reading import Reading
 from retained import opened, ref_of, text_of
 
 from offload import Offloader, OffloadStore, open_store
+from offload.retention import delete
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
@@ -336,3 +338,16 @@ def test_the_server_listens_on_this_machine_alone(tmp_path):
         }
 
     assert listening == {f"0100007F:{port:04X}"}
+
+
+def test_the_page_of_an_answer_shows_the_text_that_other_records_have(store: MemoryStore) -> None:
+    reading = Reading(store)
+    answer = reading.read(id=reading.ref, offset=0)
+    reading.work()
+    [info] = [info for info in reading.off.records() if info.is_answer]
+    client = visitor(store)
+    assert "\n".join(shown_lines(client.get(path_of("s", info.ref)).text)) == answer
+    assert client.get(path_of("s", info.ref) + "/download").text == answer
+    delete(store, "s", [reading.ref])
+    assert client.get(path_of("s", info.ref)).status_code == 410
+    assert client.get(path_of("s")).status_code == 200

@@ -605,7 +605,7 @@ class _Run:
                 why = "forked"
                 self.report.forks.update(by)
             if why is None and reason == "quota":
-                why = "active" if is_active else "shared" if info.ref in marks.shares else None
+                why = "active" if is_active else "shared" if marks.shares.keys() & {*refs} else None
             if why is None:
                 unprotected.append(info)
             else:
@@ -654,7 +654,7 @@ class _Run:
             still = {record.info.key for record in list_session(self._store, objects.part).deleted}
             due = [record for record in due if record.info.key in still]
         part = objects.part
-        pinned = [r for r in due if marks is not None and self._is_undeleted(part, marks, r)]
+        pinned = [r for r in due if marks is not None and self._is_undeleted(objects, marks, r)]
         emptied = [record for record in due if record not in pinned]
         undeleted = [record.info for record in pinned]
         if self._writes:
@@ -694,18 +694,19 @@ class _Run:
         ):
             delete_many(self._store, old)
 
-    def _is_undeleted(self, part: str, marks: Marks, record: DeletedRecord) -> bool:
+    def _is_undeleted(self, objects: SessionObjects, marks: Marks, record: DeletedRecord) -> bool:
         """Return whether a pin or a grant undeletes a record.
 
         Only the first half of the grace period counts. gc reads the pins after the grace period, so all
         processes see such a pin or none does: no process empties a record that another one undeletes.
         """
-        times = [marks.pins.get(record.info.ref)]
+        refs = record.info.ref, *objects.quoting.get(record.info.ref, ())
+        times = [marks.pins.get(ref) for ref in refs]
         if "deleted" not in record.reasons:  # A session pin does not undo an explicit deletion.
             times.append(marks.session_pin)
         if record.reasons == {"quota"}:
-            times.append(marks.shares.get(record.info.ref))
-        if "deleted" not in record.reasons and record.info.ref in (self.forked(part, marks) or {}):
+            times += [marks.shares.get(ref) for ref in refs]
+        if "deleted" not in record.reasons and (self.forked(objects.part, marks) or {}).keys() & {*refs}:
             times.append(min(marks.forks.values()))
         latest = record.marked_at + self._retention.grace / 2
         return any(at is not None and at <= latest for at in times)

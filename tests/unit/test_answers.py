@@ -10,6 +10,7 @@ import formats
 import pytest
 from counted import CountedStore
 from reading import LOG, POLICY, Reading
+from retained import HOUR, clocked
 
 from offload import Offloader, OffloadPolicy, Rule, open_store
 from offload.errors import ExpiredError, PolicyError
@@ -356,6 +357,31 @@ def test_a_pinned_answer_protects_the_record_that_it_quotes(reason: str) -> None
         collect(store, Retention(session_records=1, grace=0, live_for=0), session="s")
     else:
         delete(store, "s", [reading.ref])
+    assert reading.opened().restore(reading.sent.messages) == reading.messages
+
+
+def test_what_a_shared_answer_quotes_is_not_evicted() -> None:
+    store = MemoryStore()
+    reading = Reading(store)
+    answer = reading.read(id=reading.ref, offset=0)
+    reading.work()
+    [info] = answers_of(reading.off)
+    share(store, "s", info.ref, "friend")
+    for _ in range(2):
+        collect(store, Retention(session_records=1, grace=0, live_for=0), session="s")
+    assert b"".join(Offloader(store, session="friend").content(info.ref)).decode() == answer
+
+
+def test_a_pin_of_an_answer_undeletes_what_it_quotes() -> None:
+    store = clocked()
+    reading = Reading(store)
+    reading.read(id=reading.ref, offset=0)
+    reading.work()
+    [info] = answers_of(reading.off)
+    delete(store, "s", [reading.ref])
+    reading.off.pin(info.ref)
+    store.now += 2 * HOUR
+    collect(store, Retention(grace=HOUR), session="s")
     assert reading.opened().restore(reading.sent.messages) == reading.messages
 
 

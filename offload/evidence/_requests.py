@@ -118,7 +118,8 @@ def _texts(scan: Scan, item_type: str) -> Iterator[tuple[TextRole, str]]:
         elif item.item_type == "tool_call":
             yield "call", item.text
         elif item.item_type == "tool_result" and item.tool_name and is_read_back(item.tool_name):
-            yield "read_back", item.text
+            # The placeholder of an answer has the model's own call.
+            yield "read_back" if next(known_refs(item.text), None) is None else "call", item.text
         elif item.item_type not in _SILENT:
             yield "message", item.text
 

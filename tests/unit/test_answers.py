@@ -303,6 +303,18 @@ def test_the_commands_show_an_answer_and_search_it_only_by_its_id_or_tool(
     assert Offloader(copied, session="s").restore(reading.sent.messages) == reading.messages
 
 
+def test_a_value_of_the_call_in_a_placeholder_was_not_read() -> None:
+    reading = Reading(MemoryStore(), journal=True)
+    sql = "select n, text from lines where n < 60 and n <> 47111"
+    reading.read("context_query", id=reading.ref, sql=sql)
+    before = reading.off.evidence("It is 47111, and another is 433.").values
+    reading.work()
+    after = reading.off.evidence("It is 47111, and another is 433.").values
+    assert reading.replaced()
+    assert [value.state for value in before] == ["called", "read_back"]
+    assert [value.state for value in after] == ["called", "shown"]
+
+
 # Deletion
 
 

@@ -35,6 +35,7 @@ class Reading:
         *,
         policy: OffloadPolicy = POLICY,
         renews: bool = False,
+        log: str = LOG,
         **options: Any,
     ) -> None:
         self._options = {"session": "s", "policy": policy, **options}
@@ -44,7 +45,7 @@ class Reading:
         self.off = Offloader(store, **self._options)
         self.messages = [formats.user(kind, "look at the log")]
         self.calls = 0
-        self.add("Bash", {"command": "cat log"}, LOG)
+        self.add("Bash", {"command": "cat log"}, log)
         self.ref = self.sent.records[0].ref
 
     def opened(self) -> Offloader:

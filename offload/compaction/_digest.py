@@ -130,7 +130,9 @@ class Digest:
     def _records(self, message: Any) -> list[RecordInfo]:
         find_ref = self._offloader.options.placeholder.find_ref
         refs = filter(None, (find_ref(item.text) for item in scan_of(message).items))
-        return [self._infos[ref] for ref in refs if ref in self._infos]
+        infos = (self._infos[ref] for ref in refs if ref in self._infos)
+        # The answer of a retrieval tool repeats another record.
+        return [info for info in infos if not info.is_answer]
 
 
 def _report_unread(count: int, error: OffloadError) -> None:

@@ -93,6 +93,18 @@ def test_removed_messages_with_answers_are_restored() -> None:
     assert strategy.restore(context.conversation_messages) == reading.messages
 
 
+def test_the_notice_of_a_compaction_names_the_record_and_not_its_answers() -> None:
+    reading = Reading(MemoryStore(), log="nothing to see in this line of words\n" * 3000)
+    reading.read(id=reading.ref, limit=3000)
+    reading.work()
+    roles = ("assistant", "user")
+    talk = [{"role": role, "content": f"{n} some talk " * 60} for n in range(9) for role in roles]
+    config = RoundConfig(max_context_tokens=4000, keep_recent_rounds=1, require_confirmation=False)
+    sent = RoundCompactor(reading.off, None, config).compact([*reading.sent.messages, *talk]).new_messages
+    _, _, stored = sent[0]["content"].partition("Stored items (id, title):\n")
+    assert stored.startswith(f"* {reading.ref} cat log\nNames")
+
+
 @pytest.mark.parametrize("window", [8_000, 100_000])
 def test_an_agent_that_is_restarted_after_each_request_sends_the_same(window: int) -> None:
     def played(store: MemoryStore, *, renews: bool) -> list[list[Any]]:

@@ -36,14 +36,15 @@ POINTS: Mapping[str, Mapping[str, Any]] = {
     **{name: {"preset": name} for name in get_args(PolicyName)},
     "thresholds alone": {"by_cost": "none"},
     "file reads kept": {"readers": {"enabled": False}},
-    **{f"file reads after {n} replies": {"readers": {"after_turns": n}} for n in (4, 8, 12)},
+    # In append-only sessions, reads of fewer than 1,350 characters for each of these replies are kept.
+    **{f"file reads after {n} replies": {"readers": {"after_turns": n}} for n in (1, 5, 20, 36)},
     **{
         f"results from {n:,} tokens": {"types": {"tool_result": {"min_tokens": n}}} for n in (750, 3000, 6000)
     },
     **{
-        f"previews of {n:,} characters at most": {"types": {"tool_result": {"preview_chars": n // 2}}}
-        for n in (500, 1000, 4000)
+        f"previews of {n:,} characters": {"types": {"tool_result": {"preview_chars": n}}} for n in (500, 2000)
     },
+    **{f"file previews of {3 * n:,} characters": {"readers": {"preview_chars": n}} for n in (300, 3000)},
 }
 HISTORIES = ("append_only", "editable")
 PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "frontier.svg"
@@ -121,7 +122,7 @@ def _svg(points: Sequence[Point]) -> str:
     size = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}"'
     title = "Input cost of recorded sessions against the quotes of edits that are gone"
     costs, most = [p.cost for p in points], max(share_gone(p.bills) for p in points) + 0.02
-    low, high = min(costs) - 0.01, max(costs) + 0.01
+    low, high = min(costs) - 0.05, max(costs) + 0.01
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{title}">',
         f'<style>{_STYLE}</style><text class="title" x="8" y="20">{title}</text>',
@@ -147,7 +148,8 @@ def _svg(points: Sequence[Point]) -> str:
         shape = f'cx="{left:.1f}" cy="{top:.1f}" r="{7 if mark else 5 if is_preset else 3}"'
         parts.append(f'<circle class="{p.history}{mark}" {shape}><title>{p.title}</title></circle>')
         if is_preset:
-            label, side = f"{p.name} (default)" if mark else p.name, 14 if p.history == "editable" else -6
+            label = f"{p.name} (default)" if mark else p.name
+            side = -6 if p.history == "append_only" else 34 if mark else 4
             parts.append(f'<text x="{left + 10:.1f}" y="{top + side:.1f}">{label}</text>')
     return "\n".join([*parts, "</svg>\n"])
 

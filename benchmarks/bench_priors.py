@@ -1,9 +1,10 @@
-"""How often recorded agents would read an offloaded text again: the chances behind offloading by cost.
+"""How often recorded agents would read an offloaded text again: the reads that offloading by cost expects.
 
 Every text of 1,000 characters or more is offloaded once the model has seen it; a read-back is what `offload
-savings` counts as one. A row is the share of such texts that are read back when they are
-offloaded after so many replies, with the prior of the policy in brackets, and last the range of the first
-share if any one source of recordings is left out. Transcripts are those of `bench_cost.py`.
+savings` counts as one. A row is the mean number of read-backs of such texts when they are offloaded after so
+many replies, with what the policy expects in brackets: of a text that the model did not see, and of one that
+it left alone. Last is the range of the first mean if any one source of recordings is left out. Transcripts
+are those of `bench_cost.py`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from _measure import Figure, run
 from bench_cost import CACHE, QUICK_MESSAGES, sessions_with_usage
 
 from offload import OffloadPolicy, Rule
-from offload.policy.cost import Candidate
+from offload.policy.cost import LEFT_ALONE, LEFT_SHARE, READS_OF_FILES, READS_OF_RESULTS, Candidate
+from offload.policy.tool_names import shows_file
 from offload.replay import Need, Offloading, Recording, Request, measure, tokens_of
 
 _AGES = (1, 4, 8, 16, 32)
 _HIDDEN = (0, 500, 1500, 4000, 10**9)
 _RULE = Rule(min_chars=1000, after_turns=1)
-_KINDS = ("tool_result", "tool_call", "user_message")
-EVERYTHING = OffloadPolicy(types=dict.fromkeys(_KINDS, _RULE), max_view_tokens=None, history="editable")
+_TYPES = ("tool_result", "tool_call", "user_message")
+_FILE = "file"
+EVERYTHING = OffloadPolicy(types=dict.fromkeys(_TYPES, _RULE), max_view_tokens=None, history="editable")
 
 
 class Text(NamedTuple):
@@ -32,16 +35,16 @@ class Text(NamedTuple):
 
     Attributes:
         source: the source of its session.
-        kind: its item type.
+        kind: its item type, or that it is a result that shows a file.
         hidden: tokens that its placeholder hides.
-        last_read: replies from its request to the last read of it; -1 if there is none.
+        reads: replies from its request to each read of it.
         replies: replies from its request to the end of the session.
     """
 
     source: str
     kind: str
     hidden: float
-    last_read: int
+    reads: Sequence[int]
     replies: int
 
 
@@ -76,18 +79,18 @@ def figures(is_quick: bool) -> Iterator[Figure]:
     """Yield the figures."""
     texts = list(_texts(QUICK_MESSAGES if is_quick else None))
     sources = sorted({text.source for text in texts})
-    for kind in _KINDS:
+    for kind in (_FILE, *_TYPES):
         for low, high in pairwise(_HIDDEN):
             some = [text for text in texts if text.kind == kind and low <= text.hidden < high]
             if not some:
                 continue
             others = ([t for t in some if t.source != source] for source in sources)
-            shares = [share for texts in others if (share := _share(texts, 1)) is not None]
+            means = [mean for texts in others if (mean := _mean(texts, 1)) is not None]
             yield Figure(
                 f"{kind}, {low:,} to {high:,} tokens hidden" if high < 10**9 else f"{kind}, more",
-                _share(some, 1) or 0.0,
+                _mean(some, 1) or 0.0,
                 "",
-                detail=f"{len(some)} texts; {_by_age(some)}; {min(shares):.2f}-{max(shares):.2f}",
+                detail=f"{len(some)} texts; {_by_age(some)}; {min(means):.2f}-{max(means):.2f}",
             )
 
 
@@ -98,29 +101,32 @@ def _texts(most_messages: int | None) -> Iterator[Text]:
         measure(recording, watched, CACHE)
         for row, text in watched.left.items():
             whole = recording.rows[row]
-            reads = watched.reads.get(row, [])
+            is_file = whole.kind == "tool_result" and whole.tool is not None and shows_file(whole.tool)
             yield Text(
                 session.source,
-                whole.kind,
+                _FILE if is_file else whole.kind,
                 tokens_of(whole.text) - tokens_of(text),
-                max(reads, default=-1),
+                watched.reads.get(row, ()),
                 watched.turn - watched.sent[row],
             )
 
 
-def _share(texts: Sequence[Text], age: int) -> float | None:
-    """Return the share of the texts that are read back when they leave after `age` replies."""
+def _mean(texts: Sequence[Text], age: int) -> float | None:
+    """Return the mean number of read-backs of the texts when they leave after `age` replies."""
     there = [text for text in texts if text.replies >= age]
-    return sum(text.last_read >= age for text in there) / len(there) if there else None
+    return sum(read >= age for text in there for read in text.reads) / len(there) if there else None
 
 
 def _by_age(texts: Sequence[Text]) -> str:
-    """Return the shares at each age, and the prior for a text of the same size in brackets."""
-    hidden = sum(text.hidden for text in texts) / len(texts)
-    prior = Candidate("", texts[0].kind, 0, round(hidden))
-    shares = ((age, _share(texts, age)) for age in _AGES)
+    """Return the means at each age, and in brackets what is expected of a text of the same size."""
+    hidden = round(sum(text.hidden for text in texts) / len(texts))
+    most = READS_OF_FILES if texts[0].kind == _FILE else READS_OF_RESULTS
+    expected = Candidate("", hidden, hidden, LEFT_ALONE, reads=most).expected_reads
+    means = ((age, _mean(texts, age)) for age in _AGES)
     return ", ".join(
-        f"{age}: {share:.2f} ({prior.chance(age):.2f})" for age, share in shares if share is not None
+        f"{age}: {mean:.2f} ({expected * (1 if age < LEFT_ALONE else LEFT_SHARE):.2f})"
+        for age, mean in means
+        if mean is not None
     )
 
 

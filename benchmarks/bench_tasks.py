@@ -127,7 +127,7 @@ def _arms() -> Iterator[Arm]:
     for name in ("LangChain clearing", "strands", "deepagents", "pydantic-ai-harness", "agno", "ctxtual"):
         yield Arm(name, by_name[name].program, by_name[name])
     yield Arm("offload", _OURS, ours, variant="default")
-    for variant in ("economy", "context_refs", "context_fs"):
+    for variant in ("economy", "verbatim", "context_refs", "context_fs"):
         yield Arm(f"offload, {variant}", _OURS, ours, variant=variant)
     for variant in ("previews", "titles", "ledger"):
         yield Arm(f"offload without {variant}", _OURS, ours, variant=variant)

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
-from offload import Offloader
+from offload import Offloader, OffloadPolicy
 from offload.gateway import gateway_app
 
 KEY = "sk-ant-secret-0123456789"
@@ -26,6 +26,11 @@ USAGE = {"input_tokens": 40, "cache_read_input_tokens": 5000, "cache_creation_in
 REPLY = {"type": "message", "role": "assistant", "content": [], "usage": USAGE}
 TOOLS = [{"name": "Bash"}, {"name": "mcp__offload__context_read"}]
 LOG = "".join(f"{n} checked unit {n * n} of the build, nothing to do\n" for n in range(400))
+
+
+def opened(store: Any, **options: Any) -> Offloader:
+    """Return an offloader whose large results leave after the model's next reply, whatever that costs."""
+    return Offloader(store, policy=OffloadPolicy(by_cost="none"), **options)
 
 
 @dataclass

@@ -58,6 +58,14 @@ class Economy(InALoop):
         return Offloader(store, session=session, policy="economy")
 
 
+class Verbatim(InALoop):
+    """The policy "verbatim"."""
+
+    def opened(self, store: str, session: str) -> Offloader:
+        """See `InALoop`."""
+        return Offloader(store, session=session, policy="verbatim")
+
+
 class WithoutPreviews(InALoop):
     """Placeholders that show nothing of what they replace."""
 
@@ -137,6 +145,7 @@ class Files(InALoop):
 VARIANTS: dict[str, type[InALoop]] = {
     "default": InALoop,
     "economy": Economy,
+    "verbatim": Verbatim,
     "context_refs": Refs,
     "context_fs": Files,
     "previews": WithoutPreviews,

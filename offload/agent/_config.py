@@ -141,7 +141,7 @@ class AgentConfig(LoadableSettings):
             return policy
         tools = {tool: self._ephemeral_rule(kept, policy) for tool, kept in self.ephemeral.items()}
         # The first match wins, also over a rule of the policy for the same name.
-        return type(policy)(**{**dict(policy), "tools": tools | policy.tools | tools})
+        return policy.model_copy(update={"tools": tools | policy.tools | tools})
 
     def _ephemeral_rule(self, kept: int, policy: OffloadPolicy) -> Rule:
         kept = kept if self.ephemeral_keep_recent is None else self.ephemeral_keep_recent

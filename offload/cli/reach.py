@@ -54,7 +54,8 @@ def reach_of(way: Way) -> Reach:
         case "gateway":
             return Reach(
                 OffloadPolicy().once_seen(),
-                "tool results and arguments that the default policy offloads, after the model's next reply",
+                "tool results and arguments that the default policy offloads, after the model saw them, if "
+                "that lowers the cost",
                 "prompts, texts of replies, images, and the newest results up to the ceiling",
                 "a result that is worth replacing",
             )

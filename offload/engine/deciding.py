@@ -11,9 +11,14 @@ from offload.engine.items import Slot, State
 from offload.engine.recognition import Claim, Proof
 from offload.engine.turn import Turn
 from offload.errors import OffloadError
+from offload.messages.calls import Call
+from offload.messages.files import file_call
 from offload.policy import Decision, ItemFacts
-from offload.policy.cost import Candidate
+from offload.policy.cost import LEFT_ALONE, READS_OF_FILES, READS_OF_RESULTS, Candidate
+from offload.policy.facts import Action
 from offload.policy.groups import over_ceiling, saving, swept
+from offload.policy.tool_names import shows_file
+from offload.record.retrieval import is_answer
 
 if TYPE_CHECKING:
     from offload.policy import Sweep
@@ -21,6 +26,8 @@ if TYPE_CHECKING:
 WAITS = "it is offloaded at the end of the model's turn, and the thinking after it is removed"
 SHOWN_ELSEWHERE = "an equal item was sent in full"
 NOT_YET = "offloading it is not expected to lower the cost yet"
+IN_USE = "its file is being worked on"
+STILL_READ = "the model reads more of the same item"
 LOOK_ALIKE = "looks like a placeholder but is not one"
 FOREIGN_NOTICE = "looks like a notice of this session but is not one"
 
@@ -69,13 +76,37 @@ def candidate(turn: Turn, slot: Slot) -> Candidate[Slot] | None:
     rule = policy.rule_for(facts, turn.readers)
     if is_ruled and (decision.action == "keep" or rule.keep_recent):
         return None
-    is_due = is_ruled and decision.action == "offload"
-    is_timed = policy.by_cost != "none" and policy.cache.marks == 1
-    slot.is_planned = is_ruled and not is_due and is_timed
-    waits = 0 if is_due or turn.is_bound else rule.after_turns
-    answers_by_preview = policy.replaces_unseen(is_bound=turn.is_bound)
-    shown = min(1.0, decision.preview_chars / max(1, facts.chars)) if answers_by_preview else 0.0
-    return Candidate(slot, facts.item_type, facts.tokens, freed, waits, is_ruled, shown)
+    slot.is_planned = decision.action == "wait" and policy.by_cost != "none"
+    return Candidate(
+        slot,
+        facts.tokens,
+        freed,
+        waits=rule.after_turns or LEFT_ALONE,
+        # What can be offloaded later is shown first, unless the policy wants the lowest cost.
+        is_unseen=not is_ruled and (turn.is_bound or (policy.by_cost == "all" and not rule.after_turns)),
+        reads=READS_OF_FILES if _is_file_read(facts) else READS_OF_RESULTS,
+        path=_source_of(turn, slot),
+    )
+
+
+def _is_file_read(facts: ItemFacts) -> bool:
+    return facts.item_type == "tool_result" and facts.tool_name is not None and shows_file(facts.tool_name)
+
+
+def _source_of(turn: Turn, slot: Slot) -> str | None:
+    """Return the file of an item, or what an answer of a retrieval tool shows; None if it is not known."""
+    facts = slot.decision.item
+    read = turn.history.reads_of(slot) if is_answer(facts.item_type, facts.tool_name) else ()
+    return next(iter([*files_of(slot.item.call), *read]), None)
+
+
+def files_of(call: Call | None) -> Sequence[str]:
+    """Return the files that a call reads or changes, none if its arguments cannot be read."""
+    try:
+        files = None if call is None else file_call(call)
+    except Exception:  # noqa: BLE001 # arguments may raise anything; the file then counts as unknown
+        files = None
+    return files.paths if files else ()
 
 
 def decide(turn: Turn, slots: Iterable[Slot]) -> None:
@@ -132,8 +163,11 @@ def _timed(turn: Turn, slot: Slot) -> Decision:
     pays = None if plan is None else plan.reasons.get(slot)
     if decision.is_by_cost and plan is not None:
         decision = _by_cost(turn, decision, pays)
-    if slot.is_planned and decision.action == "offload" and pays is None and slot.stored is None:
-        return replace(decision, action="wait", reason=f"{decision.item.tokens} tokens; {NOT_YET}")
+    if plan is not None and slot.is_planned and slot.stored is None and decision.action != "keep":
+        in_use = STILL_READ if is_answer(decision.item.item_type, decision.item.tool_name) else IN_USE
+        why = pays or (in_use if plan.is_in_use(slot) else NOT_YET)
+        action: Action = "wait" if pays is None else "offload"
+        return replace(decision, action=action, reason=f"{decision.item.tokens} tokens; {why}")
     return decision
 
 

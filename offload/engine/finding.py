@@ -135,7 +135,7 @@ def _find_elsewhere(turn: Turn, known: int) -> None:
         if isinstance(ref, OffloadError):
             turn.fail(slots[index], ref)
         else:
-            slots[index].stored = ref
+            turn.history.items.note_stored(slots[index], ref)
 
 
 def note_if_stored(turn: Turn, known: int) -> None:
@@ -151,5 +151,6 @@ def _note_if_may_leave(turn: Turn, slot: Slot) -> None:
 
 
 def _note(turn: Turn, slot: Slot) -> None:
-    slot.stored, items = turn.recognition.stored_ref(slot.item), turn.history.items
-    (items.note_unstored if slot.stored is None else items.reopen)(slot)
+    ref, items = turn.recognition.stored_ref(slot.item), turn.history.items
+    items.note_stored(slot, ref)
+    (items.note_unstored if ref is None else items.reopen)(slot)

@@ -102,9 +102,14 @@ class History:
 
         The model still works on what it reads page after page.
         """
+        return max((self._reads[read][-1] for read in self.reads_of(slot) if read in self._reads), default=0)
+
+    @staticmethod
+    def reads_of(slot: Slot) -> Sequence[str]:
+        """Return what the call reads that an answer of a retrieval tool answers."""
         if slot.reads is None:
             slot.reads = () if slot.item.call is None else reads_of(slot.item.call.fields)
-        return max((self._reads[read][-1] for read in slot.reads if read in self._reads), default=0)
+        return slot.reads
 
     # Messages
 

@@ -77,7 +77,7 @@ class Slot(msgspec.Struct, eq=False):
         is_approved: whether `should_offload` was asked, and did not veto it.
         claim: what its text claims if it looks like a placeholder or notice; `proof` is None until checked.
         stored: the ref of the record that the session already holds of it.
-        is_planned: whether a rule offloads it once the model saw it, and the cost decides when.
+        is_planned: whether a rule offloads it once the model saw it, and the plan by cost decides when.
         reads: what the call reads that it answers, if that is one of a retrieval tool; None until it is used.
         number: its index among all items of the history; `ordinal` is that among its type and tool.
     """
@@ -173,6 +173,8 @@ class Items:
         self._result_infos: list[RecordInfo] = []
         self._kinds: Counter[tuple[str, str | None]] = Counter()
         self._new_standing: list[tuple[Item, str]] = []
+        # Those that were replaced, or whose record was found, since the plan by cost asked last.
+        self._new_out: list[Slot] = []
         # By item type and call id; those without an id have one place, and so may several with one id.
         self._places: dict[tuple[str, str | None], list[Slot]] = {}
 
@@ -300,6 +302,17 @@ class Items:
         """Record that the session holds no record of an item that may be offloaded."""
         self._unstored.setdefault(_twin_key(slot), {})[slot.number] = slot
 
+    def note_stored(self, slot: Slot, ref: str | None) -> None:
+        """Record the ref of the record that the session holds of an item; None if it holds none."""
+        slot.stored = ref
+        if ref is not None:
+            self._new_out.append(slot)
+
+    def take_out(self) -> list[Slot]:
+        """Return the items that were offloaded, or that were before, since the last call."""
+        taken, self._new_out = self._new_out, []
+        return taken
+
     def twins(self, slot: Slot) -> list[Slot]:
         """Forget the items without a record that are equal to one that has it now, and return them."""
         return list(self._unstored.pop(_twin_key(slot), {}).values())
@@ -324,6 +337,7 @@ class Items:
         self.note(slot, decision)
         self._count(slot, 1)
         if info is not None:
+            self._new_out.append(slot)
             at = bisect_left(self._numbers, slot.number)
             self._numbers.insert(at, slot.number)
             self._infos.insert(at, info)

@@ -94,7 +94,6 @@ def _add(turn: Turn, index: int, message: Any) -> None:
     # In some formats one reply consists of several messages in a row.
     answers = history.answers + (role == "assistant" and (last is None or last.role != "assistant"))
     texts = _latest_texts(LatestTexts() if last is None else last.texts, role, scan)
-    is_reply = answers > history.answers
     made = scan.calls, scan.results
     state = MessageState(slots, fixed_tokens, *made, answers, role, texts, thinking, kept)
     state.reads = [read for _, call in scan.calls if is_read_back(call.name) for read in _read_by(call)]
@@ -108,10 +107,10 @@ def _add(turn: Turn, index: int, message: Any) -> None:
             None,
             state.tokens,
             _candidates(turn, slots),
-            reads=sum(is_read_back(call.name) for _, call in scan.calls),
-            is_reply=is_reply,
+            is_reply=role == "assistant",
             blocks=blocks,
-            is_bound=turn.is_bound,
+            uses=[*(path for _, call in scan.calls for path in deciding.files_of(call)), *state.reads],
+            reads=state.reads,
         )
 
 

@@ -27,8 +27,6 @@ def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache 
     then the history is incomplete.
     """
     history, part = turn.history, turn.part
-    if history.plan is not None:
-        history.plan.may_leave = partial(leaving.can_leave, turn)
     known = reading.keep_common(turn, messages)
     if not _keep_placeholders(turn):
         known = history.keep_common(())
@@ -36,10 +34,10 @@ def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache 
     unread = reading.add(turn, messages)
     moment = part(watch.begin, Moment(), history.answers, host, turn.failures)
     mode = part(mode_of, HistoryMode(), turn.policy.history, turn.model, history.thinking.at)
-    part(_open_paying, None, turn, moment)
     first = 0 if history.note_bound(is_bound=turn.is_bound) else known
     part(finding.find_stored, None, turn, known, first)
     part(finding.prove_claims, None, turn)
+    part(_open_paying, None, turn, moment, known)
     part(deciding.decide, None, turn, history.items.opened())
     part(deciding.decide_together, None, turn, known)
     # Thinking that was removed before this turn counts no more: a sweep looks at the tokens that are sent.
@@ -91,17 +89,34 @@ def _keep_placeholders(turn: Turn) -> bool:
     return True
 
 
-def _open_paying(turn: Turn, moment: Moment) -> None:
-    """Open the items whose offload is expected to lower the cost."""
-    history = turn.history
-    if history.plan is None:
+def _open_paying(turn: Turn, moment: Moment, known: int) -> None:
+    """Open the items whose offload is expected to lower the cost.
+
+    A list of which nothing was offloaded before is decided request by request, as if it had grown.
+    """
+    history, plan = turn.history, turn.history.plan
+    if plan is None:
         return
-    if moment.is_cold and not turn.is_bound:
-        history.plan.cool()
-    history.plan.retry_refused()
-    for slot in history.plan.due:
-        history.items.reopen(slot)
-    history.plan.due.clear()
+    # What a rule offloads finds its record only when it is stored.
+    new = [(slot, slot.decision) for slot in history.since(known)]
+    ruled = [slot for slot, made in new if made.action == "offload" and not made.is_by_cost]
+    plan.settle([*history.items.take_out(), *ruled], _ref_of)
+    first = history.answers_of(known - 1) + 1 if known else 0
+    if turn.is_bound or (first < plan.turn and any(map(_was_offloaded, history.since(0)))):
+        first = plan.turn
+    for number in range(min(first, plan.turn), plan.turn + 1):
+        is_cold = moment.is_cold and number == plan.turn
+        may_leave = partial(leaving.can_leave, turn)
+        for slot in plan.decide(number, may_leave, is_bound=turn.is_bound, is_cold=is_cold):
+            history.items.reopen(slot)
+
+
+def _was_offloaded(slot: Slot) -> bool:
+    return slot.is_replaced or slot.stored is not None or slot.proof == "ours"
+
+
+def _ref_of(slot: Slot) -> str | None:
+    return slot.stored if slot.info is None else slot.info.ref
 
 
 def _recall(turn: Turn, known: int) -> None:

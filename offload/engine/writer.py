@@ -264,7 +264,14 @@ class ItemWriter:
         has_preview = request.item.media is None
         chars = request.decision.preview_chars
         preview = (
-            preview_of(text, chars, query=request.query, left_out=left_out, middle=_middle_of(measured))
+            preview_of(
+                text,
+                chars,
+                query=request.query,
+                left_out=left_out,
+                middle=_middle_of(measured),
+                names_chars=request.decision.names_chars,
+            )
             if has_preview
             else _NO_PREVIEW
         )

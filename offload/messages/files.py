@@ -105,6 +105,12 @@ def reads_files(tool: str) -> bool:
     return plain_name(tool) in _READERS
 
 
+def is_file_tool(tool: str) -> bool:
+    """Return whether a tool is known to read or change files: its results show their text."""
+    name = plain_name(tool)
+    return name in _READERS or name in _WRITERS or name in _EDITORS
+
+
 def may_write(tool: str) -> bool:
     """Return whether a tool may change files that its arguments do not name."""
     name = plain_name(tool)

@@ -30,7 +30,8 @@ class Rule(PolicyPart):
         min_chars: offload items of at least this many characters.
         min_bytes: offload items of at least this many UTF-8 bytes.
         after_turns: number of model replies with the item in full view before it is offloaded; 0 offloads
-            it before the model sees it, 1 after the model's next reply.
+            it before the model sees it, 1 after the model's next reply. Where `OffloadPolicy.by_cost` is not
+            "none", they count from the last use of its file, and then it is offloaded when that pays.
         keep_recent: number of the latest items of each tool to keep; older ones at or above the threshold
             are offloaded.
         preview_chars: maximum characters of preview in the placeholder; 0 for none.

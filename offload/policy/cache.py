@@ -78,9 +78,8 @@ class CacheModel(PolicyPart):
             the end of an earlier request. A position is a content block; a run of tool calls is one, and so
             is a run of results. None is unlimited. Anthropic states 20.
         marks: how many of the ends of the latest requests a request marks; a prompt is cached only up to a
-            mark. 1 is automatic caching, which marks the end of each request; items are then offloaded late,
-            together, when an edit pays; with more, when their rule says so. None, the default, is not known:
-            any prefix counts as cached, and `lookback` has no effect.
+            mark. 1 is automatic caching, which marks the end of each request. None, the default, is not
+            known: any prefix counts as cached, and `lookback` has no effect.
     """
 
     read: Price = 0.1

@@ -12,7 +12,7 @@ from offload.messages.base import Block
 Action = Literal["offload", "keep", "wait"]
 Readers = Literal["offload", "keep"]
 ByCost = Literal["none", "small", "all"]
-PolicyName = Literal["balanced", "economy", "archive"]
+PolicyName = Literal["balanced", "economy", "verbatim", "archive"]
 # Written by the model: sent back to the provider unchanged.
 WRITTEN_BY_MODEL = ("assistant_message", "tool_call")
 
@@ -72,6 +72,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         action: "offload", "keep", or "wait": offload after later replies of the model.
         reason: the reason, for a person.
         preview_chars: maximum characters of preview in the placeholder.
+        names_chars: maximum characters of names after the preview.
         ref: id of the record whose placeholder replaces the item; None while the message has the item.
         tokens_after: tokens of the text in the message: the item or its placeholder.
         ttl: minimum lifetime of the record in seconds; None is unlimited.
@@ -90,6 +91,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     is_below: bool = False
     is_exempt: bool = False
     is_by_cost: bool = False
+    names_chars: int = 0
 
 
 def explain(decisions: Iterable[Decision]) -> str:

@@ -75,7 +75,8 @@ def swept(decisions: Sequence[Decision], tokens: int, sweep: Sweep, min_saving: 
 
 def saving(decision: Decision) -> int:
     """Estimate the tokens that offloading an item frees."""
-    preview = min(decision.item.chars, decision.preview_chars) // _CHARS_PER_TOKEN
+    shown = min(decision.item.chars, decision.preview_chars) + decision.names_chars
+    preview = shown // _CHARS_PER_TOKEN
     return decision.item.tokens - preview - _PLACEHOLDER_TOKENS
 
 

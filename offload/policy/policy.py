@@ -15,7 +15,7 @@ from offload.policy.cache import CacheModel
 from offload.policy.defaults import ANSWERS, MEDIA, NEVER, READERS, TYPES, named_policy
 from offload.policy.facts import WRITTEN_BY_MODEL, Action, ByCost, Decision, ItemFacts, PolicyName, Readers
 from offload.policy.models import HistoryRule, binds_thinking
-from offload.policy.tool_names import is_reader
+from offload.policy.tool_names import shows_file
 from offload.record.header import OffloadableType
 from offload.record.retrieval import LIST, is_answer
 from offload.record.text import encode_text
@@ -25,17 +25,16 @@ from offload.threads.locks import cached
 # A fifth of a window of 200,000 tokens. File readers limit themselves to 25,000, and the largest of 3,181
 # recorded turns had 32,000.
 MAX_VIEW_TOKENS = 40_000
-# Up to this size, a preview of half of an item answers most later questions about it. Of a larger one any
-# preview hides most, so that the model reads it back anyway: the preview only costs, and is shorter.
-PREVIEW_SHARE, PREVIEWED_CHARS = 0.5, 10_000
-# A preview in place of the model's own look at a result is so much longer than a rule says.
-UNSEEN_PREVIEWS = 2
-# Where the model sees results in full once, less is enough for what it asks later.
-SEEN_PREVIEW_SHARE = 0.4
-# By how much shorter: its least characters, and the power of the part of the item that is within that size.
-_SHORTER: Mapping[ByCost, tuple[int, int]] = {"small": (1000, 1), "all": (400, 2)}
-# The model keeps in view a smaller result that a rule would show once, if it cannot be offloaded later.
-KEPT_TOKENS = 750
+# A preview has at most this share of an item. One in place of the model's only look at a file is so much
+# longer than a rule says, and that of what the model has seen is short.
+PREVIEW_SHARE, FILE_PREVIEWS, SEEN_PREVIEW_CHARS = 0.4, 3, 300
+# A result that a rule would show for some replies, and that cannot be offloaded later, is kept if it has
+# fewer characters for each of them: an edit quotes some lines of a file of any size.
+KEPT_CHARS = 1350
+# Names in a text that is never seen: with the name of what it needs, the model searches for a few lines;
+# without it reads whole pages, which are in view for good. At most this part of the text, and so many
+# characters.
+NAMES_SHARE, NAMES_CHARS = 4, 10_000
 _AT_ONCE: Mapping[str, int] = {"after_turns": 0, "keep_recent": 0}
 SENT = "it was sent, and the thinking after it is bound to it"
 P = TypeVar("P", bound="OffloadPolicy")
@@ -53,9 +52,9 @@ class OffloadPolicy(LoadableSettings):
             for the tool wins over one for the type.
         exclude_tools: globs of tools whose results are always kept.
         readers: the rule for file readers and browsers that no glob of `tools` matches, recognized by a whole
-            word in the tool's name: `read` in `NotebookRead` and `mcp__fs__read_text`. The default offloads
-            their results after the model's next reply; a policy that sets `types` or `tools` has no default
-            here, and one that sets `types` none for images either.
+            word in the tool's name: `read` in `NotebookRead` and `mcp__fs__read_text`. It applies to tools
+            that edit files too. The default keeps their results while the model works on the file; a policy
+            that sets `types` or `tools` has no default here, and one that sets `types` none for images.
         answers: the rule for answers of the retrieval tools that show content, under any prefix of a client.
             The model always sees an answer in full first, so `after_turns` must be at least 1; it counts from
             the last call that reads the same item. A policy that offloads no tool results offloads none.
@@ -78,10 +77,11 @@ class OffloadPolicy(LoadableSettings):
             "rewrite" offloads items later in any conversation; where "auto" would not, the thinking after the
             first change is removed and stored.
         by_cost: which items `Offloader.offload` offloads when that is expected to lower the input cost:
-            "small" ones, below the threshold of their rule; "all", so that thresholds do not count; or
-            "none". The preview then has at most two fifths of the item's characters, or half where results
-            are offloaded before the model sees them, up to twice `preview_chars`; and becomes shorter above
-            10,000 characters. The default is "small"; for a policy that sets `types` or `tools` it is "none".
+            "small" results and arguments, below the threshold of their rule; "all", of any size; or
+            "none". What the model has seen is then offloaded in batches that pay, and `after_turns` counts
+            the replies since the last use of an item's file. Its preview has at most 300 characters; of files
+            that can only be offloaded unseen it has three times `preview_chars`, and their names follow it.
+            The default is "small"; for a policy that sets `types` or `tools` it is "none".
     """
 
     _error: ClassVar[type[ConfigError]] = PolicyError
@@ -159,10 +159,10 @@ class OffloadPolicy(LoadableSettings):
         """Return a policy by name.
 
         Args:
-            name: "balanced" is the default: the model sees files and pages in full once; "economy" offloads
-                every item if that is expected to lower the input cost, file reads even before the model sees
-                them; "archive" offloads everything large, the model's replies too: the smallest context, but
-                often not the lowest cost.
+            name: "balanced" is the default: what the model works on is kept until it was left alone;
+                "economy" offloads sooner, and items of any size if that is expected to lower the input cost;
+                "verbatim" keeps what an edit may quote for longest; "archive" offloads everything large, the
+                model's replies too: the smallest context, but often not the lowest cost.
 
         Raises:
             PolicyError: there is no preset of this name.
@@ -271,6 +271,7 @@ class OffloadPolicy(LoadableSettings):
             action=action,
             reason=reason,
             preview_chars=self._preview_chars(rule, item, is_bound=is_bound),
+            names_chars=self._names_chars(item, is_bound=is_bound),
             ref=None,
             tokens_after=item.tokens,
             ttl=rule.ttl,
@@ -289,33 +290,36 @@ class OffloadPolicy(LoadableSettings):
         if self.max_view_tokens is not None and (rule.min_tokens or 0) > self.max_view_tokens:
             # Only the ceiling decides about items of such a rule.
             return False
-        return self.by_cost == "all" or (self.by_cost == "small" and shortfall is not None)
+        # A small user message may be the task.
+        is_small = shortfall is not None and item.item_type in ("tool_result", "tool_call")
+        return self.by_cost == "all" or (self.by_cost == "small" and is_small)
 
     def _is_by_cost_when_bound(self, rule: Rule, item: ItemFacts) -> bool:
         """Return whether the expected cost decides, when it is first sent, about an item that is not kept."""
         if item.answers or item.item_type in WRITTEN_BY_MODEL:
             return False
         shortfall = rule.shortfall(item)
-        if rule.after_turns == 0 or self.by_cost == "all":
+        if rule.after_turns == 0:
             return self._is_by_cost(rule, item, shortfall)
-        # A result that the rule would show once in full; a user's text may be the task.
-        is_large = shortfall is None if self.by_cost == "none" else item.tokens >= KEPT_TOKENS
+        # A result that the rule would show in full; a user's text may be the task.
+        least = KEPT_CHARS * rule.after_turns
+        is_large = shortfall is None if self.by_cost == "none" else item.chars >= least
         return item.item_type == "tool_result" and is_large and not (item.is_error or item.was_stored)
 
-    def replaces_unseen(self, *, is_bound: bool) -> bool:
-        """Return whether results are offloaded unseen, so that previews must answer for them."""
-        return is_bound or self.by_cost == "all"
+    def _names_chars(self, item: ItemFacts, *, is_bound: bool) -> int:
+        if not is_bound or self.by_cost == "none" or item.item_type != "tool_result":
+            return 0
+        return min(item.chars // NAMES_SHARE, NAMES_CHARS)
 
     def _preview_chars(self, rule: Rule, item: ItemFacts, *, is_bound: bool) -> int:
         if self.by_cost == "none":
             return rule.preview_chars
-        is_unseen = self.replaces_unseen(is_bound=is_bound)
-        most = rule.preview_chars * (UNSEEN_PREVIEWS if is_unseen else 1)
-        if item.chars > PREVIEWED_CHARS:
-            least, power = _SHORTER[self.by_cost]
-            most = max(min(most, least), round(most * (PREVIEWED_CHARS / item.chars) ** power))
-        share = PREVIEW_SHARE if is_unseen else SEEN_PREVIEW_SHARE
-        return min(most, round(item.chars * share))
+        if is_bound:
+            times = FILE_PREVIEWS if _is_file(item) else 1
+            return min(times * rule.preview_chars, item.chars // NAMES_SHARE)
+        if rule.after_turns or rule.shortfall(item):
+            return min(rule.preview_chars, SEEN_PREVIEW_CHARS)
+        return min(rule.preview_chars, round(item.chars * PREVIEW_SHARE))
 
     def _why_kept(self, rule: Rule, item: ItemFacts) -> str | None:
         """Return the reason to keep an item at any size, or None."""
@@ -352,7 +356,7 @@ class OffloadPolicy(LoadableSettings):
             for glob, rule in self.tools.items():
                 if _matches(item.tool_name, glob):
                     return rule
-            if self.readers is not None and readers == "keep" and is_reader(item.tool_name):
+            if self.readers is not None and readers == "keep" and shows_file(item.tool_name):
                 return self.readers
         types: Mapping[Any, Rule] = self.types
         return types.get(item.item_type, NEVER)
@@ -365,6 +369,10 @@ def _is_enabled(rule: object) -> bool:
         if isinstance(rule, dict)
         else getattr(rule, "enabled", True) is True
     )
+
+
+def _is_file(item: ItemFacts) -> bool:
+    return item.tool_name is not None and shows_file(item.tool_name)
 
 
 def _judge(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from offload.messages.files import is_file_tool
 from offload.patterns import lazy_pattern
 from offload.record.retrieval import RETRIEVAL_TOOLS, TOOL_NAMES, is_read_back
 
-__all__ = ["RETRIEVAL_TOOLS", "TOOL_NAMES", "is_read_back", "is_reader", "words_of"]
+__all__ = ["RETRIEVAL_TOOLS", "TOOL_NAMES", "is_read_back", "is_reader", "shows_file", "words_of"]
 
 # Words in the names of file readers and browsers; some names write two words as one.
 _WORDS = frozenset(
@@ -21,6 +24,12 @@ _WORD = lazy_pattern(r"(?:[A-Z]+(?![a-z])|[A-Z]?[a-z]+)[0-9]*")
 def words_of(name: str) -> list[str]:
     """Return the words of a tool's or server's name, in lower case: `notebook`, `read` of `NotebookRead`."""
     return [word.lower() for word in _WORD.findall(name)]
+
+
+@lru_cache(1024)
+def shows_file(tool_name: str) -> bool:
+    """Return whether tool results show the text of a file or page, which the model may quote."""
+    return is_reader(tool_name) or is_file_tool(tool_name)
 
 
 def is_reader(tool_name: str) -> bool:

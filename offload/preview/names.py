@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain, islice
@@ -53,10 +54,11 @@ _LONGEST_WORD = max(map(len, TROUBLE))
 _PART_CHARS = 32 * 1024
 
 
-def names_of(texts: Sequence[str]) -> tuple[list[list[str]], dict[str, list[int]]]:
+def names_of(texts: Sequence[str], most: int = _MOST_TOKENS) -> tuple[list[list[str]], dict[str, list[int]]]:
     """Return the distinct names in each of the lines `texts`, and for each name the indices of its lines.
 
-    A name is a path, a dotted name, an identifier of several parts. Each distinct token is judged once.
+    A name is a path, a dotted name, an identifier of several parts. Each distinct token is judged once, and
+    of those that may be one the first `most`.
     """
     joined = _unescaped("\n".join(texts))
     joined = joined if joined.isascii() else re.sub(_FOREIGN, " ", joined)
@@ -67,7 +69,7 @@ def names_of(texts: Sequence[str]) -> tuple[list[list[str]], dict[str, list[int]
         if len(token) >= _SHORTEST and token.isascii() and not (token.isalpha() and token[1:].islower())
     )
     # A line border counts as one of the tokens.
-    known = _known([*islice(unlike, _MOST_TOKENS - (len(texts) > 1))])
+    known = _known([*islice(unlike, most - (len(texts) > 1))])
     names: list[list[str]] = [[] for _ in texts]
     places: dict[str, list[int]] = {name: [] for name in known.values()}
     for line, row in enumerate(rows):
@@ -79,6 +81,34 @@ def names_of(texts: Sequence[str]) -> tuple[list[list[str]], dict[str, list[int]
                     lines.append(line)
                     names[line].append(name)
     return names, places
+
+
+# Names that differ only in digits are a series, of which some say enough.
+_DIGITS_ALIKE = str.maketrans("123456789", "000000000")
+_SHOWN_OF_SERIES = 6
+
+
+def further_names(text: str, shown: Sequence[str], max_chars: int) -> list[str]:
+    """Return the names in `text` that are in none of `shown`, the shortest first, in `max_chars` characters.
+
+    Only so many distinct names are looked at as could fit.
+    """
+    if max_chars <= 0:
+        return []
+    names, others = (
+        names_of([" ".join(texts.splitlines())], max_chars)[1] for texts in (text, "\n".join(shown))
+    )
+    further, left, series = list[str](), max_chars, Counter[str]()
+    for name in sorted(names.keys() - others.keys(), key=lambda name: (len(name), name)):
+        shape = name.translate(_DIGITS_ALIKE)
+        series[shape] += 1
+        if series[shape] > _SHOWN_OF_SERIES:
+            continue
+        left -= len(name) + 1
+        if left < 0:
+            break
+        further.append(name)
+    return further
 
 
 def is_numeric(name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from offload.preview._choose import Choice
 from offload.preview._json import json_shape
 from offload.preview.kinds import PATHS, Kind, kind_of
-from offload.preview.names import MAX_QUERY_CHARS, TROUBLE, error_parts, terms_of
+from offload.preview.names import MAX_QUERY_CHARS, TROUBLE, error_parts, further_names, terms_of
 from offload.preview.sample import END_CHARS, MIDDLE_CHARS, REACH, Sample, sample_of
 from offload.record.binary import unreadable_kind
 
@@ -33,7 +33,15 @@ class Preview(NamedTuple):
     head_chars: int
 
 
-def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0, middle: str = "") -> Preview:
+def preview_of(
+    text: str,
+    max_chars: int,
+    *,
+    query: str = "",
+    left_out: int = 0,
+    middle: str = "",
+    names_chars: int = 0,
+) -> Preview:
     """Return the parts of `text` that a model needs, in at most `max_chars` characters.
 
     It shows the first and the last line; lines that carry the structure of their kind of content
@@ -50,6 +58,7 @@ def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0,
         query: the text that lines are ranked against: the tool-call arguments, the last messages.
         left_out: the number of characters between the two ends.
         middle: the first of these, up to 917,504, in which errors are looked for.
+        names_chars: the most characters of further names, which a search finds; they follow the excerpt.
     """
     if len(text) <= max_chars or max_chars < _LEAST_CHARS:
         return head_tail(text, max_chars, left_out=left_out)
@@ -73,10 +82,14 @@ def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0,
     intro = _intro(kind, sample, folder, json_shape(text, max_chars // 4) if kind.name == "JSON" else "")
     room = max_chars - len(intro) - len(_names_line([""]))
     chosen = Choice(sample, kind, terms, trouble, room)
-    lines = [f"{sample.labels[i]} {sample.texts[i]}{note}" for i, note in sorted(chosen.lines.items())]
-    shown = "\n".join([intro, *lines, *[_names_line(chosen.names)] * bool(chosen.names)])
-    if not lines:
+    if not chosen.lines:
         return head_tail(text, max_chars, left_out=left_out)
+    lines = [f"{sample.labels[i]} {sample.texts[i]}{note}" for i, note in sorted(chosen.lines.items())]
+    names = [
+        *chosen.names,
+        *further_names(_apart(sampled, left_out), [*lines, *chosen.names], names_chars),
+    ]
+    shown = "\n".join([intro, *lines, *[_names_line(names)] * bool(names)])
     return Preview(shown, _head_chars(sample, sorted(chosen.lines)))
 
 
@@ -133,6 +146,11 @@ def _without_reminders(text: str) -> str:
         start = text.rfind(_REMINDER[0]) if text.rstrip().endswith(_REMINDER[1]) else -1
         text = text if start < 0 else text[:start]
     return text
+
+
+def _apart(text: str, left_out: int) -> str:
+    """Return `text` with a border between the ends of a longer one, which have no name in common."""
+    return f"{text[:END_CHARS]}\n{text[END_CHARS:]}" if left_out else text
 
 
 def _names_line(names: list[str]) -> str:

@@ -45,7 +45,16 @@ import pytest
 from compactions import NOTICE, SYSTEM, Scripted, heard, kinds_of, stored
 from langchain_core.messages import AIMessage, HumanMessage
 
-from offload import ConfigError, ContextFullError, Offloader, OffloadError, StoreError, estimate_tokens
+from offload import (
+    ConfigError,
+    ContextFullError,
+    Offloader,
+    OffloadError,
+    OffloadPolicy,
+    Rule,
+    StoreError,
+    estimate_tokens,
+)
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import SelectiveCompaction, SelectiveResult, TypeRule, threshold_for
 from offload.compaction.rules import DEFAULT_RULES
@@ -368,7 +377,8 @@ def test_12_what_leaves_is_stored_and_the_notice_says_how_to_read_it(tmp_path):
 
 
 def test_13_what_was_offloaded_before_is_not_stored_again(tmp_path):
-    off = Offloader(tmp_path, session="s")
+    policy = OffloadPolicy(tools={"Read": Rule(after_turns=1)})
+    off = Offloader(tmp_path, session="s", policy=policy)
     large = [user("go"), *(m for n in range(5) for m in (call(f"c{n}"), result(f"c{n}", words=9000)))]
     sent = off.offload(large).messages
     [first, *_] = off.records()

@@ -94,7 +94,9 @@ KINDS = tuple(MAKERS)
 
 
 def opened(store: Any = None, **options: Any) -> Offloader:
-    return Offloader(store or MemoryStore(), session="s", **options)
+    # A file leaves after the model's next reply.
+    policy = OffloadPolicy(readers=Rule(min_tokens=1500, after_turns=1), by_cost="none")
+    return Offloader(store or MemoryStore(), **{"session": "s", "policy": policy, **options})
 
 
 def source_of(off: Offloader, ref: str) -> str:

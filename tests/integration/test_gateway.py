@@ -34,6 +34,7 @@ from gateways import (
     ask,
     body_of,
     connection,
+    opened,
     providing,
     running,
     turns,
@@ -41,7 +42,6 @@ from gateways import (
 )
 
 from offload import (
-    Offloader,
     OffloadError,
     OffloadPolicy,
     Retention,
@@ -75,13 +75,13 @@ def upstream(provider):
 
 @pytest.fixture
 def off(tmp_path):
-    return Offloader(tmp_path / "store", session="gateway")
+    return opened(tmp_path / "store", session="gateway")
 
 
 @pytest.fixture(scope="module")
 def gateway(provider, tmp_path_factory):
     """A gateway for tests that do not care for what others stored."""
-    with running(provider.url, Offloader(tmp_path_factory.mktemp("store"), session="gateway")) as url:
+    with running(provider.url, opened(tmp_path_factory.mktemp("store"), session="gateway")) as url:
         yield url
 
 
@@ -357,7 +357,7 @@ def test_a_result_that_the_model_has_not_seen_leaves_only_above_the_ceiling(gate
 def test_the_same_result_gets_the_same_placeholder_in_all_requests_and_after_a_restart(alone, upstream, off):
     for count in range(1, 6):
         ask(alone + PATH, body_of(turns(count)))
-    fresh = Offloader(off.store.url, session="gateway")
+    fresh = opened(off.store.url, session="gateway")
     with running(upstream.url, fresh) as again:
         ask(again + PATH, body_of(turns(6)))
     ask(alone + PATH, body_of(turns(6)))
@@ -501,7 +501,7 @@ def test_texts_of_the_client_that_look_like_placeholders_pass_and_restore_on_ano
         assert sent[::2] == messages[::2]
         wait_for(lambda: off.restore(sent, on_missing="keep").missing == [])
 
-    assert Offloader(off.store.url, session="gateway").restore(sent) == messages
+    assert opened(off.store.url, session="gateway").restore(sent) == messages
 
 
 # When the store or the tools are missing
@@ -524,7 +524,7 @@ def test_without_tools_to_read_back_nothing_leaves_unless_the_host_says_so(upstr
 
 def test_a_store_that_fails_lets_every_request_pass(upstream, off, tmp_path):
     with running(
-        upstream.url, Offloader(FaultyStore(off.store, verb="put", is_lasting=True), session="s")
+        upstream.url, opened(FaultyStore(off.store, verb="put", is_lasting=True), session="s")
     ) as gateway:
         body = body_of(turns(2))
         ask(gateway + PATH, body)
@@ -548,7 +548,7 @@ def test_a_store_that_hangs_delays_a_request_by_the_deadline_and_the_next_not_at
             released.wait(20)
             super().put(key, data, overwrite=overwrite)
 
-    slow = Offloader(Hanging(off.store), session="s")
+    slow = opened(Hanging(off.store), session="s")
     body = body_of(turns(2))
     with running(upstream.url, slow) as gateway:
         ask(gateway + PATH, body)
@@ -612,7 +612,7 @@ def test_what_was_sent_stays_while_the_store_is_held_and_the_new_leaves_once_it_
     upstream, monkeypatch, verbs, error, is_edited
 ):
     store = HeldStore(MemoryStore())
-    with running(upstream.url, Offloader(store, session="s")) as gateway:
+    with running(upstream.url, opened(store, session="s")) as gateway:
         for count in range(1, 6):
             ask(gateway + PATH, body_of(turns(count)))
         before = results(upstream.seen[-1].json)
@@ -649,7 +649,7 @@ def test_a_request_after_a_restart_waits_for_the_store_to_say_what_was_sent(upst
     before = sent_by(upstream, off, 5)
     store = HeldStore(off.store)
     monkeypatch.setattr(_rewriter, "DEADLINE", 0.01)
-    with running(upstream.url, Offloader(store, session="s")) as gateway:
+    with running(upstream.url, opened(store, session="s")) as gateway:
         store.hold(verb)
         client = threading.Thread(target=ask, args=(gateway + PATH, body_of(turns(6))))
         client.start()
@@ -663,7 +663,7 @@ def test_a_request_after_a_restart_waits_for_the_store_to_say_what_was_sent(upst
 
 def sent_by(upstream, off, count):
     """Let a gateway pass the requests of a conversation; return the placeholders in the last one."""
-    with running(upstream.url, Offloader(off.store, session="s")) as gateway:
+    with running(upstream.url, opened(off.store, session="s")) as gateway:
         for number in range(1, count + 1):
             ask(gateway + PATH, body_of(turns(number)))
     before = results(upstream.seen[-1].json)[:-1]
@@ -680,7 +680,7 @@ def test_a_store_that_does_not_say_in_time_what_was_sent_makes_the_client_retry(
     before = sent_by(upstream, off, 5)
     store = HeldStore(off.store)
     monkeypatch.setattr(_rewriter, "DEADLINE", 0.01)
-    with running(upstream.url, Offloader(store, session="s"), max_wait=0.2) as gateway:
+    with running(upstream.url, opened(store, session="s"), max_wait=0.2) as gateway:
         store.hold(verb, error=error)
         refused = ask(gateway + PATH, body_of(turns(6)))
         fresh = ask(gateway + PATH, body_of(turns(0)))
@@ -698,11 +698,11 @@ def test_a_store_that_does_not_say_in_time_what_was_sent_makes_the_client_retry(
 
 
 def test_a_new_result_that_hangs_after_a_restart_costs_its_own_offload_alone(upstream, monkeypatch):
-    off = Offloader(MemoryStore())
+    off = opened(MemoryStore())
     before = sent_by(upstream, off, 5)
     store = HeldStore(off.store)
     monkeypatch.setattr(_rewriter, "BOUND_DEADLINE", 0.2)
-    with running(upstream.url, Offloader(store, session="s")) as gateway:
+    with running(upstream.url, opened(store, session="s")) as gateway:
         store.hold("put")
         ask(gateway + PATH, body_of(turns(7)))
         store.release()
@@ -776,12 +776,12 @@ def test_the_first_request_after_a_restart_takes_six_operations_beside_the_listi
 ):
     count, model, is_hiding, journal = row
 
-    def opened():
-        return Offloader(store, session="s", journal=journal)
+    def fresh():
+        return opened(store, session="s", journal=journal)
 
     store = CountingStore(open_store(tmp_path / "store"))
     turn = agent_of(upstream, model, is_hiding=is_hiding)
-    with running(upstream.url, opened()) as gateway:
+    with running(upstream.url, fresh()) as gateway:
         for _ in range(count):
             turn(gateway)
     seen: list[list[str]] = []
@@ -794,7 +794,7 @@ def test_the_first_request_after_a_restart_takes_six_operations_beside_the_listi
     upstream.answer = note
     upstream.seen.clear()
     store.asked.clear()
-    with running(upstream.url, opened()) as gateway:
+    with running(upstream.url, fresh()) as gateway:
         turn(gateway)
 
     asked = seen[0]
@@ -808,11 +808,11 @@ def test_the_first_request_after_a_restart_takes_six_operations_beside_the_listi
 def test_a_write_that_hangs_on_a_local_disk_after_a_restart_takes_nothing_back(
     upstream, tmp_path, monkeypatch
 ):
-    off = Offloader(tmp_path / "store")
+    off = opened(tmp_path / "store")
     before = sent_by(upstream, off, 3)
     store = HeldStore(off.store)
     monkeypatch.setattr(_rewriter, "BOUND_DEADLINE", 0.2)
-    with running(upstream.url, Offloader(store, session="s"), max_wait=1) as gateway:
+    with running(upstream.url, opened(store, session="s"), max_wait=1) as gateway:
         store.hold("put")
         got = ask(gateway + PATH, body_of(turns(4)))
         store.release()
@@ -823,7 +823,7 @@ def test_a_write_that_hangs_on_a_local_disk_after_a_restart_takes_nothing_back(
 
 @pytest.mark.parametrize("road", ["a record", "the session"])
 def test_no_content_of_records_that_gc_deletes_is_left_in_what_was_sent(upstream, tmp_path, road):
-    off = Offloader(tmp_path / "store", session="s", journal=False)
+    off = opened(tmp_path / "store", session="s", journal=False)
     turn = agent_of(upstream, "claude-opus-5", is_hiding=False)
     with running(upstream.url, off) as gateway:
         for _ in range(6):
@@ -843,7 +843,7 @@ def test_no_content_of_records_that_gc_deletes_is_left_in_what_was_sent(upstream
 
 @pytest.mark.parametrize("damage", [b"", b"text", "cut", "flipped", "of another version"])
 def test_a_damaged_object_of_what_was_sent_is_as_if_it_were_not_there(upstream, tmp_path, damage):
-    off = Offloader(tmp_path / "store", session="s")
+    off = opened(tmp_path / "store", session="s")
     before = sent_by(upstream, off, 5)
     [stored] = off.store.keys("i/s/sent~")
     data = off.store.get(stored.key)
@@ -855,7 +855,7 @@ def test_a_damaged_object_of_what_was_sent_is_as_if_it_were_not_there(upstream, 
     }
     off.store.put(stored.key, made.get(damage, damage), overwrite=True)
 
-    with running(upstream.url, Offloader(off.store, session="s")) as gateway:
+    with running(upstream.url, opened(off.store, session="s")) as gateway:
         ask(gateway + PATH, body_of(turns(6)))
 
     assert results(upstream.seen[0].json)[:4] == before
@@ -866,13 +866,13 @@ def test_answered_calls_are_found_though_the_object_of_what_was_sent_is_damaged(
     medium = MemoryStore()
     store = EncryptingStore(medium, key=bytes(32)) if is_sealed else medium
     turn = agent_of(upstream, "claude-opus-5", is_hiding=True)
-    with running(upstream.url, Offloader(store, session="s")) as gateway:
+    with running(upstream.url, opened(store, session="s")) as gateway:
         for _ in range(5):
             turn(gateway)
     [key] = [stored.key for stored in medium.keys("i/") if "sent" in stored.key]
     data = medium.get(key)
     medium.put(key, data[:-20] + bytes([data[-20] ^ 1]) + data[-19:], overwrite=True)
-    with running(upstream.url, Offloader(store, session="s")) as gateway:
+    with running(upstream.url, opened(store, session="s")) as gateway:
         turn(gateway)
 
     assert upstream.seen[-1].body.count(b'"context_list_') == 2 * 6
@@ -929,10 +929,10 @@ def test_a_request_that_cannot_get_the_tools_of_its_conversation_has_what_was_se
     def grow(gateway, **fields):
         messages.extend(talk.turn(talk.ask(gateway, messages, **fields), f"{len(messages)}\n{LOG}"))
 
-    with running(upstream.url, Offloader(store, session="s")) as gateway:
+    with running(upstream.url, opened(store, session="s")) as gateway:
         for fields in [{}] * 5 + [other] * (not restarts):
             grow(gateway, **fields)
-    with running(upstream.url, Offloader(store, session="s")) as gateway:
+    with running(upstream.url, opened(store, session="s")) as gateway:
         for fields in [other] * restarts + [{}]:
             grow(gateway, **fields)
 
@@ -967,7 +967,7 @@ def test_records_that_are_deleted_beneath_a_live_gateway_are_there_again_with_th
     upstream, tmp_path, delete, model
 ):
     store = str(tmp_path / "store")
-    off = Offloader(store, session="gateway")
+    off = opened(store, session="gateway")
     messages = turns(4, LOG * 12)
     for n, message in enumerate(messages[1::2]):
         message["content"].insert(0, {"type": "thinking", "thinking": "", "signature": f"s{n}"})
@@ -977,7 +977,7 @@ def test_records_that_are_deleted_beneath_a_live_gateway_are_there_again_with_th
         sent = results(upstream.seen[3].json)
         delete(store)
         ask(gateway + PATH, body_of(messages, model=model))
-        fresh = Offloader(store, session="gateway")
+        fresh = opened(store, session="gateway")
         assert fresh.restore(upstream.seen[4].json["messages"]) == messages
         ask(gateway + PATH, body_of(messages, model=model))
 
@@ -1000,7 +1000,7 @@ def test_an_answer_passes_while_the_look_for_its_records_hangs_or_fails(upstream
 
     store = Odd(off.store)
     messages = turns(5)
-    with running(upstream.url, Offloader(store, session="s")) as gateway:
+    with running(upstream.url, opened(store, session="s")) as gateway:
         ask(gateway + PATH, body_of(messages[:9]))
         store.is_odd = True
         answers = [ask(gateway + PATH, body_of(messages[:9])) for _ in range(3)]
@@ -1177,4 +1177,4 @@ def test_the_command_serves_until_it_is_killed_and_goes_on_after_a_kill(upstream
 
     first, second = upstream.seen
     assert first.body == second.body
-    assert len(Offloader(tmp_path / "store", session="gateway").records()) >= 2
+    assert len(opened(tmp_path / "store", session="gateway").records()) >= 2

@@ -383,7 +383,7 @@ def test_tokens_are_counted_of_what_is_sent(provider: Provider, store: str) -> N
 def test_a_result_that_was_stored_ahead_asks_no_store_in_the_path(provider: Provider, store: str) -> None:
     slow = Slow(open_store(store))
     agent = Agent(provider, EDITABLE)
-    with gateway(provider, slow) as url:
+    with gateway(provider, slow, policy=OffloadPolicy(by_cost="none")) as url:
         for n in range(4):
             agent.turn(url)
             # The first two requests have nothing that leaves.

@@ -15,9 +15,8 @@ from typing import Any
 import brotli
 import pytest
 import zstandard
-from gateways import HEADERS, LOG, REPLY, ask, body_of, providing, running, turns, wired, written
+from gateways import HEADERS, LOG, REPLY, ask, body_of, opened, providing, running, turns, wired, written
 
-from offload import Offloader
 from offload.gateway import _forward
 from offload.gateway._apis import base
 
@@ -42,7 +41,7 @@ ASKED = body_of([{"role": "user", "content": "Go."}], tools=TOOLS)
 
 @pytest.fixture
 def off(tmp_path):
-    return Offloader(tmp_path / "store", session="gateway")
+    return opened(tmp_path / "store", session="gateway")
 
 
 def request(*headers: str, path: str = "/v1/files", body: bytes = b"", version: str = "1.1") -> bytes:

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 from _provider import Provider, _content_events, _reply, serving, signature_of
-from gateways import LOG, ask, providing, running
+from gateways import LOG, ask, opened, providing, running
 from google import genai
 from google.genai import errors, types
 from talking import GEMINI, READERS, Json, events_of, path_of, request_of, results_of, user_of
-
-from offload import Offloader
 
 MODEL = "gemini-3.1-pro-preview"
 USAGE = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
@@ -43,7 +41,7 @@ def provider() -> Iterator[Provider]:
 
 @pytest.fixture
 def url(provider: Provider, tmp_path: Path) -> Iterator[str]:
-    with running(provider.url, Offloader(tmp_path, session="gateway")) as url:
+    with running(provider.url, opened(tmp_path, session="gateway")) as url:
         yield url
 
 
@@ -276,7 +274,7 @@ def streamed(kind: str, *reasons: str, content: list[Json]) -> bytes:
 @pytest.fixture
 def answering(tmp_path: Path) -> Iterator[Any]:
     """A gateway before a provider that answers with certain bytes, one after another; call it with these."""
-    with providing() as upstream, running(upstream.url, Offloader(tmp_path, session="s")) as url:
+    with providing() as upstream, running(upstream.url, opened(tmp_path, session="s")) as url:
 
         def answered(kind: str, *data: bytes) -> bytes:
             mime, left = "application/json" if kind == "gemini array" else "text/event-stream", [*data]

@@ -12,7 +12,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from gateways import HEADERS, REPLY, Provider, Upstream, ask, body_of, providing, running, turns
+from gateways import HEADERS, REPLY, Provider, Upstream, ask, body_of, opened, providing, running, turns
 from servers import Server, new_bucket
 
 from offload import Offloader
@@ -131,7 +131,7 @@ def test_two_replicas_over_a_bucket_serve_many_sessions_as_one_process_would_ser
     names = [f"user-{n}" for n in range(count)]
 
     def off(session: str = "nobody's", *, journal: bool = False) -> Offloader:
-        return Offloader(bucket.url, session=session, storage_options=bucket.storage_options, journal=journal)
+        return opened(bucket.url, session=session, storage_options=bucket.storage_options, journal=journal)
 
     with (
         running(upstream.url, off(journal=True), session_of=session_of) as one,
@@ -144,7 +144,7 @@ def test_two_replicas_over_a_bucket_serve_many_sessions_as_one_process_would_ser
         alone.answer = read_back
         reference = Users(names, [""], alone)
         for name in names[:3]:
-            with running(alone.url, Offloader("memory://", session=name)) as url:
+            with running(alone.url, opened("memory://", session=name)) as url:
                 reference.url_of = dict.fromkeys(users.url_of, url)
                 reference.work(name)
                 reference.refs = users.refs
@@ -166,7 +166,7 @@ def test_two_replicas_over_a_bucket_serve_many_sessions_as_one_process_would_ser
 def test_a_request_that_the_host_gives_no_session_is_refused_and_goes_nowhere(
     tmp_path: Path, upstream: Upstream, token: str
 ) -> None:
-    off = Offloader(tmp_path, session="s")
+    off = opened(tmp_path, session="s")
     with running(upstream.url, off, session_of=session_of) as url:
         for path in ("/v1/messages", "/v1/models"):
             reply = ask(url + path, body_of(turns(3)), headers=HEADERS | {"Authorization": token})
@@ -191,7 +191,7 @@ def test_a_session_that_leaves_memory_while_its_request_is_under_way_loses_nothi
         read_back(provider)
 
     upstream.answer = answer
-    off = Offloader(tmp_path, session="nobody's", journal=True)
+    off = opened(tmp_path, session="nobody's", journal=True)
     with running(upstream.url, off, session_of=session_of) as url:
         users = Users(["slow", "a", "b"], [url], upstream)
         with ThreadPoolExecutor(1) as pool:
@@ -215,7 +215,7 @@ def test_a_thread_that_the_provider_keeps_is_continued_in_its_own_session_alone(
 ) -> None:
     reply = REPLY | {"id": "msg_1", "content": [{"type": "text", "text": "Done."}], "stop_reason": "end_turn"}
     upstream.answer = lambda provider: provider.say(200, json.dumps(reply).encode())
-    with running(upstream.url, Offloader(tmp_path, session="s"), session_of=session_of, tools="none") as url:
+    with running(upstream.url, opened(tmp_path, session="s"), session_of=session_of, tools="none") as url:
         begun = body_of(messages_of("a", 1), tools=TOOLS, thread={"type": "create"})
         ask(f"{url}/v1/messages", begun, headers=headers_of("a"))
         thread = {"type": "continue", "previous_message_id": "msg_1"}
@@ -228,7 +228,7 @@ def test_a_thread_that_the_provider_keeps_is_continued_in_its_own_session_alone(
 
 
 def test_a_gateway_is_called_by_the_names_that_it_is_given(tmp_path: Path, upstream: Upstream) -> None:
-    off = Offloader(tmp_path, session="s")
+    off = opened(tmp_path, session="s")
     with running(upstream.url, off, names=["GW.example.com", "other.example:8443"]) as url:
         hosts = ["gw.example.com", "gw.example.com:8790", "other.example", "third.example"]
         replies = [

@@ -9,6 +9,7 @@ import pytest
 from integration.test_freshness import KINDS, Chat, opened, source_of
 
 import offload.tools.sources
+from offload import OffloadPolicy
 
 TOOLS = ("read_file", "str_replace", "search_code", "run_python")
 LONG = "a line of the file\n" * 2000
@@ -32,7 +33,7 @@ def test_a_host_that_keeps_a_window_of_messages_makes_nothing_grow(
     kind: str, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offload.tools.sources, "MOST_ABSENT", 30)
-    off, chat, counts = opened(), Chat(kind), []
+    off, chat, counts = opened(policy=OffloadPolicy()), Chat(kind), []
     task = chat.messages[:]
     for turn in range(200):
         chat.call(TOOLS[turn % 4], f"result {turn}", path=f"src/{turn}.py", code=f"print({turn})")

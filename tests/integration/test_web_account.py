@@ -150,7 +150,7 @@ def test_read_backs_are_counted_by_record_and_cost_what_they_add(store: MemorySt
 def test_an_answer_that_was_offloaded_is_one_read_back_and_no_part_of_the_plain_cost(others: Any) -> None:
     accounts = []
     for reads in (False, True):
-        loop = Loop(MemoryStore(), policy=OffloadPolicy(history="editable"))
+        loop = Loop(MemoryStore(), policy=OffloadPolicy(history="editable", by_cost="none"))
         loop.say("Why?")
         loop.use("Bash", LOG)
         loop.use("Bash", "short")

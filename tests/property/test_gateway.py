@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from strength import examples
 
-from offload import Offloader, OffloadPolicy, estimate_tokens
+from offload import Offloader, OffloadPolicy, Rule, estimate_tokens
 from offload.gateway._requests import APIS, read_request
 from offload.gateway._rewriter import policy_for
 from offload.gateway._spans import Edit, Places, replaced
@@ -20,6 +20,7 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
+SEEN_ONCE = OffloadPolicy(types={"tool_result": Rule(min_tokens=1500)})
 spaces = st.text("\t\n\r ", max_size=2)
 
 
@@ -73,7 +74,7 @@ def test_a_request_in_any_spelling_differs_in_the_replaced_results_only(data):
     text = data.draw(spelled({"messages": messages, "tools": [{"name": "Bash"}]} | data.draw(extra_fields)))
     request = read_request(text.encode(), APIS[0])
     assert request is not None
-    off = Offloader("memory://", session="s", policy=policy_for(OffloadPolicy(), APIS[0]))
+    off = Offloader("memory://", session="s", policy=policy_for(SEEN_ONCE, APIS[0]))
 
     after = request.with_messages(off.offload(request.views).messages)
 

@@ -32,6 +32,8 @@ from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
 SMALL = AgentConfig(model="m", window_tokens=4000)
+# Results of the tests are too small for its rules: only the window makes them leave.
+BY_SIZE = SMALL.model_copy(update={"policy": OffloadPolicy(by_cost="none")})
 # The rules remove no message: only a summary makes room.
 NOTHING_GOES = {name: TypeRule() for name in ItemType}
 
@@ -71,7 +73,7 @@ def test_a_large_result_is_offloaded_before_the_model_sees_it_in_another_process
 
 
 def test_each_request_is_below_the_trigger_has_whole_calls_and_the_latest_result_in_full():
-    m = manager()
+    m = manager(config=BY_SIZE)
     m.add(said(0))
     messages: list[Any] = [said(0)]
     added: list[Any] = []
@@ -95,7 +97,7 @@ def test_each_request_is_below_the_trigger_has_whole_calls_and_the_latest_result
 def test_system_messages_survive_compactions_and_all_messages_are_restored_in_order():
     system = {"role": "system", "content": "Be careful."}
     later = {"role": "system", "content": "A file came."}
-    m = manager()
+    m = manager(config=BY_SIZE)
     m.add(system)
     messages = [system, *talk(m, 2)]
     m.add(later)
@@ -152,7 +154,7 @@ def test_a_result_that_fills_much_of_the_window_is_offloaded_before_older_ones()
 
 
 def test_old_results_are_offloaded_before_messages_are_removed_and_the_latest_are_kept():
-    m = manager()
+    m = manager(config=BY_SIZE)
     messages = talk(m, 7)
     compactions = heard(m.events, EventType.CONTEXT_COMPACTED)
 
@@ -184,7 +186,7 @@ def test_results_of_one_turn_that_exceed_the_trigger_together_become_short_previ
 
 
 def test_compactions_are_counted_with_their_tokens_and_on_in_another_process(tmp_path):
-    first = manager(tmp_path)
+    first = manager(tmp_path, BY_SIZE)
     done = heard(first.events, EventType.CONTEXT_COMPACTED)
     assert (first.compaction_count, first.last_compaction) == (0, None)
     talk(first, 25)
@@ -195,7 +197,7 @@ def test_compactions_are_counted_with_their_tokens_and_on_in_another_process(tmp
     assert first.compaction_count == len(done) > 1
     assert done[-1].data["original_tokens"] == last.original_token_count
     assert done[-1].data["new_tokens"] == last.new_token_count < last.original_token_count
-    second, third = manager(tmp_path), manager(tmp_path)
+    second, third = manager(tmp_path, BY_SIZE), manager(tmp_path, BY_SIZE)
     second.resume()
     assert second.compaction_count == first.compaction_count
     assert second.last_compaction is None
@@ -295,7 +297,7 @@ def test_outputs_that_the_model_has_not_seen_are_kept():
 
 
 def test_other_tools_are_not_ephemeral_and_short_outputs_stay():
-    m = manager(config=roomy(ephemeral={"Read": 1}))
+    m = manager(config=roomy(ephemeral={"Read": 1}, policy=OffloadPolicy(by_cost="none")))
     m.add(said(0))
     for n, name in enumerate(("Read", "Bash", "Read", "Read")):
         m.before_model_call()
@@ -303,6 +305,17 @@ def test_other_tools_are_not_ephemeral_and_short_outputs_stay():
         m.add(result(n, 60 if n else 3))
 
     assert full_outputs(m) == ["t0", "t1", "t3"]
+
+
+def test_a_policy_that_was_used_before_can_be_used_with_ephemeral_tools():
+    policy = OffloadPolicy()
+    talk(manager(config=roomy(policy=policy)), 2)
+    m = manager(config=roomy(policy=policy, ephemeral={"Bash": 1}))
+    talk(m, 2, lines=20)
+
+    m.after_model_call({"role": "assistant", "content": "I see."})
+
+    assert full_outputs(m) == ["t1"]
 
 
 # --- tokens ----------------------------------------------------------------------------------------
@@ -350,7 +363,7 @@ def test_the_correction_moves_slowly_by_what_was_counted_for_the_same_model():
 
 
 def test_a_provider_that_counts_more_makes_the_context_smaller_sooner():
-    m, other = manager(), manager()
+    m, other = manager(config=BY_SIZE), manager(config=BY_SIZE)
     for one in (m, other):
         talk(one, 4)
         one.before_model_call()
@@ -471,7 +484,7 @@ def test_two_agents_at_once_are_detected_and_a_new_conversation_is_resumed(tmp_p
 
 @pytest.mark.parametrize("entry", [0, 2])
 def test_a_journal_without_an_entry_raises_and_starts_nothing_and_no_model_is_shown_it(tmp_path, entry):
-    first = manager(tmp_path)
+    first = manager(tmp_path, BY_SIZE)
     talk(first, 3)
     assert "row 1" not in first.tools.call("context_list")
     assert first.tools.call("context_grep", {"pattern": "row 1"}).count("row 1.") == 0
@@ -510,7 +523,7 @@ def test_messages_of_langchain_are_resumed_in_their_format():
     )
 
     store = MemoryStore()
-    m = manager(store)
+    m = manager(store, BY_SIZE)
     messages: list[Any] = [HumanMessage("Print the rows.")]
     m.add(messages[0])
     for n in range(16):
@@ -521,7 +534,7 @@ def test_messages_of_langchain_are_resumed_in_their_format():
         m.add(rows)
         messages += [answer, rows]
     m.before_model_call()
-    other = manager(store)
+    other = manager(store, BY_SIZE)
     other.resume()
 
     assert other.before_model_call().errors == []
@@ -581,7 +594,7 @@ def test_a_failing_listener_ends_no_turn_and_hides_no_event_from_others():
     bus = EventBus()
     bus.subscribe(listener)
     bus.subscribe(events.append)
-    m = manager(events=bus)
+    m = manager(config=BY_SIZE, events=bus)
     messages = talk(m, 16)
     request = m.before_model_call()
 
@@ -659,7 +672,7 @@ def test_without_messages_or_without_a_journal_nothing_is_stored(tmp_path):
     assert (request.messages, request.errors) == ([], [])
     assert request.tokens > 0
     assert m.restore() == []
-    talk(manager(tmp_path, SMALL.model_copy(update={"resumable": False})), 2)
+    talk(manager(tmp_path, BY_SIZE.model_copy(update={"resumable": False})), 2)
     assert not list(tmp_path.rglob("*.zst"))
 
 

@@ -14,7 +14,7 @@ import sdk_errors
 from binding import REFUSAL, Binding, BoundError
 from strength import some, thinned
 
-from offload import Offloader, OffloadError
+from offload import Offloader, OffloadError, OffloadPolicy, Rule
 from offload.agent import AgentConfig, ContextManager, Request, is_bound_refusal
 from offload.compaction import CompactionResult, RoundCompactor, RoundConfig, SelectiveCompaction
 from offload.context import ContextIR, EventType, ItemType
@@ -254,7 +254,8 @@ def test_a_model_that_allows_edits_keeps_its_thinking(tmp_path: Path) -> None:
 @pytest.mark.parametrize("replied", [["claude-opus-4-6"], ["claude-opus-5-5", "claude-opus-4-6"]])
 def test_a_resumed_agent_knows_the_model_that_replied(replied: list[str], tmp_path: Path) -> None:
     def opened() -> ContextManager:
-        return ContextManager(PRESETS["plain"](tmp_path), AgentConfig(model="claude-opus-5-5"))
+        policy = OffloadPolicy(readers=Rule(min_tokens=1500, after_turns=1), by_cost="none")
+        return ContextManager(PRESETS["plain"](tmp_path), AgentConfig(model="claude-opus-5-5", policy=policy))
 
     m, resumed = opened(), opened()
     m.add({"role": "user", "content": "Go on."})

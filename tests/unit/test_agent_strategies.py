@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from compactions import heard
 
-from offload import ConfigError, ContextFullError, Offloader
+from offload import ConfigError, ContextFullError, Offloader, OffloadPolicy
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import CompactionStrategy, Proposal, RoundStrategy, TypeRule
 from offload.context import EventType, ItemType
@@ -21,6 +21,8 @@ from offload_backends.memory import MemoryStore
 
 STRATEGIES = ("selective", "rounds")
 YES, NO = True, False
+# Results of the tests are too small for its rules: only the window makes them leave.
+BY_SIZE = OffloadPolicy(by_cost="none")
 SUMMARY = "The user asked for reports, and got them."
 
 
@@ -29,7 +31,7 @@ def summarizer(messages: list[Any]) -> str:
 
 
 def manager(store: Any = None, strategy: Any = "rounds", **options: Any) -> ContextManager:
-    fields = options.pop("fields", {})
+    fields = {"policy": BY_SIZE} | options.pop("fields", {})
     off = Offloader(store or MemoryStore(), session="s", **options.pop("offloader", {}))
     return ContextManager(off, AgentConfig(window_tokens=4000, strategy=strategy, **fields), **options)
 
@@ -237,7 +239,7 @@ def test_a_strategy_of_the_callers_own_needs_the_confirmation_too():
     user = User("error")
     off = Offloader(MemoryStore(), session="s")
     own: CompactionStrategy = RoundStrategy(off)
-    m = ContextManager(off, AgentConfig(window_tokens=4000), strategy=own, confirm=user)
+    m = ContextManager(off, AgentConfig(window_tokens=4000, policy=BY_SIZE), strategy=own, confirm=user)
     Talk(m, 10)
 
     assert user.asked
@@ -389,7 +391,8 @@ def test_new_results_stay_in_view_where_the_system_prompt_fills_the_window(
     tmp_path: Path, strategy: str, share: float, most: int
 ) -> None:
     off = Offloader(str(tmp_path), session="s", token_counter=lambda text: len(text) // 4)
-    m = ContextManager(off, AgentConfig.model_validate({"window_tokens": FIXED_WINDOW, "strategy": strategy}))
+    fields = {"window_tokens": FIXED_WINDOW, "strategy": strategy, "policy": BY_SIZE}
+    m = ContextManager(off, AgentConfig.model_validate(fields))
     system, hidden = "You check. " * int(FIXED_WINDOW * share * 4 / 11), 0
     for turn in range(12):
         call = {"type": "tool_use", "id": f"t{turn}", "name": "run", "input": {}}

@@ -10,7 +10,7 @@ import pytest
 from counted import CountedStore
 from reading import LOG, POLICY, Reading
 
-from offload import Offloader
+from offload import Offloader, OffloadPolicy
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
 from offload.policy import Retention
@@ -143,3 +143,23 @@ def test_a_turn_after_an_answer_was_offloaded_asks_the_store_for_nothing() -> No
     store.requests.clear()
     reading.work(2)
     assert store.requests == []
+
+
+def test_an_answer_waits_by_cost_while_the_model_reads_more_of_the_same_item() -> None:
+    reading = Reading(MemoryStore(), policy=OffloadPolicy(history="editable"))
+
+    def actions() -> list[str]:
+        decisions = [d for d in reading.sent.decisions if d.item.tool_name == "context_read"]
+        return [d.action for d in decisions if d.item.item_type == "tool_result"]
+
+    reading.read(id=reading.ref, limit=6000)
+    for start in range(6000, 24_000, 6000):
+        reading.work(2)
+        reading.read(id=reading.ref, offset=start, limit=6000)
+    reading.add("Bash", {"command": "true"}, "done")
+    assert actions() == ["wait"] * 4
+    assert "reads more of the same item" in reading.off.explain()
+    reading.add("Bash", {"command": "true"}, "done", cache="cold")
+    reading.work(4)
+    reading.add("Bash", {"command": "true"}, "done", cache="cold")
+    assert actions() == ["offload"] * 4

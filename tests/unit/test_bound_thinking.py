@@ -113,8 +113,9 @@ def test_no_policy_changes_what_thinking_is_bound_to(name: str, restarts: bool) 
 
 
 def test_a_policy_that_may_edit_is_refused_by_such_a_provider() -> None:
+    once_seen = {"tool_result": Rule(min_tokens=500, after_turns=1)}
     with pytest.raises(BoundError):
-        run(OffloadPolicy(history="editable"), Binding())
+        run(OffloadPolicy(history="editable", types=once_seen), Binding())
 
 
 def test_a_new_process_sends_what_the_first_would_have_sent() -> None:

@@ -513,7 +513,7 @@ def test_an_answer_that_is_offloaded_again_costs_its_placeholder_from_then_on() 
             said("x"),
         ]
     )
-    sender = Offloading(record, OffloadPolicy(history="editable"))
+    sender = Offloading(record, OffloadPolicy(history="editable", by_cost="none"))
 
     bill = measure(record, sender, CACHE)
 
@@ -1114,7 +1114,9 @@ def test_a_hook_or_a_proxy_replaces_results_of_its_tools_only_and_no_failed_call
 def test_the_ways_are_those_of_the_hook_and_of_the_gateway_which_replaces_of_every_tool_what_was_seen(
     run: Run, tmp_path: Path
 ) -> None:
-    path = write(tmp_path / "chats", "a", [user(LONG), *EVERY_TOOL[1:]])
+    *all_used, end = [user(LONG), *EVERY_TOOL[1:]]
+    later = [m for n in range(200, 220) for m in used("Bash", "small", n)]
+    path = write(tmp_path / "chats", "a", [*all_used, *later, end])
     unseen = write(tmp_path / "chats", "b", EVERY_TOOL[:3])
 
     theirs = policy_for(OffloadPolicy(), APIS[0])

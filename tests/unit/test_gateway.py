@@ -26,12 +26,14 @@ REMINDER = "\n<system-reminder>Note.</system-reminder>"
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk=" * 5000}}
 
 
-def rewritten(messages: Any, api=ANTHROPIC, **fields: Any) -> tuple[bytes, bytes, Offloader]:
+def rewritten(
+    messages: Any, api=ANTHROPIC, policy: OffloadPolicy | None = None, **fields: Any
+) -> tuple[bytes, bytes, Offloader]:
     """Return a request before and after, and the offloader that has its records."""
     body = body_of(messages, **fields)
     if api is RESPONSES:
         body = body.replace(b'"messages"', b'"input"')
-    off = Offloader("memory://", session="s", policy=policy_for(OffloadPolicy(), api))
+    off = Offloader("memory://", session="s", policy=policy_for(policy or OffloadPolicy(), api))
     request = read_request(body, api)
     assert request is not None
     return body, request.with_messages(off.offload(request.views).messages).encode(), off
@@ -323,11 +325,12 @@ def with_call(api: Any, given: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("given", [{"path": "x", "content": LOG}, {"content": LOG}])
 def test_only_the_arguments_of_a_call_change_once_the_model_went_on(api, given):
     messages = with_call(api, given)
+    policy = OffloadPolicy(types={"tool_call": Rule(min_tokens=1500, after_turns=1)})
 
-    before, early, _ = rewritten(messages[:-2], api)
+    before, early, _ = rewritten(messages[:-2], api, policy)
     assert early == before
 
-    before, after, off = rewritten(messages, api)
+    before, after, off = rewritten(messages, api, policy)
 
     [record] = off.records()
     _, _, tail = before.partition(b'"Go on."')

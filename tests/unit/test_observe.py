@@ -20,6 +20,7 @@ from counted import CountedStore
 from offload import NotFoundError, Offloader, OffloadPolicy, Retention, Rule, StoreError
 from offload.agent import AgentConfig, ContextManager
 from offload.events import ContextEvent, EventBus, EventType
+from offload.policy.cost import LEFT_ALONE
 from offload.retention import collect
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
@@ -56,7 +57,7 @@ def test_a_single_text_that_stays_is_told_with_the_reason(caplog):
         off.offload_text(LOG, tool_name="read_rows", tool_use_id="c1")
 
     [told] = of(heard, EventType.ITEM_KEPT)
-    reason = "offloaded after the model's next reply"
+    reason = f"offloaded after {LEFT_ALONE} more replies of the model"
     assert told.pop("tokens") > 1500
     assert told == {
         "session": "s",

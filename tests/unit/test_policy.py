@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from offload.errors import PolicyError
 from offload.policy import Decision, ItemFacts, OffloadPolicy, Retention, Rule, explain
+from offload.policy.cost import LEFT_ALONE
 from offload.policy.groups import excess, over_ceiling
-from offload.policy.policy import MAX_VIEW_TOKENS
+from offload.policy.policy import KEPT_CHARS, MAX_VIEW_TOKENS
 
 DEFAULT = OffloadPolicy()
 
@@ -48,11 +49,12 @@ def test_a_tool_result_of_1500_tokens_is_offloaded() -> None:
 
 
 @pytest.mark.parametrize("item_type", ["user_message", "skill_prompt"])
-def test_a_user_message_is_offloaded_after_the_next_reply(item_type: str) -> None:
+def test_a_user_message_is_offloaded_once_it_was_left_alone(item_type: str) -> None:
     facts = item(2000, item_type=item_type, tool_name=None)
     assert action(DEFAULT, facts) == "wait"
-    assert action(DEFAULT, facts._replace(answers=1)) == "offload"
-    assert action(DEFAULT, facts._replace(answers=9, tokens=1999)) == "keep"
+    assert action(DEFAULT, facts._replace(answers=LEFT_ALONE - 1)) == "wait"
+    assert action(DEFAULT, facts._replace(answers=LEFT_ALONE)) == "offload"
+    assert action(DEFAULT, facts._replace(answers=LEFT_ALONE, tokens=1999)) == "keep"
 
 
 @pytest.mark.parametrize(
@@ -70,11 +72,13 @@ def test_assistant_messages_and_system_prompts_are_never_offloaded(item_type: st
         *("mcp__browser_browse", "WebFetch", "webfetch", "fetch_url", "VIEW_IMAGE", "readFile", "readURL"),
         *("HTTPFetch", "fs.read", "fs-read-text", "mcp__fs__read_text", "mcp__fs__readText", "read_file2"),
         *("s3read", "browser_snapshot", "pdf_reader", "functions.open:0"),
+        *("Write", "Edit", "MultiEdit", "apply_patch", "mcp__fs__write_file", "create_file", "memory"),
     ],
 )
-def test_the_model_sees_a_file_reader_or_browser_result_once_in_full(tool: str) -> None:
+def test_the_model_has_the_text_of_a_file_or_page_in_view_for_some_replies(tool: str) -> None:
     assert action(DEFAULT, item(tool_name=tool)) == "wait"
-    assert action(DEFAULT, item(tool_name=tool, answers=1)) == "offload"
+    assert action(DEFAULT, item(tool_name=tool, answers=LEFT_ALONE - 1)) == "wait"
+    assert action(DEFAULT, item(tool_name=tool, answers=LEFT_ALONE)) == "offload"
 
 
 @pytest.mark.parametrize(
@@ -110,23 +114,30 @@ def test_protected_items_are_kept_at_any_size_and_errors_below_the_ceiling(
 
 
 @pytest.mark.parametrize(
-    ("preset", "chars", "seen", "unseen"),
+    ("tool", "chars", "editable", "append_only"),
     [
-        ("balanced", 2000, 800, 1000),
-        ("balanced", 10_000, 1000, 2000),
-        ("balanced", 12_500, 1000, 1600),
-        ("balanced", 10**6, 1000, 1000),
-        ("economy", 10_000, 2000, 2000),
-        ("economy", 20_000, 500, 500),
-        ("economy", 10**6, 400, 400),
+        ("Bash", 2000, (800, 0), (500, 500)),
+        ("Bash", 10_000, (1000, 0), (1000, 2500)),
+        ("Bash", 10**6, (1000, 0), (1000, 10_000)),
+        ("Read", 2000, (300, 0), (500, 500)),
+        ("Read", 10_000, (300, 0), (2500, 2500)),
+        ("Read", 10**6, (300, 0), (3000, 10_000)),
     ],
 )
-def test_a_preview_shows_a_share_of_a_small_item_and_less_of_a_large_one(
-    preset: Any, chars: int, seen: int, unseen: int
+def test_a_preview_and_names_show_most_of_a_text_that_the_model_never_saw(
+    tool: str, chars: int, editable: tuple[int, int], append_only: tuple[int, int]
 ) -> None:
-    policy, facts = OffloadPolicy.preset(preset), item(5000, chars=chars)
-    for is_bound, expected in ((False, seen), (True, unseen)):
-        assert policy.decide(facts, is_bound=is_bound).preview_chars == expected
+    facts = item(5000, chars=chars, tool_name=tool)
+    for preset in ("balanced", "economy"):
+        for is_bound, expected in ((False, editable), (True, append_only)):
+            decision = OffloadPolicy.preset(preset).decide(facts, is_bound=is_bound)
+            assert (decision.preview_chars, decision.names_chars) == expected
+
+
+def test_no_names_follow_what_the_model_wrote_or_saw_or_where_the_cost_decides_nothing() -> None:
+    policies = (DEFAULT, DEFAULT, OffloadPolicy.preset("archive"))
+    seen = (item(tool_name=None, item_type="user_message"), item(100), item())
+    assert [policy.decide(facts).names_chars for policy, facts in zip(policies, seen, strict=True)] == [0] * 3
 
 
 def test_an_offload_saves_100_tokens() -> None:
@@ -140,7 +151,7 @@ def test_the_reason_to_wait_counts_the_replies_that_are_left() -> None:
     assert reasons == [*(f"offloaded after {left}" for left in replies), "5000 tokens"]
 
 
-@pytest.mark.parametrize(("by_cost", "least"), [("none", 2000), ("small", 750)])
+@pytest.mark.parametrize(("by_cost", "least"), [("none", 2000), ("small", -(-KEPT_CHARS // 4))])
 def test_in_an_append_only_conversation_the_cost_decides_about_results_of_a_size(
     by_cost: Any, least: int
 ) -> None:
@@ -283,7 +294,7 @@ def test_the_largest_texts_of_a_turn_above_the_ceiling_are_offloaded_first() -> 
 
 
 def test_errors_count_for_the_turn_above_the_ceiling_and_exempt_and_offloaded_items_do_not() -> None:
-    others = [*turn(9000, is_pinned=True), *turn(9000, is_programmatic=True), *turn(9000, answers=1)]
+    others = [*turn(9000, is_pinned=True), *turn(9000, is_programmatic=True), *turn(9000, answers=LEFT_ALONE)]
     assert over_ceiling([*others, *turn(4000, 4000)], 8000) == {}
     assert list(over_ceiling([*others, *turn(4000, 4001)], 8000)) == [4]
     assert list(over_ceiling([*turn(3000, 4000, is_error=True), *turn(2000)], 5000)) == [1]
@@ -474,7 +485,8 @@ def test_the_same_facts_always_give_the_same_decision_with_these_facts() -> None
     decisions = [policy.decide(item(n)) for n in (100, 5000, 100, 5000)]
     assert decisions[:2] == decisions[2:]
     assert policy == before
-    assert DEFAULT.decide(item()) == Decision(item(), "offload", "5000 tokens", 1000, None, 5000)
+    expected = Decision(item(), "offload", "5000 tokens", 1000, None, 5000)
+    assert DEFAULT.decide(item()) == expected
 
 
 def test_decisions_are_explained_one_per_line() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from offload import ConfigError, OffloadPolicy, PolicyError, Retention, Rule, Sweep
 from offload.policy import ItemFacts
+from offload.policy.cost import LEFT_ALONE
 from offload.settings.loader import load_config
 
 TOML = """
@@ -122,7 +123,7 @@ def test_a_variable_may_name_a_file_and_a_pyproject_holds_a_policy_in_its_own_ta
 @pytest.mark.parametrize(
     ("environ", "named"),
     [
-        ({"OFFLOAD_POLICY": "aggressive"}, ["one of balanced, economy, archive", "'aggressive'"]),
+        ({"OFFLOAD_POLICY": "aggressive"}, ["one of balanced, economy, verbatim, archive", "'aggressive'"]),
         ({"OFFLOAD_POLICY__MIN_SAVING": "much"}, ["OffloadPolicy.min_saving", "'much'"]),
         ({"OFFLOAD_POLICY__MIN_SAVING__X": "1"}, ["OffloadPolicy.min_saving"]),
         ({"OFFLOAD_POLICY__SWEEP__KEEP": "1"}, ["sweep.keep", "no such field", "keep_recent"]),
@@ -169,7 +170,7 @@ def facts(**fields: Any) -> ItemFacts:
     return ItemFacts(**{**known, **sizes, "is_error": False, "is_stored": False, "answers": 5, **fields})
 
 
-@pytest.mark.parametrize("name", ["balanced", "economy", "archive"])
+@pytest.mark.parametrize("name", ["balanced", "economy", "verbatim", "archive"])
 def test_a_rule_by_type_changes_that_rule_of_a_preset_and_no_other(name: Any) -> None:
     preset = OffloadPolicy.preset(name)
     policy = OffloadPolicy.model_validate({"preset": name, "types": {"skill_prompt": {"min_tokens": 77}}})
@@ -178,11 +179,14 @@ def test_a_rule_by_type_changes_that_rule_of_a_preset_and_no_other(name: Any) ->
     assert policy.media == preset.media
 
 
-def test_presets_differ_in_what_they_keep_and_show_a_reader_result_once() -> None:
+def test_presets_differ_in_what_they_keep_and_for_how_long_they_show_a_file() -> None:
     actions = {name: OffloadPolicy.preset(name).decide(facts()).action for name in ("balanced", "archive")}
     assert actions == {"balanced": "keep", "archive": "offload"}
     reply = facts(item_type="assistant_message", tool_name=None)
     assert OffloadPolicy.preset("archive").decide(reply).action == "offload"
     assert OffloadPolicy.preset("balanced").decide(reply).action == "keep"
-    read = [facts(tool_name="read_file", answers=n, tokens=9000) for n in (0, 1)]
-    assert [OffloadPolicy.preset("balanced").decide(each).action for each in read] == ["wait", "offload"]
+    replies: dict[Any, int] = {"economy": 5, "balanced": LEFT_ALONE, "verbatim": 36, "archive": 0}
+    for name, least in replies.items():
+        read = [facts(tool_name="read_file", answers=n, tokens=9000) for n in range(50)]
+        decided = [OffloadPolicy.preset(name).decide(each).action for each in read]
+        assert decided == ["wait"] * least + ["offload"] * (50 - least)

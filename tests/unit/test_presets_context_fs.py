@@ -13,7 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload import ExpiredError, Offloader, OffloadStore, StoreError, StorePermissionError
+from offload import (
+    ExpiredError,
+    Offloader,
+    OffloadPolicy,
+    OffloadStore,
+    Rule,
+    StoreError,
+    StorePermissionError,
+)
 from offload.codec import get_codec
 from offload.codec.content import TextContent
 from offload.layout import encode_part
@@ -418,7 +426,8 @@ def test_a_tree_needs_no_hard_links(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_session_of_another_store_is_copied_into_a_tree(tmp_path, compress):
-    off = Offloader(tmp_path / "store", session="s")
+    rule = Rule(min_tokens=1500, after_turns=1)
+    off = Offloader(tmp_path / "store", session="s", policy=OffloadPolicy(types={"user_message": rule}))
     sent = off.offload(CONVERSATION).messages
     fs = ContextFileSystem(tmp_path / "tree", "s", compress=compress)
 

@@ -10,6 +10,7 @@ from base64 import b64encode, encodebytes
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
+from itertools import cycle, islice, product
 from typing import Any
 
 import pytest
@@ -596,3 +597,19 @@ def test_an_error_in_the_middle_is_shown_whichever_way_a_text_is_stored() -> Non
         shown.append(str(sink.placeholder))
     assert "ERROR job-5 died: disk_5 is full" in shown[0]
     assert shown[0] == shown[1]
+
+
+def test_names_of_a_long_text_are_those_in_it_also_where_its_two_ends_meet() -> None:
+    letters = ("".join(each) for each in product("abcdefghijklmnop", repeat=3))
+    words = islice(cycle(letters), 5000)
+    text = "\n".join(f"GET /api/items/{word} 200 {n % 90} ms" for n, word in enumerate(words))
+    shown = preview_of(text, 1000, names_chars=3000).text
+    names = shown.rpartition("[Names within it: ")[2].rstrip("]").split()
+    assert len(names) > 100
+    assert [name for name in names if name not in text] == []
+
+
+def test_of_names_that_differ_only_in_digits_some_are_shown() -> None:
+    text = "\n".join(f"GET /api/items/{n} 200 {n % 90} ms" for n in range(1000, 2000))
+    names = preview_of(text, 1000, names_chars=3000).text.rpartition("[Names within it: ")[2]
+    assert names.count("api/items/") <= 12

@@ -360,14 +360,15 @@ def test_a_result_that_was_offloaded_under_another_name_of_its_call_leaves_in_on
 
 def test_a_result_that_comes_again_in_the_turn_in_which_it_leaves_leaves_with_it() -> None:
     store, messages = MemoryStore("memory://"), turn(("Read", "c", text("a")))
-    off = Offloader(store, session="s")
+    policy = OffloadPolicy(tools={"Read": Rule(after_turns=1)})
+    off = Offloader(store, session="s", policy=policy)
     assert left(off.offload(messages).messages) == set()
 
     messages += turn(("Read", "c", text("a")))
     out = off.offload(messages)
 
     assert [left([message]) for message in out.messages] == [set(), {"c"}, set(), {"c"}]
-    assert Offloader(store, session="s").offload(messages).messages == out.messages
+    assert Offloader(store, session="s", policy=policy).offload(messages).messages == out.messages
 
 
 # A new process

@@ -101,7 +101,7 @@ def _texts(most_messages: int | None) -> Iterator[Text]:
         measure(recording, watched, CACHE)
         for row, text in watched.left.items():
             whole = recording.rows[row]
-            is_file = whole.kind == "tool_result" and whole.tool is not None and shows_file(whole.tool)
+            is_file = whole.kind == "tool_result" and shows_file(whole.tool)
             yield Text(
                 session.source,
                 _FILE if is_file else whole.kind,

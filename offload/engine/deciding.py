@@ -77,20 +77,17 @@ def candidate(turn: Turn, slot: Slot) -> Candidate[Slot] | None:
     if is_ruled and (decision.action == "keep" or rule.keep_recent):
         return None
     slot.is_planned = decision.action == "wait" and policy.by_cost != "none"
+    is_file = facts.item_type == "tool_result" and shows_file(facts.tool_name)
     return Candidate(
         slot,
         facts.tokens,
         freed,
         waits=rule.after_turns or LEFT_ALONE,
-        # What can be offloaded later is shown first, unless the policy wants the lowest cost.
+        # A result that can be offloaded later is shown first, unless the policy wants the lowest cost.
         is_unseen=not is_ruled and (turn.is_bound or (policy.by_cost == "all" and not rule.after_turns)),
-        reads=READS_OF_FILES if _is_file_read(facts) else READS_OF_RESULTS,
+        reads=READS_OF_FILES if is_file else READS_OF_RESULTS,
         path=_source_of(turn, slot),
     )
-
-
-def _is_file_read(facts: ItemFacts) -> bool:
-    return facts.item_type == "tool_result" and facts.tool_name is not None and shows_file(facts.tool_name)
 
 
 def _source_of(turn: Turn, slot: Slot) -> str | None:

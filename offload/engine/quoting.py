@@ -29,7 +29,7 @@ _MOST_CHARS = 128 * 1024
 _WHOLE_CHARS = 1024 * 1024
 _MOST_SOURCES = 8
 _MOST_WINDOWS = 16
-# What a part of a key has room for: the tool and the refs.
+# Characters of the tool and the refs that a part of a key has room for.
 _MOST_KEY_CHARS = 140
 # Characters before a named place that an answer may show.
 _MARGIN_CHARS = 4000

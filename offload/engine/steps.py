@@ -97,7 +97,7 @@ def _open_paying(turn: Turn, moment: Moment, known: int) -> None:
     history, plan = turn.history, turn.history.plan
     if plan is None:
         return
-    # What a rule offloads finds its record only when it is stored.
+    # The record of an item that a rule offloads is found only when it is stored.
     new = [(slot, slot.decision) for slot in history.since(known)]
     ruled = [slot for slot, made in new if made.action == "offload" and not made.is_by_cost]
     plan.settle([*history.items.take_out(), *ruled], _ref_of)

@@ -34,7 +34,7 @@ READS_OF_FILES, READS_OF_RESULTS, HIDDEN_TOKENS = 8.0, 2.0, 8000
 LEFT_ALONE = 9
 # Tokens of the call that reads back and of its answer, mostly the lines that a search finds.
 ANSWER_TOKENS = 150
-# What the model has left alone for so long that it may be offloaded is read back less often, by this share.
+# An item that was left alone for so long that it may be offloaded is read back less often, by this share.
 LEFT_SHARE = 0.15
 # A batch must save the price of so many requests: below that it can wait for more.
 LEAST_GAIN = 5

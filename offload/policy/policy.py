@@ -315,7 +315,7 @@ class OffloadPolicy(LoadableSettings):
         if self.by_cost == "none":
             return rule.preview_chars
         if is_bound:
-            times = FILE_PREVIEWS if _is_file(item) else 1
+            times = FILE_PREVIEWS if shows_file(item.tool_name) else 1
             return min(times * rule.preview_chars, item.chars // NAMES_SHARE)
         if rule.after_turns or rule.shortfall(item):
             return min(rule.preview_chars, SEEN_PREVIEW_CHARS)
@@ -369,10 +369,6 @@ def _is_enabled(rule: object) -> bool:
         if isinstance(rule, dict)
         else getattr(rule, "enabled", True) is True
     )
-
-
-def _is_file(item: ItemFacts) -> bool:
-    return item.tool_name is not None and shows_file(item.tool_name)
 
 
 def _judge(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, str]:

@@ -27,9 +27,9 @@ def words_of(name: str) -> list[str]:
 
 
 @lru_cache(1024)
-def shows_file(tool_name: str) -> bool:
+def shows_file(tool_name: str | None) -> bool:
     """Return whether tool results show the text of a file or page, which the model may quote."""
-    return is_reader(tool_name) or is_file_tool(tool_name)
+    return tool_name is not None and (is_reader(tool_name) or is_file_tool(tool_name))
 
 
 def is_reader(tool_name: str) -> bool:

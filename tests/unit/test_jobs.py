@@ -479,14 +479,19 @@ def test_workers_copy_what_one_process_copies(kind, tmp_path, processes):
 
 
 def test_a_copy_whose_worker_is_killed_names_what_it_lost_and_is_continued(tmp_path):
-    source, target = sessions_of_every_kind(tmp_path), LocalStore(str(tmp_path / "target"))
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        copying = copy_sessions(source, target, executor=pool)
-        first = next(copying)
-        for process in [*pool._processes.values()]:
-            process.kill()
-        found = [first, *copying]
-    lost = [name for name, outcome in found if isinstance(outcome, OffloadError)]
+    source = sessions_of_every_kind(tmp_path)
+    # Fast workers may have copied all before they are killed.
+    for attempt in range(5):
+        target = LocalStore(str(tmp_path / f"target {attempt}"))
+        with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+            copying = copy_sessions(source, target, executor=pool)
+            first = next(copying)
+            for process in [*pool._processes.values()]:
+                process.kill()
+            found = [first, *copying]
+        lost = [name for name, outcome in found if isinstance(outcome, OffloadError)]
+        if lost:
+            break
     assert all("run it again" in str(outcome) for _, outcome in found if isinstance(outcome, OffloadError))
 
     again = [*copy_sessions(source, target)]

@@ -18,7 +18,7 @@ from offload.policy.cost import LEFT_ALONE, READS_OF_FILES, READS_OF_RESULTS, Ca
 from offload.policy.facts import Action
 from offload.policy.groups import over_ceiling, saving, swept
 from offload.policy.tool_names import shows_file
-from offload.record.retrieval import is_answer
+from offload.record.retrieval import is_answer, is_read_back, reads_of
 
 if TYPE_CHECKING:
     from offload.policy import Sweep
@@ -86,23 +86,23 @@ def candidate(turn: Turn, slot: Slot) -> Candidate[Slot] | None:
         # A result that can be offloaded later is shown first, unless the policy wants the lowest cost.
         is_unseen=not is_ruled and (turn.is_bound or (policy.by_cost == "all" and not rule.after_turns)),
         reads=READS_OF_FILES if is_file else READS_OF_RESULTS,
-        path=_source_of(turn, slot),
+        sources=sources_of(slot.item.call),
     )
 
 
-def _source_of(turn: Turn, slot: Slot) -> str | None:
-    """Return the file of an item, or what an answer of a retrieval tool shows; None if it is not known."""
-    facts = slot.decision.item
-    read = turn.history.reads_of(slot) if is_answer(facts.item_type, facts.tool_name) else ()
-    return next(iter([*files_of(slot.item.call), *read]), None)
+def sources_of(call: Call | None) -> Sequence[str]:
+    """Return the files that a call reads or changes, or the ids that it reads back.
 
-
-def files_of(call: Call | None) -> Sequence[str]:
-    """Return the files that a call reads or changes, none if its arguments cannot be read."""
+    They are none if its arguments cannot be read.
+    """
+    if call is None:
+        return ()
     try:
-        files = None if call is None else file_call(call)
-    except Exception:  # noqa: BLE001 # arguments may raise anything; the file then counts as unknown
-        files = None
+        if is_read_back(call.name):
+            return reads_of(call.fields)
+        files = file_call(call)
+    except Exception:  # noqa: BLE001 # arguments may raise anything; the source then counts as unknown
+        return ()
     return files.paths if files else ()
 
 

@@ -21,7 +21,7 @@ from offload.engine.watching import WatchedMessages
 from offload.messages.calls import Calls
 from offload.policy import ItemFacts
 from offload.policy.cost import CostPlan
-from offload.record.retrieval import is_answer, reads_of
+from offload.record.retrieval import is_answer
 
 
 class History:
@@ -51,8 +51,6 @@ class History:
         self.unlisted: int | None = None
         self.thinking = BoundThinking(self.states, self.messages)
         self._replied_at: list[int] = []
-        # By what a call of a retrieval tool reads: the numbers of the replies with such calls.
-        self._reads: dict[str, list[int]] = {}
         self._is_bound = False
         # Whether thinking may be bound by the model of the last turn; None before the first.
         self._may_bind: bool | None = None
@@ -88,28 +86,15 @@ class History:
         """Return the current facts of an item; an argument of None keeps that fact."""
         facts = slot.decision.item
         since = self.answers_of(slot.at)
-        if is_answer(facts.item_type, facts.tool_name):
-            since = max(since, self._last_read(slot))
+        if self.plan is not None and is_answer(facts.item_type, facts.tool_name):
+            # The model still works on what it reads page after page.
+            since = max(since, self.plan.last_use(slot))
         return facts._replace(
             answers=self.answers - since,
             newer=self.items.newer(slot),
             is_pinned=facts.is_pinned if is_pinned is None else is_pinned,
             was_stored=facts.was_stored if was_stored is None else was_stored,
         )
-
-    def _last_read(self, slot: Slot) -> int:
-        """Return the number of the last reply that reads what an answer of a retrieval tool shows, or 0.
-
-        The model still works on what it reads page after page.
-        """
-        return max((self._reads[read][-1] for read in self.reads_of(slot) if read in self._reads), default=0)
-
-    @staticmethod
-    def reads_of(slot: Slot) -> Sequence[str]:
-        """Return what the call reads that an answer of a retrieval tool answers."""
-        if slot.reads is None:
-            slot.reads = () if slot.item.call is None else reads_of(slot.item.call.fields)
-        return slot.reads
 
     # Messages
 
@@ -140,8 +125,6 @@ class History:
             self._replied_at.append(len(self.states))
         self.states.append(state)
         self.tokens += state.tokens
-        for read in state.reads:
-            self._reads.setdefault(read, []).append(state.answers)
         state.before = self.calls.add(state.calls, state.results, is_reply=state.role == "assistant")
         self.items.add(state.slots)
 
@@ -181,10 +164,6 @@ class History:
         self.tokens -= state.tokens
         self._left_out -= state.left_out or 0
         self.items.drop(reversed(state.slots))
-        for read in state.reads:
-            self._reads[read].pop()
-            if not self._reads[read]:
-                del self._reads[read]
         if state.before is not None:
             self.calls.undo(state.before)
 

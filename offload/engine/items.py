@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import takewhile
 from operator import attrgetter
@@ -78,7 +78,6 @@ class Slot(msgspec.Struct, eq=False):
         claim: what its text claims if it looks like a placeholder or notice; `proof` is None until checked.
         stored: the ref of the record that the session already holds of it.
         is_planned: whether a rule offloads it once the model saw it, and the plan by cost decides when.
-        reads: what the call reads that it answers, if that is one of a retrieval tool; None until it is used.
         number: its index among all items of the history; `ordinal` is that among its type and tool.
     """
 
@@ -92,7 +91,6 @@ class Slot(msgspec.Struct, eq=False):
     proof: Proof | None = None
     stored: str | None = None
     is_planned: bool = False
-    reads: Sequence[str] | None = None
     number: int = -1
     ordinal: int = -1
 

@@ -41,7 +41,6 @@ class MessageState(msgspec.Struct, eq=False):
         left_out: tokens of its thinking that is left out of what the caller receives; None if it is not.
         before: what the history knew of calls before it.
         tokens: tokens of all its texts as they were passed.
-        reads: what its calls of retrieval tools read, see `reads_of`.
     """
 
     slots: list[Slot]
@@ -56,7 +55,6 @@ class MessageState(msgspec.Struct, eq=False):
     left_out: int | None = None
     before: Before | None = None
     tokens: int = 0
-    reads: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self.tokens = self.fixed_tokens + sum([slot.decision.item.tokens for slot in self.slots])

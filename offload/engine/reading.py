@@ -16,12 +16,11 @@ from offload.errors import MessageError, OffloadError, unexpected
 from offload.messages import Thinking
 from offload.messages.access import block_count
 from offload.messages.base import Item, Scan
-from offload.messages.calls import Call
 from offload.messages.formats import adapter_for, scan_of
 from offload.messages.thinking import signed_thinking
 from offload.policy import ItemFacts
 from offload.policy.cost import Candidate
-from offload.record.retrieval import is_read_back, reads_of
+from offload.record.retrieval import is_read_back
 
 # Beginning of a text that is kept as the query of later previews.
 _QUERY_CHARS = 4_000
@@ -96,12 +95,12 @@ def _add(turn: Turn, index: int, message: Any) -> None:
     texts = _latest_texts(LatestTexts() if last is None else last.texts, role, scan)
     made = scan.calls, scan.results
     state = MessageState(slots, fixed_tokens, *made, answers, role, texts, thinking, kept)
-    state.reads = [read for _, call in scan.calls if is_read_back(call.name) for read in _read_by(call)]
     history.add(message, state)
     for slot in [slot for slot in slots if thinking and slot.state is State.OPEN]:
         # The first thinking of a conversation changes what may be offloaded.
         history.items.note(slot, deciding.by_policy(turn, slot.decision.item))
     if history.plan is not None:
+        calls = [call for _, call in scan.calls]
         turn.part(
             history.plan.add,
             None,
@@ -109,17 +108,9 @@ def _add(turn: Turn, index: int, message: Any) -> None:
             _candidates(turn, slots),
             is_reply=role == "assistant",
             blocks=blocks,
-            uses=[*(path for _, call in scan.calls for path in deciding.files_of(call)), *state.reads],
-            reads=state.reads,
+            uses=[source for call in calls for source in deciding.sources_of(call)],
+            reads=[ref for call in calls if is_read_back(call.name) for ref in deciding.sources_of(call)],
         )
-
-
-def _read_by(call: Call) -> list[str]:
-    """Return what a call of a retrieval tool reads, nothing if its arguments cannot be read."""
-    try:
-        return reads_of(call.fields)
-    except Exception:  # noqa: BLE001 # arguments may raise anything; the answer then counts its own replies
-        return []
 
 
 def _parts_or_none(turn: Turn, index: int, message: Any) -> _Read:

@@ -56,7 +56,7 @@ class Candidate(msgspec.Struct, Generic[T], eq=False):
         waits: replies of the model without a use of it, before it may be offloaded.
         is_unseen: whether it may be offloaded before the model sees it if that pays.
         reads: how often the model reads it back at most, see `READS_OF_FILES`.
-        path: the file that it shows or changes; None for another source.
+        sources: the files that it shows or changes, or the ids of the records that an answer shows.
         turn: replies before it.
         at: index of its message.
         start: tokens of its message before it.
@@ -69,7 +69,7 @@ class Candidate(msgspec.Struct, Generic[T], eq=False):
     waits: int
     is_unseen: bool = False
     reads: float = READS_OF_RESULTS
-    path: str | None = None
+    sources: Sequence[str] = ()
     turn: int = 0
     at: int = 0
     start: int = 0
@@ -110,7 +110,7 @@ class CostPlan(Generic[T]):
         self._firsts = [0]
         self._items: dict[T, Candidate[T]] = {}
         self._inside: list[Candidate[T]] = []
-        # By file, the turns that use it, in order.
+        # By source, the turns that use it, in order.
         self._uses: dict[str, list[int]] = {}
         # Indices of messages, and the records that they read back, whose files were not looked up yet.
         self._reads: list[tuple[int, str]] = []
@@ -138,8 +138,8 @@ class CostPlan(Generic[T]):
             items: the items in it that may be offloaded.
             is_reply: whether the model wrote it; several such messages in a row are one reply.
             blocks: content blocks, where a run of tool calls counts as one, and so does a run of results.
-            uses: the files that its tool calls read or change.
-            reads: ids of the records that its tool calls read back.
+            uses: the files that its tool calls read or change, and the ids of records that they read back.
+            reads: these ids alone.
         """
         at = len(self._messages)
         if is_reply and not (at and self._messages[-1].is_reply):
@@ -153,17 +153,17 @@ class CostPlan(Generic[T]):
         self._messages.append(message)
         self._before.append(self._before[-1] + tokens)
         self._inside += message.items
-        for path in uses:
-            self._use(message, path)
+        for source in uses:
+            self._use(message, source)
         self._reads += [(at, ref) for ref in reads]
 
     def truncate(self, length: int) -> None:
         """Drop all messages but the first `length`."""
         for message in self._messages[length:]:
-            for path in message.uses:
-                self._uses[path].remove(message.turn)
-                if not self._uses[path]:
-                    del self._uses[path]
+            for source in message.uses:
+                self._uses[source].remove(message.turn)
+                if not self._uses[source]:
+                    del self._uses[source]
             for item in message.items:
                 self._items.pop(item.key, None)
                 self.reasons.pop(item.key, None)
@@ -183,10 +183,10 @@ class CostPlan(Generic[T]):
         self._move([item for item in found if not item.is_out])
         wanted = {ref for _, ref in self._reads}
         if wanted:
-            paths = {ref_of(item.key): item.path for item in self._items.values() if item.path is not None}
+            sources = {ref_of(item.key): item.sources for item in self._items.values() if item.sources}
             for at, ref in self._reads:
-                if path := paths.get(ref):
-                    self._use(self._messages[at], path)
+                for source in sources.get(ref, ()):
+                    self._use(self._messages[at], source)
             self._reads.clear()
 
     def decide(
@@ -210,12 +210,14 @@ class CostPlan(Generic[T]):
         return [item.key for item in (*unseen, *seen)]
 
     def is_in_use(self, key: T) -> bool:
-        """Return whether a call used the file of an item since, within the replies that it waits for."""
+        """Return whether a call used a source of an item since, within the replies that it waits for."""
+        item, last = self._items.get(key), self.last_use(key)
+        return item is not None and last > item.turn and self.turn - last < item.waits
+
+    def last_use(self, key: T) -> int:
+        """Return the number of replies up to the last use of a source of an item; 0 for an unknown item."""
         item = self._items.get(key)
-        if item is None:
-            return False
-        last = self._last_use(item, self.turn)
-        return last > item.turn and self.turn - last < item.waits
+        return 0 if item is None else self._last_use(item, self.turn)
 
     # Items before the model sees them
 
@@ -251,10 +253,13 @@ class CostPlan(Generic[T]):
         return turn - self._last_use(item, turn) >= max(1, int(item.waits * share))
 
     def _last_use(self, item: Candidate[T], turn: int) -> int:
-        """Return the last turn until `turn` that uses the file of an item, or in which the item is."""
-        uses = None if item.path is None else self._uses.get(item.path)
-        count = bisect_right(uses, turn) if uses else 0
-        return max(item.turn, uses[count - 1]) if uses and count else item.turn
+        """Return the last turn until `turn` that uses a source of an item, or in which the item is."""
+        last = item.turn
+        for source in item.sources:
+            uses = self._uses.get(source, ())
+            count = bisect_right(uses, turn)
+            last = max(last, uses[count - 1]) if count else last
+        return last
 
     def _best_batch(self, due: Sequence[Candidate[T]], turn: int, *, is_cold: bool) -> list[Candidate[T]]:
         """Return the latest of the items that are due, back to the one with which they save most."""
@@ -317,9 +322,9 @@ class CostPlan(Generic[T]):
         end = self._firsts[turn + 1] if turn < self.turn else len(self._messages)
         return self._firsts[turn], end
 
-    def _use(self, message: _Message[T], path: str) -> None:
-        message.uses.append(path)
-        insort(self._uses.setdefault(path, []), message.turn)
+    def _use(self, message: _Message[T], source: str) -> None:
+        message.uses.append(source)
+        insort(self._uses.setdefault(source, []), message.turn)
 
     def _move(self, items: Sequence[Candidate[T]]) -> None:
         """Note that items are out."""

@@ -147,7 +147,7 @@ def test_items_leave_together_in_rare_batches() -> None:
 def test_a_use_of_its_file_renews_an_item_and_so_does_a_read_back(is_used: bool) -> None:
     def left(use: dict[str, Any]) -> list[str]:
         costs = Plan()
-        costs.add(60_000, [item("a", 60_000, path="a.py"), item("b", 60_000, path="b.py")])
+        costs.add(60_000, [item("a", 60_000, sources=["a.py"]), item("b", 60_000, sources=["b.py"])])
         costs.settle([], lambda key: f"ref {key}")
         pass_turns(costs, 2)
         pass_turns(costs, 1, **(use if is_used else {}))
@@ -161,7 +161,7 @@ def test_a_use_of_its_file_renews_an_item_and_so_does_a_read_back(is_used: bool)
 
 def test_an_item_is_in_use_until_its_file_was_left_alone_for_the_replies_that_it_waits_for() -> None:
     costs = Plan()
-    costs.add(6000, [item("a", path="a.py")])
+    costs.add(6000, [item("a", sources=["a.py"])])
     seen = [costs.is_in_use("a")]
     pass_turns(costs, 1, uses=["a.py"])
     for _ in range(4):
@@ -172,7 +172,7 @@ def test_an_item_is_in_use_until_its_file_was_left_alone_for_the_replies_that_it
 
 def test_a_cold_cache_lets_items_leave_sooner_and_whatever_follows_them() -> None:
     costs = Plan()
-    costs.add(6000, [item("old", waits=8), item("file", waits=8, path="a.py")])
+    costs.add(6000, [item("old", waits=8), item("file", waits=8, sources=["a.py"])])
     pass_turns(costs, 2, 50_000)
     costs.add(6000, [item("new", waits=8)])
     pass_turns(costs, 1, uses=["a.py"])
@@ -254,7 +254,7 @@ drawn_messages = st.lists(
 def feed(costs: Plan, name: str, messages: Drawn) -> None:
     for n, (tokens, items, is_reply, file) in enumerate(messages):
         made = [
-            item(f"{name} {n} {i}", size, waits=waits, is_unseen=is_unseen, path=f"{i}.py")
+            item(f"{name} {n} {i}", size, waits=waits, is_unseen=is_unseen, sources=[f"{i}.py"])
             for i, (size, waits, is_unseen) in enumerate(items)
         ]
         total = tokens + sum(one.tokens for one in made)
@@ -290,7 +290,7 @@ def test_another_process_that_knows_what_is_out_decides_the_same(messages: Drawn
         at_once.settle(out, lambda _: None)
         n, (tokens, items, is_reply, file) = end - 1, messages[end - 1]
         made = [
-            item(f"m {n} {i}", size, waits=waits, is_unseen=is_unseen, path=f"{i}.py")
+            item(f"m {n} {i}", size, waits=waits, is_unseen=is_unseen, sources=[f"{i}.py"])
             for i, (size, waits, is_unseen) in enumerate(items)
         ]
         total = tokens + sum(one.tokens for one in made)

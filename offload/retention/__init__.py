@@ -12,9 +12,9 @@ Every "now" is the store's clock. Every step may be repeated or interrupted; the
 state that a listing shows.
 """
 
-from offload.retention._collect import collect, delete
+from offload.retention._collect import collect
+from offload.retention._deletion import delete, undelete
 from offload.retention._report import GcReport, Usage, usage
-from offload.retention._undelete import undelete
 from offload.retention.marks import pin, touch, unpin
 
 __all__ = [

@@ -21,7 +21,7 @@ from offload import ExpiredError, NotFoundError, Offloader, OffloadError, Offloa
 from offload.index.objects import list_session
 from offload.policy import Retention
 from offload.retention import GcReport, collect, delete, pin, undelete
-from offload.retention._collect import _Run
+from offload.retention._tombstones import delete_tombstones, empty_records
 from offload.testing import FaultyBulkStore, FaultyStore
 
 if TYPE_CHECKING:
@@ -389,13 +389,12 @@ def test_two_that_disagree_about_a_record_leave_it_collected_and_never_torn(
     placeholder = put(opened(store, codec=codec), "a")
     delete(store, "s")
     records = list_session(store, "s").deleted
-    gc = _Run(store, Retention(), 0.0, GcReport())
 
-    for act in (True, False) if is_emptied_last else (False, True):
-        if act:
-            gc.undelete("s", records)
+    for is_undeletion in (True, False) if is_emptied_last else (False, True):
+        if is_undeletion:
+            delete_tombstones(store, "s", records)
         else:
-            gc.empty(records)
+            empty_records(store, records)
 
     with pytest.raises(ExpiredError):
         got_back(store, "a", placeholder)

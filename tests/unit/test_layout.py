@@ -137,7 +137,7 @@ def test_every_key_that_the_library_writes_belongs_to_exactly_one_family(
     store = RecordingStore(MemoryStore())
     write_records_and_marks(store)
     write_a_fork(store)
-    monkeypatch.setattr("offload.retention._collect.SETTLED_SECONDS", -1)
+    monkeypatch.setattr("offload.retention._sessions.SETTLED_SECONDS", -1)
     delete_records(store)
     ObjectStore(store, FILE, "a/b").put("/notes.md", b"text")
     ObjectStore(store, VALUE, "s").put("é" * 300, b"value")

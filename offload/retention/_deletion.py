@@ -1,18 +1,62 @@
-"""Undo of a deletion, while the bytes of the record are still there."""
+"""Deletion by a person, and its undo while the bytes of the record are still there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from offload import layout
-from offload.errors import ExpiredError, NotFoundError
+from offload.errors import ConfigError, ExpiredError, NotFoundError
 from offload.index.objects import DeletedRecord, list_session
 from offload.record import RecordInfo
 from offload.retention._aside import bring_back
-from offload.retention.marks import touch
+from offload.retention._journals import close, remove
+from offload.retention._protection import mark
+from offload.retention._report import GcReport
+from offload.retention._run import Run
+from offload.retention._tombstones import delete_tombstones
+from offload.retention.marks import read_marks, touch
 from offload.session.names import check_name
-from offload.session.session import note_deletions
-from offload.store import OffloadStore, delete_many, update_index
+from offload.session.reader import SessionReader
+from offload.store import OffloadStore, update_index
+
+
+def delete(
+    store: OffloadStore, session: str, refs: Sequence[str] | None = None, *, dry_run: bool = False
+) -> GcReport:
+    """Mark the records `refs` of a session for deletion, without `refs` all; with `dry_run` write nothing.
+
+    `collect` deletes their bytes after the grace period; until then `undelete` undoes the deletion. Pinned
+    records are protected and reported. Without `refs` and pins the journal of the session, and the calls that
+    a gateway answered in it, are deleted in the same way. Only what a fork needs is kept, and `collect`
+    deletes it after that fork, unless the session was used again; a deleted fork needs it as long as it can
+    be undeleted. One journal of a session can be undeleted: another that was deleted before is then deleted
+    for good, and counted as `entries_lost` of the report, with `dry_run` too.
+
+    Raises:
+        ConfigError: a record belongs to a session that this one was forked from; nothing is marked.
+        NotFoundError: a record does not exist; nothing is marked. `ExpiredError` if it is marked already.
+        StoreError: the store failed.
+    """
+    part = layout.encode_part(check_name(session))
+    reader = SessionReader(store, session)
+    for ref in refs or ():
+        owner = reader.owner_of(reader.find(ref))
+        if owner != session:
+            raise ConfigError(
+                f"record {ref} belongs to session {owner!r}, from which {session!r} was forked, and is kept "
+                "as long as a fork reads it; nothing was deleted"
+            )
+    run = Run(store, GcReport(is_dry_run=dry_run))
+    if refs is None and not dry_run:
+        close(store, part)
+    objects, marks = list_session(store, part), read_marks(store, part)
+    if refs is None:
+        remove(run, objects, marks)
+    else:
+        mark(run, objects, [info for info in objects.records if info.ref in refs], "deleted", marks)
+    if not dry_run:
+        update_index(store)
+    return run.report
 
 
 def undelete(store: OffloadStore, session: str, refs: Sequence[str] | None = None) -> list[RecordInfo]:
@@ -53,12 +97,9 @@ def undelete(store: OffloadStore, session: str, refs: Sequence[str] | None = Non
         )
     # Before the records, so that no gc that completes the deletion of the session finds them unused.
     touch(store, session, must_exist=False)
-    keys = [layout.tombstone_key(r.info.key, reason) for r in chosen for reason in sorted(r.reasons)]
-    delete_many(store, keys)
-    note_deletions(store, [record.info for record in chosen])
+    undeleted = delete_tombstones(store, part, chosen)
     update_index(store)
-    wanted = {record.info.ref for record in chosen}
-    return [info for info in list_session(store, part).records if info.ref in wanted]
+    return undeleted
 
 
 def _chosen(record: DeletedRecord | None, ref: str, session: str) -> DeletedRecord:

@@ -242,9 +242,7 @@ def _add(report: _Report, file: Path, found: Replay) -> None:
     for decision in result.decisions:
         report.tally.add(decision)
         if decision.ref is None and decision.item.tokens >= DEFAULT_MIN_TOKENS:
-            # Some reasons begin with the size of the item.
-            reason = decision.reason.rpartition(" tokens; ")[2]
-            kept = report.kept.setdefault(reason, Counter())
+            kept = report.kept.setdefault(decision.reason.cause, Counter())
             kept.update(items=1, tokens=decision.item.tokens)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from offload.engine.deciding import LOOK_ALIKE
 from offload.engine.results import OffloadResult
 from offload.engine.rows import Row
 from offload.errors import ContextFullError, StoreError
@@ -17,7 +16,7 @@ from offload.messages.formats import adapter_for, scan_of
 from offload.offloader import Offloader
 from offload.placeholder import Notice, NoticeRenderer
 from offload.placeholder.notice import NOTICE_TOOL, NOTICE_TYPE, notice_number
-from offload.policy import ItemFacts, OffloadPolicy, Rule
+from offload.policy import ItemFacts, OffloadPolicy, ReasonKind, Rule
 
 _ALL = OffloadPolicy(types={NOTICE_TYPE: Rule(min_chars=1, preview_chars=0)}, tools={}, min_saving=0)
 _MAX_NUMBER = 999_999_999
@@ -119,7 +118,7 @@ class MessageArchive:
 
 def _with_items(messages: Sequence[Any], small: OffloadResult) -> list[Any]:
     """Return the messages as they were, but for look-alikes: in a row their own text has no proof."""
-    look_alikes = {decision.item.message for decision in small.decisions if decision.reason == LOOK_ALIKE}
+    look_alikes = {d.item.message for d in small.decisions if d.reason.kind is ReasonKind.LOOK_ALIKE}
     return [small.messages[i] if i in look_alikes else message for i, message in enumerate(messages)]
 
 

@@ -179,7 +179,7 @@ class Conversation:
                 outcome, decision = unexpected(error), unweighed(item, 0)
             if isinstance(outcome, OffloadedItem):
                 return OffloadOutcome(outcome.placeholder, outcome.info)
-            problem = OffloadError(outcome.reason) if isinstance(outcome, Skipped) else outcome
+            problem = OffloadError(str(outcome.reason)) if isinstance(outcome, Skipped) else outcome
             failures.report(problem, name_of(item, None))
         whole = replace(item, text=decode_text(content.data))
         return OffloadOutcome(fallback_text(whole, decision, self._options), error=failures.first)
@@ -199,7 +199,8 @@ class Conversation:
         try:
             self.latest.note_text(text, decision)
             if decision is not None and outcome.info is None and outcome.error is None:
-                self._observer.kept(decision.item._asdict(), decision.reason)
+                reason = decision.reason
+                self._observer.kept(decision.item._asdict(), reason.kind, str(reason))
         except Exception as error:  # noqa: BLE001 # the text has its placeholder
             self._observer.failed(unexpected(error))
 

@@ -14,22 +14,14 @@ from offload.errors import OffloadError
 from offload.messages.calls import Call
 from offload.messages.files import file_call
 from offload.policy import Decision, ItemFacts
-from offload.policy.cost import LEFT_ALONE, READS_OF_FILES, READS_OF_RESULTS, Candidate
-from offload.policy.facts import Action
+from offload.policy.cost import LEFT_ALONE, READS_OF_FILES, READS_OF_RESULTS, Candidate, CostPlan
 from offload.policy.groups import over_ceiling, saving, swept
+from offload.policy.reasons import Reason, ReasonKind
 from offload.policy.tool_names import shows_file
 from offload.record.retrieval import is_answer, is_read_back, reads_of
 
 if TYPE_CHECKING:
     from offload.policy import Sweep
-
-WAITS = "it is offloaded at the end of the model's turn, and the thinking after it is removed"
-SHOWN_ELSEWHERE = "an equal item was sent in full"
-NOT_YET = "offloading it is not expected to lower the cost yet"
-IN_USE = "its file is being worked on"
-STILL_READ = "the model reads more of the same item"
-LOOK_ALIKE = "looks like a placeholder but is not one"
-FOREIGN_NOTICE = "looks like a notice of this session but is not one"
 
 
 def _waits_for_turn(turn: Turn, slot: Slot) -> bool:
@@ -123,9 +115,9 @@ def _decide(turn: Turn, slot: Slot) -> None:
 def _decision(turn: Turn, slot: Slot) -> Decision:
     decision = _timed(turn, slot)
     if decision.action == "offload" and _is_shown_elsewhere(turn, slot):
-        decision = replace(decision, action="keep", reason=SHOWN_ELSEWHERE, is_below=False)
+        decision = replace(decision, action="keep", reason=Reason(ReasonKind.SHOWN_ELSEWHERE))
     if decision.action == "offload" and _waits_for_turn(turn, slot):
-        decision = replace(decision, action="wait", reason=f"{decision.reason}; {WAITS}")
+        decision = replace(decision, action="wait", reason=replace(decision.reason, is_after_turn=True))
     if slot.claim is None or slot.proof is None:
         return decision
     decision = _with_claim(turn, decision, slot.claim, slot.proof)
@@ -137,8 +129,8 @@ def _decision(turn: Turn, slot: Slot) -> Decision:
 def _with_claim(turn: Turn, decision: Decision, claim: Claim, proof: Proof) -> Decision:
     """Return the decision on an item that looks like a placeholder, given that of the policy."""
     if isinstance(proof, OffloadError):
-        reason = f"could not check whether it is a placeholder: {proof}"
-        return replace(decision, action="keep", reason=reason, is_below=False, is_exempt=True)
+        reason = Reason(ReasonKind.UNPROVEN, name=str(proof))
+        return replace(decision, action="keep", reason=reason, is_exempt=True)
     if proof == "ours":
         return turn.policy.decide(decision.item._replace(is_stored=True))
     if decision.item.is_pinned or decision.item.is_programmatic:
@@ -146,8 +138,9 @@ def _with_claim(turn: Turn, decision: Decision, claim: Claim, proof: Proof) -> D
     ceiling = turn.policy.max_view_tokens
     if claim.is_notice and (ceiling is None or decision.item.tokens <= ceiling):
         # The summary of another session: its text is all that the model has.
-        return replace(decision, action="keep", reason=FOREIGN_NOTICE, is_below=False, is_exempt=True)
-    return replace(decision, action="offload", reason=LOOK_ALIKE, is_below=False)
+        reason = Reason(ReasonKind.FOREIGN_NOTICE)
+        return replace(decision, action="keep", reason=reason, is_exempt=True)
+    return replace(decision, action="offload", reason=Reason(ReasonKind.LOOK_ALIKE))
 
 
 def _timed(turn: Turn, slot: Slot) -> Decision:
@@ -155,17 +148,26 @@ def _timed(turn: Turn, slot: Slot) -> Decision:
     facts = turn.history.facts(
         slot, is_pinned=slot.item.tool_use_id in turn.pinned, was_stored=slot.stored is not None
     )
-    decision = _judged(turn, slot, facts)
-    plan = turn.history.plan
-    pays = None if plan is None else plan.reasons.get(slot)
-    if decision.is_by_cost and plan is not None:
-        decision = _by_cost(turn, decision, pays)
-    if plan is not None and slot.is_planned and slot.stored is None and decision.action != "keep":
-        in_use = STILL_READ if is_answer(decision.item.item_type, decision.item.tool_name) else IN_USE
-        why = pays or (in_use if plan.is_in_use(slot) else NOT_YET)
-        action: Action = "wait" if pays is None else "offload"
-        return replace(decision, action=action, reason=f"{decision.item.tokens} tokens; {why}")
-    return decision
+    decision, plan = _judged(turn, slot, facts), turn.history.plan
+    is_planned = slot.is_planned and slot.stored is None and decision.action != "keep"
+    if plan is None or not (decision.is_by_cost or is_planned):
+        return decision
+    pays = plan.reasons.get(slot)
+    if pays is not None:
+        return replace(decision, action="offload", reason=pays)
+    tokens = decision.item.tokens
+    if decision.is_by_cost and turn.policy.by_cost != "small":
+        return replace(decision, action="keep", reason=Reason(ReasonKind.NOT_YET, tokens))
+    if not is_planned:
+        return decision
+    return replace(decision, action="wait", reason=Reason(_why_planned(plan, slot), tokens))
+
+
+def _why_planned(plan: CostPlan[Slot], slot: Slot) -> ReasonKind:
+    if not plan.is_in_use(slot):
+        return ReasonKind.NOT_YET
+    is_own_answer = is_answer(slot.item.item_type, slot.item.tool_name)
+    return ReasonKind.STILL_READ if is_own_answer else ReasonKind.FILE_IN_USE
 
 
 def _judged(turn: Turn, slot: Slot, facts: ItemFacts) -> Decision:
@@ -175,16 +177,6 @@ def _judged(turn: Turn, slot: Slot, facts: ItemFacts) -> Decision:
         # The replies and items since change no decision that only the size made.
         return replace(last, item=facts)
     return by_policy(turn, facts)
-
-
-def _by_cost(turn: Turn, decision: Decision, pays: str | None) -> Decision:
-    """Return the decision on an item that the cost decides about; `pays` is why it is offloaded."""
-    tokens = decision.item.tokens
-    if pays is not None:
-        return replace(decision, action="offload", reason=f"{tokens} tokens; {pays}", is_below=False)
-    if turn.policy.by_cost == "small":
-        return decision
-    return replace(decision, action="keep", reason=f"{tokens} tokens; {NOT_YET}", is_below=True)
 
 
 # Groups of items

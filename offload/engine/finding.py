@@ -117,7 +117,7 @@ def _may_be_stored(turn: Turn, known: int) -> bool:
 def _may_leave(turn: Turn, slot: Slot) -> bool:
     """Return whether an item that is not offloaded now may have been before, or may be later."""
     decision, facts = slot.decision, slot.decision.item
-    is_open = decision.action == "wait" or decision.is_below or decision.is_by_cost
+    is_open = decision.action == "wait" or decision.is_by_cost or decision.is_below
     is_open = is_open or facts.is_error or facts.is_pinned or turn.is_before_thinking(slot)
     return is_open and not slot.is_final and facts.chars >= _MIN_PLACEHOLDER_CHARS
 

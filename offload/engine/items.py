@@ -16,6 +16,7 @@ from offload.engine.recognition import Claim, Proof
 from offload.messages.base import Item
 from offload.policy import Decision, ItemFacts
 from offload.policy.groups import saving
+from offload.policy.reasons import Reason, ReasonKind
 from offload.record import RecordInfo
 
 
@@ -65,7 +66,7 @@ def unweighed(item: Item, message: int) -> Decision:
     """Return the decision to keep an item of message `message` whose facts are not known yet."""
     chars = len(item.text)
     facts = ItemFacts(message, item.block, item.item_type, item.tool_name, item.tool_use_id, chars, None, 0)
-    return Decision(facts, "keep", "its facts are not known", 0, None, 0)
+    return Decision(facts, "keep", Reason(ReasonKind.UNKNOWN), 0, None, 0)
 
 
 class Slot(msgspec.Struct, eq=False):
@@ -278,7 +279,7 @@ class Items:
         self.move(slot, _state_after(slot, decision))
         self.note(slot, decision)
 
-    def keep(self, slot: Slot, reason: str, state: State) -> None:
+    def keep(self, slot: Slot, reason: Reason, state: State) -> None:
         """Decide to keep an item for `reason`: it was settled, or it failed."""
         self.move(slot, state)
         self.note(slot, replace(slot.decision, action="keep", reason=reason))

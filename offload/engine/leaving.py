@@ -9,17 +9,16 @@ from msgspec.structs import replace
 from offload.engine import deciding, finding
 from offload.engine.failures import malformed
 from offload.engine.items import Slot, State
-from offload.engine.turn import NOT_OFFLOADED, NOT_STORED, Turn
+from offload.engine.turn import Turn
 from offload.engine.writer import Skipped, WriteOutcome, WriteRequest
 from offload.errors import OffloadError, StoreError, unexpected
 from offload.messages.base import Item
 from offload.messages.media import media_ref
 from offload.policy import Decision
+from offload.policy.reasons import Reason, ReasonKind
 from offload.preview.preview import head_tail
 from offload.record import RecordInfo
 from offload.settings.options import Options
-
-VETO = "kept by should_offload"
 
 
 def recall(turn: Turn) -> bool:
@@ -86,7 +85,7 @@ def ask_hook(turn: Turn) -> None:
 def _ask_about(turn: Turn, slot: Slot) -> None:
     slot.is_approved = turn.options.approves(slot.decision.item)
     if not slot.is_approved:
-        turn.history.items.keep(slot, VETO, State.SETTLED)
+        turn.history.items.keep(slot, Reason(ReasonKind.VETOED), State.SETTLED)
 
 
 def _unbind(turn: Turn, leaving: Sequence[Slot]) -> None:
@@ -96,8 +95,9 @@ def _unbind(turn: Turn, leaving: Sequence[Slot]) -> None:
         turn.thinking_removed += _remove_thinking(turn, late)
     except Exception as error:  # noqa: BLE001 # what was sent is kept as it was
         turn.failures.report(unexpected(error))
+        reason = Reason(ReasonKind.FAILED, name=str(unexpected(error)))
         for slot in late:
-            turn.history.items.keep(slot, f"{NOT_OFFLOADED}{unexpected(error)}", State.FAILED)
+            turn.history.items.keep(slot, reason, State.FAILED)
 
 
 def _remove_thinking(turn: Turn, late: Sequence[Slot]) -> int:
@@ -209,9 +209,10 @@ def _apply(turn: Turn, slot: Slot, outcome: WriteOutcome) -> None:
     elif isinstance(outcome, OffloadError):
         turn.report(slot, outcome)
         text = fallback_text(slot.item, decision, turn.options)
-        _put(turn, slot, text, None, replace(decision, action="keep", reason=f"{NOT_STORED}{outcome}"))
+        reason = Reason(ReasonKind.NOT_STORED, name=str(outcome))
+        _put(turn, slot, text, None, replace(decision, action="keep", reason=reason))
     elif outcome.placeholder == slot.item.text:
-        items.keep(slot, deciding.LOOK_ALIKE, State.SETTLED)
+        items.keep(slot, Reason(ReasonKind.LOOK_ALIKE), State.SETTLED)
     else:
         decision = replace(decision, action="offload", ref=outcome.info.ref)
         _put(turn, slot, outcome.placeholder, outcome.info, decision)

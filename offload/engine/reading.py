@@ -11,7 +11,7 @@ from offload.engine import deciding
 from offload.engine.failures import malformed, name_of
 from offload.engine.items import Slot, State, unweighed
 from offload.engine.parts import Kept, LatestTexts, MessageState
-from offload.engine.turn import NOT_OFFLOADED, Turn
+from offload.engine.turn import Turn
 from offload.errors import MessageError, OffloadError, unexpected
 from offload.messages import Thinking
 from offload.messages.access import block_count
@@ -20,6 +20,7 @@ from offload.messages.formats import adapter_for, scan_of
 from offload.messages.thinking import signed_thinking
 from offload.policy import ItemFacts
 from offload.policy.cost import Candidate
+from offload.policy.reasons import Reason, ReasonKind
 from offload.record.retrieval import is_read_back
 
 # Beginning of a text that is kept as the query of later previews.
@@ -250,8 +251,8 @@ def _find_claim(turn: Turn, slot: Slot, problem: OffloadError | None) -> None:
     if problem is None:
         turn.history.items.move(slot, State.OPEN)
         return
-    reason = f"{NOT_OFFLOADED}{problem}"
-    kept = replace(slot.decision, action="keep", reason=reason, is_below=False, is_exempt=True)
+    reason = Reason(ReasonKind.FAILED, name=str(problem))
+    kept = replace(slot.decision, action="keep", reason=reason, is_exempt=True)
     turn.history.items.note(slot, kept)
     turn.report(slot, problem)
 

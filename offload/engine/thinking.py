@@ -30,6 +30,7 @@ from offload.messages.thinking import (
     with_thinking,
     without_thinking,
 )
+from offload.policy.reasons import Reason, ReasonKind
 from offload.record.header import OffloadableType
 from offload.record.text import decode_text
 from offload.session import Session
@@ -144,10 +145,10 @@ class RemovedThinking:
             return
         content = "\n".join(self._line(one) for one in some)
         item = Item(None, THINKING_TYPE, content, THINKING_TOOL, title=f"thinking of {len(some)} messages")
-        decision = replace(unweighed(item, 0), action="offload", reason="a message before it changed")
+        decision = replace(unweighed(item, 0), action="offload", reason=Reason(ReasonKind.CHANGED_BEFORE))
         [outcome] = self._writer.write([WriteRequest(item, decision, is_forced=True)])
         if not isinstance(outcome, OffloadedItem):
-            raise OffloadError(outcome.reason) if isinstance(outcome, Skipped) else outcome
+            raise OffloadError(str(outcome.reason)) if isinstance(outcome, Skipped) else outcome
         self._read.add(outcome.info.ref)
         self.contents[name_of(outcome.info.key)] = content
         self._add(some)

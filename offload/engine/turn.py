@@ -15,13 +15,12 @@ from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter
 from offload.errors import OffloadError, unexpected
 from offload.policy.facts import Readers
+from offload.policy.reasons import Reason, ReasonKind
 from offload.settings.options import Options
 
 if TYPE_CHECKING:
     from offload.policy import OffloadPolicy
 
-# The beginnings of reasons whose error was reported.
-NOT_STORED, NOT_OFFLOADED = "not stored: ", "not offloaded: "
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -118,7 +117,8 @@ class Turn:
             self.failures.is_incomplete = True
         elif slot.state is not State.SETTLED:
             state = State.UNWEIGHED if slot.state is State.UNWEIGHED else State.FAILED
-            self.part(self.history.items.keep, None, slot, f"{NOT_OFFLOADED}{problem}", state)
+            reason = Reason(ReasonKind.FAILED, name=str(problem))
+            self.part(self.history.items.keep, None, slot, reason, state)
 
     def report(self, slot: Slot, error: OffloadError) -> None:
         """Report an error that costs an item its offload."""

@@ -28,6 +28,7 @@ from offload.messages.base import Item
 from offload.placeholder import PlaceholderFacts
 from offload.placeholder.default import MediaAwareRenderer
 from offload.policy import Decision
+from offload.policy.reasons import Reason, ReasonKind
 from offload.preview import Preview, preview_of
 from offload.preview.sample import END_CHARS, MIDDLE_CHARS
 from offload.record.header import ItemIdentity
@@ -71,9 +72,9 @@ class WriteRequest(NamedTuple):
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """An item that is kept because a placeholder would not pay or is impossible; `reason` in words."""
+    """An item that is kept because a placeholder would not pay or is impossible."""
 
-    reason: str
+    reason: Reason
 
 
 WriteOutcome = OffloadedItem | Skipped | OffloadError
@@ -231,7 +232,7 @@ class ItemWriter:
         has_secrets = item.form is not None and self._has_secrets(item.form)
         title = self._hooks.title(item, text)
         if item.form is not None and (text != item.text or has_secrets):
-            return Skipped("it consists of several parts and would have to be redacted")
+            return Skipped(Reason(ReasonKind.NOT_REDACTED))
         return self._identified(request, TextContent.of(text, request.decision.item.tokens), text, title)
 
     def _identified(
@@ -299,7 +300,7 @@ class ItemWriter:
         is_shorter = saving >= self._min_saving and len(draft.placeholder) < draft.content.counts.chars
         if request.is_forced or is_shorter:
             return None
-        return Skipped(f"a placeholder would save {saving} tokens, under {self._min_saving}")
+        return Skipped(Reason(ReasonKind.LITTLE_SAVED, saving, self._min_saving))
 
     def _check_ref(self, request: WriteRequest, placeholder: str, ref: str) -> None:
         """Raise `ConfigError` if no ref is found in a placeholder, also of another renderer."""

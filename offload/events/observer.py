@@ -6,8 +6,8 @@ name of its `session`:
 
     item_stored        ref, item_type, tool_name, tool_use_id, chars, tokens, bytes, stored_bytes and
                        chars_freed of an item whose record is durable and whose placeholder is known
-    item_kept          item_type, tool_name, tool_use_id, chars, tokens and reason of a text that offload_text
-                       or a sink returns unchanged
+    item_kept          item_type, tool_name, tool_use_id, chars and tokens of a text that offload_text or a
+                       sink returns unchanged; kind: the code of the reason; reason: its text
     offload_failed     kind: the code of the error that cost an item its offload
     above_ceiling      kind: "above_ceiling", of an item or a turn that is kept above `max_view_tokens` by
                        design: it is pinned, bound, or of a kind that the policy keeps; nothing failed
@@ -132,12 +132,12 @@ class Observer:
                 EventType.ITEM_STORED, detail, {**data, "chars_freed": info.chars - len(placeholder)}
             )
 
-    def kept(self, facts: Mapping[str, Any], reason: str) -> None:
+    def kept(self, facts: Mapping[str, Any], kind: str, reason: str) -> None:
         """Report that a text is kept, and why; `facts` are the fields of its item by name."""
         if self.is_heard:
             detail = f"{facts['item_type']}: {facts['chars']} characters kept: {reason}"
             data = {name: facts[name] for name in _KEPT_FIELDS}
-            self._report(EventType.ITEM_KEPT, detail, {**data, "reason": reason})
+            self._report(EventType.ITEM_KEPT, detail, {**data, "kind": kind, "reason": reason})
 
     def failed(self, error: OffloadError, event: EventType = EventType.OFFLOAD_FAILED) -> None:
         """Report an error that cost an item its offload, or as another event what was not done, and why."""

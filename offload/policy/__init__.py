@@ -1,7 +1,7 @@
 """Policies: pure functions from facts about an item to a decision, offload or keep, with its reason.
 
     policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=3000)}, exclude_tools=("read_*",))
-    policy.decide(facts).reason
+    print(policy.decide(facts).reason)
 
 The first glob in `tools` that matches the tool's name gives the rule, else the item type does. Globs ignore
 case, since agents name the same tool `Read` or `read`.
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from offload.policy.cache import CacheModel, KnownCache
     from offload.policy.facts import Decision, ItemFacts, PolicyName, explain
     from offload.policy.policy import OffloadPolicy
+    from offload.policy.reasons import Reason, ReasonKind
 
 __all__ = [
     "CacheModel",
@@ -24,6 +25,8 @@ __all__ = [
     "ItemFacts",
     "KnownCache",
     "OffloadPolicy",
+    "Reason",
+    "ReasonKind",
     "Retention",
     "Rule",
     "Sweep",
@@ -36,6 +39,7 @@ _MODULES = {
     "cache": ("CacheModel", "KnownCache"),
     "facts": ("Decision", "ItemFacts", "explain"),
     "policy": ("OffloadPolicy",),
+    "reasons": ("Reason", "ReasonKind"),
     "_rules": ("Retention", "Rule", "Sweep"),
 }
 

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from offload.errors import ConfigError, PolicyError
 from offload.policy.facts import ItemFacts
+from offload.policy.reasons import Reason, ReasonKind
 from offload.schema import Bytes, Count, Duration, Flag, Fraction, Seconds, SettingsModel, Size
 
 _MIN_TOKENS = 2000
@@ -70,7 +71,7 @@ class Rule(PolicyPart):
             raise ValueError(f"set one threshold, got {' and '.join(names)}")
         return self
 
-    def shortfall(self, item: ItemFacts) -> str | None:
+    def shortfall(self, item: ItemFacts) -> Reason | None:
         """Return the reason why `item` is below the threshold, or None if it is not."""
         if self.min_chars is not None:
             unit, least, size = "characters", self.min_chars, item.chars
@@ -78,7 +79,7 @@ class Rule(PolicyPart):
             unit, least, size = "bytes", self.min_bytes, item.bytes or 0
         else:
             unit, least, size = "tokens", self.min_tokens or _MIN_TOKENS, item.tokens
-        return None if size >= least else f"{size} {unit}, fewer than {least}"
+        return None if size >= least else Reason(ReasonKind.TOO_SMALL, size, least, unit)
 
 
 class Sweep(PolicyPart):

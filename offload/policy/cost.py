@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
+from offload.policy.reasons import Reason, ReasonKind
+
 if TYPE_CHECKING:
     from offload.policy.cache import CacheModel
 
@@ -114,7 +116,7 @@ class CostPlan(Generic[T]):
         self._uses: dict[str, list[int]] = {}
         # Indices of messages, and the records that they read back, whose files were not looked up yet.
         self._reads: list[tuple[int, str]] = []
-        self.reasons: dict[T, str] = {}
+        self.reasons: dict[T, Reason] = {}
 
     @property
     def turn(self) -> int:
@@ -202,12 +204,14 @@ class CostPlan(Generic[T]):
         """
         unseen = [item for item in self._paying_unseen(turn) if may_leave(item.key)]
         seen = [] if is_bound else self._paying_seen(turn, may_leave, is_cold=is_cold)
-        why = ", and the cache is cold" if is_cold else ""
-        for requests, items, end in ((_requests(turn), unseen, ""), (_requests_in_batch(turn), seen, why)):
-            reason = f"tokens of each of {requests} more requests expected{end}"
-            self.reasons |= {item.key: f"frees {item.freed} {reason}" for item in items}
+        self._note(unseen, ReasonKind.PAYS, _requests(turn))
+        self._note(seen, ReasonKind.PAYS_COLD if is_cold else ReasonKind.PAYS, _requests_in_batch(turn))
         self._move([*unseen, *seen])
         return [item.key for item in (*unseen, *seen)]
+
+    def _note(self, items: Iterable[Candidate[T]], kind: ReasonKind, requests: int) -> None:
+        for item in items:
+            self.reasons[item.key] = Reason(kind, item.tokens, count=requests, freed=item.freed)
 
     def is_in_use(self, key: T) -> bool:
         """Return whether a call used a source of an item since, within the replies that it waits for."""

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from offload.messages.base import Block
+from offload.policy.reasons import Reason, ReasonKind
 
 Action = Literal["offload", "keep", "wait"]
 Readers = Literal["offload", "keep"]
@@ -70,28 +71,35 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         item: the facts it is based on.
         action: "offload", "keep", or "wait": offload after later replies of the model.
-        reason: the reason, for a person.
+        reason: the reason; `str(reason)` is its text for a person.
         preview_chars: maximum characters of preview in the placeholder.
         names_chars: maximum characters of names after the preview.
         ref: id of the record whose placeholder replaces the item; None while the message has the item.
         tokens_after: tokens of the text in the message: the item or its placeholder.
         ttl: minimum lifetime of the record in seconds; None is unlimited.
-        is_below: whether the item is kept only for its size; a sweep may offload it.
         is_exempt: whether the item is kept at any size, even above `OffloadPolicy.max_view_tokens`.
         is_by_cost: whether `Offloader.offload` decides by the expected cost instead.
     """
 
     item: ItemFacts
     action: Action
-    reason: str
+    reason: Reason
     preview_chars: int
     ref: str | None
     tokens_after: int
     ttl: int | None = None
-    is_below: bool = False
     is_exempt: bool = False
     is_by_cost: bool = False
     names_chars: int = 0
+
+    @property
+    def is_below(self) -> bool:
+        """Whether a text is kept only for its size or cost; a sweep may offload it."""
+        return (
+            self.action == "keep"
+            and self.reason.kind in (ReasonKind.TOO_SMALL, ReasonKind.NOT_YET)
+            and self.item.media_type is None
+        )
 
 
 def explain(decisions: Iterable[Decision]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from offload.policy.facts import Decision
+from offload.policy.reasons import Reason, ReasonKind
 
 if TYPE_CHECKING:
     from offload.policy._rules import Sweep
@@ -30,8 +31,7 @@ def over_ceiling(
         for i, d in enumerate(decisions)
         if (d.item.tokens <= ceiling if i in staying else not d.is_exempt and d.action != "offload")
     ]
-    reason = "the texts of this turn have {} tokens in total, above max_view_tokens ({})"
-    return _largest(decisions, view, ceiling, reason, staying)
+    return _largest(decisions, view, ceiling, staying)
 
 
 def excess(decisions: Sequence[Decision], ceiling: int) -> list[str]:
@@ -59,7 +59,7 @@ def swept(decisions: Sequence[Decision], tokens: int, sweep: Sweep, min_saving: 
     Items that the model has not replied to yet are kept, and those that free fewer than `min_saving` of the
     conversation's `tokens`. Returns the changed decisions, by their index in `decisions`.
     """
-    reason = f"swept: the conversation has {tokens} tokens, more than {sweep.trigger}"
+    reason = Reason(ReasonKind.SWEPT, tokens, sweep.trigger)
     chosen: dict[int, Decision] = {}
     freed = 0
     for i, decision in enumerate(decisions):
@@ -84,12 +84,11 @@ def _largest(
     decisions: Sequence[Decision],
     indices: Sequence[int],
     limit: int,
-    reason: str,
-    staying: Container[int] = (),
+    staying: Container[int],
 ) -> dict[int, Decision]:
     """Offload the largest of the items at `indices` but `staying`, until the rest take `limit` tokens."""
     total = sum(decisions[i].item.tokens for i in indices)
-    reason = reason.format(total, limit)
+    reason = Reason(ReasonKind.TURN_TOO_LARGE, total, limit)
     chosen: dict[int, Decision] = {}
     for i in sorted(indices, key=lambda i: (-decisions[i].item.tokens, i)):
         if total <= limit:
@@ -101,5 +100,5 @@ def _largest(
     return chosen
 
 
-def _offloaded(decision: Decision, reason: str) -> Decision:
-    return replace(decision, action="offload", reason=reason, is_below=False)
+def _offloaded(decision: Decision, reason: Reason) -> Decision:
+    return replace(decision, action="offload", reason=reason)

@@ -1,10 +1,8 @@
-"""Policies: the choice of a rule for an item, and the decision."""
+"""Policies, and their choice of a rule for an item."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from pydantic import Field, model_validator
@@ -13,9 +11,10 @@ from offload.errors import ConfigError, PolicyError
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy.cache import CacheModel
 from offload.policy.defaults import ANSWERS, MEDIA, NEVER, READERS, TYPES, named_policy
-from offload.policy.facts import WRITTEN_BY_MODEL, Action, ByCost, Decision, ItemFacts, PolicyName, Readers
+from offload.policy.facts import ByCost, Decision, ItemFacts, PolicyName, Readers
+from offload.policy.judging import Mode, judge
 from offload.policy.models import HistoryRule, binds_thinking
-from offload.policy.tool_names import shows_file
+from offload.policy.tool_names import matches, shows_file
 from offload.record.header import OffloadableType
 from offload.record.retrieval import LIST, is_answer
 from offload.record.text import encode_text
@@ -25,18 +24,7 @@ from offload.threads.locks import cached
 # A fifth of a window of 200,000 tokens. File readers limit themselves to 25,000, and the largest of 3,181
 # recorded turns had 32,000.
 MAX_VIEW_TOKENS = 40_000
-# A preview has at most this share of an item. One in place of the model's only look at a file is so much
-# longer than a rule says, and that of what the model has seen is short.
-PREVIEW_SHARE, FILE_PREVIEWS, SEEN_PREVIEW_CHARS = 0.4, 3, 300
-# A result that a rule would show for some replies, and that cannot be offloaded later, is kept if it has
-# fewer characters for each of them: an edit quotes some lines of a file of any size.
-KEPT_CHARS = 1350
-# Names in a text that is never seen: with the name of what it needs, the model searches for a few lines;
-# without it reads whole pages, which are in view for good. At most this part of the text, and so many
-# characters.
-NAMES_SHARE, NAMES_CHARS = 4, 10_000
 _AT_ONCE: Mapping[str, int] = {"after_turns": 0, "keep_recent": 0}
-SENT = "it was sent, and the thinking after it is bound to it"
 P = TypeVar("P", bound="OffloadPolicy")
 
 
@@ -237,110 +225,15 @@ class OffloadPolicy(LoadableSettings):
         return with_rules(self, seen, changes)
 
     def decide(self, item: ItemFacts, *, readers: Readers = "keep", is_bound: bool = False) -> Decision:
-        """Decide on one item. Pure: equal facts give equal decisions.
-
-        A sweep may still offload an item that is kept only for its size.
+        """Decide on one item by its rule, see `judge`.
 
         Args:
             item: facts about the item.
             readers: "offload" applies no rule for file readers, for callers that do not offload later.
             is_bound: whether messages that were sent may not change.
         """
-        rule = self.rule_for(item, readers)
-        kept = self._why_kept(rule, item)
-        is_exempt = (
-            kept is not None or item.media_type is not None or is_answer(item.item_type, item.tool_name)
-        )
-        is_written = item.item_type in WRITTEN_BY_MODEL
-        shortfall = rule.shortfall(item)
-        is_by_cost = False
-        action: Action
-        if kept is not None:
-            action, reason = "keep", kept
-        elif not is_exempt and self._is_above_ceiling(item) and not (is_bound and is_written):
-            action = "offload"
-            reason = f"{item.tokens} tokens, above max_view_tokens ({self.max_view_tokens})"
-        elif is_bound and not rule.keep_recent:
-            action, reason = _judge_bound(rule, item, shortfall)
-            is_by_cost = not is_exempt and action != "offload" and self._is_by_cost_when_bound(rule, item)
-        else:
-            action, reason = _judge(rule, item, shortfall)
-            is_by_cost = not is_exempt and self._is_by_cost(rule, item, shortfall)
-        return Decision(
-            item=item,
-            action=action,
-            reason=reason,
-            preview_chars=self._preview_chars(rule, item, is_bound=is_bound),
-            names_chars=self._names_chars(item, is_bound=is_bound),
-            ref=None,
-            tokens_after=item.tokens,
-            ttl=rule.ttl,
-            is_below=reason is shortfall and item.media_type is None,
-            is_exempt=is_exempt,
-            is_by_cost=is_by_cost,
-        )
-
-    def _is_above_ceiling(self, item: ItemFacts) -> bool:
-        return self.max_view_tokens is not None and item.tokens > self.max_view_tokens
-
-    def _is_by_cost(self, rule: Rule, item: ItemFacts, shortfall: str | None) -> bool:
-        """Return whether the expected cost decides about an item that is neither kept nor too large."""
-        if item.is_error or item.was_stored or item.is_report or rule.keep_recent:
-            return False
-        if self.max_view_tokens is not None and (rule.min_tokens or 0) > self.max_view_tokens:
-            # Only the ceiling decides about items of such a rule.
-            return False
-        # A small user message may be the task.
-        is_small = shortfall is not None and item.item_type in ("tool_result", "tool_call")
-        return self.by_cost == "all" or (self.by_cost == "small" and is_small)
-
-    def _is_by_cost_when_bound(self, rule: Rule, item: ItemFacts) -> bool:
-        """Return whether the expected cost decides, when it is first sent, about an item that is not kept."""
-        if item.answers or item.item_type in WRITTEN_BY_MODEL:
-            return False
-        shortfall = rule.shortfall(item)
-        if rule.after_turns == 0:
-            return self._is_by_cost(rule, item, shortfall)
-        # A result that the rule would show in full; a user's text may be the task.
-        least = KEPT_CHARS * rule.after_turns
-        is_large = shortfall is None if self.by_cost == "none" else item.chars >= least
-        return item.item_type == "tool_result" and is_large and not (item.is_error or item.was_stored)
-
-    def _names_chars(self, item: ItemFacts, *, is_bound: bool) -> int:
-        if not is_bound or self.by_cost == "none" or item.item_type != "tool_result":
-            return 0
-        return min(item.chars // NAMES_SHARE, NAMES_CHARS)
-
-    def _preview_chars(self, rule: Rule, item: ItemFacts, *, is_bound: bool) -> int:
-        if self.by_cost == "none":
-            return rule.preview_chars
-        if is_bound:
-            times = FILE_PREVIEWS if shows_file(item.tool_name) else 1
-            return min(times * rule.preview_chars, item.chars // NAMES_SHARE)
-        if rule.after_turns or rule.shortfall(item):
-            return min(rule.preview_chars, SEEN_PREVIEW_CHARS)
-        return min(rule.preview_chars, round(item.chars * PREVIEW_SHARE))
-
-    def _why_kept(self, rule: Rule, item: ItemFacts) -> str | None:
-        """Return the reason to keep an item at any size, or None."""
-        tool = item.tool_name
-        for is_kept, reason in (
-            (item.is_stored, "already a placeholder"),
-            (item.is_programmatic, "read by code"),
-            (item.is_pinned and not item.was_stored, "pinned"),
-            (item.is_pending, "not finished yet"),
-            (
-                tool == LIST or (is_answer(item.item_type, item.tool_name) and not rule.enabled),
-                "answer of a retrieval tool",
-            ),
-        ):
-            if is_kept:
-                return reason
-        if self.exclude_tools and matches_any(tool, self.exclude_tools):
-            return f"{tool} matches exclude_tools"
-        return (
-            None if rule.enabled else f"{item.media_type or item.item_type} is not offloaded by this policy"
-        )
+        mode = Mode(self.exclude_tools, self.max_view_tokens, self.by_cost, is_bound)
+        return judge(self.rule_for(item, readers), item, mode)
 
     def rule_for(self, item: ItemFacts, readers: Readers = "keep") -> Rule:
         """Return the rule for an item; `readers` as in `decide`."""
@@ -354,7 +247,7 @@ class OffloadPolicy(LoadableSettings):
             return self.answers
         if item.tool_name is not None and item.item_type == "tool_result":
             for glob, rule in self.tools.items():
-                if _matches(item.tool_name, glob):
+                if matches(item.tool_name, glob):
                     return rule
             if self.readers is not None and readers == "keep" and shows_file(item.tool_name):
                 return self.readers
@@ -371,50 +264,8 @@ def _is_enabled(rule: object) -> bool:
     )
 
 
-def _judge(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, str]:
-    if item.was_stored:
-        return "offload", "offloaded before"
-    if item.is_error:
-        return "keep", "errors are kept"
-    if shortfall is not None:
-        return "keep", shortfall
-    if item.answers < rule.after_turns:
-        replies = rule.after_turns - item.answers
-        after = "the model's next reply" if replies == 1 else f"{replies} more replies of the model"
-        return "wait", f"offloaded after {after}"
-    if item.newer < rule.keep_recent:
-        return "wait", f"one of the last {rule.keep_recent} results of its tool"
-    return "offload", f"{item.tokens} tokens"
-
-
-def _judge_bound(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, str]:
-    """Judge an item that may be offloaded before it is first sent, and never later."""
-    if item.was_stored:
-        return "offload", "offloaded before"
-    for is_kept, reason in (
-        (item.item_type in WRITTEN_BY_MODEL, "what the model wrote is sent back unchanged"),
-        (item.is_error, "errors are kept"),
-        (shortfall is not None, shortfall or ""),
-        (item.answers, SENT),
-        (rule.after_turns, f"{item.tokens} tokens; the model should see it; it cannot be offloaded later"),
-    ):
-        if is_kept:
-            return "keep", reason
-    return "offload", f"{item.tokens} tokens"
-
-
 def with_rules(policy: P, change: Callable[[Rule], Rule], updates: Mapping[str, Any] | None = None) -> P:
     """Return a policy with its rules for types and tools changed, and with `updates` of its fields."""
     types = {name: change(rule) for name, rule in policy.types.items()}
     tools = {glob: change(rule) for glob, rule in policy.tools.items()}
     return policy.model_copy(update={"types": types, "tools": tools, **(updates or {})})
-
-
-def matches_any(name: str | None, globs: Iterable[str]) -> bool:
-    """Return whether a tool's name matches one of `globs`, ignoring case."""
-    return name is not None and any(_matches(name, glob) for glob in globs)
-
-
-@lru_cache(4096)
-def _matches(name: str, glob: str) -> bool:
-    return fnmatchcase(name.lower(), glob.lower())

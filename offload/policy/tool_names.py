@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from offload.messages.files import is_file_tool
 from offload.patterns import lazy_pattern
 from offload.record.retrieval import RETRIEVAL_TOOLS, TOOL_NAMES, is_read_back
 
-__all__ = ["RETRIEVAL_TOOLS", "TOOL_NAMES", "is_read_back", "is_reader", "shows_file", "words_of"]
+__all__ = [
+    "RETRIEVAL_TOOLS",
+    "TOOL_NAMES",
+    "is_read_back",
+    "is_reader",
+    "matches",
+    "matches_any",
+    "shows_file",
+    "words_of",
+]
 
 # Words in the names of file readers and browsers; some names write two words as one.
 _WORDS = frozenset(
@@ -35,3 +46,14 @@ def shows_file(tool_name: str | None) -> bool:
 def is_reader(tool_name: str) -> bool:
     """Return whether a word in the tool's name marks a file reader or browser."""
     return not _WORDS.isdisjoint(words_of(tool_name))
+
+
+def matches_any(name: str | None, globs: Iterable[str]) -> bool:
+    """Return whether a tool's name matches one of `globs`, ignoring case."""
+    return name is not None and any(matches(name, glob) for glob in globs)
+
+
+@lru_cache(4096)
+def matches(name: str, glob: str) -> bool:
+    """Return whether a tool's name matches a glob, ignoring case."""
+    return fnmatchcase(name.lower(), glob.lower())

@@ -12,7 +12,7 @@ from strength import examples
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule
 from offload.placeholder import DefaultRenderer
-from offload.policy import Decision, ItemFacts
+from offload.policy import Decision, ItemFacts, Reason, ReasonKind
 from offload.policy.groups import over_ceiling
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
@@ -216,7 +216,7 @@ SIZES = (("large", 500), ("middle", 400), ("small", 60))
 def test_an_item_that_saves_nothing_does_not_shield_smaller_ones() -> None:
     def decision(tokens: int, preview_chars: int) -> Decision:
         facts = ItemFacts(0, None, "tool_result", "Bash", None, 3 * tokens, None, tokens)
-        return Decision(facts, "keep", "", preview_chars, None, tokens)
+        return Decision(facts, "keep", Reason(ReasonKind.TOO_SMALL), preview_chars, None, tokens)
 
     chosen = over_ceiling([decision(900, 10_000), decision(800, 10), decision(700, 10)], 1_000)
 

@@ -12,7 +12,7 @@ from counted import CountedStore
 from reading import LOG, POLICY, Reading
 from retained import HOUR, clocked
 
-from offload import Offloader, OffloadPolicy, Rule, open_store
+from offload import Offloader, OffloadPolicy, ReasonKind, Rule, open_store
 from offload.errors import ExpiredError, PolicyError
 from offload.messages.formats import FORMATS
 from offload.policy import Retention
@@ -95,26 +95,26 @@ def test_pages_stay_while_the_model_reads_on_in_the_same_item() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "kwargs", "reason"),
+    ("policy", "kwargs", "kind"),
     [
-        (POLICY.model_copy(update={"answers": Rule(enabled=False)}), {}, "answer of a retrieval tool"),
-        (POLICY, {"pinned": ["c2"]}, "pinned"),
+        (POLICY.model_copy(update={"answers": Rule(enabled=False)}), {}, ReasonKind.RETRIEVAL),
+        (POLICY, {"pinned": ["c2"]}, ReasonKind.PINNED),
         (
             OffloadPolicy.model_validate({**POLICY.model_dump(), "exclude_tools": ["context_*"]}),
             {},
-            "context_read matches exclude_tools",
+            ReasonKind.EXCLUDED,
         ),
     ],
 )
 def test_an_answer_that_the_host_keeps_stays(
-    policy: OffloadPolicy, kwargs: dict[str, Any], reason: str
+    policy: OffloadPolicy, kwargs: dict[str, Any], kind: ReasonKind
 ) -> None:
     reading = Reading(MemoryStore(), policy=policy)
     reading.read(id=reading.ref)
     for _ in range(4):
         reading.add("Bash", {"command": "true"}, "done", **kwargs)
     [decision] = [d for d in reading.sent.decisions if d.item.tool_use_id == "c2" and d.item.chars > 100]
-    assert (decision.action, decision.reason) == ("keep", reason)
+    assert (decision.action, decision.reason.kind) == ("keep", kind)
 
 
 def test_an_error_as_an_answer_stays() -> None:

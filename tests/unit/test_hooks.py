@@ -12,7 +12,7 @@ import pytest
 import zstandard
 from counted import CountedStore
 
-from offload import ConfigError, Offloader, OffloadPolicy, Rule, estimate_tokens
+from offload import ConfigError, Offloader, OffloadPolicy, ReasonKind, Rule, estimate_tokens
 from offload.agent import ContextManager
 
 SECRET = "AKIA" + "A1B2C3D4" * 2
@@ -60,7 +60,7 @@ def test_what_the_caller_keeps_stays_and_is_not_asked_about_again(tmp_path: Path
     assert shown(out.messages)[1].startswith("[Offloaded:")
     assert asked == [("Tool0", "c0", True), ("Tool1", "c1", True)]
     assert again.messages == out.messages
-    assert "kept by should_offload" in {d.reason for d in out.decisions}
+    assert ReasonKind.VETOED in {d.reason.kind for d in out.decisions}
 
 
 def test_a_text_that_a_tool_hands_in_is_asked_about_too(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from offload.engine.items import TRANSITIONS, Items, Slot, State, unweighed
 from offload.messages.base import Item
 from offload.policy.facts import Decision
+from offload.policy.reasons import Reason, ReasonKind
 from offload.record import RecordInfo
 
 FINAL = (State.SETTLED, State.OFFLOADED)
@@ -166,9 +167,9 @@ def test_a_decision_on_an_item_that_is_not_added_yet_is_its_own_alone() -> None:
     items, first, second = Items(), slot(), slot(1)
     items.add([first])
 
-    items.note(second, replace(second.decision, reason="its facts cannot be counted"))
+    items.note(second, replace(second.decision, reason=Reason(ReasonKind.VETOED)))
 
-    assert second.decision.reason == "its facts cannot be counted"
+    assert second.decision.reason.kind is ReasonKind.VETOED
     assert items.decided()[0] == [first.decision]
     items.add([second])
     assert items.decided()[0] == [first.decision, second.decision]

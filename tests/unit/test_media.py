@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from offload import Offloader, OffloadPolicy, Rule
+from offload import Offloader, OffloadPolicy, ReasonKind, Rule
 from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for
 from offload.messages.media import media_facts, media_ref
@@ -222,24 +222,24 @@ OWN = {"tool_result": Rule(min_tokens=10)}
 
 
 @pytest.mark.parametrize(
-    ("policy", "size", "reason"),
+    ("policy", "size", "kind"),
     [
-        (None, 100, "10 tokens, fewer than 500"),
-        (OffloadPolicy(types=OWN), 1200, "image/png is not offloaded by this policy"),
+        (None, 100, ReasonKind.TOO_SMALL),
+        (OffloadPolicy(types=OWN), 1200, ReasonKind.DISABLED),
         (OffloadPolicy(types=OWN, media=Rule(min_bytes=100)), 1200, None),
     ],
     ids=["small", "own types", "own types and media"],
 )
 def test_an_image_stays_below_the_threshold_or_if_own_types_do_not_name_media(
-    tmp_path: Path, policy: OffloadPolicy | None, size: int, reason: str | None
+    tmp_path: Path, policy: OffloadPolicy | None, size: int, kind: ReasonKind | None
 ) -> None:
     messages = [result(anthropic(base64.b64encode(png(size, size * 3 // 4)).decode())), ANSWER]
 
     out = Offloader(tmp_path, policy=policy).offload(messages)
 
-    assert len(out.records) == (reason is None)
-    assert (out.messages == messages) is (reason is not None)
-    assert reason in (None, *(d.reason for d in out.decisions if d.item.media_type))
+    assert len(out.records) == (kind is None)
+    assert (out.messages == messages) is (kind is not None)
+    assert kind in (None, *(d.reason.kind for d in out.decisions if d.item.media_type))
 
 
 @pytest.mark.parametrize("rule", [Rule(min_tokens=50_000), Rule(min_bytes=100, after_turns=100)])

@@ -17,7 +17,7 @@ import prepared
 import pytest
 from counted import CountedStore
 
-from offload import NotFoundError, Offloader, OffloadPolicy, Retention, Rule, StoreError
+from offload import NotFoundError, Offloader, OffloadPolicy, Reason, ReasonKind, Retention, Rule, StoreError
 from offload.agent import AgentConfig, ContextManager
 from offload.events import ContextEvent, EventBus, EventType
 from offload.policy.cost import LEFT_ALONE
@@ -57,7 +57,7 @@ def test_a_single_text_that_stays_is_told_with_the_reason(caplog):
         off.offload_text(LOG, tool_name="read_rows", tool_use_id="c1")
 
     [told] = of(heard, EventType.ITEM_KEPT)
-    reason = f"offloaded after {LEFT_ALONE} more replies of the model"
+    reason = str(Reason(ReasonKind.LATER, count=LEFT_ALONE))
     assert told.pop("tokens") > 1500
     assert told == {
         "session": "s",
@@ -65,6 +65,7 @@ def test_a_single_text_that_stays_is_told_with_the_reason(caplog):
         "tool_name": "read_rows",
         "tool_use_id": "c1",
         "chars": len(LOG),
+        "kind": "later",
         "reason": reason,
     }
     assert [r.message for r in caplog.records if reason in r.message] != []

@@ -23,6 +23,7 @@ from offload import (
     Offloader,
     OffloadPolicy,
     OffloadResult,
+    ReasonKind,
     Rule,
     StoreError,
     StoreMissingError,
@@ -139,7 +140,7 @@ def test_an_answer_that_is_handed_back_is_left_alone_also_after_a_restart(tmp_pa
     out = off.offload([*history, call(call_id="call_1"), result(OTHER, "call_1")])
 
     assert out.messages[2] == history[2]
-    assert "already a placeholder" in [decision.reason for decision in out.decisions]
+    assert ReasonKind.PLACEHOLDER in [decision.reason.kind for decision in out.decisions]
     assert [r.chars for r in out.records] == [len(OTHER)]
     assert len(stored_files(tmp_path)) == 2
 
@@ -282,13 +283,13 @@ def test_what_is_no_list_of_messages_is_refused(messages, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
-    [({"is_error": True}, "errors are kept"), ({"name": "context_list"}, "answer of a retrieval tool")],
+    ("given", "kind"),
+    [({"is_error": True}, ReasonKind.TOOL_ERROR), ({"name": "context_list"}, ReasonKind.RETRIEVAL)],
 )
-def test_errors_of_tools_and_lists_of_items_stay_in_view(tmp_path, given, reason):
+def test_errors_of_tools_and_lists_of_items_stay_in_view(tmp_path, given, kind):
     out = Offloader(tmp_path).offload(conversation(**given))
 
-    assert out.decisions[-1].reason == reason
+    assert out.decisions[-1].reason.kind is kind
     assert out.records == []
 
 
@@ -327,7 +328,7 @@ def test_a_placeholder_is_never_longer_than_what_it_replaces(tmp_path):
     assert all(after <= len(t) for after, t in zip(sizes, texts, strict=True))
     assert sizes[-1] < 1500
     first = next(d for d in out.decisions if d.item.item_type == "tool_result")
-    assert "a placeholder would save" in first.reason
+    assert first.reason.kind is ReasonKind.LITTLE_SAVED
 
 
 def test_the_texts_of_one_result_become_one_placeholder_and_its_image_stays(tmp_path):
@@ -419,7 +420,7 @@ def test_a_text_goes_out_as_the_tool_returns_it_and_comes_back_in_its_result(tmp
 
     assert off.restore(conversation(placeholder)) == conversation(LOG)
     assert off.offload_text("short", tool_name="Bash") == "short"
-    assert off.offload(conversation(placeholder)).decisions[-1].reason == "already a placeholder"
+    assert off.offload(conversation(placeholder)).decisions[-1].reason.kind is ReasonKind.PLACEHOLDER
 
 
 @pytest.mark.parametrize("tool", ["fetch", "read_rows", "Read", "mcp__fs__read_text"])
@@ -726,7 +727,7 @@ def test_each_writers_placeholder_is_known_where_two_keys_stand_for_one_ref(tmp_
         assert len(off.records()) == 1
     for sent in (sent_a, sent_b):
         kept = Offloader(tmp_path, session="s", policy=shorter).offload(sent)
-        assert kept.decisions[-1].reason == "already a placeholder"
+        assert kept.decisions[-1].reason.kind is ReasonKind.PLACEHOLDER
     assert a.tools.grep("00007 ERROR").count("line 8,") == 1
 
 

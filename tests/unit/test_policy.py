@@ -10,10 +10,11 @@ import pytest
 from pydantic import ValidationError
 
 from offload.errors import PolicyError
-from offload.policy import Decision, ItemFacts, OffloadPolicy, Retention, Rule, explain
+from offload.policy import Decision, ItemFacts, OffloadPolicy, Reason, ReasonKind, Retention, Rule, explain
 from offload.policy.cost import LEFT_ALONE
 from offload.policy.groups import excess, over_ceiling
-from offload.policy.policy import KEPT_CHARS, MAX_VIEW_TOKENS
+from offload.policy.judging import KEPT_CHARS
+from offload.policy.policy import MAX_VIEW_TOKENS
 
 DEFAULT = OffloadPolicy()
 
@@ -45,7 +46,7 @@ def action(policy: OffloadPolicy, facts: ItemFacts) -> str:
 def test_a_tool_result_of_1500_tokens_is_offloaded() -> None:
     assert action(DEFAULT, item(1500)) == "offload"
     below = DEFAULT.decide(item(1499))
-    assert (below.action, below.reason) == ("keep", "1499 tokens, fewer than 1500")
+    assert (below.action, below.reason) == ("keep", Reason(ReasonKind.TOO_SMALL, 1499, 1500, "tokens"))
 
 
 @pytest.mark.parametrize("item_type", ["user_message", "skill_prompt"])
@@ -62,7 +63,7 @@ def test_a_user_message_is_offloaded_once_it_was_left_alone(item_type: str) -> N
 )
 def test_assistant_messages_and_system_prompts_are_never_offloaded(item_type: str) -> None:
     decision = DEFAULT.decide(item(10**6, item_type=item_type, tool_name=None, answers=9))
-    assert (decision.action, decision.reason) == ("keep", f"{item_type} is not offloaded by this policy")
+    assert (decision.action, decision.reason) == ("keep", Reason(ReasonKind.DISABLED, name=item_type))
 
 
 @pytest.mark.parametrize(
@@ -94,23 +95,23 @@ def test_results_of_other_tools_are_offloaded_at_once(tool: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("changes", "kind"),
     [
-        ({"is_stored": True}, "already a placeholder"),
-        ({"is_programmatic": True}, "read by code"),
-        ({"is_pinned": True}, "pinned"),
-        ({"is_pending": True}, "not finished yet"),
-        ({"tool_name": "context_list"}, "answer of a retrieval tool"),
-        ({"is_error": True, "tokens": 5000}, "errors are kept"),
+        ({"is_stored": True}, ReasonKind.PLACEHOLDER),
+        ({"is_programmatic": True}, ReasonKind.READ_BY_CODE),
+        ({"is_pinned": True}, ReasonKind.PINNED),
+        ({"is_pending": True}, ReasonKind.UNFINISHED),
+        ({"tool_name": "context_list"}, ReasonKind.RETRIEVAL),
+        ({"is_error": True, "tokens": 5000}, ReasonKind.TOOL_ERROR),
     ],
 )
 def test_protected_items_are_kept_at_any_size_and_errors_below_the_ceiling(
-    changes: dict[str, Any], reason: str
+    changes: dict[str, Any], kind: ReasonKind
 ) -> None:
     eager = OffloadPolicy(types={"tool_result": Rule(min_tokens=1)}, tools={"*": Rule(min_tokens=1)})
     for policy in (DEFAULT, eager):
         decision = policy.decide(item(10**6, answers=9)._replace(**changes))
-        assert (decision.action, decision.reason) == ("keep", reason)
+        assert (decision.action, decision.reason) == ("keep", Reason(kind))
 
 
 @pytest.mark.parametrize(
@@ -147,8 +148,8 @@ def test_an_offload_saves_100_tokens() -> None:
 def test_the_reason_to_wait_counts_the_replies_that_are_left() -> None:
     policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=10, after_turns=3)})
     reasons = [policy.decide(item(answers=n)).reason for n in range(4)]
-    replies = ["3 more replies of the model", "2 more replies of the model", "the model's next reply"]
-    assert reasons == [*(f"offloaded after {left}" for left in replies), "5000 tokens"]
+    waits = [Reason(ReasonKind.LATER, count=left) for left in (3, 2, 1)]
+    assert reasons == [*waits, Reason(ReasonKind.LARGE, 5000)]
 
 
 @pytest.mark.parametrize(("by_cost", "least"), [("none", 2000), ("small", -(-KEPT_CHARS // 4))])
@@ -244,8 +245,7 @@ ABOVE = MAX_VIEW_TOKENS + 1
 def test_texts_above_the_ceiling_are_offloaded_before_the_model_sees_them(changes: dict[str, Any]) -> None:
     decision = DEFAULT.decide(item(ABOVE, **changes))
     assert decision.action == "offload"
-    assert decision.reason == f"{ABOVE} tokens, above max_view_tokens ({MAX_VIEW_TOKENS})"
-    assert "above max_view_tokens" in explain([decision])
+    assert decision.reason == Reason(ReasonKind.ABOVE_CEILING, ABOVE, MAX_VIEW_TOKENS)
     assert action(DEFAULT, item(MAX_VIEW_TOKENS, **changes)) != "offload"
     assert action(OffloadPolicy(max_view_tokens=None), item(ABOVE, **changes)) != "offload"
 
@@ -286,9 +286,7 @@ def test_the_largest_texts_of_a_turn_above_the_ceiling_are_offloaded_first() -> 
     leaving = over_ceiling(turn(1000, 4000, 3000, 4000), 8000)
     assert list(leaving) == [1]
     assert leaving[1].action == "offload"
-    assert (
-        leaving[1].reason == "the texts of this turn have 12000 tokens in total, above max_view_tokens (8000)"
-    )
+    assert leaving[1].reason == Reason(ReasonKind.TURN_TOO_LARGE, 12_000, 8000)
     assert list(over_ceiling(turn(1000, 4000, 3000, 4000), 7999)) == [1, 3]
     assert over_ceiling(turn(1000, 4000, 3000, 4000), 12_000) == {}
 
@@ -350,7 +348,7 @@ def test_the_first_glob_that_matches_wins_and_a_tool_wins_over_a_type() -> None:
 def test_an_excluded_tool_wins_over_its_rule_which_applies_to_no_user_message() -> None:
     policy = OffloadPolicy(tools={"*": Rule(min_tokens=1)}, exclude_tools=("Bash",))
     decision = policy.decide(item())
-    assert (decision.action, decision.reason) == ("keep", "Bash matches exclude_tools")
+    assert (decision.action, decision.reason) == ("keep", Reason(ReasonKind.EXCLUDED, name="Bash"))
     assert action(policy, item(10, item_type="user_message", answers=1)) == "keep"
     off = OffloadPolicy(types={"tool_result": Rule(enabled=False)})
     assert action(off, item(10**9, answers=9)) == "keep"
@@ -485,7 +483,7 @@ def test_the_same_facts_always_give_the_same_decision_with_these_facts() -> None
     decisions = [policy.decide(item(n)) for n in (100, 5000, 100, 5000)]
     assert decisions[:2] == decisions[2:]
     assert policy == before
-    expected = Decision(item(), "offload", "5000 tokens", 1000, None, 5000)
+    expected = Decision(item(), "offload", Reason(ReasonKind.LARGE, 5000), 1000, None, 5000)
     assert DEFAULT.decide(item()) == expected
 
 

@@ -123,13 +123,13 @@ def test_a_variable_may_name_a_file_and_a_pyproject_holds_a_policy_in_its_own_ta
 @pytest.mark.parametrize(
     ("environ", "named"),
     [
-        ({"OFFLOAD_POLICY": "aggressive"}, ["one of balanced, economy, verbatim, archive", "'aggressive'"]),
+        ({"OFFLOAD_POLICY": "frugal"}, ["one of balanced, economy, verbatim, archive", "'frugal'"]),
         ({"OFFLOAD_POLICY__MIN_SAVING": "much"}, ["OffloadPolicy.min_saving", "'much'"]),
         ({"OFFLOAD_POLICY__MIN_SAVING__X": "1"}, ["OffloadPolicy.min_saving"]),
         ({"OFFLOAD_POLICY__SWEEP__KEEP": "1"}, ["sweep.keep", "no such field", "keep_recent"]),
         ({"OFFLOAD_POLICY__SWEEP__KEEP_RECENT": "1"}, ["OffloadPolicy.sweep", "trigger_tokens"]),
         ({"OFFLOAD_POLICY__MAX_VIEW_TOKENS": "0"}, ["max_view_tokens", "greater than 0"]),
-        ({"OFFLOAD_POLICY__TURN_BUDGET_TOKENS": "9"}, ["turn_budget_tokens", "no such field"]),
+        ({"OFFLOAD_POLICY__MAX_TOKENS": "9"}, ["max_tokens", "no such field"]),
     ],
 )
 def test_an_invalid_value_is_reported_with_its_path(environ: dict[str, str], named: list[str]) -> None:

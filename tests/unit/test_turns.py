@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from counted import CountedStore
 
-from offload import CacheReport, Offloader, OffloadPolicy, Rule
+from offload import CacheReport, Offloader, OffloadPolicy, ReasonKind, Rule
 from offload.policy import Sweep
 from offload.retention import delete
 from offload.testing import FaultyStore
@@ -258,7 +258,7 @@ def test_what_is_not_finished_stays_until_it_is(tmp_path: Path) -> None:
     pending = off.offload([{**output, "status": "in_progress"}])
     done = off.offload([{**output, "status": "completed"}])
 
-    assert [d.reason for d in pending.decisions] == ["not finished yet"]
+    assert [d.reason.kind for d in pending.decisions] == [ReasonKind.UNFINISHED]
     assert pending.messages[0]["output"] == text("a")
     assert done.messages[0]["output"].startswith("[Offloaded:")
 

@@ -26,7 +26,7 @@ from offload.messages.formats import scan_of
 from offload.offloader import Offloader, OnMissing
 from offload.policy import Decision, OffloadPolicy
 from offload.policy.facts import PolicyName
-from offload.policy.policy import matches_any
+from offload.policy.tool_names import matches_any
 from offload.presets._files import local_path
 from offload.presets.context_fs._layout import JSON, ZST, Document, PathRenderer, folder_of
 from offload.presets.context_fs._rules import DocumentRules

@@ -12,14 +12,13 @@ from typing import Any, Unpack
 from offload.engine.moment import HostCache
 from offload.engine.results import OffloadResult, Restored
 from offload.engine.sink import Sink
-from offload.engine.turn import NOT_STORED
 from offload.errors import ConfigError, NotFoundError, OffloadError, StoreError, check_messages, check_number
 from offload.events.observer import error_text
 from offload.layout import encode_part
 from offload.messages.formats import scan_of
 from offload.offloader import Offloader, OnMissing
 from offload.placeholder.default import tool_label
-from offload.policy import ItemFacts, OffloadPolicy, Retention
+from offload.policy import ItemFacts, OffloadPolicy, ReasonKind, Retention
 from offload.policy.facts import PolicyName
 from offload.policy.models import HistoryRule
 from offload.policy.tool_names import TOOL_NAMES
@@ -343,7 +342,7 @@ class ContextRefs:
 
     def _completed(self, messages: Sequence[Any], result: OffloadResult) -> OffloadResult:
         """Log failed items, cut those that are too long, and clean up."""
-        failed = [d.item for d in result.decisions if d.reason.startswith(NOT_STORED)]
+        failed = [d.item for d in result.decisions if d.reason.kind is ReasonKind.NOT_STORED]
         for item in failed:
             self._log_failure(item.tool_name, result.errors[0])
         too_long = [item for item in failed if item.chars > self._max_inline]

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from offload.policy.policy import matches_any
-from offload.policy.tool_names import words_of
+from offload.policy.tool_names import matches_any, words_of
 
 # Globs of tool names, in lower case; server tools are named `server.tool` or `…__server__tool`.
 BASH_TOOLS = ("bash", "*[._]bash", "shell", "execute_command")

@@ -86,15 +86,14 @@ class Records:
         try:
             text = self._read(info, record)
             if text is not None:
-                is_cut = self.unread.get(info.key, "").startswith("only")
-                for stored, part in _parts(info, text.rpartition("\n")[0] if is_cut else text):
+                for stored, part in _parts(info, text):
                     self.texts.add(stored, part)
                 self.keys.add(info.key)
         except Exception as error:  # noqa: BLE001 # one record's failure is one record's
             self.unread[info.key] = reason_of(unexpected(error))
 
     def _read(self, info: RecordInfo, record: StoredRecord) -> str | None:
-        """Return the text of a record, its beginning if there is no room for more, None if it is none."""
+        """Return the text of a record, its first lines if there is no room for more, None if it is none."""
         room = min(MAX_RECORD_CHARS, MAX_CHARS - self.texts.chars)
         chunks, chars = list[str](), 0
         for chunk in map(decode_text, record.content.chunks_from(0)[1]):
@@ -105,7 +104,7 @@ class Records:
             chars += len(chunks[-1])
             if chars == room and chars < info.chars:
                 self.unread[info.key] = f"only the first {chars:,} of {info.chars:,} characters were searched"
-                break
+                return "".join(chunks).rpartition("\n")[0]
         if record.is_redacted and self._may_be_redacted:
             self.unread.setdefault(info.key, "parts were removed before it was stored")
         return "".join(chunks)

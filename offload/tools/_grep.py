@@ -17,7 +17,7 @@ from offload.placeholder.default import safe_for_model
 from offload.record.binary import is_binary
 from offload.tools.answers import read_error
 from offload.tools.budget import BUDGET, Budget, BudgetExceeded
-from offload.tools.search import NO_MATCHES, Pattern, Search, Span
+from offload.tools.search import Pattern, Search, Span
 
 # A longer line is cut to a window around the match.
 _LINE_CHARS = 400
@@ -89,6 +89,7 @@ class Grep:
         context_lines: lines before and after each match.
         room: the most characters of the matches, then those that are left.
         headings: returns the line before the first match of a record; None for a search of one.
+        hint: advice after a search without a match.
         excerpts: the excerpt of each record, by ref.
         is_redacted: whether a searched record is redacted.
     """
@@ -99,6 +100,7 @@ class Grep:
     max_matches: int
     room: int
     headings: Callable[[StoredRecord], str] | None = None
+    hint: str = ""
     excerpts: dict[str, str] = field(default_factory=dict)
     is_redacted: bool = False
     _rows: list[str] = field(default_factory=list)
@@ -124,7 +126,7 @@ class Grep:
             last = f'[{stopped}: repeat with cursor="{ref}:{self._place}"]'
         else:
             if not self._rows:
-                return f"{NO_MATCHES}{'more ' * bool(cursor.ref)}matches in {_items(count)}]"
+                return f"[No {'more ' * bool(cursor.ref)}matches in {_items(count)}{self.hint}]"
         head = f"[{self._matches} match{'es' * (self._matches != 1)} shown, in {_items(count)}]"
         return "\n".join([head, *self._rows, last])
 

@@ -57,7 +57,7 @@ from offload.tools.answers import (
 from offload.tools.arguments import check_arguments
 from offload.tools.budget import BUDGET, BudgetExceeded
 from offload.tools.pointer import CONTAINERS, JsonValue, PointerReader
-from offload.tools.search import NO_MATCHES, Mode, compile_pattern, hint
+from offload.tools.search import Mode, compile_pattern, hint
 from offload.tools.sources import Sources, source_line, source_note
 
 if TYPE_CHECKING:
@@ -421,11 +421,10 @@ class Tools:
             max_matches=min(max_matches, 100),
             room=self._max_chars - FRAME_CHARS - sum(len(note) + 1 for note in notes),
             headings=partial(_heading, ranked.hits) if len(infos) > 1 else None,
+            hint=hint(pattern, mode),
             is_redacted=ranked.is_redacted,
         )
         answer = grep.run(ranked.refs, start, len(infos))
-        if answer.startswith(NO_MATCHES):
-            answer = f"{answer[:-1]}{hint(pattern, mode)}]"
         for ref, excerpt in grep.excerpts.items():
             self._observer.read_back(ref, excerpt)
         self._note_shown(asked, grep.excerpts)

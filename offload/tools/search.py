@@ -19,8 +19,6 @@ from offload.threads.locks import NO_FORK
 MAX_PATTERN_CHARS = 1000
 Mode = Literal["literal", "regex", "words"]
 
-# The beginning of the answer to a search without a match.
-NO_MATCHES = "[No "
 # Marks of a text that was meant as a regular expression: classes, repeats, alternatives, anchors.
 _EXPRESSION = re.compile(r"\\[bdswBDSW.]|[.)\]][*+?{]|\||^\^|\$$")
 

@@ -24,7 +24,7 @@ from offload.patterns import lazy_pattern
 from offload.threads.locks import cached
 
 # The reasons for a deletion.
-Reason = Literal["expired", "quota", "deleted"]
+DeletionReason = Literal["expired", "quota", "deleted"]
 
 MAX_KEY_BYTES = 512
 MAX_PART_BYTES = 120
@@ -142,7 +142,7 @@ _PATTERNS = {
     "created": r"\d{1,15}",
     "suffix": r"\.(?:zst|json|txt|part)",
     "ending": r"\.[a-z]+",
-    "reason": "|".join(get_args(Reason)),
+    "reason": "|".join(get_args(DeletionReason)),
     "receiver": r"[^/~]+",
     "origin": r"[^/~]+",
     "number": r"\d{9}",
@@ -235,7 +235,7 @@ FAMILIES = (
 )  # fmt: skip
 
 
-def tombstone_key(key: str, reason: Reason) -> str:
+def tombstone_key(key: str, reason: DeletionReason) -> str:
     """Return the key of the tombstone of the record or link at `key`."""
     return f"{key}.{reason}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, cast
 
 from offload.errors import InvalidKeyError
-from offload.layout import LINK, RECORD, TOMBSTONE, Reason, decode_part, encode_part, item_type_of
+from offload.layout import LINK, RECORD, TOMBSTONE, DeletionReason, decode_part, encode_part, item_type_of
 from offload.record import Header, RecordInfo
 from offload.record.header import Counts
 from offload.store import StoredObject
@@ -19,7 +19,7 @@ class Tombstone(NamedTuple):
 
     key: str
     ref: str
-    reason: Reason
+    reason: DeletionReason
     at: float
 
     @property
@@ -56,7 +56,7 @@ def parse_key(stored: StoredObject) -> RecordInfo | Tombstone | None:
     if not (match := RECORD.match(stored.key) or LINK.match(stored.key)):
         if not (match := TOMBSTONE.match(stored.key)):
             return None
-        reason = cast("Reason", match["reason"])
+        reason = cast("DeletionReason", match["reason"])
         return Tombstone(stored.key.removesuffix(f".{reason}"), match["ref"], reason, stored.modified)
     try:
         session, tool = decode_part(match["session"]), decode_part(match["tool"])

@@ -17,8 +17,8 @@ from offload.index.floors import floors_in
 from offload.layout import (
     BRANCH,
     RECORD,
+    DeletionReason,
     Family,
-    Reason,
     decode_part,
     encode_part,
     is_hashed,
@@ -50,7 +50,7 @@ class DeletedRecord(msgspec.Struct, frozen=True):
     tombstones: tuple[Tombstone, ...]
 
     @property
-    def reasons(self) -> set[Reason]:
+    def reasons(self) -> set[DeletionReason]:
         """Why it was deleted, by each tombstone."""
         return {tombstone.reason for tombstone in self.tombstones}
 

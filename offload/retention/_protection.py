@@ -8,7 +8,7 @@ from contextlib import suppress
 from offload.errors import CorruptError, NotFoundError
 from offload.index.entries import Tombstone
 from offload.index.objects import DeletedRecord, SessionObjects
-from offload.layout import FORK, Reason, decode_part, session_part
+from offload.layout import FORK, DeletionReason, decode_part, session_part
 from offload.record import RecordInfo
 from offload.retention._aside import aside_key
 from offload.retention._report import Protection
@@ -20,7 +20,7 @@ from offload.store import OffloadStore, has
 
 
 def mark(
-    run: Run, objects: SessionObjects, infos: Sequence[RecordInfo], reason: Reason, marks: Marks
+    run: Run, objects: SessionObjects, infos: Sequence[RecordInfo], reason: DeletionReason, marks: Marks
 ) -> None:
     """Mark the records among `infos` that nothing protects for deletion."""
     found = unprotected(run, objects, infos, reason, marks)
@@ -29,7 +29,9 @@ def mark(
     note_marked(run, objects, found, reason)
 
 
-def note_marked(run: Run, objects: SessionObjects, infos: Sequence[RecordInfo], reason: Reason) -> None:
+def note_marked(
+    run: Run, objects: SessionObjects, infos: Sequence[RecordInfo], reason: DeletionReason
+) -> None:
     """Note in the report and in the objects of their session that records have a new tombstone."""
     if infos:
         run.report.marked.setdefault(reason, []).extend(infos)
@@ -38,13 +40,13 @@ def note_marked(run: Run, objects: SessionObjects, infos: Sequence[RecordInfo], 
         objects.deleted += marked_now(run, infos, reason)
 
 
-def marked_now(run: Run, infos: Iterable[RecordInfo], reason: Reason) -> list[DeletedRecord]:
+def marked_now(run: Run, infos: Iterable[RecordInfo], reason: DeletionReason) -> list[DeletedRecord]:
     """Return records with the tombstones that this run wrote."""
     return [DeletedRecord(info, (Tombstone(info.key, info.ref, reason, run.now),)) for info in infos]
 
 
 def unprotected(
-    run: Run, objects: SessionObjects, infos: Iterable[RecordInfo], reason: Reason, marks: Marks
+    run: Run, objects: SessionObjects, infos: Iterable[RecordInfo], reason: DeletionReason, marks: Marks
 ) -> list[RecordInfo]:
     """Return the records that nothing protects from deletion, and report the others."""
     is_active = run.now - max(objects.newest, marks.last_use) < run.retention.live_for

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from offload.errors import OffloadError
 from offload.index.objects import SessionObjects
 from offload.jobs.each import each_session
-from offload.layout import Reason
+from offload.layout import DeletionReason
 from offload.record import RecordInfo
 from offload.retention.marks import UNMARKED, Marks, read_all_marks, read_marks
 from offload.store import OffloadStore
@@ -37,7 +37,7 @@ class GcReport:
     """
 
     is_dry_run: bool = False
-    marked: dict[Reason, list[RecordInfo]] = field(default_factory=dict)
+    marked: dict[DeletionReason, list[RecordInfo]] = field(default_factory=dict)
     deleted: list[RecordInfo] = field(default_factory=list)
     undeleted: list[RecordInfo] = field(default_factory=list)
     protected: dict[Protection, list[RecordInfo]] = field(default_factory=dict)

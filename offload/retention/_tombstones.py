@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from offload.errors import ExistsError
 from offload.index.objects import DeletedRecord, list_session
 from offload.index.packs import delete_derived
-from offload.layout import Reason, session_part, tombstone_key
+from offload.layout import DeletionReason, session_part, tombstone_key
 from offload.record import RecordInfo
 from offload.session.session import note_deletions
 from offload.store import OffloadStore, delete_many, put_many
 
 
-def put_tombstones(store: OffloadStore, infos: Sequence[RecordInfo], reason: Reason) -> None:
+def put_tombstones(store: OffloadStore, infos: Sequence[RecordInfo], reason: DeletionReason) -> None:
     """Write a tombstone for each record; an existing one is kept."""
     try:
         put_empty(store, [tombstone_key(info.key, reason) for info in infos])

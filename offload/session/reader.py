@@ -29,7 +29,7 @@ from offload.index.objects import session_name
 from offload.layout import (
     LINK,
     RECORD,
-    Reason,
+    DeletionReason,
     encode_part,
     is_link,
     name_of,
@@ -50,7 +50,7 @@ _BULK_RECORDS, _BULK_RECORD_BYTES = 256, 256 * 1024
 _OPEN_RECORDS = 16
 # Enough for any session name, also if JSON escapes all of it.
 _LINK_BYTES = 16 * 1024
-_WHY: dict[Reason, str] = {
+_WHY: dict[DeletionReason, str] = {
     "expired": "expired",
     "quota": "was evicted by a quota",
     "deleted": "was deleted",

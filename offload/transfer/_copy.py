@@ -240,7 +240,7 @@ class _Copy:
         self._target_part = target.part
         self._report = CopyReport(target.name)
         self._dated = _dated(target.store)
-        self._deleted: dict[str, layout.Reason] = {}
+        self._deleted: dict[str, layout.DeletionReason] = {}
         self._repairs = repair
         # The keys of damaged records of the target by those of the source.
         self._damaged: dict[str, str] = {}
@@ -298,7 +298,7 @@ class _Copy:
         except errors.StoreError:
             raise
         except errors.ExpiredError as error:
-            self._deleted[key] = cast("layout.Reason", error.reason)
+            self._deleted[key] = cast("layout.DeletionReason", error.reason)
         except errors.OffloadError as error:
             self._report.failures.append(CopyFailure(ref, key, error))
 

@@ -1,4 +1,4 @@
-"""What protects a record: pins, the forks that read it, its use and its grants."""
+"""The guards of a record: pins, the forks that read it, its use and its grants."""
 
 from __future__ import annotations
 

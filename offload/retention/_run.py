@@ -37,7 +37,7 @@ class Run:
 
     @property
     def writes(self) -> bool:
-        """Whether this is no dry run."""
+        """Whether this run deletes, and does not only report."""
         return not self.report.is_dry_run
 
     def is_over(self, began: float) -> bool:

@@ -17,7 +17,7 @@ import secrets
 import string
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal, TypeGuard, get_args
 
 from offload.errors import InvalidKeyError
 from offload.patterns import lazy_pattern
@@ -38,6 +38,7 @@ _SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789._-")
 # Each byte in the form that a part has it.
 _ESCAPED = [chr(b) if b in _SAFE else f"={b:02x}" for b in range(256)]
 _ESCAPE = lazy_pattern(rb"=([0-9a-f]{2})")
+_REF = lazy_pattern(REF_PATTERN, re.ASCII)
 _CUT_ESCAPE = lazy_pattern(r"=[0-9a-f]?$", re.ASCII)
 _DIGEST = lazy_pattern(r"==[a-z2-7]{26}", re.ASCII)
 _EMPTY = "=="
@@ -248,6 +249,11 @@ def sidecar_key(key: str) -> str:
 def random_letters() -> str:
     """Return the ten letters that make the key of a journal entry or snapshot unique."""
     return "".join(secrets.choice(string.ascii_lowercase) for _ in range(10))
+
+
+def is_ref(text: object) -> TypeGuard[str]:
+    """Return whether `text` has the form of a ref; no other text is looked up in a store."""
+    return isinstance(text, str) and _REF.fullmatch(text) is not None
 
 
 def is_link(key: str) -> bool:

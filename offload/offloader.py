@@ -17,7 +17,7 @@ from offload.codec.spooled import SpooledContent
 from offload.engine.conversation import Conversation
 from offload.engine.moment import HostCache
 from offload.engine.restorer import restore
-from offload.engine.results import Latest, OffloadOutcome, OffloadResult, Restored, Stats
+from offload.engine.results import Latest, OffloadOutcome, OffloadResult, Remembered, Restored, Stats
 from offload.engine.sink import Sink
 from offload.errors import (
     ConfigError,
@@ -42,7 +42,6 @@ from offload.record.header import ITEM_TYPES, OffloadableType, RefStyle
 from offload.record.titles import checked_agent
 from offload.registry import open_store
 from offload.session import Damage, Session
-from offload.session.heads import Remembered
 from offload.session.names import check_name, new_name
 from offload.settings.hooks import ItemSummarizer, Redact, ShouldOffload
 from offload.settings.options import (
@@ -57,7 +56,6 @@ from offload.threads.calls import Gate, as_async
 from offload.threads.locks import NO_FORK, cached
 from offload.tokens import TokenCounter
 from offload.tools._definitions import MAX_ANSWER_CHARS
-from offload.tools.arguments import parse_arguments
 from offload.tools.fields import MAX_REFERENCE_CHARS, check_fields, only_tool, reference_prompt
 from offload.tools.sources import Sources
 
@@ -774,6 +772,7 @@ class Offloader:
         """
         with NO_FORK:
             from offload.tools import References  # noqa: PLC0415 # rarely used, and slow to load
+            from offload.tools.arguments import parse_arguments  # noqa: PLC0415
 
         allowed = check_fields(self.options.references if allow is None else allow)
         tool = only_tool(allowed) if tool is None else tool

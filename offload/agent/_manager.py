@@ -40,15 +40,16 @@ from offload.events import exclusive
 from offload.events.bus import deferred_events
 from offload.events.observer import Activity, error_text
 from offload.evidence import Evidence
+from offload.journal.format import Sent
+from offload.journal.reader import JournalState
+from offload.journal.writer import Journal
 from offload.messages import Usage
 from offload.messages.formats import is_result, scan_of
 from offload.offloader import Offloader
 from offload.policy import Decision
-from offload.session.lineage import Sent
 from offload.threads.calls import Gate, as_async
 from offload.threads.locks import NO_FORK
 from offload.timeline import Timeline
-from offload.timeline.journal import Journal, JournalState
 from offload.tokens import TokenCounter, estimate_tokens
 from offload.tools import Tools
 
@@ -164,7 +165,7 @@ class ContextManager:
         self._messages = AgentMessages(self._count, self.events)
         self._counter = MessageCounter(self._count)
         self._calibration = Calibration()
-        self._journal = Journal(offloader.store, offloader.session, offloader.options)
+        self._journal = Journal(offloader.store, offloader.session, offloader.options.redacted)
         # Estimated tokens of the system prompt and the tools, and of the whole last request.
         self._fixed = self._sent = 0
         # The decisions of the last offload call.

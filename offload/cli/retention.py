@@ -20,6 +20,7 @@ from offload.cli.tables import print_done, print_report
 from offload.cli.terminal import count, err, metering, note, one_line, out, say
 from offload.cli.workers import OnOption, WorkersOption, check_failures, check_shared, executor_of
 from offload.index.objects import session_parts
+from offload.journal.format import own_entries
 from offload.layout import JOURNAL, PIN, RECORD, encode_part
 from offload.policy import Retention
 from offload.record.text import size_text
@@ -28,7 +29,6 @@ from offload.retention import pin as pin_record
 from offload.retention import undelete as undelete_records
 from offload.retention import unpin as unpin_record
 from offload.retention.limits import Limit, limits, retention_of
-from offload.session.lineage import own_entries
 from offload.session.reader import SessionReader
 
 _OptionalId = Annotated[str | None, typer.Argument(metavar="ID")]

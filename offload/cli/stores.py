@@ -17,11 +17,11 @@ from offload.cli.terminal import count, note
 from offload.errors import StoreError, StoreMissingError, did_you_mean, result_or_error
 from offload.index import sessions
 from offload.index.objects import list_sessions, session_name, session_parts
-from offload.layout import encode_part, is_link
+from offload.layout import encode_part, is_link, is_ref
 from offload.record import RecordInfo
 from offload.registry import folder_of, is_root, roots_near, with_layout
 from offload.session.encryption import check_session
-from offload.session.names import check_known, is_ref
+from offload.session.names import check_known
 from offload.session.reader import SessionReader
 from offload.session.titles import with_titles
 from offload.settings.loader import Settings, load_config

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from offload.errors import OffloadError
 from offload.messages.base import Block
 from offload.messages.formats import role_or_none, scan_of
 from offload.policy import Decision, explain
 from offload.record import RecordInfo
+from offload.record.header import Head
 from offload.threads.locks import Lock, cached
 from offload.tokens import estimate_tokens
 
@@ -284,3 +287,15 @@ class Stats:
     by_tool: dict[str, int]
     reads: dict[str, int]
     chars_read: int
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """Objects that a new process would have to read one by one; see `Offloader.remembered`.
+
+    Attributes:
+        heads: heads of records, by the last part of their keys.
+        thinking: the contents of the records of removed thinking, in the same way.
+    """
+
+    heads: dict[str, Head] = {}
+    thinking: dict[str, str] = {}

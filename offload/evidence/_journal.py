@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from offload.errors import StoreError, unexpected
 from offload.evidence._requests import Requests
-from offload.session.lineage import JournalEntry, list_entries, needed, place_of_request
+from offload.journal.chain import list_entries, needed, place_of_request
+from offload.journal.format import JournalEntry
+from offload.journal.reader import changes_of
 from offload.session.reader import SessionReader
-from offload.timeline.journal import changes_of
 
 # The entries that are read at once.
 _GROUP = 32

@@ -9,13 +9,13 @@ from typing import Any, Literal
 from offload.context import ItemType
 from offload.context.ir import NOTICES
 from offload.evidence._texts import MAX_CHARS, Texts
+from offload.journal.reader import JournalChange, JournalLine, JournalMessage, apply_edits
 from offload.messages.base import Scan
 from offload.messages.calls import Calls
 from offload.messages.formats import scan_next
 from offload.placeholder import Notice
 from offload.placeholder.forms import known_refs
 from offload.policy.tool_names import is_read_back
-from offload.timeline.journal import JournalChange, JournalLine, JournalMessage, apply_edits
 
 # "notice" is a text that a model or a program made of others; it has no evidence of its own.
 TextRole = Literal["message", "read_back", "notice", "call"]

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, TypeVarTuple
 
 from offload.engine.failures import AboveCeilingError
 from offload.engine.refusals import BoundRefusal
-from offload.engine.results import OffloadResult
+from offload.engine.results import OffloadResult, Remembered
 from offload.errors import OffloadError, StoreError, StoreUnavailableError
 from offload.events.observer import error_text
 from offload.gateway._clock import Held, StoreClock
@@ -43,7 +43,6 @@ from offload.policy import CacheModel, OffloadPolicy
 from offload.policy.cache import CACHES
 from offload.policy.defaults import NEVER
 from offload.record import RecordInfo
-from offload.session.heads import Remembered
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

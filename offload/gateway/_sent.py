@@ -17,11 +17,12 @@ from typing import Literal, NamedTuple, TypeVar, TypeVarTuple
 import msgspec
 import zstandard
 
+from offload.engine.results import Remembered
 from offload.errors import CorruptError, NotFoundError
 from offload.gateway._apis.base import digest_of
 from offload.gateway._status import Status
 from offload.layout import SENT, encode_part
-from offload.session.heads import Head, Remembered
+from offload.record.header import Head
 from offload.store import OffloadStore
 
 T = TypeVar("T")

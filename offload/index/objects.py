@@ -27,10 +27,13 @@ from offload.layout import (
     sidecar_key,
 )
 from offload.record import RecordInfo
-from offload.store import OffloadStore, StoredObject, folders
+from offload.store import OffloadStore, StoredObject, folders, identity_of
 
 # The maximum number of objects that are opened to find a session's name.
 _MAX_TRIES = 20
+# By address and session, then by the store's identity: a token of the latest deletion by this process, which
+# sessions see without a request. The identity may need a connection, so only a deletion asks for it.
+_deletions: dict[tuple[str, str], dict[str, object]] = {}
 
 
 class _Fork(msgspec.Struct):
@@ -201,3 +204,15 @@ def _name_in(store: OffloadStore, key: str) -> str:
     if BRANCH.match(key):
         return _FORKS.decode(store.get(key)).fork
     return find_codec(key).open(partial(store.get, key), partial(store.get, sidecar_key(key))).session
+
+
+def latest_deletion(store: OffloadStore, session: str) -> object:
+    """Return a mark that this process replaces when it deletes records of a session; None before."""
+    noted = _deletions.get((store.url, encode_part(session)))
+    return None if noted is None else noted.get(identity_of(store))
+
+
+def note_deletions(store: OffloadStore, infos: Iterable[RecordInfo]) -> None:
+    """Note that this process marked records of `store` for deletion."""
+    for part in {session_part(info.key) for info in infos}:
+        _deletions.setdefault((store.url, part), {})[identity_of(store)] = object()

@@ -12,16 +12,10 @@ from typing import Any, NamedTuple
 from offload.errors import CorruptError, EncryptionError, NotFoundError, OffloadError
 from offload.index.objects import list_session, list_sessions, session_name
 from offload.jobs.each import run_each
+from offload.journal.chain import chain_of, left_branches
+from offload.journal.format import JournalEntry, entry_bytes, entry_of, own_entries
 from offload.layout import BRANCH, CLOSED, JOURNAL, decode_part, encode_part, is_link, session_part
 from offload.record import RecordInfo
-from offload.session.lineage import (
-    JournalEntry,
-    chain_of,
-    entry_bytes,
-    entry_of,
-    left_branches,
-    own_entries,
-)
 from offload.session.names import check_known, check_name
 from offload.session.reader import Damage, SessionReader
 from offload.store import OffloadStore, get_many, has, in_groups

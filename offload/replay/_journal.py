@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from offload.agent._usage import HIGHEST, LOWEST
 from offload.engine.recognition import stands_for
 from offload.errors import OffloadError
+from offload.journal.reader import JournalChange, apply_edits, latest_changes
 from offload.messages import Call, Usage
 from offload.messages.base import Item, Scan
 from offload.messages.calls import Calls
@@ -30,8 +31,6 @@ from offload.record import Header, RecordInfo
 from offload.replay._needs import quotes_in
 from offload.replay._prices import PriceCard, Prices
 from offload.session.reader import SessionReader
-from offload.settings.hooks import Hooks
-from offload.timeline.journal import Journal, JournalChange, apply_edits
 from offload.tokens import estimate_tokens
 from offload.tools._definitions import definitions, system_prompt
 
@@ -173,7 +172,7 @@ def replay_journal(reader: SessionReader, *, since: float = 0) -> Account:
     Raises:
         OffloadError: the journal cannot be read.
     """
-    changes = list(Journal(reader.store, reader.name, Hooks()).changes())
+    changes = list(latest_changes(reader.store, reader.name))
     ratios = {name: ratio for change in changes for name, ratio in change.head.get("ratios", {}).items()}
     scans = _scans([line.message for change in changes for line in change.new])
     items = [item for _, scan in scans for item in scan.offloadable]

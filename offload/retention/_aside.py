@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from offload.errors import CollisionError, NotFoundError
+from offload.journal.chain import parse_branch
 from offload.layout import BRANCH, CALLS, DELETED, FORK, JOURNAL, Family, name_of, session_part
-from offload.session.lineage import parse_branch
 from offload.store import OffloadStore, StoredObject, create, delete_many
 
 _FOLDERS = {"j": JOURNAL, "c": CALLS, "r": BRANCH}

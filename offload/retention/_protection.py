@@ -8,6 +8,7 @@ from contextlib import suppress
 from offload.errors import CorruptError, NotFoundError
 from offload.index.entries import Tombstone
 from offload.index.objects import DeletedRecord, SessionObjects
+from offload.journal.chain import parse_branch, records_of_branch, records_until
 from offload.layout import FORK, DeletionReason, decode_part, session_part
 from offload.record import RecordInfo
 from offload.retention._aside import aside_key
@@ -15,7 +16,6 @@ from offload.retention._report import Protection
 from offload.retention._run import ABANDONED_SECONDS, Run
 from offload.retention._tombstones import put_tombstones
 from offload.retention.marks import Marks
-from offload.session.lineage import parse_branch, records_of_branch, records_until
 from offload.store import OffloadStore, has
 
 

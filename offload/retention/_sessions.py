@@ -8,13 +8,13 @@ from offload import layout
 from offload.codec import find_codec
 from offload.index.floors import SETTLED_SECONDS
 from offload.index.objects import DeletedRecord, SessionObjects, list_session
+from offload.journal.format import own_entries
 from offload.retention._protection import forks, is_undeleted, mark
 from offload.retention._quotas import Remains, evict_records
 from offload.retention._report import size_of
 from offload.retention._run import Run, check_times
 from offload.retention._tombstones import delete_tombstones, empty_records, put_empty, put_tombstones
 from offload.retention.marks import read_marks
-from offload.session.lineage import own_entries
 from offload.store import delete_many
 
 

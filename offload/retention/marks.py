@@ -8,8 +8,19 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from offload.errors import NotFoundError
-from offload.layout import BRANCH, CLOSED, DELETED, FORK, GRANT, LAST_USE, PIN, encode_part, session_part
-from offload.session.names import check_known, check_name, is_ref
+from offload.layout import (
+    BRANCH,
+    CLOSED,
+    DELETED,
+    FORK,
+    GRANT,
+    LAST_USE,
+    PIN,
+    encode_part,
+    is_ref,
+    session_part,
+)
+from offload.session.names import check_known, check_name
 from offload.session.reader import SessionReader
 from offload.store import OffloadStore, StoredObject, create, has
 

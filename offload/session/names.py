@@ -1,19 +1,17 @@
-"""The names of sessions and the form of refs."""
+"""The names of sessions."""
 
 from __future__ import annotations
 
 import logging
-import re
 import secrets
 import string
 import time
 from collections.abc import Callable
 from itertools import chain
-from typing import TypeGuard, TypeVar
+from typing import TypeVar
 
 from offload.errors import ConfigError, NotFoundError
-from offload.layout import JOURNAL, PIN, RECORD, REF_PATTERN, encode_part
-from offload.patterns import lazy_pattern
+from offload.layout import JOURNAL, PIN, RECORD, encode_part
 from offload.store import OffloadStore
 from offload.threads.calls import in_thread
 
@@ -21,7 +19,6 @@ T = TypeVar("T")
 
 _log = logging.getLogger("offload")
 _MAX_NAME_CHARS = 1000
-_REF = lazy_pattern(REF_PATTERN, re.ASCII)
 
 
 def new_name() -> str:
@@ -64,8 +61,3 @@ def check_known(store: OffloadStore, session: str) -> str:
     if next(chain.from_iterable(map(store.keys, prefixes)), None) is None:
         raise NotFoundError(f"no session {session!r:.80} in {store.url}")
     return session
-
-
-def is_ref(text: object) -> TypeGuard[str]:
-    """Return whether `text` has the form of a ref; no other text is looked up in a store."""
-    return isinstance(text, str) and _REF.fullmatch(text) is not None

@@ -26,21 +26,21 @@ from offload.errors import (
 from offload.index.catalog import Catalog
 from offload.index.entries import Tombstone, parse_key
 from offload.index.objects import session_name
+from offload.journal.chain import branch_of, origin_of, records_of_branch
 from offload.layout import (
     LINK,
     RECORD,
     DeletionReason,
     encode_part,
     is_link,
+    is_ref,
     name_of,
     ref_of,
     sidecar_key,
 )
 from offload.record import Header, RecordInfo
+from offload.record.header import Head, Heads
 from offload.record.titles import Label
-from offload.session.heads import Head, Heads
-from offload.session.lineage import branch_of, origin_of, records_of_branch
-from offload.session.names import is_ref
 from offload.store import OffloadStore, StoredObject, check_plain, get_many
 from offload.threads.locks import Recent
 

@@ -21,22 +21,28 @@ from offload.errors import (
     result_or_error,
 )
 from offload.index.entries import record_key
-from offload.layout import LAST_USE, RECORD, encode_part, generation_of, is_link, session_part
+from offload.index.objects import latest_deletion
+from offload.layout import LAST_USE, RECORD, encode_part, generation_of, is_link
 from offload.messages.base import Item
 from offload.record import Header, RecordInfo
-from offload.record.header import MAX_DRAWS, REF_FORMS, Counts, ItemIdentity, RefStyle, draw_ref, drawn_by
+from offload.record.header import (
+    MAX_DRAWS,
+    REF_FORMS,
+    Counts,
+    Head,
+    ItemIdentity,
+    RefStyle,
+    draw_ref,
+    drawn_by,
+)
 from offload.session.create import NewRecord, create_records
-from offload.session.heads import Head
 from offload.session.reader import SessionReader
-from offload.store import OffloadStore, identity_of, put_many
+from offload.store import OffloadStore, put_many
 
 # The maximum number of other refs and later generations that are tried for one item.
 _MAX_TRIES = 20
 # gc needs the time of last use by the hour.
 _TOUCH_SECONDS = 3600
-# By address and session, then by the store's identity: a token of the latest deletion by this process, which
-# sessions see without a request. The identity may need a connection, so only a deletion asks for it.
-_deletions: dict[tuple[str, str], dict[str, object]] = {}
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -456,15 +462,3 @@ class Session(SessionReader):
         self.heads.note(key, header, counts)
         self._stored_here.add(key)
         return OffloadedItem(info, header.placeholder)
-
-
-def latest_deletion(store: OffloadStore, session: str) -> object:
-    """Return a mark that this process replaces when it deletes records of a session; None before."""
-    noted = _deletions.get((store.url, encode_part(session)))
-    return None if noted is None else noted.get(identity_of(store))
-
-
-def note_deletions(store: OffloadStore, infos: Iterable[RecordInfo]) -> None:
-    """Note that this process marked records of `store` for deletion."""
-    for part in {session_part(info.key) for info in infos}:
-        _deletions.setdefault((store.url, part), {})[identity_of(store)] = object()

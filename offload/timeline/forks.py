@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from offload.journal.chain import chain_of, left_branches
+from offload.journal.format import JournalEntry, own_entries
 from offload.layout import FORK, decode_part
-from offload.session.lineage import JournalEntry, chain_of, left_branches, own_entries
 from offload.store import OffloadStore
 from offload.timeline.titles import JournalSummary
 

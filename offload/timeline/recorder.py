@@ -10,11 +10,12 @@ from offload.context.ir import item_type_of
 from offload.engine.results import OffloadResult
 from offload.errors import OffloadError, failure
 from offload.events.observer import Activity
+from offload.journal.format import Sent
+from offload.journal.reader import JournalMessage, JournalState
+from offload.journal.writer import Journal
 from offload.messages import Usage
-from offload.session.lineage import Sent
 from offload.settings.options import Options
 from offload.store import OffloadStore
-from offload.timeline.journal import Journal, JournalMessage, JournalState
 
 
 class Recorder:
@@ -43,7 +44,7 @@ class Recorder:
     ) -> None:
         self.activity = Activity()
         self.used: Usage | None = None
-        self._journal = Journal(store, session, options)
+        self._journal = Journal(store, session, options.redacted)
         self._clock = options.clock
         self._is_read = is_new
         self._is_shared = is_shared

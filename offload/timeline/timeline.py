@@ -10,24 +10,18 @@ from html import escape
 from typing import Any, Literal, overload
 
 from offload.errors import ConfigError, check_number
+from offload.journal.chain import entries_from, left_branches, place_of_request
+from offload.journal.format import JournalEntry, Sent, own_entries
+from offload.journal.reader import JournalState, latest_state, messages_at
 from offload.layout import encode_part
 from offload.messages import Usage, to_json
 from offload.messages._equal import are_equal
 from offload.messages.formats import scan_of
 from offload.placeholder.forms import known_refs
 from offload.record.display import html_table
-from offload.session.lineage import (
-    JournalEntry,
-    Sent,
-    entries_from,
-    left_branches,
-    own_entries,
-    place_of_request,
-)
 from offload.store import OffloadStore
 from offload.threads.locks import cached
 from offload.timeline.forks import SessionFork, fork_tree
-from offload.timeline.journal import JournalState, latest_state, messages_at
 
 ChangeKind = Literal["added", "replaced", "compacted", "edited", "removed"]
 # Above so many comparisons, all messages between the common ends count as changed.

@@ -7,12 +7,12 @@ from heapq import nlargest
 from typing import Any, NamedTuple
 
 from offload.errors import EncryptionError, OffloadError, result_or_error
+from offload.journal.format import JournalEntry, Sent, entry_of
+from offload.journal.reader import first_messages
 from offload.layout import JOURNAL, session_part
 from offload.messages.formats import role_or_none, scan_of
 from offload.record.titles import title_of
-from offload.session.lineage import JournalEntry, Sent, entry_of
 from offload.store import OffloadStore, StoredObject, get_many
-from offload.timeline.journal import first_messages
 
 # Titles that one call reads, and the largest entry that is read for one, uncompressed.
 _MOST_TITLES, _MOST_BYTES = 250, 1024 * 1024

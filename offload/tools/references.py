@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from offload.codec.base import StoredRecord
 from offload.codec.content import StoredContent
 from offload.errors import ConfigError, CorruptError, NotFoundError, ReferenceRefusedError
+from offload.layout import is_ref
 from offload.record.text import escape_surrogates
-from offload.session.names import is_ref
 from offload.session.reader import SessionReader
 from offload.tools.answers import read_error
 from offload.tools.budget import BUDGET, BudgetExceeded

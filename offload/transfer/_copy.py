@@ -21,19 +21,13 @@ from offload.codec.spooled import ContentWriter, SpooledContent
 from offload.index.entries import record_key
 from offload.index.objects import list_session, session_parts
 from offload.jobs.each import run_each
+from offload.journal.chain import chain_of, note_origin
+from offload.journal.format import entry_bytes, entry_of, name_in_copy, own_entries
 from offload.record import Header, RecordInfo
 from offload.record.digested import check_digest
 from offload.record.text import decode_text
 from offload.session.create import NewRecord, create_records
 from offload.session.encryption import check_object
-from offload.session.lineage import (
-    chain_of,
-    entry_bytes,
-    entry_of,
-    name_in_copy,
-    note_origin,
-    own_entries,
-)
 from offload.session.names import check_known, check_name
 from offload.session.reader import SessionReader
 from offload.store import (

@@ -12,20 +12,19 @@ import msgspec
 
 from offload.codec._frames import SLOW_LEVEL, compress
 from offload.errors import ConfigError, NotFoundError
-from offload.layout import BRANCH, CLOSED, FORK, RECORD, encode_part
-from offload.session.encryption import check_object
-from offload.session.lineage import (
+from offload.journal.chain import (
     Branch,
     Origin,
     entries_of_branch,
     last_use,
     list_entries,
-    new_entry,
-    own_entries,
     parse_branch,
     place_of_request,
     records_until,
 )
+from offload.journal.format import new_entry, own_entries
+from offload.layout import BRANCH, CLOSED, FORK, RECORD, encode_part
+from offload.session.encryption import check_object
 from offload.session.names import check_known, check_name
 from offload.session.reader import SessionReader
 from offload.store import OffloadStore, create, delete_many, has

@@ -13,10 +13,10 @@ import msgspec
 
 from offload.errors import CollisionError, CorruptError, NotFoundError
 from offload.index.catalog import Catalog
-from offload.layout import GRANT, LINK, RECORD, encode_part, is_link, name_of, ref_of
+from offload.layout import GRANT, LINK, RECORD, encode_part, is_link, is_ref, name_of, ref_of
 from offload.record import RecordInfo
 from offload.session.encryption import check_object
-from offload.session.names import check_known, check_name, is_ref
+from offload.session.names import check_known, check_name
 from offload.session.reader import LINKS, Link, SessionReader
 from offload.store import OffloadStore, check_plain, create, has
 

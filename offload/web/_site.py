@@ -14,14 +14,14 @@ from starlette.responses import Response
 from offload.errors import InvalidKeyError, NotFoundError
 from offload.index.entries import Tombstone
 from offload.index.objects import list_session, session_name
-from offload.layout import JOURNAL, encode_part, is_hashed, is_link
+from offload.journal.format import entry_of
+from offload.layout import JOURNAL, encode_part, is_hashed, is_link, is_ref
 from offload.presets.context_refs._tree import ContextTree
 from offload.record import RecordInfo
 from offload.registry import folder_of
 from offload.search.index import SessionIndex
 from offload.session.encryption import check_session
-from offload.session.lineage import entry_of
-from offload.session.names import check_known, is_ref
+from offload.session.names import check_known
 from offload.session.reader import SessionReader
 from offload.store import OffloadStore, path_of
 from offload.web._account import Accounts

@@ -12,12 +12,11 @@ from msgspec.structs import replace
 
 from offload import ConfigError, CorruptError, Offloader
 from offload.codec.base import Encoded
-from offload.layout import REF_PATTERN
+from offload.layout import REF_PATTERN, is_ref
 from offload.placeholder import DefaultRenderer
 from offload.record import Header
 from offload.record.header import MAX_DRAWS, REF_FORMS, RefStyle, draw_ref
 from offload.session.create import NewRecord, create_records
-from offload.session.names import is_ref
 from offload.tools._grep import parse_cursor
 from offload_backends.memory import MemoryStore
 

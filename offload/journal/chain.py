@@ -1,4 +1,4 @@
-"""The entries of a session's journal, and of the sessions that it was forked from.
+"""The entries that a session continues: its own, and those of the sessions that it was forked from.
 
 A fork is two objects of its own session: a journal entry that continues from one of the parent's journal, and
 a branch among its records, which names the parent. A mark of the parent, written first, protects
@@ -8,7 +8,6 @@ what the fork reads from deletion. Their size does not depend on the session. `F
 from __future__ import annotations
 
 import json
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -17,17 +16,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from offload.codec._frames import decompress
 from offload.errors import (
     CollisionError,
     ConfigError,
     CorruptError,
-    EncryptionError,
-    MessageError,
     NotFoundError,
     OffloadError,
     check_texts,
 )
+from offload.journal.format import JournalEntry, entry_bytes, own_entries
 from offload.layout import (
     BRANCH,
     FOREIGN,
@@ -38,70 +35,12 @@ from offload.layout import (
     encode_part,
     is_hashed,
     is_link,
-    name_of,
-    random_letters,
 )
-from offload.patterns import lazy_pattern
-from offload.record.digested import check_digest, undigested, with_digest
-from offload.record.text import decode_text, encode_text
+from offload.record.text import decode_text
 from offload.store import OffloadStore, check_plain, create, get_many
 
-# The maximum size of an entry, checked before memory is allocated.
-MOST_BYTES = 256 * 1024 * 1024
-# The part of an entry's key that names the parent of a fork.
-_PARENT = lazy_pattern(r"~from[^/~]+(?=\.zst$)")
 # A fork of a fork has as many parents.
 _MAX_FORKS = 1000
-
-
-class Sent(NamedTuple):
-    """A request, as the key of its entry shows it.
-
-    Attributes:
-        at: when it was sent, in milliseconds since the epoch, by the writer's clock.
-        messages: how many messages it has.
-        tokens: their tokens, by the session's counter.
-        tokens_offloaded: tokens that it would have in addition if nothing had been offloaded or compacted.
-        records: records that were created since the request before.
-        read_backs: how often the model read a record since the request before.
-        compactions: how many compactions there were since the conversation began.
-    """
-
-    at: int
-    messages: int
-    tokens: int
-    tokens_offloaded: int
-    records: int = 0
-    read_backs: int = 0
-    compactions: int = 0
-
-
-class JournalEntry(NamedTuple):
-    """An entry in a listing, at a key; `size` is its bytes, uncompressed.
-
-    Its kind is `begun` or `whole` for the whole conversation, the first by a writer that read no earlier
-    entry; `grown` for the changes since the entry before. If it is that of a request, `sent` describes it
-    and `model` names its model. `used` is what the provider counted for the request before: the input
-    tokens, and those read from and written to its cache. `base` is the number of the entry that it continues
-    from, if that is not the one before; `parent` is the key part of the session that has it. The `letters` of
-    its key are random.
-    """
-
-    number: int
-    kind: str
-    at: str
-    size: int = 0
-    sent: Sent | None = None
-    used: tuple[int, int | None, int] | None = None
-    model: str | None = None
-    base: int | None = None
-    parent: str | None = None
-    letters: str = ""
-
-    @property
-    def is_rewind(self) -> bool:
-        """Whether the session continues in it from an entry that is not the one before."""
-        return self.base is not None and self.parent is None
 
 
 class Branch(NamedTuple):
@@ -210,12 +149,6 @@ def place_of_request(entries: Sequence[JournalEntry], session: str, number: int 
     raise NotFoundError(f"session {session!r} has no journal; see Offloader(journal=True)")
 
 
-def own_entries(store: OffloadStore, part: str) -> list[JournalEntry]:
-    """Return all entries of the journal of the session with a key part, in the order of their numbers."""
-    keys = [stored.key for stored in store.keys(JOURNAL.prefix(part))]
-    return [entry_of(match) for match in filter(None, map(JOURNAL.match, keys))]
-
-
 def chain_of(
     store: OffloadStore, part: str, own: Sequence[JournalEntry], base: int | None = None
 ) -> list[JournalEntry]:
@@ -290,11 +223,6 @@ def last_use(store: OffloadStore, part: str) -> float:
     return max([0.0, *stored, *noted])
 
 
-def last_written(entries: Sequence[JournalEntry]) -> JournalEntry | None:
-    """Return the last of some entries that has content; those that begin a fork or a rewind have none."""
-    return next((entry for entry in reversed(entries) if entry.base is None), None)
-
-
 def entries_of_branch(store: OffloadStore, branch: Branch) -> Sequence[JournalEntry]:
     """Return the entries of the parent up to a branch; raises as `needed` if they make up no conversation."""
     entries = chain_of(store, branch.parent, own_entries(store, branch.parent), branch.base)
@@ -303,27 +231,6 @@ def entries_of_branch(store: OffloadStore, branch: Branch) -> Sequence[JournalEn
         raise NotFoundError(f"the journal of session {name!r} was deleted")
     needed(entries, len(entries) - 1, name)
     return entries
-
-
-def entry_of(match: re.Match[str]) -> JournalEntry:
-    """Return the entry whose key matched the form of keys of journals."""
-    sent = Sent(*map(int, match["sent"].split("-"))) if match["sent"] else None
-    used = None
-    if match["used"]:
-        tokens, read, written = match["used"].split("-")
-        used = int(tokens), int(read) if read else None, int(written)
-    return JournalEntry(
-        int(match["number"]),
-        match["kind"],
-        match.string,
-        int(match["bytes"]),
-        sent,
-        used,
-        decode_part(match["model"]) if match["model"] else None,
-        int(match["base"]) if match["base"] else None,
-        match["parent"],
-        match["letters"],
-    )
 
 
 def needed(entries: Sequence[JournalEntry], place: int, session: str) -> Sequence[JournalEntry]:
@@ -376,53 +283,6 @@ def _records(entry: JournalEntry, data: bytes) -> set[str]:
         return set(head.get("records", ()))
     except (ValueError, TypeError, AttributeError) as error:
         raise CorruptError(f"{entry.at}: it has values that no agent stores") from error
-
-
-def new_entry(
-    part: str, number: int, kind: str, text: str = "{}", *, letters: str | None = None, **more: object
-) -> tuple[str, bytes]:
-    """Return the key and the content of an entry, which gets its digest; see `FORMAT.md`.
-
-    Args:
-        part: the key part of its session.
-        number: its number.
-        kind: its kind.
-        text: its head, a map as JSON, and its messages, each on a line.
-        letters: the letters of its key; random by default.
-        more: the optional parts of its key.
-
-    Raises:
-        MessageError: it has more than `MOST_BYTES`.
-    """
-    content = undigested(encode_text(text))
-    if len(content) > MOST_BYTES:
-        raise MessageError(f"a journal entry must have at most {MOST_BYTES} bytes, got {len(content)}")
-    key = JOURNAL.key(
-        session=part,
-        number=f"{number:09}",
-        kind=kind,
-        bytes=len(content),
-        letters=letters or random_letters(),
-        **more,
-    )
-    return key, with_digest(content, name_in_copy(key))
-
-
-def name_in_copy(key: str) -> str:
-    """Return the end of the key of an entry in a copy of its session, which has no parent."""
-    return _PARENT.sub("", name_of(key))
-
-
-def entry_bytes(entry: JournalEntry, data: bytes) -> bytes:
-    """Return the content of an entry. Raises `CorruptError` and `EncryptionError`, which name it."""
-    if entry.size > MOST_BYTES:
-        raise CorruptError(f"{entry.at}: an entry may have {MOST_BYTES} bytes, got {entry.size}")
-    try:
-        content = decompress(data, entry.size)
-        check_digest(content, name_in_copy(entry.at))
-    except (CorruptError, EncryptionError) as error:
-        raise type(error)(f"{entry.at}: {error}") from error
-    return content
 
 
 def records_of_branch(store: OffloadStore, key: str, at: str | None = None) -> tuple[Origin, set[str]]:

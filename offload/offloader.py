@@ -19,6 +19,7 @@ from offload.engine.moment import HostCache
 from offload.engine.restorer import restore
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult, Remembered, Restored, Stats
 from offload.engine.sink import Sink
+from offload.engine.turn import Terms
 from offload.errors import (
     ConfigError,
     EncryptionError,
@@ -277,6 +278,7 @@ class Offloader:
         model: str | None = None,
         agent: str | None = None,
         is_sent: bool = True,
+        policy: policies.OffloadPolicy | PolicyName | None = None,
     ) -> OffloadResult:
         """Replace the large items of `messages` by placeholders, each after its record is durable.
 
@@ -294,11 +296,14 @@ class Offloader:
             agent: the name of the agent that sends it; by default that of the offloader.
             is_sent: whether the messages are the next request. If they are only stored by the caller, and the
                 request follows in another call, pass False: the journal has no request for them then.
+            policy: another policy for this call, such as one with a `sweep` when a window is nearly full.
+                What it offloads remains so; later calls decide about all else by their own policy. It weighs
+                no expected cost, and `explain` shows the last call by the policy of the offloader.
 
         Raises:
-            ConfigError: `pinned` is not a collection of ids, or `cache` has another value; or the call would
-                wait for itself: a hook calls it, or an async hook needs the event loop of this thread. In
-                the last case, use `aoffload`.
+            ConfigError: `pinned` is not a collection of ids, or `cache` or `policy` has another value; or the
+                call would wait for itself: a hook calls it, or an async hook needs the event loop of this
+                thread. In the last case, use `aoffload`.
             MessageError: `messages` is not a list; with `on_error="raise"`, also a malformed message.
             OffloadError: with `on_error="raise"`, an error of the store.
         """
@@ -306,8 +311,9 @@ class Offloader:
         if cache is not None:
             check_choice("cache", cache, get_args(HostCache))
         check_texts(model=model)
-        name = checked_agent(agent)
-        turn = partial(self._conversation.offload, conversation, pins, cache, model, name)
+        by = None if policy is None else policies.policy_of(policy)
+        terms = Terms(pins, cache, model, checked_agent(agent), by)
+        turn = partial(self._conversation.offload, conversation, terms)
         with exclusive(self._gate):
             if self._recorder is None:
                 return turn()

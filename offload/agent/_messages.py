@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from offload.compaction import CompactionResult, CompactionStrategy
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
@@ -14,9 +14,10 @@ from offload.context.ir import NOTICES
 from offload.context.wait import Wait
 from offload.engine.results import OffloadResult, is_whole
 from offload.errors import ContextFullError, MessageError, OffloadError, failure, result_or_error
-from offload.messages._equal import are_equal, begins_with
+from offload.messages._equal import are_equal
 from offload.messages.thinking import bare_of, content_digest, signed_thinking
 from offload.offloader import Offloader
+from offload.policy import OffloadPolicy
 from offload.threads.locks import Lock
 from offload.tokens import TokenCounter
 
@@ -46,13 +47,11 @@ class AgentMessages:
         self.added_tokens = 0
         # Whether the header grew in front of a conversation.
         self._is_header_new = False
-        # For each message that offloaders get: its index in the conversation, the message as they got it
-        # before, since they compare it with their history, and the message that is sent now.
+        # For each message that the offloader gets: its index in the conversation, the message as it gets it
+        # in every turn, since it compares it with its history, and the message that is sent now.
         self._places: list[int] = []
         self._originals: list[Any] = []
         self._current: list[Any] = []
-        # The messages of the last call of each offloader.
-        self._offered: WeakKeyDictionary[Offloader, list[Any]] = WeakKeyDictionary()
         self._queue: deque[ContextItem] = deque()
         self._queue_lock = Lock()
 
@@ -115,22 +114,20 @@ class AgentMessages:
             self._originals.append(original)
             self._current.append(item.message)
 
-    def offload(self, offloader: Offloader, model: str | None, *, for_good: bool = False) -> OffloadResult:
-        """Offload items by the offloader's policy, in a request to `model`.
-
-        With `for_good`, all later calls start from its output, not from the original messages.
-        """
-        messages = self._current if for_good else self._originals
-        self._forget_changed(offloader, messages)
-        result = offloader.offload(messages, model=model)
+    def offload(
+        self, offloader: Offloader, model: str | None, policy: OffloadPolicy | None = None
+    ) -> OffloadResult:
+        """Offload items by a policy, by default that of the offloader, in a request to `model`."""
+        run = partial(offloader.offload, self._originals, model=model, policy=policy)
+        result = run()
         if self._unbind_changed(offloader, result.messages):
             errors = result.errors
-            result = offloader.offload(messages, model=model)
+            result = run()
             result.errors[:0] = errors
         changed = _differences(self._current, result.messages)
         before = self.context.total_tokens
         for index in changed:
-            self._replace(index, result.messages[index], for_good=for_good)
+            self._replace(index, result.messages[index])
         if changed:
             freed = before - self.context.total_tokens
             detail = f"{len(changed)} messages became smaller, by {freed} tokens"
@@ -151,18 +148,10 @@ class AgentMessages:
         bound = [at for at in range(first + 1, len(messages)) if signed_thinking(messages[at])]
         return offloader.remove_thinking(messages, bound, cause=f"messages[{first}] changed")
 
-    def _forget_changed(self, offloader: Offloader, messages: Sequence[Any]) -> None:
-        """Let an offloader read again what other steps changed: the caller edited nothing."""
-        before = self._offered.get(offloader, [])
-        if not begins_with(messages, before):
-            offloader.forget(next(old for old, new in zip_longest(before, messages) if old is not new))
-        self._offered[offloader] = [*messages]
-
-    def _replace(self, index: int, message: Any, *, for_good: bool) -> None:
+    def _replace(self, index: int, message: Any) -> None:
         place = self._places[index]
         self.context.replace_message(place, message)
         self._current[index] = message
-        self._originals[index] = message if for_good else _bared_as(self._originals[index], message)
         self.settled = min(self.settled, len(self.context.header.items) + place)
 
     def compact(self, strategy: CompactionStrategy, tokens: int, offloader: Offloader) -> list[OffloadError]:
@@ -187,7 +176,7 @@ class AgentMessages:
             error, is_compacted = raised if isinstance(raised, OffloadError) else named, False
             self.context.conversation.items = items
         if not are_equal(items, self.context.conversation.items):
-            self._renumber(items)
+            self._renumber(items, offloader)
         if is_compacted:
             self.compactions += 1
             self.last_compaction = result
@@ -209,7 +198,7 @@ class AgentMessages:
         """
         items = list(self.context.conversation.items)
         removed = self._remove_thinking(offloader, max(0, start - len(self.context.header.items)), cause)
-        self._renumber(items)
+        self._renumber(items, offloader)
         return removed
 
     def _remove_thinking(self, offloader: Offloader, start: int, cause: str) -> int:
@@ -229,14 +218,21 @@ class AgentMessages:
         if offloader.is_bound([item.message for item in items[first:]]):
             self._remove_thinking(offloader, first, "messages before it were compacted")
 
-    def _renumber(self, before: Sequence[ContextItem]) -> None:
-        """Register the items of the conversation again; `before` are those that were registered."""
-        pairs = zip(self._places, self._originals, strict=True)
-        originals = {before[place].id: original for place, original in pairs}
+    def _renumber(self, before: Sequence[ContextItem], offloader: Offloader) -> None:
+        """Register the items of the conversation again; `before` are those that were registered.
+
+        The offloader compares the messages anew from the first that is another: the caller edited nothing.
+        """
+        offered = self._originals
+        originals = {before[place].id: old for place, old in zip(self._places, offered, strict=True)}
         self._places, self._originals, self._current = [], [], []
         self.settled = min(self.settled, len(self.context.header.items))
         for place, item in enumerate(self.context.conversation.items):
             self._register(place, item, _bared_as(originals.get(item.id, item.message), item.message))
+        pairs = zip_longest(offered, self._originals)
+        changed = next((old for old, new in pairs if old is not new), None)
+        if changed is not None:
+            offloader.forget(changed)
 
     def restore(self, offloader: Offloader, strategy: CompactionStrategy) -> list[Any]:
         """Return all messages that were ever added, as they were. Raises `OffloadError`."""

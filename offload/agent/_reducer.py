@@ -17,7 +17,6 @@ from offload.offloader import Offloader
 from offload.policy import OffloadPolicy, Rule, Sweep
 from offload.policy.models import HistoryRule
 from offload.record.header import OffloadableType
-from offload.settings.options import OnError
 
 # The tokens of an item that is worth a placeholder, if no milder step was enough.
 _WORTH_IT = 300
@@ -165,17 +164,10 @@ class ContextReducer:
         return relieve
 
     def _offloading_by(self, **policy: Any) -> Action:
-        # Later turns start from the placeholders, so the items must be in the store, even with "truncate".
-        on_error: OnError = "raise" if self._offloader.options.on_error == "raise" else "keep"
-        policy = {"history": self._history, **policy}
-        other = self._offloader.with_options(policy=OffloadPolicy(tools={}, **policy), on_error=on_error)
-        # A host that says "append_only" says it of any model.
-        is_any = self._offloader.policy.history == "append_only"
-        if is_any:
-            other = other.with_options(model=None)
+        other = OffloadPolicy(tools={}, **{"history": self._history, **policy})
 
         def offload(messages: AgentMessages, _tokens: int) -> list[OffloadError]:
-            return messages.offload(other, None if is_any else self._offloader.model, for_good=True).errors
+            return messages.offload(self._offloader, self._offloader.model, other).errors
 
         return offload
 

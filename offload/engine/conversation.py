@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -17,14 +17,14 @@ from offload.engine.history import History
 from offload.engine.items import Slot, unweighed
 from offload.engine.leaving import fallback_text
 from offload.engine.look_alikes import LookAlikes
-from offload.engine.moment import CacheWatch, HostCache
+from offload.engine.moment import CacheWatch
 from offload.engine.reading import facts_of
 from offload.engine.recognition import Recognition
 from offload.engine.restorer import undone
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult
 from offload.engine.steps import run, run_one, store_again
 from offload.engine.thinking import RemovedThinking
-from offload.engine.turn import Turn
+from offload.engine.turn import Terms, Turn
 from offload.engine.writer import ItemWriter, Skipped, WriteRequest
 from offload.errors import OffloadError, result_or_error, unexpected
 from offload.events import EventType
@@ -55,7 +55,6 @@ class Conversation:
         self._session = session
         self._options = options
         self._observer = observer
-        self._pinned: frozenset[str] = frozenset()
         self._code_calls: set[str] = set()
         self._follower = Follower(sources)
         recognition = Recognition(session, options, is_new=is_new)
@@ -70,7 +69,6 @@ class Conversation:
         self.look_alikes: LookAlikes = LookAlikes(recognition, self._writer)
         self.thinking: RemovedThinking = RemovedThinking(session, as_is, options.redacted, observer, undo)
         self.model: str | None = options.model
-        self._agent: str | None = None
         self._on_recalled: Callable[[OffloadResult], object] | None = None
         self.latest: Latest = Latest()
         self.watch: CacheWatch = CacheWatch(options)
@@ -87,21 +85,12 @@ class Conversation:
         self._session.checks_adopted = on_recalled is None
 
     @observed("offload", OffloadResult.figures)
-    def offload(
-        self,
-        messages: Sequence[Any],
-        pinned: Iterable[str] = (),
-        cache: HostCache | None = None,
-        model: str | None = None,
-        agent: str | None = None,
-    ) -> OffloadResult:
+    def offload(self, messages: Sequence[Any], terms: Terms) -> OffloadResult:
         """Return the messages with their large items replaced; see `Offloader.offload`."""
-        self.model = self._options.model if model is None else model
-        self._agent = agent
+        self.model = self._options.model if terms.model is None else terms.model
         with self._failures() as failures:
-            self._pinned = frozenset(pinned)
             try:
-                result = self._offloaded(messages, cache, failures)
+                result = self._offloaded(messages, terms, failures)
             except BaseException:
                 self.start_over()
                 raise
@@ -109,31 +98,30 @@ class Conversation:
                 self.start_over()
         return result
 
-    def _offloaded(
-        self, messages: Sequence[Any], cache: HostCache | None, failures: Failures
-    ) -> OffloadResult:
+    def _offloaded(self, messages: Sequence[Any], terms: Terms, failures: Failures) -> OffloadResult:
         """Return the result of a turn; if that fails as a whole, of one without the history."""
         for _ in range(2):
             try:
-                turn = self._turn(failures, self._history, agent=self._agent)
+                turn = self._turn(failures, self._history, terms=terms)
                 turn.on_recalled = self._on_recalled
-                result = run(turn, messages, self.watch, cache)
+                result = run(turn, messages, self.watch, terms.cache)
             except Exception as error:  # noqa: BLE001 # a message or a store may raise anything
                 self.start_over()
                 failures.report(unexpected(error))
             else:
-                self._follow(result, failures)
+                self._follow(turn, result)
                 return result
         return OffloadResult(list(messages), [], ([], 0), 0, 0, 0, failures.errors)
 
-    def _follow(self, result: OffloadResult, failures: Failures) -> None:
+    def _follow(self, turn: Turn, result: OffloadResult) -> None:
         """Note what the tools and `explain` show of a turn."""
         try:
-            self.latest.note(result)
+            if not turn.is_aside:
+                self.latest.note(result)
             self._follower.follow(self._history)
         except Exception as error:  # noqa: BLE001 # a message may raise anything; the tools then know less
-            failures.report(unexpected(error))
-            failures.is_incomplete = True
+            turn.failures.report(unexpected(error))
+            turn.failures.is_incomplete = True
 
     def store_again(self) -> int:
         """Store the items whose records were deleted since; see `Offloader.store_again`."""
@@ -155,7 +143,7 @@ class Conversation:
         slot: Slot | None = None
         with self._failures() as failures:
             try:
-                slot = run_one(self._turn(failures, History(), readers, agent), item)
+                slot = run_one(self._turn(failures, History(), readers, Terms(agent=agent)), item)
             except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
                 failures.report(unexpected(error), name_of(item, None))
         if slot is None:
@@ -173,7 +161,10 @@ class Conversation:
                 decision = self._options.policy.decide(
                     facts._replace(chars=counts.chars, bytes=counts.bytes, tokens=counts.tokens)
                 )
-                request = WriteRequest(item, decision, is_forced=True, content=content, agent=agent)
+                least = self._options.policy.min_saving
+                request = WriteRequest(
+                    item, decision, min_saving=least, is_forced=True, content=content, agent=agent
+                )
                 [outcome] = self._writer.write([request])
             except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
                 outcome, decision = unexpected(error), unweighed(item, 0)
@@ -231,7 +222,11 @@ class Conversation:
         return History(CostPlan(self._options.policy.cache))
 
     def _turn(
-        self, failures: Failures, history: History, readers: Readers = "keep", agent: str | None = None
+        self,
+        failures: Failures,
+        history: History,
+        readers: Readers = "keep",
+        terms: Terms = Terms(),  # noqa: B008 # a value
     ) -> Turn:
         return Turn(
             history=history,
@@ -242,9 +237,10 @@ class Conversation:
             failures=failures,
             readers=readers,
             model=self.model,
-            agent=agent,
-            pinned=self._pinned,
+            agent=terms.agent,
+            pinned=terms.pinned,
             code_calls=self._code_calls,
+            policy=self._options.policy if terms.policy is None else terms.policy,
         )
 
     @contextmanager

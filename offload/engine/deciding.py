@@ -57,10 +57,11 @@ def by_policy(turn: Turn, facts: ItemFacts) -> Decision:
 
 def candidate(turn: Turn, slot: Slot) -> Candidate[Slot] | None:
     """Return a new item for the plan by cost, None if it is kept or frees too little."""
-    policy, decision = turn.policy, slot.decision
-    if decision.item.is_pinned or slot.state is State.UNWEIGHED:
+    policy, decision = turn.options.policy, slot.decision
+    if decision.item.is_pinned or slot.state is State.UNWEIGHED or turn.is_aside:
         # It may be unpinned or weighed later; the plan does not depend on it.
-        decision = by_policy(turn, decision.item._replace(is_pinned=False))
+        facts = decision.item._replace(is_pinned=False)
+        decision = policy.decide(facts, readers=turn.readers, is_bound=turn.is_bound)
     facts, freed = decision.item, saving(decision)
     is_ruled = not decision.is_by_cost
     if slot.claim is not None or facts.media_type is not None or freed < max(1, policy.min_saving):
@@ -148,7 +149,7 @@ def _timed(turn: Turn, slot: Slot) -> Decision:
     facts = turn.history.facts(
         slot, is_pinned=slot.item.tool_use_id in turn.pinned, was_stored=slot.stored is not None
     )
-    decision, plan = _judged(turn, slot, facts), turn.history.plan
+    decision, plan = _judged(turn, slot, facts), None if turn.is_aside else turn.history.plan
     is_planned = slot.is_planned and slot.stored is None and decision.action != "keep"
     if plan is None or not (decision.is_by_cost or is_planned):
         return decision

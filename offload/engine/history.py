@@ -19,7 +19,7 @@ from offload.engine.items import Items, Slot
 from offload.engine.parts import Kept, LatestTexts, MessageState
 from offload.engine.watching import WatchedMessages
 from offload.messages.calls import Calls
-from offload.policy import ItemFacts
+from offload.policy import ItemFacts, OffloadPolicy
 from offload.policy.cost import CostPlan
 from offload.record.retrieval import is_answer
 
@@ -51,7 +51,8 @@ class History:
         self.unlisted: int | None = None
         self.thinking = BoundThinking(self.states, self.messages)
         self._replied_at: list[int] = []
-        self._is_bound = False
+        # The policy of the last turn, and whether messages that were sent could change then.
+        self._rule: tuple[OffloadPolicy | None, bool] = None, False
         # Whether thinking may be bound by the model of the last turn; None before the first.
         self._may_bind: bool | None = None
 
@@ -243,12 +244,16 @@ class History:
         self._may_bind = may_bind
         return is_same
 
-    def note_bound(self, *, is_bound: bool) -> bool:
-        """Note whether messages that were sent may change; if that is new, kept items are open again."""
-        is_new = is_bound != self._is_bound
-        self._is_bound = is_bound
+    def note_rule(self, policy: OffloadPolicy, *, is_bound: bool) -> bool:
+        """Note what decides in this turn; if that is new, items that were kept are open again.
+
+        `is_bound` says whether messages that were sent may not change.
+        """
+        before, self._rule = self._rule, (policy, is_bound)
+        is_other = before[0] not in (None, policy)
+        is_new = is_other or is_bound != before[1]
         for slot in self.since(0) if is_new else ():
-            self.items.reopen(slot)
+            (self.items.reopen_for_policy if is_other else self.items.reopen)(slot)
         return is_new
 
     def leave_out(self, index: int, tokens: int | None) -> None:

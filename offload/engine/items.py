@@ -30,7 +30,7 @@ class State(Enum):
         LEAVING: in its message, and offloaded in this turn.
         FAILED: in its message, whole or truncated, after an error in this turn; the next turn opens it.
         KEPT: in its message; the turn's ceiling, a sweep, its cost or a record of it may open it.
-        SETTLED: in its message for good: it was vetoed, or no placeholder pays.
+        SETTLED: in its message for good: it was vetoed, or no placeholder pays under this policy.
         OFFLOADED: replaced by the placeholder of its record.
     """
 
@@ -56,7 +56,8 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.LEAVING: frozenset({State.OFFLOADED, State.FAILED, State.SETTLED}),
     State.FAILED: frozenset({State.OPEN}),
     State.KEPT: frozenset({State.OPEN, State.LEAVING, State.FAILED}),
-    State.SETTLED: frozenset(),
+    # Another policy may ask for a smaller saving.
+    State.SETTLED: frozenset({State.OPEN}),
     # Its message could not be changed.
     State.OFFLOADED: frozenset({State.FAILED}),
 }
@@ -255,6 +256,11 @@ class Items:
     def reopen(self, slot: Slot) -> None:
         """Have an item that is kept decided again."""
         if slot.state is State.KEPT:
+            self.move(slot, State.OPEN)
+
+    def reopen_for_policy(self, slot: Slot) -> None:
+        """Have an item decided again by another policy, unless it was vetoed."""
+        if slot.state is State.KEPT or (slot.state is State.SETTLED and slot.is_approved):
             self.move(slot, State.OPEN)
 
     def set_aside(self, slot: Slot) -> None:

@@ -195,6 +195,7 @@ def _request(turn: Turn, slot: Slot) -> WriteRequest:
         slot.item,
         slot.decision,
         turn.history.query(slot.at),
+        turn.policy.min_saving,
         is_forced=slot.is_foreign,
         keeps_text=slot.is_foreign and must_keep,
         ref=slot.stored,
@@ -208,7 +209,8 @@ def _apply(turn: Turn, slot: Slot, outcome: WriteOutcome) -> None:
         items.keep(slot, outcome.reason, State.SETTLED)
     elif isinstance(outcome, OffloadError):
         turn.report(slot, outcome)
-        text = fallback_text(slot.item, decision, turn.options)
+        # Later calls of the session decide about what stayed whole in a call by another policy.
+        text = slot.item.text if turn.is_aside else fallback_text(slot.item, decision, turn.options)
         reason = Reason(ReasonKind.NOT_STORED, name=str(outcome))
         _put(turn, slot, text, None, replace(decision, action="keep", reason=reason))
     elif outcome.placeholder == slot.item.text:

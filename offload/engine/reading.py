@@ -45,7 +45,7 @@ def keep_common(turn: Turn, messages: Sequence[Any]) -> int:
     A message that could not be read, and now can, is dropped too.
     """
     history = turn.history
-    if not history.note_binding(may_bind=turn.policy.may_bind(turn.model)):
+    if not history.note_binding(may_bind=turn.options.policy.may_bind(turn.model)):
         # The decisions for a model that allows other changes are made again.
         return history.keep_common(())
     known = history.keep_common(messages)

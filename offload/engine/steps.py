@@ -34,7 +34,7 @@ def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache 
     unread = reading.add(turn, messages)
     moment = part(watch.begin, Moment(), history.answers, host, turn.failures)
     mode = part(mode_of, HistoryMode(), turn.policy.history, turn.model, history.thinking.at)
-    first = 0 if history.note_bound(is_bound=turn.is_bound) else known
+    first = 0 if history.note_rule(turn.policy, is_bound=turn.is_bound) else known
     part(finding.find_stored, None, turn, known, first)
     part(finding.prove_claims, None, turn)
     part(_open_paying, None, turn, moment, known)
@@ -95,7 +95,7 @@ def _open_paying(turn: Turn, moment: Moment, known: int) -> None:
     A list of which nothing was offloaded before is decided request by request, as if it had grown.
     """
     history, plan = turn.history, turn.history.plan
-    if plan is None:
+    if plan is None or turn.is_aside:
         return
     # The record of an item that a rule offloads is found only when it is stored.
     new = [(slot, slot.decision) for slot in history.since(known)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 from offload.engine.failures import Failures, name_of
 from offload.engine.history import History
 from offload.engine.items import Slot, State
+from offload.engine.moment import HostCache
 from offload.engine.recognition import Recognition
 from offload.engine.results import OffloadResult
 from offload.engine.thinking import RemovedThinking
@@ -25,6 +26,21 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class Terms(NamedTuple):
+    """What the caller of `Offloader.offload` says of one call; see there.
+
+    Attributes:
+        pinned: ids of the tool calls whose results the caller wants to keep.
+        policy: the policy of this call; None is that of the session.
+    """
+
+    pinned: frozenset[str] = frozenset()
+    cache: HostCache | None = None
+    model: str | None = None
+    agent: str | None = None
+    policy: OffloadPolicy | None = None
+
+
 @dataclass(slots=True, eq=False)
 class Turn:
     """One call of `offload`, as its steps share it; the history holds what the next turn needs.
@@ -36,7 +52,7 @@ class Turn:
         pinned: ids of the tool calls whose results the caller wants to keep.
         code_calls: ids of the tool calls made by code, which reads the results itself. They are known also
             after the message of the call was removed from the list.
-        policy: the policy of the session.
+        policy: the policy of this call; by default that of the session.
         before: how many messages the last turn had.
         late: the items of those messages that were due in this turn; some may have been kept after all.
         placed: the items that have a record now.
@@ -56,7 +72,7 @@ class Turn:
     agent: str | None
     pinned: frozenset[str]
     code_calls: set[str]
-    policy: OffloadPolicy = field(init=False)
+    policy: OffloadPolicy
     before: int = field(init=False)
     late: list[Slot] = field(default_factory=list)
     placed: list[Slot] = field(default_factory=list)
@@ -65,8 +81,12 @@ class Turn:
     on_recalled: Callable[[OffloadResult], object] | None = None
 
     def __post_init__(self) -> None:
-        self.policy = self.options.policy
         self.before = len(self.history)
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether another policy than that of the session decides, without the plan by cost."""
+        return self.policy is not self.options.policy
 
     # Messages that were sent
 
@@ -75,7 +95,9 @@ class Turn:
         """Whether signed thinking is removed after a change of what was sent."""
         policy = self.policy
         has_thinking = policy.history == "append_only" or bool(self.history.thinking.at)
-        return has_thinking and policy.may_bind(self.model)
+        # A policy of one call that leaves it open says nothing of the model: that of the session may.
+        is_open = policy.history not in ("append_only", "editable")
+        return has_thinking and (self.options.policy if is_open else policy).may_bind(self.model)
 
     @property
     def is_bound(self) -> bool:

@@ -52,6 +52,7 @@ class WriteRequest(NamedTuple):
 
     Attributes:
         query: the text that its preview is ranked against; see `History.query`.
+        min_saving: tokens that its placeholder must free, unless `is_forced`.
         is_forced: whether it is stored even if the placeholder saves nothing, as a look-alike is.
         keeps_text: whether its text is kept in the message; the record proves that it is not a placeholder.
         content: its text if it is too long to hold, to be stored in any case.
@@ -63,6 +64,7 @@ class WriteRequest(NamedTuple):
     item: Item
     decision: Decision
     query: str = ""
+    min_saving: int = 0
     is_forced: bool = False
     keeps_text: bool = False
     content: SpooledContent | None = None
@@ -107,7 +109,6 @@ class ItemWriter:
         self._session = session
         self._renderer = MediaAwareRenderer(options.placeholder)
         self._count_tokens = options.count_tokens
-        self._min_saving = options.policy.min_saving
         self._hooks = options
         self._recognition = recognition
         self._observer = observer
@@ -297,10 +298,10 @@ class ItemWriter:
             saving = request.decision.item.tokens - self._count_tokens(draft.placeholder)
         except Exception as error:  # noqa: BLE001 # a token counter may raise anything; only its item fails
             return failure("token_counter:", error, draft.placeholder)
-        is_shorter = saving >= self._min_saving and len(draft.placeholder) < draft.content.counts.chars
+        is_shorter = saving >= request.min_saving and len(draft.placeholder) < draft.content.counts.chars
         if request.is_forced or is_shorter:
             return None
-        return Skipped(Reason(ReasonKind.LITTLE_SAVED, saving, self._min_saving))
+        return Skipped(Reason(ReasonKind.LITTLE_SAVED, saving, request.min_saving))
 
     def _check_ref(self, request: WriteRequest, placeholder: str, ref: str) -> None:
         """Raise `ConfigError` if no ref is found in a placeholder, also of another renderer."""

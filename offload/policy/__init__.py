@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from offload.errors import ConfigError
+
 if TYPE_CHECKING:
     from offload.policy._rules import Retention, Rule, Sweep
     from offload.policy.cache import CacheModel, KnownCache
@@ -52,8 +54,15 @@ def __getattr__(name: str) -> Any:
 
 
 def policy_of(policy: OffloadPolicy | PolicyName | None = None) -> OffloadPolicy:
-    """Return the policy of an argument of an offloader: the named one, or the default for None."""
+    """Return the policy of an argument: the named one, or the default for None. Raises `ConfigError`."""
     model: type[OffloadPolicy] = __getattr__("OffloadPolicy")
     if policy is None:
         return model()
-    return model.preset(policy) if isinstance(policy, str) else policy
+    if isinstance(policy, str):
+        return model.preset(policy)
+    if not isinstance(policy, model):
+        raise ConfigError(
+            f"policy must be an OffloadPolicy or the name of one, got {type(policy).__name__}; "
+            "a dict of its fields goes to OffloadPolicy.model_validate"
+        )
+    return policy

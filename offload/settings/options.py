@@ -56,11 +56,6 @@ class Options(Hooks):
         check_choice("on_error", self.on_error, get_args(OnError))
         check_fields(self.references)
         check_offer(self.tools, self.max_answer_chars)
-        if not isinstance(self.policy, policies.OffloadPolicy):
-            raise ConfigError(
-                f"policy must be an OffloadPolicy or the name of one, got {type(self.policy).__name__}; "
-                "a dict of its fields goes to OffloadPolicy.model_validate"
-            )
         if not isinstance(self.placeholder, PlaceholderRenderer):
             raise ConfigError(
                 f"placeholder must have render() and find_ref(); {type(self.placeholder).__name__} does not"

@@ -35,7 +35,7 @@ from offload.events.observer import Activity, Observer, observed
 from offload.messages import Usage
 from offload.messages.base import Item
 from offload.messages.thinking import signed_thinking
-from offload.placeholder import Categorizes, DefaultRenderer, PlaceholderRenderer
+from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy.facts import PolicyName, Readers
 from offload.policy.tool_names import TOOL_NAMES
 from offload.record import RecordInfo
@@ -180,22 +180,25 @@ class Offloader:
         self.events: EventBus = options.events
         self.store: OffloadStore = open_store(store, storage_options=storage_options)
         self.session: str = new_name() if session is None else check_name(session)
-        self._observer = Observer(self.session, self.events, keeps_originals=on_error == "keep")
-        renderer = options.placeholder
-        category = renderer.category if isinstance(renderer, Categorizes) else None
-        self._session = Session(self.store, self.session, get_codec(codec), refs, category)
-        self._sources = Sources()
-        self._conversation = Conversation(
-            self._session, options, self._observer, self._sources, is_new=session is None
-        )
-        self._gate = Gate("offloader", self._conversation.start_over)
+        records = Session(self.store, self.session, get_codec(codec), refs, options.category)
+        records.known.is_listed = session is None
+        self._start(records)
         self._recorder = self._new_recorder(is_new=session is None) if journal else None
+
+    def _start(self, records: Session) -> None:
+        """Begin a conversation of the session with these records."""
+        options = self.options
+        self._observer = Observer(self.session, self.events, keeps_originals=options.on_error == "keep")
+        self._session = records
+        self._sources = Sources()
+        self._conversation = Conversation(records, options, self._observer, self._sources)
+        self._gate = Gate("offloader", self._conversation.start_over)
         # Not at the first use: a child that is forked while a thread imports a module can never import it.
         with NO_FORK:
             from offload.tools import Tools  # noqa: PLC0415 # `from offload import Offloader` alone needs none
 
         self.tools: Tools = Tools(
-            self._session,
+            records,
             names=options.tools,
             max_answer_chars=options.max_answer_chars,
             observer=self._observer,
@@ -960,13 +963,15 @@ class Offloader:
             session=self.session if session is None else session,
             **options,
         )
-        if session is None:
-            other.last_request = self.last_request
         if session is None and store is None:
+            new, activity = other.options, other.activity
+            other._start(self._session.beside(get_codec(new.codec), new.refs, new.category))
             # One session has one journal, which notes what all its offloaders create.
-            other.activity = self.activity or other.activity
+            other.activity = self.activity or activity
             other._recorder = other._recorder and (self._recorder or other._recorder)
             other._conversation.recognition.proven = self._conversation.recognition.proven
+        if session is None:
+            other.last_request = self.last_request
         return other
 
     def share(self, ref: str, to: str) -> None:

@@ -49,15 +49,13 @@ class Conversation:
         on_recalled: see `Offloader.on_recalled`.
     """
 
-    def __init__(
-        self, session: Session, options: Options, observer: Observer, sources: Sources, *, is_new: bool
-    ) -> None:
+    def __init__(self, session: Session, options: Options, observer: Observer, sources: Sources) -> None:
         self._session = session
         self._options = options
         self._observer = observer
         self._code_calls: set[str] = set()
         self._follower = Follower(sources)
-        recognition = Recognition(session, options, is_new=is_new)
+        recognition = Recognition(session, options)
         # Thinking is redacted text by text, and stored as it is.
         plain = dataclasses.replace(
             options, redact=None, should_offload=None, summarizer=None, placeholder=DefaultRenderer()

@@ -22,7 +22,9 @@ def find_stored(turn: Turn, known: int, first: int) -> None:
     history = turn.history
     # More than one reply at once: another process continued the session, or it was rolled back.
     is_continued = history.answers - (history.answers_of(known - 1) if known else -1) > 1
-    may_matter = is_continued or (not turn.recognition.is_listed and _may_be_stored(turn, first))
+    may_matter = is_continued or (
+        not turn.recognition.session.known.is_listed and _may_be_stored(turn, first)
+    )
     if not may_matter and history.unlisted is None:
         note_if_stored(turn, first)
         return

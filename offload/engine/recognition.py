@@ -77,12 +77,10 @@ class Recognition:
 
     Attributes:
         session: the session of the records.
-        is_listed: whether the records of other processes are known; so they are in a session that is new.
         proven: the placeholders that a record proved; the offloaders of one session share them.
     """
 
-    def __init__(self, session: Session, options: Options, *, is_new: bool = False) -> None:
-        self.is_listed = is_new
+    def __init__(self, session: Session, options: Options) -> None:
         self.session = session
         self._never_replaced = frozenset(options.policy.never_replaced)
         self._renderer = MediaAwareRenderer(options.placeholder)
@@ -177,7 +175,7 @@ class Recognition:
     def load_session(self) -> None:
         """Load the catalog of the session with one listing. Raises `OffloadError`; it is unknown then."""
         self.session.catalog.load()
-        self.is_listed = True
+        self.session.known.is_listed = True
 
     def stored_ref(self, item: Item) -> str | None:
         """Return the ref of the record that the session is known to hold of `item`. Asks no store.

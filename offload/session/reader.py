@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
+from math import inf
 from operator import itemgetter
 
 import msgspec
@@ -80,6 +82,24 @@ class Damage(msgspec.Struct, frozen=True):
     error: OffloadError
 
 
+@dataclass(slots=True, eq=False)
+class Known:
+    """What this process knows of a session besides its listing; its readers may share it.
+
+    Attributes:
+        parent: the session that this one was forked from, and `parent_refs` the refs that it had by then.
+        origins: the names of other sessions whose refs this one may have.
+        is_listed: whether the records of other processes are known; so they are in a session that is new.
+        touched_at: when its use was recorded last, by the monotonic clock.
+    """
+
+    parent: SessionReader | None = None
+    parent_refs: frozenset[str] = frozenset()
+    origins: Sequence[str] = ()
+    is_listed: bool = False
+    touched_at: float = -inf
+
+
 class SessionReader:
     """The records of one agent conversation, for reading.
 
@@ -98,11 +118,7 @@ class SessionReader:
         self.heads: Heads = Heads()
         # By key, the errors of records that titles were asked of and that do not fit the key of the store.
         self.unfit: dict[str, EncryptionError] = {}
-        # The session that this one was forked from, and the refs that it had by then, once they are known.
-        self._parent: SessionReader | None = None
-        self._parent_refs: frozenset[str] = frozenset()
-        # The names of other sessions whose refs this one may have, from its last listing.
-        self.origins: list[str] = []
+        self.known: Known = Known()
         # Open records that others quote, by ref, while these are read together.
         self._held: dict[str, StoredRecord] = {}
         # By the keys of links that were followed, the sessions that share.
@@ -221,10 +237,11 @@ class SessionReader:
 
     def _stored(self, info: RecordInfo) -> RecordInfo:
         """Return the entry of an inherited record in the session that stored it, of any other this one."""
-        if self._parent is None or not self.catalog.is_inherited(info.key):
+        parent = self.known.parent
+        if parent is None or not self.catalog.is_inherited(info.key):
             return info
-        originals = self._parent.catalog.known(info.ref)
-        return self._parent._stored(originals[0]) if originals else info  # noqa: SLF001 # of this class
+        originals = parent.catalog.known(info.ref)
+        return parent._stored(originals[0]) if originals else info  # noqa: SLF001 # of this class
 
     def _opened_or_error(
         self, info: RecordInfo, body: bytes | OffloadError | None
@@ -343,7 +360,7 @@ class SessionReader:
         Which refs a fork has from its parent does not depend on what the parent deletes or stores later.
         """
         return (
-            ref in self._parent_refs
+            ref in self.known.parent_refs
             or bool(self.catalog.known(ref))
             or self.catalog.tombstone(ref) is not None
         )
@@ -360,10 +377,10 @@ class SessionReader:
             origin, refs = records_of_branch(self.store, branch)
             parent = SessionReader(self.store, origin.session)
             parent.catalog.load()
-            self._parent, self._parent_refs = parent, frozenset(refs)
-            names = [parent.name, *parent.origins, *names]
+            self.known.parent, self.known.parent_refs = parent, frozenset(refs)
+            names = [parent.name, *parent.known.origins, *names]
             inherited = [self._as_link(info) for info in parent.catalog.entries() if info.ref in refs]
-        self.origins = [name for name in dict.fromkeys(names) if name != self.name]
+        self.known.origins = [name for name in dict.fromkeys(names) if name != self.name]
         return inherited
 
     def _as_link(self, info: RecordInfo) -> RecordInfo:
@@ -375,8 +392,8 @@ class SessionReader:
         return msgspec.structs.replace(info, session=self.name, key=key, expires_at=None)
 
     def _follow(self, info: RecordInfo, body: bytes | None = None) -> StoredRecord:
-        if self._parent is not None and self.catalog.is_inherited(info.key):
-            return self._inherited_record(self._parent, info, body)
+        if (parent := self.known.parent) is not None and self.catalog.is_inherited(info.key):
+            return self._inherited_record(parent, info, body)
         try:
             data = self._fetch(info, info.key)(end=_LINK_BYTES)
         except NotFoundError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from copy import copy
 
 import msgspec
 
@@ -104,16 +105,26 @@ class Session(SessionReader):
         category: Callable[[str, str | None], str] | None = None,
     ) -> None:
         super().__init__(store, name)
-        self._codec = codec
-        self._refs: RefStyle = refs
-        self._category = category
+        self._use(codec, refs, category)
         self._stored_here: set[str] = set()
         # Adopted records that may be lost in a power cut.
         self._undurable: set[str] = set()
-        self._touched_at = -float(_TOUCH_SECONDS)
-        self._problem: OffloadError | None = None
         self._last_deletion = latest_deletion(store, name)
-        self.checks_adopted = True
+
+    def beside(
+        self, codec: Codec, refs: RefStyle, category: Callable[[str, str | None], str] | None
+    ) -> Session:
+        """Return the same session with new records in another form; both know what one of them learns."""
+        other = copy(self)
+        other._use(codec, refs, category)  # noqa: SLF001 # of this class
+        return other
+
+    def _use(self, codec: Codec, refs: RefStyle, category: Callable[[str, str | None], str] | None) -> None:
+        self._codec: Codec = codec
+        self._refs: RefStyle = refs
+        self._category = category
+        self._problem: OffloadError | None = None
+        self.checks_adopted: bool = True
 
     @property
     def may_quote(self) -> bool:
@@ -227,7 +238,7 @@ class Session(SessionReader):
         An item that came with a fork or a copy has the ref that it drew in the other session, of any style,
         also once its record is deleted.
         """
-        for name in self.origins:
+        for name in self.known.origins:
             for style in REF_FORMS:
                 foreign = draw_ref(name, *item[:4], style=style, draw=draw)
                 if self.has_had(foreign):
@@ -261,7 +272,7 @@ class Session(SessionReader):
     def _attempt(self, draft: Draft, draw: int = 0) -> _Attempt:
         item, counts = draft.item.identity(draft.content.counts.sha256), draft.content.counts
         ref = self.ref_of(item, draw=draw) if draw else draft.ref
-        drawn_in = drawn_by(ref, item, (self.name, *self.origins))
+        drawn_in = drawn_by(ref, item, (self.name, *self.known.origins))
         if drawn_in is None:
             # The ref of a record that another session shared: it is gone, and no other record may have it.
             ref, drawn_in = draw_ref(self.name, *item[:4], style=self._refs, draw=draw), self.name
@@ -421,9 +432,9 @@ class Session(SessionReader):
     def _touch(self) -> None:
         """Record once an hour that the session is used, also if nothing new is stored."""
         now = time.monotonic()
-        if now - self._touched_at < _TOUCH_SECONDS:
+        if now - self.known.touched_at < _TOUCH_SECONDS:
             return
-        self._touched_at = now
+        self.known.touched_at = now
         # Adopted records are stored, so a failure must not fail the turn.
         try:
             self.store.put(LAST_USE.key(session=encode_part(self.name)), b"", overwrite=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict, cast, get_args
 from offload import policy as policies
 from offload.errors import ConfigError, OffloadError, check_choice, check_texts, failure
 from offload.events import EventBus
-from offload.placeholder import DefaultRenderer, PlaceholderRenderer
+from offload.placeholder import Categorizes, DefaultRenderer, PlaceholderRenderer
 from offload.policy.facts import PolicyName
 from offload.policy.tool_names import TOOL_NAMES
 from offload.record.header import REF_FORMS, RefStyle
@@ -70,6 +70,11 @@ class Options(Hooks):
     def arguments(self) -> OptionArguments:
         """Return the options as keyword arguments of `Offloader`."""
         return cast("OptionArguments", {option.name: getattr(self, option.name) for option in fields(self)})
+
+    @property
+    def category(self) -> Callable[[str, str | None], str] | None:
+        """Returns the category of an item type and tool name, if the placeholders name one."""
+        return self.placeholder.category if isinstance(self.placeholder, Categorizes) else None
 
     @cached
     def count_tokens(self) -> TokenCounter:

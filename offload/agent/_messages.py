@@ -221,7 +221,7 @@ class AgentMessages:
     def _renumber(self, before: Sequence[ContextItem], offloader: Offloader) -> None:
         """Register the items of the conversation again; `before` are those that were registered.
 
-        The offloader compares the messages anew from the first that is another: the caller edited nothing.
+        The offloader forgets what it knows from the first other one on: the caller edited nothing.
         """
         offered = self._originals
         originals = {before[place].id: old for place, old in zip(self._places, offered, strict=True)}

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -19,9 +19,12 @@ from offload.engine.items import Items, Slot
 from offload.engine.parts import Kept, LatestTexts, MessageState
 from offload.engine.watching import WatchedMessages
 from offload.messages.calls import Calls
-from offload.policy import ItemFacts, OffloadPolicy
+from offload.policy import ItemFacts
 from offload.policy.cost import CostPlan
 from offload.record.retrieval import is_answer
+
+if TYPE_CHECKING:
+    from offload.policy import OffloadPolicy
 
 
 class History:

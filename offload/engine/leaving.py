@@ -209,7 +209,7 @@ def _apply(turn: Turn, slot: Slot, outcome: WriteOutcome) -> None:
         items.keep(slot, outcome.reason, State.SETTLED)
     elif isinstance(outcome, OffloadError):
         turn.report(slot, outcome)
-        # Later calls of the session decide about what stayed whole in a call by another policy.
+        # A later call of the session may cut what a call by another policy could not store.
         text = slot.item.text if turn.is_aside else fallback_text(slot.item, decision, turn.options)
         reason = Reason(ReasonKind.NOT_STORED, name=str(outcome))
         _put(turn, slot, text, None, replace(decision, action="keep", reason=reason))

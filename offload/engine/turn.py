@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import msgspec
 
 from offload.engine.failures import Failures, name_of
 from offload.engine.history import History
@@ -26,8 +28,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Terms(NamedTuple):
-    """What the caller of `Offloader.offload` says of one call; see there.
+class Terms(msgspec.Struct, frozen=True, eq=False):
+    """The terms of one `Offloader.offload`; see there.
 
     Attributes:
         pinned: ids of the tool calls whose results the caller wants to keep.
@@ -95,7 +97,7 @@ class Turn:
         """Whether signed thinking is removed after a change of what was sent."""
         policy = self.policy
         has_thinking = policy.history == "append_only" or bool(self.history.thinking.at)
-        # A policy of one call that leaves it open says nothing of the model: that of the session may.
+        # A policy of one call with another rule says nothing of the model: that of the session may.
         is_open = policy.history not in ("append_only", "editable")
         return has_thinking and (self.options.policy if is_open else policy).may_bind(self.model)
 

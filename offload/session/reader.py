@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from math import inf
@@ -82,9 +81,8 @@ class Damage(msgspec.Struct, frozen=True):
     error: OffloadError
 
 
-@dataclass(slots=True, eq=False)
-class Known:
-    """What this process knows of a session besides its listing; its readers may share it.
+class Known(msgspec.Struct, eq=False):
+    """Knowledge of a session besides its listing; the readers of one process may share it.
 
     Attributes:
         parent: the session that this one was forked from, and `parent_refs` the refs that it had by then.

@@ -63,10 +63,10 @@ from offload.tools.sources import Sources
 if TYPE_CHECKING:
     from offload.evidence import Evidence
     from offload.evidence.session import SessionEvidence
+    from offload.journal.writer import JournalWriter
     from offload.retention import GcReport
     from offload.search import SearchResult
     from offload.timeline import Timeline
-    from offload.timeline.recorder import Recorder
     from offload.tools import Tools
 
 OnMissing = Literal["raise", "keep"]
@@ -124,6 +124,8 @@ class Offloader:
         options: the other arguments; `with_options` opens an offloader that shares them.
         tools: the retrieval tools, for calls of the model.
         events: the event bus.
+        journal: writes the journal of the session; None without one. A loop that sends other lists than
+            `offload` returns, as `ContextManager` does, writes them itself.
 
     Raises:
         ConfigError: an invalid argument: an unknown scheme, codec or option, or a missing package. The store
@@ -183,7 +185,7 @@ class Offloader:
         records = Session(self.store, self.session, get_codec(codec), refs, options.category)
         records.known.is_listed = session is None
         self._start(records)
-        self._recorder = self._new_recorder(is_new=session is None) if journal else None
+        self.journal: JournalWriter | None = self._new_journal(is_new=session is None) if journal else None
 
     def _start(self, records: Session) -> None:
         """Begin a conversation of the session with these records."""
@@ -205,13 +207,14 @@ class Offloader:
             sources=self._sources,
         )
 
-    def _new_recorder(self, *, is_new: bool) -> Recorder:
+    def _new_journal(self, *, is_new: bool) -> JournalWriter:
         with NO_FORK:
-            from offload.timeline.recorder import Recorder  # noqa: PLC0415 # loaded only when used
+            from offload.journal.writer import JournalWriter  # noqa: PLC0415 # loaded only when used
 
-        recorder = Recorder(self.store, self.session, self.options, is_new=is_new)
-        self.activity = recorder.activity
-        return recorder
+        options = self.options
+        journal = JournalWriter(self.store, self.session, options.redacted, options.clock, is_new=is_new)
+        self.activity = journal.activity
+        return journal
 
     @classmethod
     def from_config(
@@ -318,24 +321,31 @@ class Offloader:
         terms = Terms(pins, cache, model, checked_agent(agent), by)
         turn = partial(self._conversation.offload, conversation, terms)
         with exclusive(self._gate):
-            if self._recorder is None:
+            if self.journal is None:
                 return turn()
-            if sent := self._recorder.read():
+            if sent := self.journal.follow():
                 self._conversation.resume(sent)
             if is_sent:
-                return self._recorded(self._recorder, turn)
-            self._recorder.interrupt()
+                return self._recorded(self.journal, turn)
+            self.journal.interrupt(self)
             return turn()
 
-    def _recorded(self, recorder: Recorder, turn: Callable[[], OffloadResult]) -> OffloadResult:
+    def _recorded(self, journal: JournalWriter, turn: Callable[[], OffloadResult]) -> OffloadResult:
         """Return the result of a turn after it was noted in the journal, which never costs the turn."""
         try:
             result = turn()
         except BaseException:
-            recorder.interrupt()
+            journal.interrupt(self)
             raise
         marked = self._conversation.marks(result)
-        failed = recorder.record(result, marked, self._conversation.model, sender=self)
+        failed = journal.record(
+            self,
+            result.messages,
+            marked,
+            tokens=result.tokens_after,
+            tokens_before=result.tokens_before,
+            model=self._conversation.model,
+        )
         for error in failed:
             self._observer.failed(error, EventType.JOURNAL_FAILED)
         result.errors.extend(failed)
@@ -388,8 +398,8 @@ class Offloader:
         """
         with exclusive(self._gate):
             stored = self._conversation.store_again()
-            if stored and self._recorder is not None:
-                self._recorder.renew()
+            if stored and self.journal is not None:
+                self.journal.renew()
             return stored
 
     def remove_thinking(
@@ -472,8 +482,8 @@ class Offloader:
             ConfigError: `usage` is a text, a list or a bool.
         """
         counted = self._conversation.watch.report(usage, is_changed=is_changed)
-        if self._recorder is not None and counted is not None:
-            self._recorder.used = counted
+        if self.journal is not None and counted is not None:
+            self.journal.used = counted
         return counted
 
     def remembered(self, infos: Iterable[RecordInfo]) -> Remembered:
@@ -937,8 +947,10 @@ class Offloader:
         with exclusive(self._gate):
             transfer.rewind(self.store, self.session, at, branch=branch)
             self._conversation.start_over()
-            if self._recorder is not None:
-                self._recorder = self._new_recorder(is_new=False)
+            if self.journal is not None:
+                # No later entry follows the request that it is of.
+                self.journal.used = None
+                self.journal.renew()
 
     def with_options(
         self,
@@ -968,7 +980,7 @@ class Offloader:
             other._start(self._session.beside(get_codec(new.codec), new.refs, new.category))
             # One session has one journal, which notes what all its offloaders create.
             other.activity = self.activity or activity
-            other._recorder = other._recorder and (self._recorder or other._recorder)
+            other.journal = other.journal and (self.journal or other.journal)
             other._conversation.recognition.proven = self._conversation.recognition.proven
         if session is None:
             other.last_request = self.last_request

@@ -38,12 +38,9 @@ from offload.errors import (
 )
 from offload.events import exclusive
 from offload.events.bus import deferred_events
-from offload.events.observer import Activity, error_text
+from offload.events.observer import error_text
 from offload.evidence import Evidence
-from offload.journal.format import Sent
-from offload.journal.reader import JournalState
-from offload.journal.writer import Journal
-from offload.messages import Usage
+from offload.journal.reader import JournalMessage, JournalState
 from offload.messages.formats import is_result, scan_of
 from offload.offloader import Offloader
 from offload.policy import Decision
@@ -147,9 +144,9 @@ class ContextManager:
             policy=policy,
             token_counter=self._count,
             model=config.model or offloader.options.model,
-            journal=False,
+            journal=config.resumable,
         )
-        self._activity = offloader.activity = self._offloader.activity = Activity()
+        _begin_journal(self._offloader, offloader)
         self.tools.sources = self._offloader.tools.sources
         offloader.latest = self._offloader.latest
         self._confirmation = _confirmation(confirm, config)
@@ -165,7 +162,6 @@ class ContextManager:
         self._messages = AgentMessages(self._count, self.events)
         self._counter = MessageCounter(self._count)
         self._calibration = Calibration()
-        self._journal = Journal(offloader.store, offloader.session, offloader.options.redacted)
         # Estimated tokens of the system prompt and the tools, and of the whole last request.
         self._fixed = self._sent = 0
         # The decisions of the last offload call.
@@ -370,7 +366,7 @@ class ContextManager:
                 self._messages.enqueue(message)
                 self._messages.flush()
                 self._shrink((), self._reducer.seen, errors)
-                self._write_journal(errors, used=counted)
+                self._write_journal(errors)
             self._report_counter(errors)
             return errors
 
@@ -392,7 +388,8 @@ class ContextManager:
 
     def _resumed(self) -> int:
         """Take over the conversation of the journal; return its number of messages."""
-        state = self._journal.read()
+        journal = self._offloader.journal
+        state = self.timeline().latest() if journal is None else journal.read()
         for stored in state.messages:
             self._messages.enqueue(stored.message, stored.item_type)
         self._messages.flush()
@@ -596,47 +593,27 @@ class ContextManager:
             return math.inf
         return (trigger + self.config.window) / 2 if is_result(messages[-1]) else trigger
 
-    def _write_journal(
-        self, errors: list[OffloadError], *, tokens: int | None = None, used: Usage | None = None
-    ) -> None:
+    def _write_journal(self, errors: list[OffloadError], *, tokens: int | None = None) -> None:
         """Store the messages in the journal; `tokens` are those of the request that they are, if any."""
-        if not self.config.resumable:
+        if self._offloader.journal is None:
             return
-        try:
-            if self._journal.was_deleted():
-                self._journal.read()
-            start = min(self._messages.settled, self._journal.stored)
-            items = self._messages.items(start)
-            ratios, requested = self._calibration.ratios, self._offloader.last_request
-            compactions = self._messages.compactions
-            created, reads = self._activity.take()
-            sent = Sent(
-                int(self._offloader.options.clock() * 1000),
-                start + len(items),
-                tokens or 0,
-                self._messages.tokens_offloaded,
-                read_backs=reads,
-                compactions=compactions,
-            )
-            state = JournalState(
-                items,
-                ratios,
-                compactions,
-                requested,
-                created,
-                wait=self._messages.wait,
-                model=self._replied,
-            )
-            is_sent = tokens is not None
-            failed = self._journal.write(
-                start, state, sent=sent if is_sent else None, model=self._model, used=used
-            )
-            self._messages.settled = start + len(items)
-        except OffloadError as error:
-            failed = [error]
-        except Exception as error:  # noqa: BLE001 # a message may be an object that raises anything
-            failed = [failure("not stored in the journal:", error)]
+        messages = self._messages
+        failed = self._offloader.journal.write(
+            self, messages.settled, self._state, tokens=tokens, model=self._model
+        )
+        messages.settle()
         self._report(failed, errors)
+
+    def _state(self, start: int) -> JournalState:
+        messages = self._messages
+        return JournalState(
+            [JournalMessage(item.item_type, item.message) for item in messages.items(start)],
+            self._calibration.ratios,
+            messages.compactions,
+            tokens_offloaded=messages.tokens_offloaded,
+            wait=messages.wait,
+            model=self._replied,
+        )
 
     def _check_reply(self, message: Any, errors: list[OffloadError]) -> None:
         """Check a reply to the last request, if the settings ask for it; emit the values without a source."""
@@ -673,6 +650,13 @@ class ContextManager:
         detail = f"nothing is lost: {error_text(error)}"
         _log.warning("session %s: %s", self._offloader.session, detail)
         self.events.emit(ContextEvent(EventType.CONTEXT_FAILED, detail, {"kind": error.kind}))
+
+
+def _begin_journal(offloader: Offloader, given: Offloader) -> None:
+    """Let the next entry begin a conversation; what the given offloader creates is noted too."""
+    if offloader.journal is not None:
+        offloader.journal.begin()
+        given.activity = offloader.activity = offloader.journal.activity
 
 
 class _Repairs:

@@ -27,7 +27,7 @@ class AgentMessages:
 
     Attributes:
         context: the messages of a request.
-        settled: how many items from the first on are unchanged since this was last set to their number.
+        settled: how many items from the first on are unchanged since `settle` was called.
         compactions: how many compactions removed messages.
         last_compaction: the result of the last of them in this process.
         wait: when a compaction is tried again after one that was not enough.
@@ -70,6 +70,9 @@ class AgentMessages:
         """Return the items of a request from index `start` on."""
         header, items = self.context.header.items, self.context.conversation.items
         return items[start - len(header) :] if start >= len(header) else [*header[start:], *items]
+
+    def settle(self) -> None:
+        self.settled = len(self.context.header.items) + len(self.context.conversation.items)
 
     def enqueue(self, message: Any, item_type: ItemType | None = None) -> ContextItem:
         """Append a message to the queue, without waiting for a thread that changes the others."""
@@ -118,7 +121,7 @@ class AgentMessages:
         self, offloader: Offloader, model: str | None, policy: OffloadPolicy | None = None
     ) -> OffloadResult:
         """Offload items by a policy, by default that of the offloader, in a request to `model`."""
-        run = partial(offloader.offload, self._originals, model=model, policy=policy)
+        run = partial(offloader.offload, self._originals, model=model, policy=policy, is_sent=False)
         result = run()
         if self._unbind_changed(offloader, result.messages):
             errors = result.errors

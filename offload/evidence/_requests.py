@@ -9,7 +9,7 @@ from typing import Any, Literal
 from offload.context import ItemType
 from offload.context.ir import NOTICES
 from offload.evidence._texts import MAX_CHARS, Texts
-from offload.journal.reader import JournalChange, JournalLine, JournalMessage, apply_edits
+from offload.journal.reader import JournalChange, JournalMessage, apply_edits
 from offload.messages.base import Scan
 from offload.messages.calls import Calls
 from offload.messages.formats import scan_next
@@ -92,7 +92,7 @@ class Requests:
         """Return the messages now with their indexes."""
         return {row: index for index, row in enumerate(self._rows)}
 
-    def _row(self, line: JournalLine) -> Row:
+    def _row(self, line: JournalMessage) -> Row:
         try:
             texts = (*texts_of(line.message, self._calls, line.item_type),)
         except Exception:  # noqa: BLE001 # an unreadable message costs only its texts

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 from offload.engine.results import OffloadResult
 from offload.errors import OffloadError
-from offload.events.observer import Activity, error_text
+from offload.events.observer import error_text
 from offload.gateway._requests import Request
 from offload.gateway._status import Status
+from offload.journal.writer import JournalWriter
 from offload.messages import Usage
 from offload.offloader import Offloader
 from offload.session.reader import SessionReader
 from offload.threads.locks import NO_FORK
-from offload.timeline.recorder import Recorder
 
 # Journals that are written at once, and of each the requests that wait for the store, with their messages.
 _LANES, _MOST_WAITING = 4, 32
@@ -39,8 +38,14 @@ class ConversationJournal:
         self._store, self._owner = offloader.store, owner
         self.session = f"{owner}.{name}"
         options = offloader.options
-        self.recorder = Recorder(self._store, self.session, options, is_new=False, is_shared=True)
-        self.recorder.activity = _Sharing(self._share)
+        self.writer = JournalWriter(
+            self._store,
+            self.session,
+            options.redacted,
+            options.clock,
+            is_shared=True,
+            on_created=self._share,
+        )
         self._known: set[str] | None = None
         self._failed: list[OffloadError] = []
         # The messages of the last request as the engine returned them, and as they were sent.
@@ -57,9 +62,15 @@ class ConversationJournal:
         self._failed = []
         self._share(decision.ref for decision in result.decisions if decision.ref is not None)
         messages = self._as_sent(request, result.messages)
-        sent = replace(result, messages=messages)
-        failed = self.recorder.record(sent, (0, messages), request.model, sender=self)
-        self.recorder.used = used
+        failed = self.writer.record(
+            self,
+            messages,
+            (0, messages),
+            tokens=result.tokens_after,
+            tokens_before=result.tokens_before,
+            model=request.model,
+        )
+        self.writer.used = used
         return [*self._failed, *failed]
 
     def _as_sent(self, request: Request, returned: Sequence[Any]) -> list[Any]:
@@ -90,20 +101,6 @@ class ConversationJournal:
             self._failed.append(error)
 
 
-class _Sharing(Activity):
-    """Shares the records that an entry will name, also those that were stored ahead of a request."""
-
-    def __init__(self, share: Callable[[Iterable[str]], None]) -> None:
-        super().__init__()
-        self._share = share
-
-    def take(self) -> tuple[list[str], int]:
-        """Return what `Activity.take` does."""
-        created, reads = super().take()
-        self._share(created)
-        return created, reads
-
-
 class _Lane:
     """A thread, and what waits for it."""
 
@@ -112,7 +109,7 @@ class _Lane:
         self.waiting: set[asyncio.Future[None]] = set()
 
 
-class JournalWriter:
+class JournalQueue:
     """Writes the entries of each journal one after another in a thread, so that no request waits for one.
 
     Attributes:

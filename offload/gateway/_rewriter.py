@@ -19,7 +19,7 @@ from offload.engine.results import OffloadResult, Remembered
 from offload.errors import OffloadError, StoreError, StoreUnavailableError
 from offload.events.observer import error_text
 from offload.gateway._clock import Held, StoreClock
-from offload.gateway._journals import ConversationJournal, JournalWriter
+from offload.gateway._journals import ConversationJournal, JournalQueue
 from offload.gateway._requests import (
     MAX_WAIT,
     READ_BACK,
@@ -274,7 +274,7 @@ class Rewriter:
         self._turns, self._spare = asyncio.Semaphore(_THREADS), asyncio.Semaphore(_SPARE)
         self._late = 0
         self._background: set[asyncio.Task[None]] = set()
-        self._journals = JournalWriter(status)
+        self._journals = JournalQueue(status)
 
     async def rewrite(self, received: Received) -> Rewritten:
         """Return the request to send; with the same body if nothing is replaced or anything fails.
@@ -679,7 +679,7 @@ class Rewriter:
             conversation = Conversation(place, own)
             if self._offloader.options.journal:
                 conversation.journal = ConversationJournal(self._offloader, *place)
-                own.activity = conversation.journal.recorder.activity
+                own.activity = conversation.journal.writer.activity
         self._conversations[place] = conversation
         size = max(size, _LEAST_BYTES) + (conversation.size if request.first else 0)
         self._size += size - conversation.size

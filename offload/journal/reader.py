@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
-from offload.context import ContextItem, ItemType
+from offload.context import ItemType
 from offload.context.wait import Wait
 from offload.errors import CollisionError, CorruptError, NotFoundError, OffloadError
 from offload.journal.chain import list_entries, needed
@@ -35,9 +35,6 @@ class JournalMessage(NamedTuple):
     mark: object = None
 
 
-JournalLine = ContextItem | JournalMessage
-
-
 class JournalState(NamedTuple):
     """A conversation, and what is known of it.
 
@@ -45,17 +42,15 @@ class JournalState(NamedTuple):
         ratios: by model, the tokens that its provider counts for one estimated token.
         compactions: how many compactions removed messages.
         requested: time of the last request in seconds, by the writer's clock; None if unknown.
-        records: ids of records that the session created, some or all of them.
         tokens_offloaded: as in the last request, see `Sent`.
         wait: when a compaction is tried again after one that was not enough.
         model: the model that replied last, as the host named it; None if it did not.
     """
 
-    messages: Sequence[JournalLine]
+    messages: Sequence[JournalMessage]
     ratios: Mapping[str, float]
     compactions: int = 0
     requested: float | None = None
-    records: Collection[str] = ()
     tokens_offloaded: int = 0
     wait: Wait = Wait()
     model: str | None = None
@@ -81,7 +76,7 @@ class JournalChange(NamedTuple):
 
     entry: JournalEntry
     head: Mapping[str, Any]
-    new: Sequence[JournalLine]
+    new: Sequence[JournalMessage]
 
     @property
     def is_whole(self) -> bool:
@@ -95,7 +90,7 @@ class Row(NamedTuple):
     It is known by the mark of its line, or else by the digest of its text.
     """
 
-    line: JournalLine | None
+    line: JournalMessage | None
     mark: object
     digest: bytes
     size: int
@@ -111,7 +106,7 @@ def changes_of(store: OffloadStore, entries: Sequence[JournalEntry]) -> Iterator
 
 
 def latest_state(store: OffloadStore, session: str, listed: Sequence[JournalEntry]) -> JournalState:
-    """Return the conversation after the last of the entries of a journal; raises as `Journal.read`."""
+    """Return the conversation after the last of the entries of a journal; raises as `JournalWriter.read`."""
     return state_of(listed, *folded(store, latest_entries(listed, session)))
 
 

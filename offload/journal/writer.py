@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from offload.codec._frames import SLOW_LEVEL, compress
+from offload.context import ItemType
+from offload.context.ir import item_type_of
 from offload.errors import MessageError, OffloadError, failure
+from offload.events.observer import Activity
 from offload.index.objects import latest_deletion
 from offload.journal.chain import list_entries
 from offload.journal.format import JournalEntry, Sent, last_written, new_entry, own_entries
 from offload.journal.reader import (
-    JournalLine,
     JournalMessage,
     JournalState,
     Row,
@@ -45,60 +48,167 @@ def _next_number(entries: Iterable[JournalEntry]) -> int:
     return max((entry.number + 1 for entry in entries), default=0)
 
 
-class Journal:
-    """Stores a conversation as it grows, and reads it again; `redacted` returns what may be stored of a text.
+class JournalWriter:
+    """Writes the journal of one session, for all that send its requests.
 
-    The first `stored` messages are in the store unchanged.
+    Args:
+        store: the store of the session.
+        session: its name.
+        redacted: returns what may be stored of a text; applied to each text of a message.
+        clock: returns the time in seconds.
+        is_new: whether the session has no journal yet.
+        is_shared: whether other processes continue the journal too, in turn; it costs a listing a request.
+        on_created: called with the ids of new records before an entry names them.
+
+    Attributes:
+        activity: what the offloaders of the session create and read between requests.
+        used: what the provider counted for the last request, until an entry has it.
     """
 
-    def __init__(self, store: OffloadStore, session: str, redacted: Callable[[str], str]) -> None:
-        self.stored = 0
+    def __init__(
+        self,
+        store: OffloadStore,
+        session: str,
+        redacted: Callable[[str], str],
+        clock: Callable[[], float] = time.time,
+        *,
+        is_new: bool = False,
+        is_shared: bool = False,
+        on_created: Callable[[Iterable[str]], object] | None = None,
+    ) -> None:
+        self.activity = Activity()
+        self.used: Usage | None = None
         self._store = store
         self._session = session
         self._redacted = redacted
+        self._clock = clock
+        self._on_created = on_created
+        self._is_shared = is_shared
+        # Whether it is known what the session has; then what the next answer has to say of it.
+        self._is_read = is_new
+        self._unread: list[OffloadError] = []
+        # Who wrote last, if the unchanged messages that it counts are those of its entry.
+        self._sender: object = None
+        self._has_failed = False
         self._deletion = latest_deletion(store, session)
         self._number = 0
         self._last = ""
-        # False if another writer, or a write that seemed to fail, may have used the number.
-        self._is_numbered = False
-        self._is_begun = False
-        # The rows in the store, none if they are not known: then the next entry is a whole one.
-        self._rows: list[Row] = []
-        self._facts: Mapping[str, Any] = {}
-        # The ids of records that the entries name, and those that the next one will name.
-        self._records: set[str] = set()
+        # When the last request was sent.
+        self._requested: float | None = None
+        # The ids of records that the next entry will name.
         self._left: dict[str, None] = {}
-        # For the next entry of a request: new records and read-backs. The usage is of the last request.
+        # For the next entry of a request: new records and read-backs.
         self._created = self._read_backs = 0
-        self._used: Usage | None = None
         # Whether the last entry is that of a request.
         self._is_sent = False
         # The size of all rows, that of the entries since the last whole one, and how many they are.
         self._size = self._grown = self._entries = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        # The rows in the store, none if they are not known: then the next entry is a whole one.
+        self._rows: list[Row] = []
+        # So many of them are unchanged: a text replaces the next message.
+        self._stored = 0
+        self._facts: Mapping[str, Any] = {}
+        # The ids of records that the entries name.
+        self._records: dict[str, None] = {}
+        # False if another writer, or a write that seemed to fail, may have used the number.
+        self._is_numbered = False
+        self._is_begun = False
+
+    def begin(self) -> None:
+        """Begin a new conversation with the next entry; `read` continues that of the journal."""
+        self._clear()
+        self._is_read, self._sender = True, None
+
+    def renew(self) -> None:
+        """Read the journal before the next request: it was rewound, or deleted as records were."""
+        self._is_read = False
+
+    def interrupt(self, sender: object) -> None:
+        """Note that a turn of a sender ended without a request: its next one compares all messages."""
+        if self._sender is sender:
+            self._sender = None
+
+    def record(
+        self,
+        sender: object,
+        messages: Sequence[Any],
+        marked: tuple[int, Sequence[Any]],
+        *,
+        tokens: int,
+        tokens_before: int,
+        model: str | None,
+    ) -> list[OffloadError]:
+        """Store a request, as `write` does; return the failures, unless the one before had some.
+
+        Args:
+            sender: as for `write`.
+            messages: its messages.
+            marked: how many of them are those of the request before, and the marks of the others, see
+                `JournalMessage`.
+            tokens: the tokens of its messages.
+            tokens_before: those that it would have if nothing had been offloaded.
+            model: as for `write`.
+        """
+        unchanged, marks = marked
+        # A look-alike of a placeholder grows when it is offloaded.
+        freed = max(0, tokens_before - tokens)
+
+        def state(start: int) -> JournalState:
+            # A message is its own mark if its mark is not known.
+            own = [*messages[start:unchanged], *marks]
+            lines = [
+                JournalMessage(_type_of(m), m, mark) for m, mark in zip(messages[start:], own, strict=True)
+            ]
+            return JournalState(lines, {}, tokens_offloaded=freed)
+
+        had_failed = self._has_failed
+        failed = self.write(sender, unchanged, state, tokens=tokens, model=model)
+        return [] if had_failed else failed
 
     def write(
         self,
-        start: int,
-        state: JournalState,
+        sender: object,
+        unchanged: int,
+        state: Callable[[int], JournalState],
         *,
-        sent: Sent | None = None,
+        tokens: int | None = None,
         model: str | None = None,
-        used: Usage | None = None,
     ) -> list[OffloadError]:
-        """Store the changes of a conversation, if any; return failures: a text replaces each such message.
+        """Store the changes of a conversation, if any; return the failures.
 
-        The first `start` messages are unchanged, at most `stored`; `state` has the others. A writer that has
-        not read the journal starts a new one. After a failure of the store, the next call writes all.
+        A text replaces each message that cannot be stored. A writer that has not read the journal begins a
+        new conversation. After a failure of the store, the next call writes all.
 
         Args:
-            start: how many messages are unchanged.
-            state: the other messages, and what is known of the conversation.
-            sent: the request that these messages are; None if they are not sent now. The same request again
-                writes nothing.
-            model: the model that it is sent to.
-            used: what the provider counted for the request before.
+            sender: who writes, one of those that send the requests of the session.
+            unchanged: how many messages are unchanged since its last call, if no other wrote since.
+            state: returns the messages from an index on, and what is known of the conversation.
+            tokens: the tokens of the request that the messages are; None if they are not sent now. The same
+                request again writes nothing.
+            model: the model that the request goes to.
         """
-        self._note(state.records, sent, used)
+        try:
+            self.follow()
+            unread, self._unread = self._unread, []
+            start = min(unchanged, self._stored) if self._sender is sender else 0
+            self._sender = None
+            failed = [*unread, *self._write(start, state(start), tokens, model)]
+            self._sender = sender
+        except OffloadError as error:
+            failed = [error]
+        except Exception as error:  # noqa: BLE001 # a message may be an object that raises anything
+            failed = [failure("not stored in the journal:", error)]
+        self._has_failed = bool(failed)
+        return failed
+
+    def _write(
+        self, start: int, state: JournalState, tokens: int | None, model: str | None
+    ) -> list[OffloadError]:
+        sent = self._noted(start, state, tokens)
+        state = state._replace(requested=self._requested)
         failed: list[OffloadError] = []
         edits, rows, texts = self._compared(self._rows[start:], state.messages, failed)
         if not edits and (sent is None or self._is_sent or not self._rows):
@@ -118,6 +228,28 @@ class Journal:
         self._write_entry(start, rows, [head, *texts], self._described(sent, model), is_whole=is_whole)
         self._facts, self._is_sent = state.facts, sent is not None
         return failed
+
+    def _noted(self, start: int, state: JournalState, tokens: int | None) -> Sent | None:
+        """Note what the next entry has besides messages; return the request, if the messages are sent."""
+        created, reads = self.activity.take()
+        if self._on_created is not None:
+            self._on_created(created)
+        new = dict.fromkeys(ref for ref in created if ref not in self._records and ref not in self._left)
+        self._left |= new
+        self._created += len(new)
+        self._read_backs += reads
+        if tokens is None:
+            return None
+        self._requested = self._clock()
+        return Sent(
+            int(self._requested * 1000),
+            start + len(state.messages),
+            tokens,
+            state.tokens_offloaded,
+            self._created,
+            self._read_backs,
+            state.compactions,
+        )
 
     def _write_entry(
         self,
@@ -140,37 +272,28 @@ class Journal:
         self._entries = 0 if is_whole else self._entries + 1
         before[start:] = rows
         self._rows = before
-        self._records.update(self._left)
-        self._left, self._used = {}, None
+        self._records |= self._left
+        self._left, self.used = {}, None
         if described["sent"] is not None:
             self._created = self._read_backs = 0
-        self.stored = start + next((place for place, row in enumerate(rows) if row.line is None), len(rows))
+        self._stored = start + next((place for place, row in enumerate(rows) if row.line is None), len(rows))
 
     def _is_whole_due(self) -> bool:
         waste = _WASTE if self._entries < _MANY_ENTRIES else _MANY_WASTE
         return self._grown > waste * self._size
 
-    def _note(self, records: Collection[str], sent: Sent | None, used: Usage | None) -> None:
-        """Note the facts for the next entry that are not in its messages."""
-        new = dict.fromkeys(ref for ref in records if ref not in self._records and ref not in self._left)
-        self._left |= new
-        self._created += len(new)
-        self._read_backs += sent.read_backs if sent else 0
-        self._used = used or self._used
-
     def _described(self, sent: Sent | None, model: str | None) -> dict[str, str | None]:
         """Return what the key of an entry shows of a request, and of the usage of the one before."""
-        used, named = self._used, encode_part(model) if sent and model else ""
-        counts = sent and sent._replace(records=self._created, read_backs=self._read_backs)
+        used, named = self.used, encode_part(model) if sent and model else ""
         read = used.read if used and used.read is not None else ""
         return {
-            "sent": "-".join(map(str, counts)) if counts else None,
+            "sent": "-".join(map(str, sent)) if sent else None,
             "used": f"{used.tokens}-{read}-{used.written}" if used else None,
             "model": named if 0 < len(named) <= _MAX_MODEL_CHARS else None,
         }
 
     def _compared(
-        self, before: Sequence[Row], lines: Sequence[JournalLine], failed: list[OffloadError]
+        self, before: Sequence[Row], lines: Sequence[JournalMessage], failed: list[OffloadError]
     ) -> tuple[list[_Edit], list[Row], list[str]]:
         """Return the edits from the rows before to `lines`, the rows of these, and the texts of new ones."""
         marked = {id(row.mark): place for place, row in enumerate(before) if row.line is not None}
@@ -198,35 +321,42 @@ class Journal:
             edits.append((at, len(before) - at, added))
         return edits, rows, texts
 
-    def was_deleted(self) -> bool:
-        """Return whether the last entry was deleted, if this process deleted records since the last answer.
+    def follow(self) -> list[Any]:
+        """Read the journal that the session has, if that is not known; return the messages that it read.
 
-        Raises `StoreError`.
+        The next entry reports why it cannot be continued.
         """
+        try:
+            return [] if self._is_current() else [line.message for line in self.read().messages]
+        except OffloadError as error:
+            self._unread = [error]
+            return []
+
+    def _is_current(self) -> bool:
+        """Return whether the journal still ends with the entry that was written or read last."""
+        if not self._is_read:
+            return False
         latest = latest_deletion(self._store, self._session)
-        is_gone = latest is not self._deletion and self.is_behind()
+        is_behind = (latest is not self._deletion or self._is_shared) and self._is_behind()
         self._deletion = latest
-        return is_gone
+        return not is_behind
 
-    def is_behind(self) -> bool:
-        """Return whether the last entry that this writer wrote or read was deleted, or is no longer the last.
-
-        Raises `StoreError`.
-        """
+    def _is_behind(self) -> bool:
         # No key is between that of the entry and its beginning.
         listed = self._store.keys(JOURNAL.prefix(encode_part(self._session)), after=self._last[:-1])
         return [stored.key for stored in islice(listed, 2)] != ([self._last] if self._last else [])
 
     def read(self) -> JournalState:
-        """Return the conversation as of the last entry; empty if there is none.
+        """Return the conversation as of the last entry, which the next one continues; empty without any.
 
         Raises `CollisionError` if two agents continued it at the same time, `NotFoundError` if an entry was
         deleted, and `OffloadError` if one is damaged or cannot be read.
         """
+        self._is_read, self._sender = True, None
         listed = list_entries(self._store, self._session)
         # After a failure a new conversation begins: it would not fit entries that cannot be read.
-        self._number, self._is_numbered, self._is_begun = _next_number(listed), not listed, False
-        self._rows, self._facts, self._records, self.stored = [], {}, set(), 0
+        self._clear()
+        self._number, self._is_numbered = _next_number(listed), not listed
         own = JOURNAL.prefix(encode_part(self._session))
         self._last = max((entry.at for entry in listed if entry.at.startswith(own)), default="")
         if not listed:
@@ -234,11 +364,12 @@ class Journal:
         entries = latest_entries(listed, self._session)
         rows, facts = folded(self._store, entries)
         state = state_of(listed, rows, facts)
-        self._rows, self._facts, self._is_begun, self._is_numbered = rows, state.facts, True, True
+        self._rows, self._facts, self._requested = rows, state.facts, state.requested
+        self._is_begun = self._is_numbered = True
         # A fork or a rewind at a request has its messages: the same request again is not a new one.
         written = last_written(entries)
         self._is_sent = written is not None and written.sent is not None
-        self._records = set(facts.get("records", ()))
+        self._records = dict.fromkeys(facts.get("records", ()))
         self._size, self._grown = _size(rows), sum(entry.size for entry in entries[1:])
         self._entries = len(entries) - 1
         return state
@@ -247,13 +378,13 @@ class Journal:
         """Store an entry; return its size."""
         key, data = new_entry(encode_part(self._session), self._number, kind, text, **described)
         self._number += 1
-        self._is_numbered, self._rows, self.stored = False, [], 0
+        self._is_numbered, self._rows, self._stored = False, [], 0
         self._store.put(key, compress(data, SLOW_LEVEL))
         self._last = key
         self._is_numbered = self._is_begun = True
         return len(data)
 
-    def _encode(self, line: JournalLine, failed: list[OffloadError]) -> tuple[str, Row]:
+    def _encode(self, line: JournalMessage, failed: list[OffloadError]) -> tuple[str, Row]:
         """Return the text and the row of a message."""
         unknown: list[str] = []
         try:
@@ -270,9 +401,15 @@ class Journal:
         return text, Row(line, _mark(line), row_digest(text), len(text))
 
 
-def _mark(line: JournalLine) -> object:
-    mark = line.mark if isinstance(line, JournalMessage) else None
-    return line.message if mark is None else mark
+def _type_of(message: Any) -> ItemType:
+    try:
+        return item_type_of(message)
+    except Exception:  # noqa: BLE001 # an object that is not a message may raise anything
+        return ItemType.USER_MESSAGE
+
+
+def _mark(line: JournalMessage) -> object:
+    return line.message if line.mark is None else line.mark
 
 
 def _places(rows: Sequence[Row]) -> dict[bytes, list[int]]:

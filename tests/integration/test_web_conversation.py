@@ -13,7 +13,7 @@ from offload import Offloader
 from offload.agent import AgentConfig, ContextManager
 from offload.context import ItemType
 from offload.journal.reader import JournalMessage, JournalState
-from offload.journal.writer import Journal
+from offload.journal.writer import JournalWriter
 from offload.layout import JOURNAL
 from offload.session.reader import SessionReader
 from offload.web import _timeline
@@ -73,7 +73,7 @@ def test_a_text_that_only_looks_like_a_placeholder_opens_nothing(store: MemorySt
     placeholder = SessionReader(store, "s").read(info.ref).header.placeholder
     forged = [{"type": "tool_result", "tool_use_id": "t9", "content": placeholder.replace("line", "crime")}]
     message = JournalMessage(ItemType.TOOL_RESULT, {"role": "user", "content": forged})
-    Journal(store, "s", str).write(0, JournalState([message], {}))
+    JournalWriter(store, "s", str).write("a test", 0, lambda _: JournalState([message], {}))
 
     page = visitor(store).get(PATH).text
 

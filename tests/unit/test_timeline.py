@@ -34,9 +34,9 @@ from offload import (
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor
 from offload.jobs import verify
+from offload.journal.writer import JournalWriter
 from offload.layout import JOURNAL
 from offload.retention import delete
-from offload.timeline.recorder import Recorder
 from offload.transfer import copy as copy_session
 from offload.transfer import export, import_
 from offload.wrappers import EncryptingStore, WrapperStore
@@ -343,6 +343,47 @@ def test_offloaders_of_one_session_share_its_journal_and_compaction_writes_no_re
     assert [timeline.at(n) for n in range(1, len(timeline) + 1)] == sent
 
 
+def test_an_offloader_and_a_manager_of_it_write_one_journal_in_turn() -> None:
+    store = MemoryStore()
+    off = journaled(store)
+    context = ContextManager(off, AgentConfig(model="m"))
+    sent = []
+    for n in range(3):
+        context.add({"role": "user", "content": f"question {n}"})
+        sent.append(copy.deepcopy(context.before_model_call().messages))
+        context.after_model_call({"role": "assistant", "content": f"answer {n}"})
+        sent.append(copy.deepcopy(off.offload([*context.messages, *exchange(n)]).messages))
+    timeline = Offloader(store, session="s").timeline()
+
+    assert [timeline.at(n) for n in range(1, len(timeline) + 1)] == sent
+
+
+def test_offloaders_of_one_session_continue_after_a_rewind_by_one_of_them() -> None:
+    store = MemoryStore()
+    off = journaled(store)
+    other = off.with_options(policy=OffloadPolicy.preset("archive"))
+    sent = run(off, 3)
+    other.rewind(1)
+    messages = [*sent[0], *exchange(7)]
+    sent[1:] = [off.offload(messages).messages, other.offload([*messages, *exchange(8)]).messages]
+    timeline = Offloader(store, session="s").timeline()
+
+    assert [timeline.at(n) for n in range(1, len(timeline) + 1)] == sent
+
+
+def test_the_usage_of_a_reply_that_the_manager_does_not_get_is_told() -> None:
+    store = MemoryStore()
+    context = ContextManager(Offloader(store, session="s"), AgentConfig(model="m"))
+    for n in range(2):
+        context.add({"role": "user", "content": f"question {n}"})
+        context.before_model_call()
+        context.after_model_call(usage=70 + n)
+    first, second = context.timeline()
+
+    assert first.usage is not None
+    assert (first.usage.tokens, second.usage) == (70, None)
+
+
 def test_a_list_that_is_not_sent_is_no_request_and_its_records_are_those_of_the_next_one() -> None:
     store = MemoryStore()
     off = journaled(store)
@@ -531,12 +572,20 @@ def test_a_manager_whose_session_is_deleted_keeps_the_requests_since(tmp_path: P
 
 
 def test_requests_of_a_gateway_follow_a_deletion_by_another_process(tmp_path: Path) -> None:
-    recorder = Recorder(open_store(tmp_path), "s", Offloader(tmp_path).options, is_new=True, is_shared=True)
+    writer = JournalWriter(open_store(tmp_path), "s", str, is_new=True, is_shared=True)
     off = Offloader(tmp_path, session="s")
 
     def sent(turns: int) -> list[Any]:
         result = off.offload(conversation(turns))
-        assert recorder.record(result, (0, result.messages), None, sender=off) == []
+        failed = writer.record(
+            off,
+            result.messages,
+            (0, result.messages),
+            tokens=result.tokens_after,
+            tokens_before=result.tokens_before,
+            model=None,
+        )
+        assert failed == []
         return result.messages
 
     for turns in range(3):

@@ -14,23 +14,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from _content import output
+from _content import output, wide_output
 from _measure import Figure, require, run, size
 
 _MS = 1000.0
 _REPLY = json.dumps(
     {"usage": {"input_tokens": 1, "cache_read_input_tokens": 90_000, "cache_creation_input_tokens": 100}}
 ).encode()
-_TOOLS = [{"name": "Bash"}, {"name": "context_read"}]
 _EVENTS, _EVENT_SECONDS = 10, 0.05
 _STREAMS = 64
 _LONG = 64 * 1024 * 1024
@@ -75,6 +74,49 @@ class _Upstream(BaseHTTPRequestHandler):
         """Keep the server quiet."""
 
 
+class _Client(NamedTuple):
+    """A kind of client.
+
+    Attributes:
+        name: what it does.
+        tools: those of its requests: it has those that read back, or the gateway adds them.
+        text: makes the results of its calls.
+        is_ascii: whether it escapes all other characters.
+    """
+
+    name: str
+    tools: Sequence[dict[str, str]]
+    text: Callable[[int, int], str]
+    is_ascii: bool
+
+    def body(self, messages: list[dict[str, Any]]) -> bytes:
+        request = {"model": "m", "max_tokens": 1, "tools": self.tools, "messages": messages}
+        return json.dumps(request, ensure_ascii=self.is_ascii).encode()
+
+    def conversation(self, length: int) -> list[dict[str, Any]]:
+        """Return the messages of an agent, of about `length` characters."""
+        messages: list[dict[str, Any]] = [{"role": "user", "content": "Begin."}]
+        number = taken = 0
+        while taken < length:
+            number += 1
+            chars = _LARGE if number % (_SMALL_PER_LARGE + 1) == 0 else _SMALL
+            messages += self.turn(-number, chars)
+            taken += chars + 200
+        return messages
+
+    def turn(self, number: int, chars: int) -> list[dict[str, Any]]:
+        """Return a call and its result of so many characters."""
+        command = {"command": f"make {number}"}
+        call = {"type": "tool_use", "id": f"toolu_{number}", "name": "Bash", "input": command}
+        text = self.text(chars, abs(number))
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": text}
+        return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+
+_PLAIN = _Client("own tools to read back, ASCII", [{"name": "Bash"}, {"name": "context_read"}], output, True)
+_USUAL = _Client("tools of the gateway, raw UTF-8", [{"name": "Bash"}], wide_output, False)
+
+
 class _Server(ThreadingHTTPServer):
     request_queue_size = 256
     daemon_threads = True
@@ -109,9 +151,10 @@ class Gateway:
 def figures(is_quick: bool) -> Iterator[Figure]:
     """Yield the figures."""
     rounds = 20 if is_quick else 100
-    for length in (20_000, 200_000, 2_000_000):
-        with _serving() as (upstream, gateway):
-            yield from _latency(upstream, gateway, length, rounds)
+    for client in (_USUAL, _PLAIN):
+        for length in (20_000, 200_000, 2_000_000, 5_000_000):
+            with _serving() as (upstream, gateway):
+                yield from _latency(upstream, gateway, client, length, rounds)
     yield _replica(4 if is_quick else 10)
     with _serving() as (_, gateway):
         yield _memory(gateway)
@@ -119,30 +162,33 @@ def figures(is_quick: bool) -> Iterator[Figure]:
         yield from _streams(upstream, gateway)
 
 
-def _latency(upstream: str, gateway: Gateway, length: int, rounds: int) -> Iterator[Figure]:
+def _latency(
+    upstream: str, gateway: Gateway, client: _Client, length: int, rounds: int
+) -> Iterator[Figure]:
     """Yield the latency that the gateway adds to the requests of a conversation that grows turn by turn."""
     direct, through, cpu = list[float](), list[float](), list[float]()
     with closing(_connected(upstream)) as straight, closing(_connected(gateway.url)) as detour:
         for number in range(rounds):
             turn = number % _TURNS
             if turn == 0:
-                messages = _conversation(length)
+                messages = client.conversation(length)
                 headers = {"x-claude-code-session-id": str(number)}
+                _seconds(detour, client.body(messages[:1]), headers)
                 for _ in range(_WARMING):
-                    _seconds(detour, _body(messages), headers)
-                    messages += _turn(-1000 - len(messages), _SMALL)
-            messages += _turn(number, _LARGE if turn == _TURNS // 2 else _SMALL)
-            body = _body(messages)
+                    _seconds(detour, client.body(messages), headers)
+                    messages += client.turn(-1000 - len(messages), _SMALL)
+            messages += client.turn(number, _LARGE if turn == _TURNS // 2 else _SMALL)
+            body = client.body(messages)
             before = gateway.cpu()
             pairs = ((direct, straight), (through, detour))
             for times, connection in pairs if number % 2 else reversed(pairs):
                 times.append(_seconds(connection, body, headers))
             cpu.append(gateway.cpu() - before)
     added = [late - early for late, early in zip(through, direct, strict=True)]
-    name = f"request of {size(length)}"
+    name = f"request of {size(length)}, {client.name}"
     p50, p95 = _percentiles(added)
     most = _BUDGET_MS if length == _BUDGET_BYTES else None
-    detail = f"directly {_percentiles(direct)[0] * _MS:.1f} ms, {rounds} pairs"
+    detail = f"directly {_percentiles(direct)[0] * _MS:.1f} ms, least {min(added) * _MS:.1f} ms"
     yield Figure(f"{name}: latency added, p50", p50 * _MS, "ms", detail=detail)
     yield Figure(f"{name}: latency added, p95", p95 * _MS, "ms", at_most=most)
     p50, p95 = _percentiles(cpu)
@@ -160,11 +206,11 @@ def _replica(rounds: int) -> Figure:
         closing(_connected(second.url)) as other,
     ):
         for number in range(rounds + 1):
-            messages, headers = _conversation(_BUDGET_BYTES), {"x-claude-code-session-id": str(number)}
+            messages, headers = _PLAIN.conversation(_BUDGET_BYTES), {"x-claude-code-session-id": str(number)}
             for gateway, connection, times in ((first, one, []), (first, one, warm), (second, other, cold)):
-                messages += _turn(-1000 - len(messages), _SMALL)
+                messages += _PLAIN.turn(-1000 - len(messages), _SMALL)
                 before = gateway.cpu()
-                _seconds(connection, _body(messages), headers)
+                _seconds(connection, _PLAIN.body(messages), headers)
                 times.append(gateway.cpu() - before)
     # The first round loads modules.
     ours, usual = median(cold[1:]), median(warm[1:])
@@ -179,7 +225,7 @@ def _replica(rounds: int) -> Figure:
 def _memory(gateway: Gateway) -> Figure:
     """Return how much memory the gateway takes for a body that it does not read."""
     with closing(_connected(gateway.url)) as connection:
-        _seconds(connection, _body(_conversation(20_000)), {})
+        _seconds(connection, _PLAIN.body(_PLAIN.conversation(20_000)), {})
         before = gateway.peak_memory()
         _seconds(connection, b" " * _LONG, {})
     peak = (gateway.peak_memory() - before) / 2**20
@@ -188,7 +234,7 @@ def _memory(gateway: Gateway) -> Figure:
 
 def _streams(upstream: str, gateway: Gateway) -> Iterator[Figure]:
     """Yield how late the events of many streams come while long requests are rewritten."""
-    body = _body(_conversation(2_000_000))
+    body = _PLAIN.body(_PLAIN.conversation(2_000_000))
     for name, url in (("directly", upstream), ("through the gateway", gateway.url)):
         done = threading.Event()
         beside = threading.Thread(target=_repeat, args=(gateway.url, body, done))
@@ -234,34 +280,6 @@ def _percentiles(values: Sequence[float]) -> tuple[float, float]:
     """Return the median and the 95th percentile."""
     cuts = quantiles(values, n=20)
     return cuts[9], cuts[18]
-
-
-def _conversation(length: int) -> list[dict[str, Any]]:
-    """Return the messages of an agent, of about `length` characters."""
-    messages: list[dict[str, Any]] = [{"role": "user", "content": "Begin."}]
-    number = taken = 0
-    while taken < length:
-        number += 1
-        chars = _LARGE if number % (_SMALL_PER_LARGE + 1) == 0 else _SMALL
-        messages += _turn(-number, chars)
-        taken += chars + 200
-    return messages
-
-
-def _turn(number: int, chars: int) -> list[dict[str, Any]]:
-    call = {
-        "type": "tool_use",
-        "id": f"toolu_{number}",
-        "name": "Bash",
-        "input": {"command": f"make {number}"},
-    }
-    text = output(chars, abs(number))
-    result = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": text}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
-
-
-def _body(messages: list[dict[str, Any]]) -> bytes:
-    return json.dumps({"model": "m", "max_tokens": 1, "tools": _TOOLS, "messages": messages}).encode()
 
 
 def _connected(url: str) -> http.client.HTTPConnection:

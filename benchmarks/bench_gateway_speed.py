@@ -113,8 +113,9 @@ class _Client(NamedTuple):
         return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
 
 
-_PLAIN = _Client("own tools to read back, ASCII", [{"name": "Bash"}, {"name": "context_read"}], output, True)
-_USUAL = _Client("tools of the gateway, raw UTF-8", [{"name": "Bash"}], wide_output, False)
+_OWN, _NONE = [{"name": "Bash"}, {"name": "context_read"}], [{"name": "Bash"}]
+_PLAIN = _Client("own tools to read back, ASCII", _OWN, output, is_ascii=True)
+_USUAL = _Client("tools of the gateway, raw UTF-8", _NONE, wide_output, is_ascii=False)
 
 
 class _Server(ThreadingHTTPServer):
@@ -162,9 +163,7 @@ def figures(is_quick: bool) -> Iterator[Figure]:
         yield from _streams(upstream, gateway)
 
 
-def _latency(
-    upstream: str, gateway: Gateway, client: _Client, length: int, rounds: int
-) -> Iterator[Figure]:
+def _latency(upstream: str, gateway: Gateway, client: _Client, length: int, rounds: int) -> Iterator[Figure]:
     """Yield the latency that the gateway adds to the requests of a conversation that grows turn by turn."""
     direct, through, cpu = list[float](), list[float](), list[float]()
     with closing(_connected(upstream)) as straight, closing(_connected(gateway.url)) as detour:
@@ -175,7 +174,7 @@ def _latency(
                 headers = {"x-claude-code-session-id": str(number)}
                 _seconds(detour, client.body(messages[:1]), headers)
                 for _ in range(_WARMING):
-                    _seconds(detour, client.body(messages), headers)
+                    _until_rewritten(detour, client.body(messages), headers)
                     messages += client.turn(-1000 - len(messages), _SMALL)
             messages += client.turn(number, _LARGE if turn == _TURNS // 2 else _SMALL)
             body = client.body(messages)
@@ -274,6 +273,19 @@ def _seconds(connection: http.client.HTTPConnection, body: bytes, headers: dict[
     answer.read()
     require(answer.status == http.HTTPStatus.OK, f"status {answer.status}")
     return time.perf_counter() - start
+
+
+def _until_rewritten(connection: http.client.HTTPConnection, body: bytes, headers: dict[str, str]) -> None:
+    """Repeat a request until the store has what is replaced in it."""
+    before = _rewritten(connection)
+    while _rewritten(connection) == before:
+        _seconds(connection, body, headers)
+
+
+def _rewritten(connection: http.client.HTTPConnection) -> int:
+    """Return how many requests the gateway has rewritten."""
+    connection.request("GET", "/offload/status")
+    return int(json.loads(connection.getresponse().read())["rewritten"])
 
 
 def _percentiles(values: Sequence[float]) -> tuple[float, float]:

@@ -281,14 +281,18 @@ def results_of(kind: str, calls: list[Json], text: str) -> list[Json]:
 
 
 def request_of(kind: str, model: str, messages: list[Json], *, streams: bool, **fields: Any) -> bytes:
-    """Return the body of a request."""
+    """Return the body of a request, with raw characters as most clients write them."""
     named = {FIELDS.get(kind, "messages"): messages}
     if kind in GEMINI:
-        return json.dumps({**named, "tools": [tool_of(kind, "Bash")], **fields}).encode()
+        return _raw({**named, "tools": [tool_of(kind, "Bash")], **fields})
     more: Json = {"max_tokens": 99} if kind == "messages" else {}
     if kind == "chat" and streams:
         more["stream_options"] = {"include_usage": True}
     if kind == "responses":
         more |= {"store": False, "include": ["reasoning.encrypted_content"]}
     tools = [tool_of(kind, "Bash")]
-    return json.dumps({"model": model, "tools": tools, "stream": streams, **more, **named, **fields}).encode()
+    return _raw({"model": model, "tools": tools, "stream": streams, **more, **named, **fields})
+
+
+def _raw(request: Json) -> bytes:
+    return json.dumps(request, ensure_ascii=False).encode()

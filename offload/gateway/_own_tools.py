@@ -32,7 +32,7 @@ from offload.gateway._requests import (
     parsed,
 )
 from offload.gateway._sent import FEW, Place, SentStore
-from offload.gateway._spans import Edit, Places, replaced
+from offload.gateway._spans import Edit, Places, body_of, replaced, text_of
 from offload.gateway._status import Status
 from offload.messages.stored import map_texts
 from offload.messages.thinking import signed_thinking
@@ -89,7 +89,7 @@ class Opened:
 
     Attributes:
         received: it, with the session that they read.
-        text: what is sent: with the tools, and with the hidden calls of earlier replies.
+        body: what is sent: with the tools, and with the hidden calls of earlier replies.
         left_out: digests of the thinking after hidden calls that could not be inserted.
         has_tools: whether its conversation has the tools of the gateway.
         is_answered: whether its model gets them too, and the gateway answers their calls.
@@ -101,7 +101,7 @@ class Opened:
     received: Received
     calls: Calls
     visible: Visible
-    text: str = ""
+    body: bytes = b""
     left_out: frozenset[str] = frozenset()
     has_tools: bool = True
     is_answered: bool = True
@@ -115,9 +115,9 @@ class Opened:
 
     @property
     def completed(self) -> Received:
-        """The request with this text."""
+        """The request with this body."""
         is_lacking = self.has_tools and not self.is_answered
-        return self.received._replace(body=self.text.encode(), left_out=self.left_out, lacks_tools=is_lacking)
+        return self.received._replace(body=self.body, left_out=self.left_out, lacks_tools=is_lacking)
 
 
 class OwnTools:
@@ -215,14 +215,15 @@ class OwnTools:
         """Find the hidden calls of the replies in a request, and thinking after those that do not fit."""
         calls, visible = opened.calls, opened.visible
         views = visible.request.views
-        known_before = [before for before in dict.fromkeys(visible.chain[:-1]) if before in known.hidden]
+        places = [(i, before) for i, before in enumerate(visible.chain[:-1]) if before in known.hidden]
+        known_before = [*dict.fromkeys(before for _, before in places)]
         if len(self._store.unread(opened.root, known_before)) >= FEW:
             async with asyncio.timeout(self._max_wait):
                 sent = await self._sent.read(await self._reading(_place_of, opened))
             self._store.learn(opened.root, sent.calls)
         found = await self._store.read(opened.root, known_before, self._max_wait)
         left_out: set[str] = set()
-        for index, before in enumerate(visible.chain[:-1]):
+        for index, before in places:
             some = found.get(before, [])
             if any(self._insert(opened, index, one) for one in some):
                 # Messages that no digest counts may be between what is before a reply and the reply.
@@ -266,14 +267,15 @@ class OwnTools:
         followed = {edit.start for edit in edits}
         loose = [at for at in opened.calls.loose(request.views) if request.ends[at] not in followed]
         edits += [Edit(request.starts[at], request.starts[at + 1], "") for at in loose]
-        opened.text = replaced(request.text, edits)
-        return bool(edits) or (opened.has_tools and not opened.is_answered)
+        is_changed = bool(edits) or (opened.has_tools and not opened.is_answered)
+        opened.body = body_of(replaced(request.text, edits)) if is_changed else b""
+        return is_changed
 
     def _read(self, received: Received) -> Opened:
         """Read a request of the client. Raises `ValueError`."""
         calls = CALLS_OF[received.api.name]
         before = self._visible.get(received.hint)
-        opened = Opened(received, calls, _visible_of(received.body.decode(), received.api, calls, before))
+        opened = Opened(received, calls, _visible_of(text_of(received.body), received.api, calls, before))
         opened.has_tools = self._can_have_tools(opened)
         if opened.has_tools:
             self._visible.put(received.hint, opened.visible)
@@ -415,7 +417,7 @@ def _visible_of(text: str, api: Api, calls: Calls, before: Visible | None) -> Vi
 def _is_passed(known: Known, opened: Opened) -> bool:
     """Return whether this process passed the last reply in a request, and so knows all before it."""
     views, digests = opened.visible.request.views, opened.visible.chain
-    end = max(i + 1 for i, view in enumerate(views) if opened.calls.is_reply(view))
+    end = next(i + 1 for i in reversed(range(len(views))) if opened.calls.is_reply(views[i]))
     start = end - 1
     while start and opened.calls.is_reply(views[start - 1]):
         start -= 1

@@ -15,10 +15,11 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from operator import getitem, itemgetter
+from itertools import compress, count, starmap
+from operator import getitem, is_not, itemgetter
 from typing import Any, NamedTuple
 
-from offload.gateway._spans import Edit, Path, Places, Reader, common, replaced
+from offload.gateway._spans import Edit, Path, Places, Reader, body_of, common, read, replaced, text_of
 from offload.messages.base import Block
 from offload.messages.formats import role_or_none, scan_of
 from offload.messages.marks import marks_of, without_marks
@@ -154,24 +155,29 @@ class Request:
     """A request with tools, read.
 
     Attributes:
+        text: its body, see `text_of`.
+        fields: by name, all values but the messages, and `spans` where they start and end in the text.
         first: index of the first message in the text; those before it are in the thread `thread`.
         views: the messages as the engine sees them; those at the end that the model wrote are left out.
         starts: where each message starts in the text; `ends` is where it ends.
+        adding: the messages that have tools, and `signed` the replies with signed thinking, by index.
         tails: by message and path, the end of a text that the engine does not see; and the cache mark of a
             block in a result, as JSON.
         edits: by message, what the engine returned for it last and the changes of the text for that.
         sent: by message, the changes of the text that is sent.
         problems: why messages were kept that the engine changed.
         lasts_an_hour: whether a cache mark asks for an hour, which has another price.
-        tools_at: where the list of tools is in the text.
         left_out: digests of thinking that was made behind hidden calls which are gone.
     """
 
     text: str
-    fields: dict[str, Any]
+    fields: dict[str, Any] = field(default_factory=dict)
+    spans: dict[str, tuple[int, int]] = field(default_factory=dict)
     views: list[Any] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
+    adding: list[int] = field(default_factory=list)
+    signed: list[int] = field(default_factory=list)
     tails: dict[tuple[int, Path], str] = field(default_factory=dict)
     edits: dict[int, tuple[Any, list[Edit]]] = field(default_factory=dict)
     sent: dict[int, list[Edit]] = field(default_factory=dict)
@@ -179,7 +185,6 @@ class Request:
     lasts_an_hour: bool = False
     first: int = 0
     thread: Thread | None = None
-    tools_at: int = 0
     left_out: frozenset[str] = frozenset()
 
     @property
@@ -195,33 +200,24 @@ class Request:
     @property
     def tool_names(self) -> list[str]:
         """The names of its tools, also of those that are in a message or in a namespace."""
-        lists = [self.fields.get("tools"), *(view["tools"] for _, view in self._added_tools())]
+        lists = [self.fields.get("tools"), *(self.views[index]["tools"] for index in self.adding)]
         return [name for tools in lists for tool in _blocks(tools) for name in _tool_names(tool)]
 
     def end_of_tools(self) -> int:
         """Return the place behind the last tool in the first list of tools that has any."""
         places = Places(self.text)
         if tools := _blocks(self.fields.get("tools")):
+            start, end = self.spans["tools"]
             declared = ((i, name) for i, tool in enumerate(tools) for name in _DECLARED if _has(tool, name))
-            return places.find(self.tools_at, next(declared, ())).end - 1
-        index = next(index for index, view in self._added_tools() if _blocks(view["tools"]))
+            path = next(declared, None)
+            return (end if path is None else places.find(start, path).end) - 1
+        index = next(index for index in self.adding if _blocks(self.views[index]["tools"]))
         return places.find(self.starts[index], ("tools",)).end - 1
-
-    def _added_tools(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the messages that have tools: Codex sends them so for models since GPT-6."""
-        for index, view in enumerate(self.views):
-            if isinstance(view, dict) and view.get("type") == _ADDED_TOOLS and "tools" in view:
-                yield index, view
 
     @property
     def can_read_back(self) -> bool:
         """Whether the model has a tool to read back what was replaced."""
         return any(name.endswith(READ_BACK) for name in self.tool_names)
-
-    @property
-    def replies(self) -> Iterator[Any]:
-        """The messages of the model."""
-        return (view for view in self.views if role_or_none(view) == "assistant")
 
     @property
     def model(self) -> str | None:
@@ -252,16 +248,23 @@ class Request:
                 held[index] = _changed(view, changes) if changes else view
         return held
 
-    def with_messages(self, messages: Sequence[Any]) -> str:
-        """Return the text with the changes of the engine in the views `messages`.
+    @property
+    def is_changed(self) -> bool:
+        """Whether `with_messages` returned another body than that of the client."""
+        return any(self.sent.values())
+
+    def with_messages(self, messages: Sequence[Any]) -> bytes:
+        """Return the body with the changes of the engine in the views `messages`.
 
         A message that cannot be changed is kept, and `problems` says why.
         """
         self.sent = {}
         places = Places(self.text)
-        for index, (view, new) in enumerate(zip(self.views, messages, strict=True)):
-            if new is view or index < self.first:
+        changed = starmap(is_not, zip(self.views, messages, strict=True))
+        for index in compress(count(), changed):
+            if index < self.first:
                 continue
+            view, new = self.views[index], messages[index]
             known, made = self.edits.get(index, (None, []))
             try:
                 if known is not new:
@@ -272,7 +275,7 @@ class Request:
                 # The text of the error may quote the message.
                 self.problems.append("a message cannot be changed")
         edits = [edit for made in self.sent.values() for edit in made]
-        return replaced(self.text, edits) if edits else self.text
+        return body_of(replaced(self.text, edits))
 
     def _edits_of(self, places: Places, index: int, view: Any, new: Any) -> Iterator[Edit]:
         if role_or_none(view) == "assistant":
@@ -293,7 +296,7 @@ class Request:
         """Return a message of the text with the last changes by `with_messages`, without cache marks."""
         first, last = self.starts[index], self.ends[index - self.first]
         edits = [Edit(start - first, end - first, text) for start, end, text in self.sent.get(index, ())]
-        message = json.loads(replaced(self.text[first:last], edits))
+        message = json.loads(read(replaced(self.text[first:last], edits)))
         if isinstance(message, dict):
             _take_marks(message)
             for _, block in _dicts_in(message):
@@ -356,7 +359,7 @@ def read_request(
     UTF-8 without repeated fields.
     """
     before = None if before is None or before.first else before
-    request, known = parsed(body.decode(), api, before)
+    request, known = parsed(text_of(body), api, before)
     while request.views and role_or_none(request.views[-1]) == "assistant":
         del request.views[-1]
     if is_kept_elsewhere(request.fields):
@@ -370,8 +373,10 @@ def read_request(
         return None
     request.lasts_an_hour = any(map(_lasts_an_hour, (request.fields, request.views[-1])))
     for index in range(known, len(request.views)):
-        for path, tail in _prepared(request.views[index]):
-            request.tails[index, path] = tail
+        view = request.views[index]
+        request.tails |= {(index, path): tail for path, tail in _prepared(view) if tail}
+        if role_or_none(view) == "assistant" and signed_thinking(view):
+            request.signed.append(index)
     return request
 
 
@@ -392,6 +397,7 @@ def _take_thread(request: Request, thread: Thread) -> int:
     request.thread, request.first = thread, count
     request.views = [*thread.views, *request.views]
     request.starts = [0] * count + request.starts
+    request.adding = [count + index for index in request.adding]
     request.fields = {**thread.fields, **request.fields}
     return count
 
@@ -410,25 +416,46 @@ def parsed(text: str, api: Api, before: Request | None) -> tuple[Request, int]:
 
     Raises `ValueError` for anything but a JSON object without repeated fields.
     """
-    request, reader = Request(text, {}), Reader(text)
+    request, reader = Request(text), Reader(text)
     known = 0
     for name in reader.members():
         if name in request.fields:
             raise ValueError(f"the field {name!r:.40} comes twice")
-        if name == api.messages and text.startswith("[", reader.at):
+        start = reader.at
+        if name == api.messages and text.startswith("[", start):
             request.fields[name] = None
             known = 0 if before is None else _take_known(request, before)
-            for _ in reader.elements(request.ends):
-                request.starts.append(reader.at)
-                request.views.append(reader.value())
-                request.ends.append(reader.at)
+            _read_messages(request, reader)
         else:
-            if name == "tools":
-                request.tools_at = reader.at
-            request.fields[name] = reader.value()
+            request.fields[name] = _field(reader, name, before)
+        request.spans[name] = start, reader.at
     reader.end()
     request.fields |= {} if api.model is None else {"model": api.model}
     return request, known
+
+
+def _read_messages(request: Request, reader: Reader) -> None:
+    """Read the messages that are not known."""
+    for index in reader.elements(request.ends):
+        request.starts.append(reader.at)
+        view = reader.value()
+        request.views.append(view)
+        request.ends.append(reader.at)
+        # Codex sends tools so for models since GPT-6.
+        if isinstance(view, dict) and view.get("type") == _ADDED_TOOLS and "tools" in view:
+            request.adding.append(index)
+
+
+def _field(reader: Reader, name: str, before: Request | None) -> Any:
+    """Read the value of a field, which may be as long as the tools; one with the same text is known."""
+    start, end = (0, 0) if before is None else before.spans.get(name, (0, 0))
+    # All other values may be longer in the request than the same text.
+    if before is not None and before.text[start:end].startswith(("[", "{")):
+        same = before.text[start:end]
+        if reader.text.startswith(same, reader.at):
+            reader.at += len(same)
+            return before.fields[name]
+    return reader.value()
 
 
 def _take_known(request: Request, before: Request) -> int:
@@ -438,6 +465,8 @@ def _take_known(request: Request, before: Request) -> int:
     known = min(bisect_left(before.ends, same), len(before.views) - 1)
     request.views, request.starts = before.views[:known], before.starts[:known]
     request.ends = before.ends[:known]
+    request.adding = [index for index in before.adding if index < known]
+    request.signed = [index for index in before.signed if index < known]
     request.tails = {key: tail for key, tail in before.tails.items() if key[0] < known}
     request.edits = {index: made for index, made in dict(before.edits).items() if index < known}
     return known

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import compress, count, takewhile
 from math import inf
+from operator import is_not
 from typing import Any, Literal, NamedTuple, TypeVar, TypeVarTuple
 
 from offload.engine.failures import AboveCeilingError
@@ -101,8 +103,7 @@ class Sent(NamedTuple):
 
     def common(self, views: Sequence[Any]) -> int:
         """Return how many messages at the beginning are the same."""
-        pairs = zip(self.views, views, strict=False)
-        differs = (i for i, (one, other) in enumerate(pairs) if not _is_same(one, other))
+        differs = (i for i in _other(self.views, views) if not _is_same(self.views[i], views[i]))
         return next(differs, min(len(self.views), len(views)))
 
     def repeated(self, views: Sequence[Any]) -> list[Any]:
@@ -127,7 +128,8 @@ class Sent(NamedTuple):
         The last one that can be is the reply to this request.
         """
         common = self.common(views)
-        changed = (i for i in range(common) if not _is_same(self.messages[i], messages[i]))
+        others = takewhile(lambda i: i < common, _other(self.messages, messages))
+        changed = (i for i in others if not _is_same(self.messages[i], messages[i]))
         end = min(common + (common == len(self.views)), len(messages))
         later = range(next(changed, end), end)
         return next((i for i in later if signed_thinking(messages[i])), None)
@@ -187,7 +189,7 @@ class Conversation:
 
         One that this process has not seen may have much that is new.
         """
-        is_signed = self.may_bind(request) and any(map(signed_thinking, request.replies))
+        is_signed = self.may_bind(request) and bool(request.signed)
         is_long = is_signed or request.is_threaded or self.is_forgotten(request)
         return BOUND_DEADLINE if is_long else DEADLINE
 
@@ -471,7 +473,8 @@ class Rewriter:
 
     def _store_refused(self, conversation: Conversation, views: Sequence[Any]) -> None:
         """Store the thinking that was refused, so that it is left out later; the next request tries again."""
-        held = [i for i, view in enumerate(views) if _has_any(view, conversation.refused)]
+        refused = conversation.refused
+        held = [i for i, view in enumerate(views) if _has_any(view, refused)] if refused else []
         if not held:
             return
         try:
@@ -512,7 +515,7 @@ class Rewriter:
         if request.records or request.reason == NOTHING_DUE:
             remembered = conversation.offloader.remembered(request.records)
             self._sent.note_records(conversation.place, remembered)
-        if any(read.tails.values()):
+        if read.tails:
             self._in_background(self._keep_look_alikes(conversation, read))
         used = None if reply is None else conversation.offloader.report_usage(reply)
         if conversation.journal is not None and request.result is not None:
@@ -725,16 +728,15 @@ def _rewritten(
 ) -> Rewritten:
     """Return a request with the messages of a result, but for what the model has not seen."""
     messages = _without(request.held_back(result.messages, _unseen(request, result)), conversation.refused)
-    text = request.with_messages(messages)
+    body = request.with_messages(messages)
     # The engine continues with its own list of errors.
     sent = None if conversation.journal is None else replace(result, messages=[*messages], errors=[])
-    if text is not request.text:
-        freed = result.tokens_before - result.tokens_after
-        body, records = text.encode(), result.records
+    if request.is_changed:
+        freed, records = result.tokens_before - result.tokens_after, result.records
         return Rewritten(body, conversation, request, messages, records, freed, reason=reason, result=sent)
     has_failed = any(isinstance(error, StoreError) for error in result.errors)
     reason = reason or ("the store failed" if has_failed else NOTHING_DUE)
-    return Rewritten(text.encode(), conversation, request, messages, reason=reason, result=sent)
+    return Rewritten(body, conversation, request, messages, reason=reason, result=sent)
 
 
 def _is_unavailable(result: OffloadResult) -> bool:
@@ -746,8 +748,8 @@ def _as_before(conversation: Conversation, request: Request, reason: str) -> Rew
     sent = conversation.sent
     repeated = request.views if sent is None else sent.repeated(request.views)
     messages = _without(repeated, conversation.refused | request.left_out)
-    text = request.with_messages(messages)
-    return Rewritten(text.encode(), conversation, request, messages, reason=reason)
+    body = request.with_messages(messages)
+    return Rewritten(body, conversation, request, messages, reason=reason)
 
 
 def _without_thinking_from(request: Rewritten, first: int) -> Rewritten | None:
@@ -756,7 +758,7 @@ def _without_thinking_from(request: Rewritten, first: int) -> Rewritten | None:
         return None
     messages = _without(request.messages, refused)
     result = request.result and replace(request.result, messages=list(messages))
-    body = read.with_messages(messages).encode()
+    body = read.with_messages(messages)
     return replace(request, body=body, messages=messages, refused=refused, result=result)
 
 
@@ -770,12 +772,17 @@ def _keys(messages: Sequence[Any]) -> frozenset[str]:
 
 
 def _has_any(message: Any, keys: Collection[str]) -> bool:
-    return any(one.key in keys for one in signed_thinking(message)) if keys else False
+    return any(one.key in keys for one in signed_thinking(message))
+
+
+def _other(some: Sequence[Any], others: Sequence[Any]) -> Iterator[int]:
+    """Yield where two lists have another object; most messages are the objects of the request before."""
+    return compress(count(), map(is_not, some, others))
 
 
 def _is_same(one: Any, other: Any) -> bool:
     """Return whether the model reads the same in two messages."""
-    if one is other or one == other:
+    if one == other:
         return True
     # A content may be a text or one block of text.
     forms = {type(message.get("content")) for message in (one, other)}
@@ -791,7 +798,7 @@ def _unseen(request: Request, result: OffloadResult) -> set[tuple[int, Block]]:
     return {
         (decision.item.message, decision.item.block)
         for decision in result.decisions
-        if decision.ref is not None and decision.item.message > last and decision.item.answers > 0
+        if decision.item.message > last and decision.ref is not None and decision.item.answers > 0
     }
 
 

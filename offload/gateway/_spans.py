@@ -1,7 +1,8 @@
-"""Places of values in a JSON text: single values are replaced, and every other character is kept.
+"""Places of values in a JSON text: single values are replaced, and every other byte is kept.
 
-Values are skipped by the scanner of the standard library, one call each, so that a large text does not keep
-other threads waiting.
+A text has one character for each byte of a body in UTF-8, see `text_of`: places in one are places in the
+other, neither is read as a whole to get the other, and no character makes a text wider. Values are skipped by
+the scanner of the standard library, one call each, so that a large text does not keep other threads waiting.
 """
 
 from __future__ import annotations
@@ -14,11 +15,29 @@ from typing import Any, NamedTuple
 _SPACE = re.compile(r"[ \t\n\r]*")
 _scan = json.JSONDecoder().raw_decode
 
+# Texts are compared in parts of so many characters: each is copied, at best into memory that is near.
+_PART = 64 * 1024
+
 Path = tuple[str | int, ...]
 
 
+def text_of(body: bytes) -> str:
+    """Return a body with one character for each byte."""
+    return body.decode("latin-1")
+
+
+def body_of(text: str) -> bytes:
+    """Return the body of a text, the inverse of `text_of`."""
+    return text.encode("latin-1")
+
+
+def read(text: str) -> str:
+    """Return a part of a text as its characters are. Raises `ValueError` for anything but UTF-8."""
+    return text if text.isascii() else body_of(text).decode()
+
+
 class Edit(NamedTuple):
-    """New text for the characters from `start` to `end`."""
+    """New text for the characters from `start` to `end`, with its characters as they are."""
 
     start: int
     end: int
@@ -31,12 +50,20 @@ class Reader:
     def __init__(self, text: str, at: int = 0) -> None:
         self.text = text
         self.at = at
+        self._is_ascii = text.isascii()
         self._skip_space()
 
     def value(self) -> Any:
         """Read the value at this place; the place is then its end."""
-        value, self.at = _scan(self.text, self.at)
-        return value
+        start = self.at
+        value, self.at = _scan(self.text, start)
+        if self._is_ascii or (text := self.text[start : self.at]).isascii():
+            return value
+        return _scan(read(text))[0]
+
+    def skip(self) -> None:
+        """Pass the value at this place, which was read before."""
+        _, self.at = _scan(self.text, self.at)
 
     def members(self) -> Iterator[str]:
         """Yield each key of the object at this place; the caller reads its value before the next."""
@@ -96,7 +123,10 @@ class Reader:
 
 def common(one: str, other: str) -> int:
     """Return how many characters two texts have in common at their beginning."""
-    low, high = 0, min(len(one), len(other))
+    low, most = 0, min(len(one), len(other))
+    while low < most and one[low : low + _PART] == other[low : low + _PART]:
+        low += _PART
+    low, high = min(low, most), min(low + _PART, most)
     while low < high:
         middle = (low + high + 1) // 2
         if one[low:middle] == other[low:middle]:
@@ -127,7 +157,7 @@ class Places:
         reader = Reader(self._text, start)
         place = Place(reader.at, reader.at, reader.at)
         if not path:
-            reader.value()
+            reader.skip()
             return place._replace(end=reader.at)
         for step in path:
             found = [part for name, part in self._parts(place.start) if name == step]
@@ -162,7 +192,7 @@ class Places:
             before = start
             for name in names:
                 at = reader.at
-                reader.value()
+                reader.skip()
                 parts.append((name, Place(at, reader.at, before)))
                 before = reader.at
             self._known[start] = parts
@@ -173,6 +203,6 @@ def replaced(text: str, edits: Iterable[Edit]) -> str:
     """Return `text` with `edits`, which do not overlap."""
     parts, at = [], 0
     for edit in sorted(edits):
-        parts += [text[at : edit.start], edit.text]
+        parts += [text[at : edit.start], edit.text if edit.text.isascii() else text_of(edit.text.encode())]
         at = edit.end
     return "".join([*parts, text[at:]])

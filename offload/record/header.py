@@ -317,5 +317,10 @@ class Heads:
 
     def of(self, infos: Iterable[RecordInfo]) -> dict[str, Head]:
         """Return the known heads of some records, by the last part of their keys."""
-        found = {name_of(info.key): self.get(info) for info in infos}
-        return {name: head for name, head in found.items() if head is not None}
+        found = {}
+        for info in infos:
+            name = name_of(info.key)
+            head = self._heads.get(name)
+            if head is not None and head.header.ref == info.ref:
+                found[name] = head
+        return found

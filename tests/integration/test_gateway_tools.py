@@ -323,9 +323,9 @@ def test_calls_are_answered_inside_one_reply_and_put_back_by_another_process(pro
     with gateway(provider, store) as url:
         reply = agent.send(
             url,
-            [said("Look."), call(1, "context_grep", pattern="unit 2500 ")],
+            [said("Look ✓."), call(1, "context_grep", pattern="unit 2500 ")],
             [call(2, "context_tail", id=ref, lines=2), call(3)],
-            [said("Found."), call(4, "Bash", command="ls")],
+            [said("Found: é, 完了."), call(4, "Bash", command="ls")],
         )
     inside = agent.last
     with gateway(provider, store) as url:
@@ -333,10 +333,11 @@ def test_calls_are_answered_inside_one_reply_and_put_back_by_another_process(pro
 
     assert [b for b in reply.blocks if b["type"] == "tool_use"] == [call(4, "Bash", command="ls")]
     assert "context_" not in json.dumps(reply.blocks)
-    texts = json.dumps(inside)
-    assert "50 checked unit 2500" in texts
+    texts = json.dumps(inside, ensure_ascii=False)
+    assert texts.index("Look ✓.") < texts.index("50 checked unit 2500")
     assert "399 checked unit" in texts
     assert agent.last[: len(inside)] == inside
+    assert set("✓é完了") < set(json.dumps(agent.last, ensure_ascii=False))
     assert len(provider.charges) == 4
 
 

@@ -12,7 +12,7 @@ from strength import examples
 from offload import Offloader, OffloadPolicy, Rule, estimate_tokens
 from offload.gateway._requests import APIS, read_request
 from offload.gateway._rewriter import policy_for
-from offload.gateway._spans import Edit, Places, replaced
+from offload.gateway._spans import Edit, Places, body_of, replaced, text_of
 
 texts = st.text(max_size=8)
 values = st.recursive(
@@ -45,14 +45,14 @@ def paths_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 @given(st.data())
 def test_the_place_of_a_value_is_its_text_and_nothing_around_it(data):
     value = data.draw(values)
-    text = data.draw(spelled(value))
+    text = text_of(data.draw(spelled(value)).encode())
     path = data.draw(st.sampled_from(paths_in(value)))
 
     start, end, before = Places(text).find(0, path)
 
     for step in path:
         value = value[step]
-    assert json.loads(text[start:end]) == value
+    assert json.loads(body_of(text[start:end])) == value
     assert text[start:end].strip("\t\n\r ") == text[start:end]
     assert before <= start
     new = replaced(text, [Edit(start, end, '"new"')])
@@ -71,8 +71,9 @@ def test_a_request_in_any_spelling_differs_in_the_replaced_results_only(data):
         use = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": data.draw(values)}
         result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": log} | data.draw(extra_fields)
         messages += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
-    text = data.draw(spelled({"messages": messages, "tools": [{"name": "Bash"}]} | data.draw(extra_fields)))
-    request = read_request(text.encode(), APIS[0])
+    whole = {"messages": messages, "tools": [{"name": "Bash"}]} | data.draw(extra_fields)
+    text = text_of(data.draw(spelled(whole)).encode())
+    request = read_request(body_of(text), APIS[0])
     assert request is not None
     off = Offloader("memory://", session="s", policy=policy_for(SEEN_ONCE, APIS[0]))
 
@@ -81,7 +82,7 @@ def test_a_request_in_any_spelling_differs_in_the_replaced_results_only(data):
     new = json.loads(after)["messages"][2]["content"][0]["content"]
     assert new.startswith("[Offloaded: ")
     start, end, _ = Places(text).find(0, ("messages", 2, "content", 0, "content"))
-    assert after == text[:start] + json.dumps(new) + text[end:]
+    assert text_of(after) == text[:start] + json.dumps(new) + text[end:]
 
 
 @examples(60)

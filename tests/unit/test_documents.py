@@ -360,7 +360,7 @@ def test_the_gateway_changes_the_text_of_a_search_result_and_no_other_byte() -> 
     assert request is not None
     sent = request.with_messages(Offloader("memory://").offload(request.views).messages)
 
-    before, after = text.split(json.dumps(LONG))
+    before, after = text.encode().split(json.dumps(LONG).encode())
     assert sent.startswith(before)
     assert sent.endswith(after)
     assert len(sent) < 3000

@@ -14,6 +14,7 @@ import zstandard
 from gateways import LOG, USAGE, body_of, turns
 
 from offload import Offloader, OffloadPolicy, Rule
+from offload.gateway import _spans
 from offload.gateway._apis import CALLS_OF, base
 from offload.gateway._requests import APIS, ElsewhereError, api_of, conversation_of, read_request
 from offload.gateway._rewriter import policy_for
@@ -36,7 +37,7 @@ def rewritten(
     off = Offloader("memory://", session="s", policy=policy_for(policy or OffloadPolicy(), api))
     request = read_request(body, api)
     assert request is not None
-    return body, request.with_messages(off.offload(request.views).messages).encode(), off
+    return body, request.with_messages(off.offload(request.views).messages), off
 
 
 def with_result(content: Any, name: str = "Bash", **fields: Any) -> list[dict[str, Any]]:
@@ -112,7 +113,73 @@ def test_tools_to_read_back_are_found_under_any_prefix(name):
         assert request.can_read_back
 
 
+# What is read
+
+
+@pytest.fixture
+def decoded(monkeypatch) -> list[int]:
+    """The characters of all JSON that is decoded, value by value."""
+    lengths: list[int] = []
+    scan = _spans._scan
+
+    def counted(text: str, at: int = 0) -> Any:
+        value, end = scan(text, at)
+        lengths.append(end - at)
+        return value, end
+
+    monkeypatch.setattr(_spans, "_scan", counted)
+    return lengths
+
+
+@pytest.mark.parametrize("note", ["plain", "✓ geprüft"])
+def test_of_a_request_that_repeats_another_only_what_is_new_is_decoded(decoded, note):
+    tools = [{"name": "Bash", "description": "x" * 5000}]
+    before = read_request(body_of(turns(30, note), tools=tools, system=note), ANTHROPIC)
+    assert before is not None
+    body = body_of(turns(32, note), tools=tools, system=f"{note}!")
+    again = body_of(turns(32, note), tools=tools, system=f"{note}!", max_tokens=1)
+    decoded.clear()
+    after = read_request(body, ANTHROPIC, before)
+    assert after is not None
+
+    assert len(after.views) == 65
+    assert all(view is known for view, known in zip(after.views, before.views[:-1], strict=False))
+    assert sum(decoded) < 5000
+    decoded.clear()
+    moved = read_request(again, ANTHROPIC, after)
+
+    assert moved == read_request(again, ANTHROPIC)
+    assert moved is not None
+    assert moved.fields["tools"] is after.fields["tools"]
+
+
+@pytest.mark.parametrize("place", ["messages", "tools", "metadata"])
+def test_a_body_that_is_not_utf_8_anywhere_is_not_read(place):
+    body = body_of(turns(1), metadata={"user_id": "u"})
+    at = body.index(b'"', body.index(f'"{place}"'.encode()) + len(place) + 2)
+
+    with pytest.raises(ValueError, match="utf-8"):
+        read_request(body[: at + 1] + b"\xe9" + body[at + 1 :], ANTHROPIC)
+
+
 # What is put back
+
+
+def test_only_the_text_of_the_result_changes_also_in_raw_utf_8():
+    messages = with_result(f"✓ geprüft … 完了 🎉\n{LOG}")
+    messages[0]["content"] = "Grüße 🎉"
+    raw = json.dumps({"tools": [{"name": "x"}], "messages": messages, "größe": "é"}, ensure_ascii=False)
+    request = read_request(raw.encode(), ANTHROPIC)
+    assert request is not None
+    off = Offloader("memory://", session="s", policy=policy_for(OffloadPolicy(), ANTHROPIC))
+
+    after = request.with_messages(off.offload(request.views).messages)
+
+    [record] = off.records()
+    assert b"".join(off.content(record.ref)).decode() == messages[2]["content"][0]["content"]
+    text = json.loads(after)["messages"][2]["content"][0]["content"]
+    result = json.dumps(messages[2]["content"][0]["content"], ensure_ascii=False)
+    assert after == raw.replace(result, json.dumps(text)).encode()
 
 
 def test_only_the_text_of_the_result_changes():
@@ -222,7 +289,7 @@ def test_a_notice_of_claude_code_that_it_cut_an_output_stays_whole(notice, by_co
     off = Offloader("memory://", session="s", policy=policy)
 
     assert request is not None
-    assert request.with_messages(off.offload(request.views).messages).encode() == body
+    assert request.with_messages(off.offload(request.views).messages) == body
 
 
 def test_a_result_that_only_quotes_such_a_notice_leaves():
@@ -349,7 +416,7 @@ def test_a_key_that_comes_twice_on_the_way_to_a_result_lets_it_stay():
     off = Offloader("memory://", session="s", policy=policy_for(OffloadPolicy(), ANTHROPIC))
     assert request is not None
 
-    assert request.with_messages(off.offload(request.views).messages) == request.text
+    assert request.with_messages(off.offload(request.views).messages) == body
     assert request.problems == ["a message cannot be changed"]
 
 

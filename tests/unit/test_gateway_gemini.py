@@ -44,7 +44,7 @@ def rewritten(body: bytes, path: str = PATH) -> tuple[bytes, Offloader]:
     assert request is not None
     off = Offloader("memory://", session="s", policy=policy_for(OffloadPolicy(), api))
     result = off.offload(request.views, model=request.model)
-    after = request.with_messages(result.messages).encode()
+    after = request.with_messages(result.messages)
     assert request.problems == []
     return after, off
 

@@ -31,7 +31,7 @@ from offload.gateway._apis.base import (
     without_reminders,
 )
 from offload.gateway._requests import Request, mark_fields
-from offload.gateway._spans import Edit, Places
+from offload.gateway._spans import Edit, Places, read
 from offload.messages.thinking import content_digest
 from offload.tools._definitions import Format
 
@@ -146,7 +146,7 @@ def _parts(places: Places, request: Request, at: int) -> Iterator[tuple[Any, str
         return
     for index, block in enumerate(as_list(content)):
         inner = places.find(request.starts[at], ("content", index))
-        yield block, request.text[inner.start : inner.end]
+        yield block, read(request.text[inner.start : inner.end])
 
 
 def _has_results(message: Any) -> bool:

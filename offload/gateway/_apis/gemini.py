@@ -35,7 +35,7 @@ from offload.gateway._apis.base import (
     without_reminders,
 )
 from offload.gateway._requests import Request
-from offload.gateway._spans import Edit, Place, Places
+from offload.gateway._spans import Edit, Place, Places, read
 from offload.messages.thinking import content_digest, thinking_key
 from offload.tools._definitions import Format
 
@@ -249,7 +249,7 @@ def _texts(places: Places, request: Request, at: int) -> Iterator[tuple[Json, st
     """Yield the parts of a content, each with its text in the request."""
     for index, part in enumerate(as_list(request.views[at].get("parts"))):
         place = places.find(request.starts[at], ("parts", index))
-        yield part, request.text[place.start : place.end]
+        yield part, read(request.text[place.start : place.end])
 
 
 def _get(holder: Any, *names: str) -> Any:

@@ -613,6 +613,20 @@ class Offloader:
         with exclusive(self._gate):
             return self._conversation.forget(message)
 
+    def originals(self, messages: Sequence[Any]) -> list[Any]:
+        """Return messages that the last `offload` returned as they were passed to it; None for any other.
+
+        It knows the objects and asks no store. A message that was passed with a placeholder is another one:
+        for it there is `restore`.
+
+        Raises:
+            MessageError: `messages` is not a list.
+            ConfigError: a hook or listener calls this method.
+        """
+        conversation = _as_list(messages)
+        with exclusive(self._gate):
+            return self._conversation.originals(conversation)
+
     def explain(self, text: str | None = None) -> str:
         """Return the decision on each item of the last call, with its reason, as a plain-text table.
 
@@ -679,9 +693,12 @@ class Offloader:
     arestore = as_async(restore)
     """Run `restore` in a thread."""
 
-    def records(self) -> list[RecordInfo]:
-        """Return every record of the session, oldest first, from a fresh listing of the store."""
-        return self._session.infos()
+    def records(self, *, is_fresh: bool = True) -> list[RecordInfo]:
+        """Return every record of the session, oldest first, from a fresh listing of the store.
+
+        With `is_fresh=False` it returns those that this offloader knows, and sends no request.
+        """
+        return self._session.infos() if is_fresh else self._session.catalog.entries()
 
     def content(self, ref: str) -> Iterator[bytes]:
         """Yield the content of a record in checked chunks, in constant memory.

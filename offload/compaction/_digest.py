@@ -59,7 +59,17 @@ class Digest:
 
     @cached
     def _infos(self) -> dict[str, RecordInfo]:
+        return {info.ref: info for info in self._offloader.records(is_fresh=False)}
+
+    @cached
+    def _listed(self) -> dict[str, RecordInfo]:
         return {info.ref: info for info in self._offloader.records()}
+
+    def _info(self, ref: str) -> RecordInfo | None:
+        """Return the entry of a record; the first one that another process stored takes a listing."""
+        if ref not in self._infos and ref in self._listed:
+            self._infos[ref] = self._listed[ref]
+        return self._infos.get(ref)
 
     @cached
     def _apart(self) -> list[tuple[list[dict[str, str]], Any]]:
@@ -69,7 +79,7 @@ class Digest:
 
     def _is_notice(self, item: Item) -> bool:
         ref = Notice().find_ref(item.text) if item.item_type == NOTICE_TYPE else None
-        return ref is not None and ref in self._infos
+        return ref is not None and self._info(ref) is not None
 
     @cached
     def _task(self) -> tuple[int, str]:
@@ -105,6 +115,9 @@ class Digest:
         records = {index: self._records(message) for index, message in messages.items()}
         self._read_titles(info for infos in records.values() for info in infos)
         offloaded = [i for i in new if 0 < max((r.chars for r in records[i]), default=0) <= _MOST_READ_CHARS]
+        originals = self._offloader.originals([messages[i] for i in offloaded])
+        messages |= {i: one for i, one in zip(offloaded, originals, strict=True) if one is not None}
+        offloaded = [i for i, one in zip(offloaded, originals, strict=True) if one is None]
         restored = self._offloader.restore([messages[i] for i in offloaded], on_missing="keep")
         if restored.missing:
             # The placeholders have some of the facts.
@@ -130,9 +143,9 @@ class Digest:
     def _records(self, message: Any) -> list[RecordInfo]:
         find_ref = self._offloader.options.placeholder.find_ref
         refs = filter(None, (find_ref(item.text) for item in scan_of(message).items))
-        infos = (self._infos[ref] for ref in refs if ref in self._infos)
+        infos = map(self._info, refs)
         # The answer of a retrieval tool repeats another record.
-        return [info for info in infos if not info.is_answer]
+        return [info for info in infos if info is not None and not info.is_answer]
 
 
 def _report_unread(count: int, error: OffloadError) -> None:

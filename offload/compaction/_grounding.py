@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from offload.evidence.missing import missing_values
 from offload.evidence.session import SessionEvidence
+from offload.messages.formats import scan_of
 from offload.offloader import Offloader
 from offload.session.reader import SessionReader
 
@@ -14,15 +15,22 @@ from offload.session.reader import SessionReader
 Grounding = Literal["off", "report", "retry"]
 
 
-def ungrounded(text: str, sources: Sequence[str], offloader: Offloader) -> tuple[str, ...]:
-    """Return the different exact values in a text that neither its sources nor the session's records have.
+def ungrounded(text: str, messages: Sequence[Any], offloader: Offloader) -> tuple[str, ...]:
+    """Return the different exact values in a text that neither messages nor the session's records have.
 
-    The records are read only if a source lacks a value, for 8
-    seconds at most; if not all can be read, their values are unknown, and none is returned.
+    The messages count as they were before their items were offloaded too. The records are read only if these
+    lack a value, for 8 seconds at most; if not all can be read, their values are unknown, and none is
+    returned.
     """
-    texts = [*map(offloader.options.redacted, sources)]
-    missing = missing_values(text, texts)
+    missing = missing_values(text, _texts(messages, offloader))
+    if missing:
+        originals = [one for one in offloader.originals(messages) if one is not None]
+        missing = missing_values(text, _texts([*messages, *originals], offloader))
     if not missing:
         return ()
     evidence = SessionEvidence(SessionReader(offloader.store, offloader.session), offloader.options)
     return tuple(dict.fromkeys(value.text for value in evidence.lacking(missing)))
+
+
+def _texts(messages: Sequence[Any], offloader: Offloader) -> list[str]:
+    return [offloader.options.redacted(text) for message in messages for text in scan_of(message).all_texts]

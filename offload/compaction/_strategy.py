@@ -21,7 +21,7 @@ from offload.context.tokens import MESSAGE_TOKENS
 from offload.context.wait import LEAST_FREED, Wait
 from offload.errors import ContextFullError, OffloadError, RefusedError, failure, result_or_error, unexpected
 from offload.events.observer import error_text
-from offload.messages.formats import adapter_for, scan_of
+from offload.messages.formats import adapter_for
 from offload.messages.thinking import bare_of, signed_thinking
 from offload.offloader import Offloader
 from offload.placeholder import Notice
@@ -147,8 +147,7 @@ class StoringCompactor:
     def _ungrounded(self, text: str, messages: Sequence[Any]) -> tuple[str, ...]:
         """Return the exact values that only this text has; a check that fails costs no compaction."""
         try:
-            sources = [source for message in messages for source in scan_of(message).all_texts]
-            return ungrounded(text, sources, self._archive.offloader)
+            return ungrounded(text, messages, self._archive.offloader)
         except Exception as error:  # noqa: BLE001 # a hook may raise anything
             _log.warning("a summary could not be checked: %s", error_text(unexpected(error)))
             return ()

@@ -50,7 +50,7 @@ class BoundThinking:
         """
         self._is_resumed, self._as_kept, self._kept = True, as_kept, 0
         self._dropped = [
-            MessageState([], 0, (), {}, 0, "", thinking=signed_thinking(message)) for message in sent
+            MessageState([], 0, (), {}, "", thinking=signed_thinking(message)) for message in sent
         ]
         self._seen = self._sent = sent
 

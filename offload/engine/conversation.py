@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -134,6 +134,7 @@ class Conversation:
     def start_over(self) -> None:
         """Drop the history, which is incomplete after an interrupted turn."""
         self._history = self._new_history()
+        self._session.known.is_listed = False
 
     @observed("offload_text")
     def offload_item(self, item: Item, readers: Readers, agent: str | None) -> OffloadOutcome:
@@ -205,6 +206,10 @@ class Conversation:
     def forget(self, message: Any) -> bool:
         """Scan `message` and all later ones again in the next turn; return whether it was known."""
         return self._history.forget(message)
+
+    def originals(self, messages: Iterable[Any]) -> list[Any]:
+        """Return messages as they were passed; see `Offloader.originals`."""
+        return self._history.originals(messages)
 
     def resume(self, sent: Sequence[Any]) -> None:
         """Note the messages that another process sent last, as its journal keeps them."""

@@ -58,9 +58,9 @@ def by_policy(turn: Turn, facts: ItemFacts) -> Decision:
 def candidate(turn: Turn, slot: Slot) -> Candidate[Slot] | None:
     """Return a new item for the plan by cost, None if it is kept or frees too little."""
     policy, decision = turn.options.policy, slot.decision
-    if decision.item.is_pinned or slot.state is State.UNWEIGHED or turn.is_aside:
-        # It may be unpinned or weighed later; the plan does not depend on it.
-        facts = decision.item._replace(is_pinned=False)
+    if decision.item.is_pinned or slot.state is not State.OPEN or turn.is_aside:
+        # It may be unpinned or weighed later, or came back; the plan does not depend on it.
+        facts = decision.item._replace(is_pinned=False, is_stored=False, was_stored=False, answers=0, newer=0)
         decision = policy.decide(facts, readers=turn.readers, is_bound=turn.is_bound)
     facts, freed = decision.item, saving(decision)
     is_ruled = not decision.is_by_cost

@@ -21,10 +21,11 @@ def find_stored(turn: Turn, known: int, first: int) -> None:
     """
     history = turn.history
     # More than one reply at once: another process continued the session, or it was rolled back.
-    is_continued = history.answers - (history.answers_of(known - 1) if known else -1) > 1
-    may_matter = is_continued or (
-        not turn.recognition.session.known.is_listed and _may_be_stored(turn, first)
-    )
+    is_continued = turn.replies > (1 if known else 0)
+    # What is known of the session serves a conversation that only begins here.
+    is_listed = turn.recognition.session.known.is_listed
+    may_matter = is_continued if turn.before else is_continued and not is_listed
+    may_matter = may_matter or (not is_listed and _may_be_stored(turn, first))
     if not may_matter and history.unlisted is None:
         note_if_stored(turn, first)
         return

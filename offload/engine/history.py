@@ -12,12 +12,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
 from offload.engine.bound import BoundThinking
-from offload.engine.items import Items, Slot
+from offload.engine.items import Items, Slot, State
 from offload.engine.parts import Kept, LatestTexts, MessageState
-from offload.engine.watching import WatchedMessages
+from offload.engine.watching import Look, WatchedMessages, is_same
 from offload.messages.calls import Calls
 from offload.policy import ItemFacts
 from offload.policy.cost import CostPlan
@@ -25,6 +26,14 @@ from offload.record.retrieval import is_answer
 
 if TYPE_CHECKING:
     from offload.policy import OffloadPolicy
+
+
+class Moved(msgspec.Struct, frozen=True, eq=False):
+    """A message that the history had at another place, and its parts."""
+
+    message: Any
+    state: MessageState
+    look: Look
 
 
 class History:
@@ -54,6 +63,8 @@ class History:
         self.unlisted: int | None = None
         self.thinking = BoundThinking(self.states, self.messages)
         self._replied_at: list[int] = []
+        # The messages that were dropped since the last turn, by identity: a caller may have moved them.
+        self.dropped: dict[int, Moved] = {}
         # The policy of the last turn, and whether messages that were sent could change then.
         self._rule: tuple[OffloadPolicy | None, bool] = None, False
         # Whether thinking may be bound by the model of the last turn; None before the first.
@@ -113,6 +124,34 @@ class History:
             self._truncate(kept)
         return kept
 
+    def keep_none(self) -> int:
+        """Drop all messages, and all that is known of them; return 0."""
+        kept = self.keep_common(())
+        self.dropped.clear()
+        return kept
+
+    def take_moved(self, message: Any) -> Moved | None:
+        """Return a message that was dropped since the last turn, if all that was read of it still holds."""
+        moved = self.dropped.pop(id(message), None)
+        if moved is None or not is_same(moved.look.seen, message):
+            return None
+        return moved if all(map(self._still_holds, moved.state.slots)) else None
+
+    def _still_holds(self, slot: Slot) -> bool:
+        """Return whether an item would be read as it was: as the result of the same call.
+
+        What a look-alike is depends on the items before it, and a failure is tried again.
+        """
+        item = slot.item
+        if slot.claim is not None or slot.has_failed or slot.state is State.LEAVING:
+            return False
+        if item.item_type != "tool_result":
+            return True
+        asked = self.calls.get(item.tool_use_id) if item.tool_use_id else None
+        if asked is None:
+            return bool(item.tool_use_id) and item.call is None
+        return any(call is item.call for call in asked.calls)
+
     def forget(self, message: Any) -> bool:
         """Drop `message`, as it was passed or received, and all later ones; return whether it was known."""
         for index, (passed, sent) in enumerate(zip(self.messages.passed, self.messages.sent, strict=True)):
@@ -121,16 +160,38 @@ class History:
                 return True
         return False
 
-    def add(self, message: Any, state: MessageState) -> None:
-        """Append a message. If it raises an exception, nothing has changed."""
+    def originals(self, messages: Iterable[Any]) -> list[Any]:
+        """Return messages that the caller received as they were passed; None for any other.
+
+        One that was passed with a placeholder is another: the store has its text.
+        """
+        at = {id(sent): index for index, sent in enumerate(self.messages.sent)}
+        found = [at.get(id(message)) for message in messages]
+        return [None if index is None else self._whole(index) for index in found]
+
+    def _whole(self, index: int) -> Any:
+        is_whole = all(slot.claim is None for slot in self.states[index].slots)
+        return self.messages.passed[index] if is_whole else None
+
+    def add(self, message: Any, state: MessageState, known: Look | None = None) -> bool:
+        """Append a message, new or with a `known` look; return whether it begins a reply of the model.
+
+        If it raises an exception, nothing has changed.
+        """
+        last = self.states[-1] if self.states else None
         self.thinking.add(state)
-        self.messages.add(message)
+        self.messages.add(message, known)
+        # In some formats one reply consists of several messages in a row.
+        begins = state.role == "assistant" and (last is None or last.role != "assistant")
+        state.answers = begins + (0 if last is None else last.answers)
+        state.texts = (LatestTexts() if last is None else last.texts).after(state.role, state.text)
         if state.role == "assistant":
             self._replied_at.append(len(self.states))
         self.states.append(state)
         self.tokens += state.tokens
         state.before = self.calls.add(state.calls, state.results, is_reply=state.role == "assistant")
         self.items.add(state.slots)
+        return begins
 
     def recount(self, slot: Slot, tokens: int) -> None:
         """Replace the estimated tokens of an item that is still in its message."""
@@ -149,11 +210,13 @@ class History:
         """Prepare for the next turn."""
         self.messages.end_turn()
         self.items.compact()
+        self.dropped.clear()
 
     def _opened(self) -> Iterator[int]:
         return (slot.at for slot in self.items.opened())
 
     def _truncate(self, length: int) -> None:
+        self._note_dropped(length)
         self.unread = {index for index in self.unread if index < length}
         for state in reversed(self.states[length:]):
             self._drop(state)
@@ -163,6 +226,13 @@ class History:
         del self._replied_at[bisect_left(self._replied_at, length) :]
         if self.plan is not None:
             self.plan.truncate(length)
+
+    def _note_dropped(self, length: int) -> None:
+        for index in range(length, len(self.states)):
+            message, state = self.messages.passed[index], self.states[index]
+            if message is not None and index not in self.unread:
+                known = replace(state, left_out=None, before=None)
+                self.dropped[id(message)] = Moved(message, known, self.messages.look_of(index))
 
     def _drop(self, state: MessageState) -> None:
         self.tokens -= state.tokens

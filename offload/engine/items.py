@@ -179,15 +179,21 @@ class Items:
         self._places: dict[tuple[str, str | None], list[Slot]] = {}
 
     def add(self, slots: Iterable[Slot]) -> None:
-        """Append new items."""
+        """Append items: new ones, or such that were dropped, in the states that they had."""
         for slot in slots:
             kind = slot.kind
             slot.number = len(self._decisions)
             slot.ordinal = self._kinds[kind]
             self._kinds[kind] += 1
             self._decisions.append(slot.decision)
-            self._opened[slot.number] = slot
+            if slot.state in _OPENED:
+                self._opened[slot.number] = slot
             self._places.setdefault(_place_of(slot), []).append(slot)
+            if slot.info is not None:
+                self._count(slot, 1)
+                self._hold(slot, slot.info)
+            elif slot.stored is not None:
+                self._new_out.append(slot)
 
     def drop(self, slots: Iterable[Slot]) -> None:
         """Forget the last items, from the last one on."""
@@ -342,11 +348,15 @@ class Items:
         self.note(slot, decision)
         self._count(slot, 1)
         if info is not None:
-            self._new_out.append(slot)
-            at = bisect_left(self._numbers, slot.number)
-            self._numbers.insert(at, slot.number)
-            self._infos.insert(at, info)
-            self.note_standing(slot, info.ref)
+            self._hold(slot, info)
+
+    def _hold(self, slot: Slot, info: RecordInfo) -> None:
+        """Note the record behind the placeholder of an item."""
+        self._new_out.append(slot)
+        at = bisect_left(self._numbers, slot.number)
+        self._numbers.insert(at, slot.number)
+        self._infos.insert(at, info)
+        self.note_standing(slot, info.ref)
 
     def renew(self, slot: Slot, info: RecordInfo) -> None:
         """Note another record behind the placeholder of an item."""

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from offload.engine import deciding
 from offload.engine.failures import malformed, name_of
+from offload.engine.history import Moved
 from offload.engine.items import Slot, State, unweighed
-from offload.engine.parts import Kept, LatestTexts, MessageState
+from offload.engine.parts import Kept, MessageState
 from offload.engine.turn import Turn
 from offload.errors import MessageError, OffloadError, unexpected
 from offload.messages import Thinking
@@ -47,7 +48,7 @@ def keep_common(turn: Turn, messages: Sequence[Any]) -> int:
     history = turn.history
     if not history.note_binding(may_bind=turn.options.policy.may_bind(turn.model)):
         # The decisions for a model that allows other changes are made again.
-        return history.keep_common(())
+        return history.keep_none()
     known = history.keep_common(messages)
     for index in sorted(index for index in history.unread if index < known):
         message = history.messages.passed[index]
@@ -72,13 +73,16 @@ def _is_added(turn: Turn, index: int, message: Any) -> bool:
     """Add a message to the history; return whether it is there, and not just something in its place."""
     history, failures = turn.history, turn.failures
     try:
-        _add(turn, index, message)
+        if history.dropped and (moved := history.take_moved(message)) is not None:
+            _add_moved(turn, index, moved)
+        else:
+            _add(turn, index, message)
     except Exception as error:  # noqa: BLE001 # one message's failure is one message's
         failures.report(malformed(error, f"messages[{index}]"))
         failures.is_incomplete = True
     if len(history) > index:
         return True
-    history.add(None, MessageState([], 0, (), {}, history.answers, ""))
+    history.add(None, MessageState([], 0, (), {}, ""))
     return False
 
 
@@ -90,25 +94,45 @@ def _add(turn: Turn, index: int, message: Any) -> None:
     slots = _slots(turn, index, scan.offloadable)
     kept = [Kept(part.where, part.kind, part.read(turn.count), part.is_said) for part in scan.fixed]
     fixed_tokens = sum(part.tokens for part in kept) + sum(part.data for part in scan.fixed)
-    last = history.states[-1] if history.states else None
-    # In some formats one reply consists of several messages in a row.
-    answers = history.answers + (role == "assistant" and (last is None or last.role != "assistant"))
-    texts = _latest_texts(LatestTexts() if last is None else last.texts, role, scan)
     made = scan.calls, scan.results
-    state = MessageState(slots, fixed_tokens, *made, answers, role, texts, thinking, kept)
-    history.add(message, state)
+    state = MessageState(slots, fixed_tokens, *made, role, _text(scan), thinking, kept, blocks)
+    turn.replies += history.add(message, state)
     for slot in [slot for slot in slots if thinking and slot.state is State.OPEN]:
         # The first thinking of a conversation changes what may be offloaded.
         history.items.note(slot, deciding.by_policy(turn, slot.decision.item))
-    if history.plan is not None:
-        calls = [call for _, call in scan.calls]
+    _plan(turn, state)
+
+
+def _add_moved(turn: Turn, index: int, moved: Moved) -> None:
+    """Add a message that the history had at another place, with what is known of it."""
+    history, state = turn.history, moved.state
+    for slot in state.slots:
+        slot.decision = replace(slot.decision, item=slot.decision.item._replace(message=index))
+    history.add(moved.message, state, moved.look)
+    for slot in state.slots:
+        if not slot.is_final:
+            history.items.reopen(slot)
+            history.items.note(slot, deciding.by_policy(turn, _as_new(turn, slot)))
+    _plan(turn, state)
+
+
+def _as_new(turn: Turn, slot: Slot) -> ItemFacts:
+    """Return the facts of an item without those that change as a conversation grows."""
+    is_pinned = slot.item.tool_use_id in turn.pinned
+    return slot.decision.item._replace(answers=0, newer=0, was_stored=False, is_pinned=is_pinned)
+
+
+def _plan(turn: Turn, state: MessageState) -> None:
+    """Note a message that was added in the plan by cost."""
+    plan, calls = turn.history.plan, [call for _, call in state.calls]
+    if plan is not None:
         turn.part(
-            history.plan.add,
+            plan.add,
             None,
             state.tokens,
-            _candidates(turn, slots),
-            is_reply=role == "assistant",
-            blocks=blocks,
+            _candidates(turn, state.slots),
+            is_reply=state.role == "assistant",
+            blocks=state.blocks,
             uses=[source for call in calls for source in deciding.sources_of(call)],
             reads=[ref for call in calls if is_read_back(call.name) for ref in deciding.sources_of(call)],
         )
@@ -265,12 +289,7 @@ def _unread(message: Any) -> Scan:
         return Scan()
 
 
-def _latest_texts(before: LatestTexts, role: str, scan: Scan) -> LatestTexts:
-    """Return the latest texts after a message, given those before it."""
-    if role not in LatestTexts._fields:
-        return before
+def _text(scan: Scan) -> str:
+    """Return the beginning of the text of a message, with the arguments of its calls."""
     parts = [*scan.texts, *(item.text for item in scan.items if item.item_type != "tool_result")]
-    text = "\n".join(part[:_QUERY_CHARS] for part in parts)[:_QUERY_CHARS]
-    if not text:
-        return before
-    return LatestTexts(text, before.user) if role == "assistant" else LatestTexts(before.assistant, text)
+    return "\n".join(part[:_QUERY_CHARS] for part in parts)[:_QUERY_CHARS]

@@ -28,10 +28,11 @@ def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache 
     """
     history, part = turn.history, turn.part
     known = reading.keep_common(turn, messages)
-    if not _keep_placeholders(turn):
-        known = history.keep_common(())
     part(reading.retry, None, turn)
     unread = reading.add(turn, messages)
+    if not _keep_placeholders(turn):
+        known = history.keep_none()
+        unread = reading.add(turn, messages)
     moment = part(watch.begin, Moment(), history.answers, host, turn.failures)
     mode = part(mode_of, HistoryMode(), turn.policy.history, turn.model, history.thinking.at)
     first = 0 if history.note_rule(turn.policy, is_bound=turn.is_bound) else known
@@ -57,7 +58,7 @@ def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache 
 def run_one(turn: Turn, item: Item) -> Slot:
     """Offload a single text, which is a message of its own, if the rule for it says so."""
     slot = reading.weighed(turn, 0, item)
-    turn.history.add(item.text, MessageState([slot], 0, (), {}, 0, ""))
+    turn.history.add(item.text, MessageState([slot], 0, (), {}, ""))
     finding.prove_claims(turn)
     deciding.decide(turn, [slot])
     leaving.ask_hook(turn)

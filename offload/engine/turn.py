@@ -55,9 +55,11 @@ class Turn:
         code_calls: ids of the tool calls made by code, which reads the results itself. They are known also
             after the message of the call was removed from the list.
         policy: the policy of this call; by default that of the session.
+        is_aside: whether that is another one, which decides without the plan by cost.
         before: how many messages the last turn had.
         late: the items of those messages that were due in this turn; some may have been kept after all.
         placed: the items that have a record now.
+        replies: how many replies of the model were read in this turn.
         thinking_removed: how many blocks of thinking were removed.
         is_listed: whether the session was listed in this call: its messages name no later record.
         on_recalled: see `Conversation`.
@@ -75,20 +77,18 @@ class Turn:
     pinned: frozenset[str]
     code_calls: set[str]
     policy: OffloadPolicy
+    is_aside: bool = field(init=False)
     before: int = field(init=False)
     late: list[Slot] = field(default_factory=list)
     placed: list[Slot] = field(default_factory=list)
+    replies: int = 0
     thinking_removed: int = 0
     is_listed: bool = False
     on_recalled: Callable[[OffloadResult], object] | None = None
 
     def __post_init__(self) -> None:
         self.before = len(self.history)
-
-    @property
-    def is_aside(self) -> bool:
-        """Whether another policy than that of the session decides, without the plan by cost."""
-        return self.policy is not self.options.policy
+        self.is_aside = self.policy is not self.options.policy
 
     # Messages that were sent
 

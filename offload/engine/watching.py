@@ -13,7 +13,7 @@ from functools import cache
 from itertools import chain, compress
 from operator import is_not
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -40,6 +40,14 @@ class _Object(msgspec.Struct, frozen=True, eq=False):
         return isinstance(other, _Object) and self.kind is other.kind and self.fields == other.fields
 
     __hash__ = object.__hash__
+
+
+class Look(NamedTuple):
+    """The look of a message, and what the caller received in its place, with the look of that."""
+
+    seen: Any
+    sent: Any
+    sent_seen: Any
 
 
 class WatchedMessages:
@@ -76,12 +84,17 @@ class WatchedMessages:
         self._first_output = self._kept
         return self._kept
 
-    def add(self, message: Any) -> None:
-        """Append a message. If it raises an exception, nothing has changed."""
-        seen = look(message)
-        for same in (self.passed, self.sent, self.sent_seen):
-            same.append(message)
+    def add(self, message: Any, known: Look | None = None) -> None:
+        """Append a message, new or with a `known` look. If it raises an exception, nothing has changed."""
+        seen, sent, sent_seen = known or (look(message), message, message)
+        self.passed.append(message)
         self.seen.append(seen)
+        self.sent.append(sent)
+        self.sent_seen.append(sent_seen)
+
+    def look_of(self, index: int) -> Look:
+        """Return how message `index` looked, and what the caller received in its place."""
+        return Look(self.seen[index], self.sent[index], self.sent_seen[index])
 
     def truncate(self, length: int) -> None:
         """Forget all messages but the first `length`."""

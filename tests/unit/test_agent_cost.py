@@ -145,17 +145,37 @@ def test_a_compaction_that_is_not_due_takes_as_many_steps_for_a_long_context() -
     assert taken[1] <= 1.05 * taken[0]
 
 
-def test_a_compaction_reads_each_stored_item_twice_at_most() -> None:
+def compacted(manager: ContextManager, store: CountedStore, first: int) -> Counter[str]:
+    """Add turns from number `first` on until a compaction; return the reads of records in that turn."""
+    for n in range(first, 200):
+        for message in exchange(n, LARGE):
+            manager.add(message)
+        store.requests.clear()
+        manager.before_model_call()
+        if manager.compaction_count:
+            break
+    return Counter(request for request in store.requests if request.startswith("get r/"))
+
+
+def test_a_compaction_reads_no_item_back_that_this_process_stored() -> None:
     store = CountedStore()
     m = ContextManager(Offloader(store, session="s", policy=EARLY), AgentConfig(window_tokens=4000))
-    for n in range(200):
+    assert not compacted(m, store, 0)
+    assert m.compaction_count == 1
+
+
+def test_a_compaction_after_a_restart_reads_each_stored_item_twice_at_most() -> None:
+    store = CountedStore()
+    m = ContextManager(Offloader(store, session="s", policy=EARLY), AgentConfig(window_tokens=4000))
+    for n in range(15):
         for message in exchange(n, LARGE):
             m.add(message)
-        store.requests.clear()
         m.before_model_call()
-        if m.compaction_count:
-            break
+    assert not m.compaction_count
 
-    reads = Counter(request for request in store.requests if request.startswith("get r/"))
+    m = ContextManager(Offloader(store, session="s", policy=EARLY), AgentConfig(window_tokens=4000))
+    m.resume()
+    reads = compacted(m, store, 15)
+    assert m.compaction_count == 1
     assert len(reads) > 10
     assert max(reads.values()) <= 2, "for the facts of its messages, and to check them"

@@ -169,8 +169,10 @@ def test_a_history_gives_back_the_earlier_call_of_an_id_when_a_message_is_droppe
     from offload.engine.parts import MessageState  # noqa: PLC0415 # only here
 
     history, calls = History(), [Call("Read", {"path": path}) for path in "ab"]
-    replies = [MessageState([], 0, [("c", call)], {}, n, "assistant") for n, call in enumerate(calls, 1)]
-    for message in (replies[0], MessageState([], 0, (), {"c": [None]}, 1, "tool"), replies[1]):
+    replies = [
+        MessageState([], 0, [("c", call)], {}, "assistant", answers=n) for n, call in enumerate(calls, 1)
+    ]
+    for message in (replies[0], MessageState([], 0, (), {"c": [None]}, "tool"), replies[1]):
         history.add({"n": len(history)}, message)
     assert history.calls.get("c") == Asked(2, (calls[1],))
     history.keep_common([{"n": 0}, {"n": 1}])

@@ -94,9 +94,9 @@ class ConversationJournal:
         try:
             if self._known is None:
                 self._known = {info.ref for info in SessionReader(self._store, self.session).infos()}
-            for ref in sorted({*refs} - self._known):
-                transfer.share(self._store, self._owner, ref, self.session)
-                self._known.add(ref)
+            new = sorted({*refs} - self._known)
+            for ref, error in transfer.share_each(self._store, self._owner, new, self.session):
+                self._known.add(ref) if error is None else self._failed.append(error)
         except OffloadError as error:
             self._failed.append(error)
 

@@ -3,7 +3,7 @@
 from offload.transfer._archive import export, import_
 from offload.transfer._copy import CopyFailure, CopyProgress, CopyReport, copy, copy_sessions
 from offload.transfer._fork import fork, rewind
-from offload.transfer._sharing import revoke, share
+from offload.transfer._sharing import revoke, share, share_each
 
 __all__ = [
     "CopyFailure",
@@ -17,4 +17,5 @@ __all__ = [
     "revoke",
     "rewind",
     "share",
+    "share_each",
 ]

@@ -6,12 +6,13 @@ last, so that each link has the mark that protects its record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 import msgspec
 
-from offload.errors import CollisionError, CorruptError, NotFoundError
+from offload.errors import CollisionError, CorruptError, EncryptionError, NotFoundError, OffloadError
 from offload.index.catalog import Catalog
 from offload.layout import GRANT, LINK, RECORD, encode_part, is_link, is_ref, name_of, ref_of
 from offload.record import RecordInfo
@@ -19,6 +20,9 @@ from offload.session.encryption import check_object
 from offload.session.names import check_known, check_name
 from offload.session.reader import LINKS, Link, SessionReader
 from offload.store import OffloadStore, check_plain, create, has
+
+# The links to more records are found by one listing.
+_FEW = 8
 
 
 def share(store: OffloadStore, session: str, ref: str, to: str) -> bool:
@@ -35,23 +39,67 @@ def share(store: OffloadStore, session: str, ref: str, to: str) -> bool:
         EncryptionError: the record does not fit the key of the store, so the link would not either.
         StoreError: the store failed.
     """
-    reader = SessionReader(store, check_known(store, session))
-    owner, info = owner_of(reader, reader.find(ref))
-    if owner.name == check_name(to):
-        return False
-    check_object(store, info.key)
-    collision = CollisionError(f"another session shares its record {ref!r} with {to!r}")
-    # That of a copy has another key.
-    if any(_linked_session(store, link) not in (owner.name, None) for link in _links(store, ref, to)):
-        raise collision
-    mark = _grant_key(owner.name, ref, to)
-    create(store, mark)
-    link = _link_key(store, info, to)
-    is_new = create(store, link, msgspec.json.encode(Link(owner.name)))
-    if not is_new and _linked_session(store, link) != owner.name:
-        store.delete(mark)
-        raise collision
-    return True
+    return _Grants(store, session, [ref], to).grant(ref)
+
+
+def share_each(
+    store: OffloadStore, session: str, refs: Collection[str], to: str
+) -> Iterator[tuple[str, OffloadError | None]]:
+    """Share records as `share` does, with few listings for all; yield each ref, with its error if it has one.
+
+    Raises `NotFoundError` if the session does not exist, `ConfigError` for invalid names and `StoreError`.
+    """
+    if not refs:
+        return
+    grants = _Grants(store, session, refs, to)
+    for ref in refs:
+        try:
+            grants.grant(ref)
+        except (NotFoundError, CollisionError, CorruptError, EncryptionError) as error:
+            yield ref, error
+        else:
+            yield ref, None
+
+
+class _Grants:
+    """Grants of some records of one session to another. Raises as `share` does."""
+
+    def __init__(self, store: OffloadStore, session: str, refs: Iterable[str], to: str) -> None:
+        self._store, self._to = store, check_name(to)
+        self._reader = SessionReader(store, check_known(store, session))
+        self._receiver = Catalog(store, to)
+        known = {ref for ref in refs if is_ref(ref)}
+        self._reader.catalog.refresh(known)
+        self._receiver.floor.learn()
+        self._receiver.refresh(known)
+        self._links = _links(store, known, to)
+
+    def grant(self, ref: str) -> bool:
+        """Share a record; return whether it is shared now."""
+        owner, info = owner_of(self._reader, self._reader.find(ref))
+        if owner.name == self._to:
+            return False
+        check_object(self._store, info.key)
+        collision = CollisionError(f"another session shares its record {ref!r} with {self._to!r}")
+        # That of a copy has another key.
+        if any(_linked_session(self._store, link) not in (owner.name, None) for link in self._links[ref]):
+            raise collision
+        mark = _grant_key(owner.name, ref, self._to)
+        create(self._store, mark)
+        link = self._link_key(info)
+        is_new = create(self._store, link, msgspec.json.encode(Link(owner.name)))
+        if not is_new and _linked_session(self._store, link) != owner.name:
+            self._store.delete(mark)
+            raise collision
+        return True
+
+    def _link_key(self, info: RecordInfo) -> str:
+        """Return the key of a new link to a record."""
+        generation = self._receiver.next_generation(info.ref)
+        match = RECORD.match(info.key)
+        parts = {} if match is None else match.groupdict()
+        parts |= {"session": encode_part(self._to), "generation": generation if generation > 1 else None}
+        return LINK.key(**parts | {"ttl": None})
 
 
 def revoke(store: OffloadStore, session: str, ref: str, to: str) -> bool:
@@ -66,7 +114,7 @@ def revoke(store: OffloadStore, session: str, ref: str, to: str) -> bool:
     reader, owner = SessionReader(store, check_name(session)), session
     with suppress(NotFoundError, CorruptError):
         owner = owner_of(reader, reader.find(ref))[0].name
-    for link in _links(store, ref, to):
+    for link in _links(store, [ref], to)[ref]:
         if _linked_session(store, link) == owner:
             store.delete(link)
     mark = _grant_key(owner, ref, to)
@@ -90,22 +138,15 @@ def _grant_key(owner: str, ref: str, to: str) -> str:
     return GRANT.key(session=encode_part(owner), ref=ref, receiver=encode_part(to))
 
 
-def _link_key(store: OffloadStore, info: RecordInfo, to: str) -> str:
-    """Return the key of a new link to a record in session `to`."""
-    receiver = Catalog(store, to)
-    receiver.floor.learn()
-    receiver.refresh([info.ref])
-    generation = receiver.next_generation(info.ref)
-    match = RECORD.match(info.key)
-    parts = {} if match is None else match.groupdict()
-    parts |= {"session": encode_part(to), "generation": generation if generation > 1 else None, "ttl": None}
-    return LINK.key(**parts)
-
-
-def _links(store: OffloadStore, ref: str, to: str) -> Iterator[str]:
-    listed = [stored.key for stored in store.keys(RECORD.prefix(encode_part(to)) + ref)]
-    # A longer ref may begin with this one.
-    return (key for key in listed if is_link(key) and ref_of(name_of(key)) == ref)
+def _links(store: OffloadStore, refs: Collection[str], to: str) -> Mapping[str, list[str]]:
+    """Return the keys of the links to some records in a session, by ref."""
+    prefix, links = RECORD.prefix(encode_part(to)), defaultdict[str, list[str]](list)
+    for some in [prefix] if len(refs) > _FEW else [prefix + ref for ref in refs]:
+        for stored in store.keys(some):
+            # A longer ref may begin with this one.
+            if is_link(stored.key) and (ref := ref_of(name_of(stored.key))) in refs:
+                links[ref].append(stored.key)
+    return links
 
 
 def _linked_session(store: OffloadStore, link: str) -> str | None:

@@ -11,7 +11,7 @@ from offload.compaction._archive import MessageArchive
 from offload.compaction._ledger import Ledger, Mention, Outcome, mentions_of, stored_item
 from offload.errors import OffloadError, result_or_error
 from offload.events.observer import error_text
-from offload.messages.base import Item
+from offload.messages.base import Item, Scan
 from offload.messages.formats import adapter_for, is_result, role_or_none, scan_of
 from offload.placeholder import Notice
 from offload.placeholder.notice import NOTICE_TYPE
@@ -74,7 +74,8 @@ class Digest:
     @cached
     def _apart(self) -> list[tuple[list[dict[str, str]], Any]]:
         """The earlier notices in each message, as their parts, and the message without them."""
-        found = [_told_apart(message, self._is_notice) for message in self._messages]
+        pairs = zip(self._messages, self._scans, strict=True)
+        found = [_told_apart(message, scan, self._is_notice) for message, scan in pairs]
         return [([self._notice.parts(text) for text in texts], _joined(others)) for texts, others in found]
 
     def _is_notice(self, item: Item) -> bool:
@@ -105,14 +106,18 @@ class Digest:
         return ledger.render(tokens, "\n".join([shown, *kept]))
 
     @cached
+    def _scans(self) -> list[Scan]:
+        return [scan_of(message) for message in self._messages]
+
+    @cached
     def texts(self) -> list[str]:
-        return ["\n".join(scan_of(message).all_texts) for message in self._messages]
+        return ["\n".join(scan.all_texts) for scan in self._scans]
 
     def _scan(self, indices: Iterable[int]) -> None:
         """Collect the facts of messages; those of offloaded items are in the store."""
         new = [index for index in indices if index not in self._mentions]
         messages = {index: self._apart[index][1] for index in new}
-        records = {index: self._records(message) for index, message in messages.items()}
+        records = {index: self._records(index, message) for index, message in messages.items()}
         self._read_titles(info for infos in records.values() for info in infos)
         offloaded = [i for i in new if 0 < max((r.chars for r in records[i]), default=0) <= _MOST_READ_CHARS]
         originals = self._offloader.originals([messages[i] for i in offloaded])
@@ -140,9 +145,11 @@ class Digest:
         else:
             self._infos.update((info.ref, info) for info in titled)
 
-    def _records(self, message: Any) -> list[RecordInfo]:
+    def _records(self, index: int, message: Any) -> list[RecordInfo]:
+        """Return the entries of the records whose placeholders are in a message, without its notices."""
         find_ref = self._offloader.options.placeholder.find_ref
-        refs = filter(None, (find_ref(item.text) for item in scan_of(message).items))
+        scan = self._scans[index] if message is self._messages[index] else scan_of(message)
+        refs = filter(None, (find_ref(item.text) for item in scan.items))
         infos = map(self._info, refs)
         # The answer of a retrieval tool repeats another record.
         return [info for info in infos if info is not None and not info.is_answer]
@@ -166,15 +173,14 @@ def _cut(task: str, most: float) -> str:
     return shown
 
 
-def _told_apart(message: Any, is_notice: Callable[[Item], bool]) -> tuple[list[str], list[Any]]:
+def _told_apart(message: Any, scan: Scan, is_notice: Callable[[Item], bool]) -> tuple[list[str], list[Any]]:
     """Return the texts of the notices in a message, and the other messages that were joined with them."""
-    items = scan_of(message).items
-    for item in filter(is_notice, items):
-        if len(items) == 1:
+    for item in filter(is_notice, scan.items):
+        if len(scan.items) == 1:
             return [item.text], []
         parts = adapter_for(message).split(message, item.block)
         if len(parts) > 1:
-            found = [_told_apart(part, is_notice) for part in parts]
+            found = [_told_apart(part, scan_of(part), is_notice) for part in parts]
             return [text for texts, _ in found for text in texts], [one for _, own in found for one in own]
     return [], [message]
 

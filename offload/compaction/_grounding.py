@@ -22,10 +22,9 @@ def ungrounded(text: str, messages: Sequence[Any], offloader: Offloader) -> tupl
     lack a value, for 8 seconds at most; if not all can be read, their values are unknown, and none is
     returned.
     """
-    missing = missing_values(text, _texts(messages, offloader))
-    if missing:
-        originals = [one for one in offloader.originals(messages) if one is not None]
-        missing = missing_values(text, _texts([*messages, *originals], offloader))
+    pairs = zip(offloader.originals(messages), messages, strict=True)
+    changed = [original for original, message in pairs if original not in (None, message)]
+    missing = missing_values(text, _texts([*messages, *changed], offloader))
     if not missing:
         return ()
     evidence = SessionEvidence(SessionReader(offloader.store, offloader.session), offloader.options)

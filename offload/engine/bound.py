@@ -9,7 +9,7 @@ from typing import Any
 
 from offload.engine.parts import MessageState
 from offload.engine.results import HistoryMode
-from offload.engine.watching import WatchedMessages, is_same, look
+from offload.engine.watching import Look, WatchedMessages, is_same, look
 from offload.errors import OffloadError
 from offload.messages.thinking import content_digest, signed_thinking
 from offload.policy.models import HistoryRule, binds_thinking
@@ -24,7 +24,6 @@ class BoundThinking:
 
     Attributes:
         at: indices of the messages with signed thinking.
-        unremoved: the first message that changed before thinking that could not be stored and removed yet.
         keys_checked: how many blocks of thinking were removed when all messages were last compared with them.
     """
 
@@ -32,13 +31,11 @@ class BoundThinking:
         self._states = states
         self._messages = messages
         self.at: list[int] = []
-        self.unremoved: int | None = None
         self.keys_checked = 0
-        # How many messages the turn kept; of the others their parts, how they looked, and what was sent.
+        # How many messages the turn kept; the others, and their parts.
         self._kept = 0
         self._dropped: list[MessageState] = []
-        self._seen: Sequence[Any] = ()
-        self._sent: Sequence[Any] = ()
+        self._looks: Sequence[Look] = ()
         # Whether another process sent these, and how its journal keeps a message.
         self._is_resumed = False
         self._as_kept: Callable[[Any], Any] = _as_is
@@ -52,7 +49,7 @@ class BoundThinking:
         self._dropped = [
             MessageState([], 0, (), {}, "", thinking=signed_thinking(message)) for message in sent
         ]
-        self._seen = self._sent = sent
+        self._looks = [Look(message, message, message, message) for message in sent]
 
     def drop(self, kept: int) -> None:
         """Note that a turn replaces all messages but the first `kept`."""
@@ -60,7 +57,7 @@ class BoundThinking:
             return
         self._is_resumed, self._as_kept = False, _as_is
         self._kept, self._dropped = kept, self._states[kept:]
-        self._seen, self._sent = self._messages.seen[kept:], self._messages.dropped
+        self._looks = self._messages.dropped
 
     def add(self, state: MessageState) -> None:
         """Note a message, before its history has it."""
@@ -105,7 +102,7 @@ class BoundThinking:
         known = sum(1 for _ in takewhile(lambda n: self._is_known(self._kept + n, n), range(most)))
         self._kept += known
         del self._dropped[:known]
-        self._seen, self._sent = self._seen[known:], self._sent[known:]
+        self._looks = self._looks[known:]
 
     def _answers_dropped(self, index: int) -> bool:
         """Return whether a new message is the reply to the messages of the last turn, edited since.
@@ -124,7 +121,7 @@ class BoundThinking:
         """Return the places of dropped messages where the model reads another message than before."""
         passed, kept = self._messages.passed, self._kept
         unknown = [at for at in places if not self._is_known(at, at - kept)]
-        originals = originals_of([self._sent[at - kept] for at in unknown]) if unknown else ()
+        originals = originals_of([self._looks[at - kept].received for at in unknown]) if unknown else ()
         pairs = zip(unknown, originals, strict=True)
         edited = [at for at, old in pairs if _content(old) != _content(self._as_kept(passed[at]))]
         return [*edited, *filter(self._has_gap, places)]
@@ -142,7 +139,7 @@ class BoundThinking:
     def _is_known(self, index: int, place: int) -> bool:
         """Return whether a message is a dropped one, as the caller had it or as the caller received it."""
         messages = self._messages.sent[index], self._messages.passed[index]
-        olds = self._seen[place], self._sent[place]
+        olds = self._looks[place].seen, self._looks[place].received
         if any(is_same(old, message) for message in messages for old in olds):
             return True
         digests = [_content(self._as_kept(message)) for message in messages]

@@ -18,6 +18,7 @@ from offload.engine.items import Slot, unweighed
 from offload.engine.leaving import fallback_text
 from offload.engine.look_alikes import LookAlikes
 from offload.engine.moment import CacheWatch
+from offload.engine.parts import MessageState
 from offload.engine.reading import facts_of
 from offload.engine.recognition import Recognition
 from offload.engine.restorer import undone
@@ -133,7 +134,7 @@ class Conversation:
 
     def start_over(self) -> None:
         """Drop the history, which is incomplete after an interrupted turn."""
-        self._history = self._new_history()
+        self._history = self._new_history(self._history.told)
         self._session.known.is_listed = False
 
     @observed("offload_text")
@@ -221,8 +222,8 @@ class Conversation:
             return message
         return result_or_error(lambda: map_texts(to_json(message, is_exact=True), self._options.redacted))
 
-    def _new_history(self) -> History:
-        return History(CostPlan(self._options.policy.cache))
+    def _new_history(self, gone: Iterable[MessageState] = ()) -> History:
+        return History(CostPlan(self._options.policy.cache), gone)
 
     def _turn(
         self,

@@ -1,6 +1,11 @@
-"""The errors of one call: each is reported once, with all items that it cost, and raised if asked for."""
+"""The errors of one call: each is reported once, with all items that it cost, and raised if asked for.
+
+The work that they prevented is left to the next call.
+"""
 
 from __future__ import annotations
+
+from enum import Enum
 
 import msgspec
 
@@ -111,3 +116,48 @@ def _is_repeated(error: OffloadError, known: OffloadError) -> bool:
     if isinstance(error, StoreError):
         return isinstance(known, StoreError)
     return type(error) is type(known) is OffloadError and str(error) == str(known)
+
+
+class Repair(Enum):
+    """A kind of work on a message.
+
+    Attributes:
+        READ: it, or a block of it, could not be read.
+        LIST: it and the later ones were added while the session could not be listed, so that it is not known
+            which of their items were offloaded before.
+        UNBIND: it changed before thinking that could not be stored and removed.
+    """
+
+    READ = "read"
+    LIST = "list"
+    UNBIND = "unbind"
+
+    __hash__ = object.__hash__  # Members are singletons; the hash of an enum's name is slower.
+
+
+class Pending:
+    """The messages of a history that work is left for, by the kind of work."""
+
+    def __init__(self) -> None:
+        self._work: set[tuple[Repair, int]] = set()
+
+    def __contains__(self, repair: Repair) -> bool:
+        return any(kind is repair for kind, _ in self._work)
+
+    def add(self, repair: Repair, index: int) -> None:
+        """Note that a message needs a kind of work."""
+        self._work.add((repair, index))
+
+    def all(self, repair: Repair, end: int | None = None) -> list[int]:
+        """Return the indices of the messages before `end` that need a kind of work, in order."""
+        return sorted(at for kind, at in self._work if kind is repair and (end is None or at < end))
+
+    def take(self, repair: Repair) -> int | None:
+        """Return the first message that needs a kind of work, and take that for done; None if none does."""
+        found = self.all(repair)
+        self._work -= {(repair, at) for at in found}
+        return min(found, default=None)
+
+    def truncate(self, length: int) -> None:
+        """Forget what only concerned the messages from `length` on, which are read again."""
+        self._work -= {(Repair.READ, at) for at in self.all(Repair.READ) if at >= length}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from operator import attrgetter
 
+from offload.engine.failures import Repair
 from offload.engine.items import Slot
 from offload.engine.recognition import Claim
 from offload.engine.turn import Turn
@@ -26,18 +27,18 @@ def find_stored(turn: Turn, known: int, first: int) -> None:
     is_listed = turn.recognition.session.known.is_listed
     may_matter = is_continued if turn.before else is_continued and not is_listed
     may_matter = may_matter or (not is_listed and _may_be_stored(turn, first))
-    if not may_matter and history.unlisted is None:
+    if not may_matter and Repair.LIST not in history.pending:
         note_if_stored(turn, first)
         return
-    known = known if history.unlisted is None else min(known, history.unlisted)
-    history.unlisted = known
+    unlisted = history.pending.take(Repair.LIST)
+    known = known if unlisted is None else min(known, unlisted)
     try:
         turn.recognition.load_session()
         turn.is_listed = True
         turn.thinking.load()
-        history.unlisted = None
     except Exception as error:  # noqa: BLE001 # a store may raise anything
         # Items are offloaded as if they were new; the next turn looks again for what was offloaded.
+        history.pending.add(Repair.LIST, known)
         turn.failures.report(unexpected(error))
     # The other process may have offloaded what was kept here, and thinking is bound to that now.
     note_if_stored(turn, 0 if turn.binds else min(first, known))

@@ -19,33 +19,33 @@ class Follower:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._seen: list[MessageState] = []
         # The keys of the calls without an id, by the calls' objects, which the messages seen hold.
         self._keys: dict[int, int] = {}
         self._last_key = 0
 
     def follow(self, history: History) -> None:
         """Note the messages of a history that were added, dropped or offloaded since the last call."""
-        states, seen = history.states, self._seen
-        kept = min(len(seen), len(states))
-        while kept and seen[kept - 1] is not states[kept - 1]:
-            kept -= 1
-        dropped, new = _calls(seen[kept:]), _calls(states[kept:])
-        again = self._renamed(dropped, new)
-        self._sources.drop(again, {self._key(*made) for made in new})
-        del seen[kept:]
-        for state in states[kept:]:
+        dropped, first = history.take_change()
+        new = history.states[first:]
+        calls = _calls(new)
+        again = self._renamed(_calls(dropped), calls)
+        self._sources.drop(again, {self._key(*made) for made in calls})
+        answers = history.answers_of(first - 1)
+        for state in new:
             with suppress(Exception):  # A message object may raise anything; its calls are then unknown.
-                self._add(state, again)
-            seen.append(state)
+                self._add(state, answers, again)
+            answers = state.answers
         for item, ref in history.items.take_standing():
             key = item.tool_use_id if item.call is None else self._key(item.tool_use_id, item.call)
             if key is not None:
                 self._sources.add_record(key, ref, is_result=item.item_type == "tool_result")
 
-    def _add(self, state: MessageState, again: set[CallKey]) -> None:
-        """Note a message; `again` has the calls of dropped messages that were not passed again yet."""
-        if state.answers > (self._seen[-1].answers if self._seen else 0):
+    def _add(self, state: MessageState, answers: int, again: set[CallKey]) -> None:
+        """Note a message after so many replies.
+
+        `again` has the calls of dropped messages that were not passed again yet.
+        """
+        if state.answers > answers:
             self._sources.end_calls()
         for made in state.calls:
             key = self._key(*made)

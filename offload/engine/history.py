@@ -10,12 +10,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from offload.engine.bound import BoundThinking
+from offload.engine.failures import Pending, Repair
 from offload.engine.items import Items, Slot, State
 from offload.engine.parts import Kept, LatestTexts, MessageState
 from offload.engine.watching import Look, WatchedMessages, is_same
@@ -31,9 +32,15 @@ if TYPE_CHECKING:
 class Moved(msgspec.Struct, frozen=True, eq=False):
     """A message that the history had at another place, and its parts."""
 
-    message: Any
-    state: MessageState
     look: Look
+    state: MessageState
+
+
+class Change(NamedTuple):
+    """The parts of messages that a history dropped, and the index of the first new one."""
+
+    dropped: Sequence[MessageState]
+    first: int
 
 
 class History:
@@ -47,24 +54,28 @@ class History:
         tokens: tokens of all texts as they were passed.
         thinking: the signed thinking in the messages.
         plan: decides which items are offloaded by expected cost; None if none are.
-        unread: indices of the messages, or of those with a block, that could not be read.
-        unlisted: the first message that was added while the session could not be listed, so that it is not
-            known which of its items and the later ones left before; None if there is none.
+        pending: what is left to do, of messages that could not be read, listed or changed.
+        moved: the messages that were dropped since the last turn, by identity: the caller may pass them on.
+
+    Args:
+        plan: see above.
+        gone: the parts of messages that a history dropped, see `told`.
     """
 
-    def __init__(self, plan: CostPlan[Slot] | None = None) -> None:
+    def __init__(self, plan: CostPlan[Slot] | None = None, gone: Iterable[MessageState] = ()) -> None:
         self.plan = plan
         self.items = Items()
         self.messages = WatchedMessages()
         self.states: list[MessageState] = []
         self.calls = Calls()
         self.tokens = self._left_out = 0
-        self.unread: set[int] = set()
-        self.unlisted: int | None = None
+        self.pending = Pending()
         self.thinking = BoundThinking(self.states, self.messages)
         self._replied_at: list[int] = []
-        # The messages that were dropped since the last turn, by identity: a caller may have moved them.
-        self.dropped: dict[int, Moved] = {}
+        self.moved: dict[int, Moved] = {}
+        # How many messages `take_change` returned that are still there, and the parts of those that are not.
+        self._told = 0
+        self._gone = [*gone]
         # The policy of the last turn, and whether messages that were sent could change then.
         self._rule: tuple[OffloadPolicy | None, bool] = None, False
         # Whether thinking may be bound by the model of the last turn; None before the first.
@@ -127,15 +138,16 @@ class History:
     def keep_none(self) -> int:
         """Drop all messages, and all that is known of them; return 0."""
         kept = self.keep_common(())
-        self.dropped.clear()
+        self.moved.clear()
         return kept
 
     def take_moved(self, message: Any) -> Moved | None:
         """Return a message that was dropped since the last turn, if all that was read of it still holds."""
-        moved = self.dropped.pop(id(message), None)
+        moved = self.moved.pop(id(message), None)
         if moved is None or not is_same(moved.look.seen, message):
             return None
-        return moved if all(map(self._still_holds, moved.state.slots)) else None
+        is_known = all(map(self._still_holds, moved.state.slots))
+        return Moved(moved.look, replace(moved.state, left_out=None, before=None)) if is_known else None
 
     def _still_holds(self, slot: Slot) -> bool:
         """Return whether an item would be read as it was: as the result of the same call.
@@ -210,14 +222,31 @@ class History:
         """Prepare for the next turn."""
         self.messages.end_turn()
         self.items.compact()
-        self.dropped.clear()
+        self.moved.clear()
+
+    @property
+    def told(self) -> Sequence[MessageState]:
+        """The parts of all messages that `take_change` returned as new, and not as dropped."""
+        return [*self._gone, *self.states[: self._told]]
+
+    def take_change(self) -> Change:
+        """Return what changed since the last call."""
+        change = Change(self._gone, self._told)
+        self._gone, self._told = [], len(self.states)
+        return change
 
     def _opened(self) -> Iterator[int]:
         return (slot.at for slot in self.items.opened())
 
     def _truncate(self, length: int) -> None:
-        self._note_dropped(length)
-        self.unread = {index for index in self.unread if index < length}
+        dropped = zip(self.messages.looks(length), self.states[length:], strict=True)
+        unread = self.pending.all(Repair.READ)
+        for index, (look, state) in enumerate(dropped, length):
+            if look.passed is not None and index not in unread:
+                self.moved[id(look.passed)] = Moved(look, state)
+        self.pending.truncate(length)
+        self._gone[:0] = self.states[length : self._told]
+        self._told = min(self._told, length)
         for state in reversed(self.states[length:]):
             self._drop(state)
         del self.states[length:]
@@ -226,13 +255,6 @@ class History:
         del self._replied_at[bisect_left(self._replied_at, length) :]
         if self.plan is not None:
             self.plan.truncate(length)
-
-    def _note_dropped(self, length: int) -> None:
-        for index in range(length, len(self.states)):
-            message, state = self.messages.passed[index], self.states[index]
-            if message is not None and index not in self.unread:
-                known = replace(state, left_out=None, before=None)
-                self.dropped[id(message)] = Moved(message, known, self.messages.look_of(index))
 
     def _drop(self, state: MessageState) -> None:
         self.tokens -= state.tokens

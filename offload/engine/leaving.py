@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from offload.engine import deciding, finding
-from offload.engine.failures import malformed
+from offload.engine.failures import Repair, malformed
 from offload.engine.items import Slot, State
 from offload.engine.turn import Turn
 from offload.engine.writer import Skipped, WriteOutcome, WriteRequest
@@ -27,7 +27,7 @@ def recall(turn: Turn) -> bool:
     due = [slot for slot in turn.history.items.due() if slot.stored is not None]
     turn.late += [slot for slot in due if slot.state is State.LEAVING and slot.at < turn.before]
     turn.placed += store(turn, due)
-    return turn.history.unlisted is None and not any(slot.has_failed for slot in due)
+    return Repair.LIST not in turn.history.pending and not any(slot.has_failed for slot in due)
 
 
 def leave(turn: Turn) -> None:
@@ -111,16 +111,17 @@ def _remove_thinking(turn: Turn, late: Sequence[Slot]) -> int:
     late = [slot for slot in late if not _is_skipped(turn, slot)]
     # Thinking that could not be stored in an earlier turn is tried again.
     edited = bound.edited_before(turn.thinking.originals_of)
-    edits = [at for at in (edited, bound.unremoved) if at is not None]
-    bound.unremoved = min(edits, default=None)
+    edits = [at for at in (edited, history.pending.take(Repair.UNBIND)) if at is not None]
+    if edits:
+        history.pending.add(Repair.UNBIND, min(edits))
     changes = [slot.at + 1 for slot in late] + edits
     indices = bound.sent_from(min(changes)) if changes else []
     if not indices:
-        bound.unremoved = None
+        history.pending.take(Repair.UNBIND)
         return 0
     cause = f"messages[{min([*(slot.at for slot in late), *edits])}] changed"
     blocks = turn.thinking.remove(history.messages.passed, indices, cause)
-    bound.unremoved = None
+    history.pending.take(Repair.UNBIND)
     return blocks
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from offload.engine import deciding
-from offload.engine.failures import malformed, name_of
+from offload.engine.failures import Repair, malformed, name_of
 from offload.engine.history import Moved
 from offload.engine.items import Slot, State, unweighed
 from offload.engine.parts import Kept, MessageState
@@ -50,7 +50,7 @@ def keep_common(turn: Turn, messages: Sequence[Any]) -> int:
         # The decisions for a model that allows other changes are made again.
         return history.keep_none()
     known = history.keep_common(messages)
-    for index in sorted(index for index in history.unread if index < known):
+    for index in history.pending.all(Repair.READ, known):
         message = history.messages.passed[index]
         try:
             is_whole = not _parts(turn, index, message).scan.failed
@@ -73,7 +73,7 @@ def _is_added(turn: Turn, index: int, message: Any) -> bool:
     """Add a message to the history; return whether it is there, and not just something in its place."""
     history, failures = turn.history, turn.failures
     try:
-        if history.dropped and (moved := history.take_moved(message)) is not None:
+        if history.moved and (moved := history.take_moved(message)) is not None:
             _add_moved(turn, index, moved)
         else:
             _add(turn, index, message)
@@ -108,7 +108,7 @@ def _add_moved(turn: Turn, index: int, moved: Moved) -> None:
     history, state = turn.history, moved.state
     for slot in state.slots:
         slot.decision = replace(slot.decision, item=slot.decision.item._replace(message=index))
-    history.add(moved.message, state, moved.look)
+    history.add(moved.look.passed, state, moved.look)
     for slot in state.slots:
         if not slot.is_final:
             history.items.reopen(slot)
@@ -147,9 +147,9 @@ def _parts_or_none(turn: Turn, index: int, message: Any) -> _Read:
         read = _Read("", _unread(message), (), 1)
         failures.report(malformed(error, f"messages[{index}]"))
         if not isinstance(error, MessageError):
-            history.unread.add(index)
+            history.pending.add(Repair.READ, index)
     for where, problem in read.scan.failed:
-        history.unread.add(index)
+        history.pending.add(Repair.READ, index)
         failures.report(malformed(problem, where or f"messages[{index}]"))
     return read
 

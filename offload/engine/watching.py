@@ -43,11 +43,23 @@ class _Object(msgspec.Struct, frozen=True, eq=False):
 
 
 class Look(NamedTuple):
-    """The look of a message, and what the caller received in its place, with the look of that."""
+    """A message with its look, and what the caller received in its place with the look of that."""
 
+    passed: Any
     seen: Any
     sent: Any
     sent_seen: Any
+
+    @property
+    def mark(self) -> Any:
+        """The look of what the caller received."""
+        return self.seen if self.sent is self.passed else self.sent_seen
+
+    @property
+    def received(self) -> Any:
+        """The message that the caller received, as it was then."""
+        # Unless it was edited, the object itself: a snapshot of an SDK object is not read as a message.
+        return self.sent if is_same(self.mark, self.sent) else self.mark
 
 
 class WatchedMessages:
@@ -57,8 +69,7 @@ class WatchedMessages:
         passed: the messages, and `seen` how each of them looked.
         sent: the messages as the caller received them, and `sent_seen` how these looked. One without
             replaced items is the message itself.
-        dropped: what the caller had received in place of the messages that this turn does not keep, as it
-            was then.
+        dropped: the messages that this turn does not keep.
     """
 
     def __init__(self) -> None:
@@ -66,7 +77,7 @@ class WatchedMessages:
         self.seen: list[Any] = []
         self.sent: list[Any] = []
         self.sent_seen: list[Any] = []
-        self.dropped: list[Any] = []
+        self.dropped: list[Look] = []
         # How many messages this turn kept.
         self._kept = self._next = 0
         # The first message that has another output since this turn began, if it was kept.
@@ -80,21 +91,22 @@ class WatchedMessages:
         """
         known = self._common(messages)
         self._kept = self._first_edited(messages, known, self._watched(known, opened))
-        self.dropped = self._received(self._kept)
+        self.dropped = self.looks(self._kept)
         self._first_output = self._kept
         return self._kept
 
     def add(self, message: Any, known: Look | None = None) -> None:
         """Append a message, new or with a `known` look. If it raises an exception, nothing has changed."""
-        seen, sent, sent_seen = known or (look(message), message, message)
+        _, seen, sent, sent_seen = known or (message, look(message), message, message)
         self.passed.append(message)
         self.seen.append(seen)
         self.sent.append(sent)
         self.sent_seen.append(sent_seen)
 
-    def look_of(self, index: int) -> Look:
-        """Return how message `index` looked, and what the caller received in its place."""
-        return Look(self.seen[index], self.sent[index], self.sent_seen[index])
+    def looks(self, first: int) -> list[Look]:
+        """Return the messages from `first` on with their looks."""
+        columns = self.passed[first:], self.seen[first:], self.sent[first:], self.sent_seen[first:]
+        return [*map(Look, *columns)]
 
     def truncate(self, length: int) -> None:
         """Forget all messages but the first `length`."""
@@ -124,20 +136,13 @@ class WatchedMessages:
 
         A mark is another object once the message is sent otherwise, also if it was edited in place.
         """
-        return self._first_output, self._marks(self._first_output)
-
-    def _marks(self, first: int) -> list[Any]:
-        """Return the snapshots of what the caller received in place of the messages from `first` on."""
-        rows = zip(
-            self.passed[first:], self.sent[first:], self.seen[first:], self.sent_seen[first:], strict=True
-        )
-        return [seen if sent is passed else sent_seen for passed, sent, seen, sent_seen in rows]
+        return self._first_output, [one.mark for one in self.looks(self._first_output)]
 
     def is_as_before(self, at: int) -> bool:
         """Return whether a dropped message is sent as before, because the caller passes its output on."""
         index = at - self._kept
         return 0 <= index < min(len(self.dropped), len(self.sent) - self._kept) and are_equal(
-            self.dropped[index], self.sent[at]
+            self.dropped[index].received, self.sent[at]
         )
 
     def end_turn(self) -> None:
@@ -146,12 +151,6 @@ class WatchedMessages:
         self._next = self._next + OLDER_WATCHED if older > 0 else 0
         if self._next >= older:
             self._next = 0
-
-    def _received(self, first: int) -> list[Any]:
-        """Return what the caller received in place of the messages from `first` on, as it was then."""
-        pairs = zip(self._marks(first), self.sent[first:], strict=True)
-        # Unless it was edited, the object itself: a snapshot of an SDK object is not read as a message.
-        return [sent if is_same(mark, sent) else mark for mark, sent in pairs]
 
     def _common(self, messages: Sequence[Any]) -> int:
         """Return how many leading messages are the known objects or equal to them.

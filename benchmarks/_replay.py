@@ -24,7 +24,7 @@ from _provider import CHARS_PER_TOKEN, Charge, Provider
 
 from offload import Offloader
 from offload.messages.anthropic import AnthropicAdapter
-from offload.replay import Bill, Need, Recording, Request, View
+from offload.replay import Bill, Need, Recording, Request, SentTexts
 from offload.replay._bill import reads_of
 from offload.replay._recording import texts_of
 from offload.replay._senders import Answered, exchange
@@ -68,19 +68,19 @@ class Replay:
 
     def run(self) -> Bill:
         """Send every request; return which texts were replaced, and what the model needed of them."""
-        view, self._rows = View(self.recording), len(self.recording.rows)
-        bill = Bill(replaced=view.replaced, seen=view.seen)
+        sent, self._rows = SentTexts(self.recording), len(self.recording.rows)
+        bill = Bill(replaced=sent.replaced, seen=sent.seen)
         for request in self.recording.requests:
-            view.send(request.rows, self._send(request))
-            needs = view.needs(request) if self.offloader else []
+            sent.send(request.rows, self._send(request))
+            needs = sent.needs(request) if self.offloader else []
             bill.quotes += len(request.quotes)
             bill.quotes_gone += sum(need.is_quote for need in needs)
             bill.reads += reads_of(needs)
             for some in _in_requests(needs):
-                view.add(self._read_back(request, some))
+                sent.add(self._read_back(request, some))
                 for need in some:
                     if need.row is None:
-                        view.answer(need)
+                        sent.answer(need)
             self._signed[request.answer] = self._latest
         return bill
 

@@ -60,7 +60,7 @@ class ExportReport:
     files: list[str]
 
 
-class _Manifest(msgspec.Struct):
+class _RunManifest(msgspec.Struct):
     """The content of `runs/<run>.json`; times are in seconds by the store's clock."""
 
     store: str
@@ -70,7 +70,7 @@ class _Manifest(msgspec.Struct):
 
 
 # Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
-_MANIFESTS = msgspec.json.Decoder(_Manifest)
+_MANIFESTS = msgspec.json.Decoder(_RunManifest)
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ def export(
     files = [*records.files, *sent.files]
     # Only the times of records are by the store's clock.
     until = max(records.until, 0.0 if last is None else last.until)
-    run = _put_manifest(target, _Manifest(store.url, since, until, files))
+    run = _put_manifest(target, _RunManifest(store.url, since, until, files))
     return ExportReport(run, records.rows, sent.rows, files)
 
 
@@ -158,7 +158,7 @@ def _write(
     return written
 
 
-def _last_manifest(target: OffloadStore) -> _Manifest | None:
+def _last_manifest(target: OffloadStore) -> _RunManifest | None:
     keys = [stored.key for stored in target.keys(_RUNS)]
     if not keys:
         return None
@@ -168,7 +168,7 @@ def _last_manifest(target: OffloadStore) -> _Manifest | None:
         raise CorruptError(f"{target.url}: {keys[-1]} is not a manifest of an export: {error}") from error
 
 
-def _put_manifest(target: OffloadStore, manifest: _Manifest) -> int:
+def _put_manifest(target: OffloadStore, manifest: _RunManifest) -> int:
     """Create the manifest under the next free number; return that."""
     data = msgspec.json.format(msgspec.json.encode(manifest))
     run = 1 + sum(1 for _ in target.keys(_RUNS))

@@ -40,7 +40,7 @@ _COLUMNS = {
 
 
 @dataclass(slots=True)
-class _Report:
+class _SavingsReport:
     """The figures of each conversation, and files without one.
 
     Attributes:
@@ -156,7 +156,7 @@ def savings(
     if way is not None and policy is not None:
         raise ConfigError(f"--for {way} has a policy of its own: leave out --policy")
     name, files = way or policy or "balanced", files or _recorded()
-    report = _Report(lists_items=is_verbose)
+    report = _SavingsReport(lists_items=is_verbose)
     chosen = reach_of(way).policy if way else _policy(name)
     cards = Prices(Path(prices) if prices else None, model)
     for file, transcript in _transcripts(report, files):
@@ -194,7 +194,7 @@ def _policy(name: str) -> OffloadPolicy:
     return OffloadPolicy.load(name) if Path(name).suffix else OffloadPolicy.model_validate({"preset": name})
 
 
-def _transcripts(report: _Report, files: list[Path]) -> Iterator[tuple[Path, Transcript]]:
+def _transcripts(report: _SavingsReport, files: list[Path]) -> Iterator[tuple[Path, Transcript]]:
     """Yield each conversation with its file."""
     for file in progress(list(find(files)), "replaying"):
         with report.skipping(file):
@@ -206,7 +206,7 @@ def _transcripts(report: _Report, files: list[Path]) -> Iterator[tuple[Path, Tra
 # Figures
 
 
-def _add(report: _Report, file: Path, found: Replay) -> None:
+def _add(report: _SavingsReport, file: Path, found: Replay) -> None:
     """Add a conversation; its `units` are tokens at the price of uncached input."""
     transcript, result, recorded = found.transcript, found.result, found.dollars_recorded
     about = {
@@ -279,7 +279,7 @@ def _item(decision: Decision, title: str | None) -> dict[str, Any]:
 # Print
 
 
-def _print_table(report: _Report, *, shows_all: bool) -> None:
+def _print_table(report: _SavingsReport, *, shows_all: bool) -> None:
     rows = sorted(report.rows, key=lambda row: abs(row["dollars_saved"]), reverse=True)
     shown = rows if shows_all else rows[:_SHOWN_ROWS]
     rest = f", {len(rows) - len(shown)} not listed (--all)" if len(shown) < len(rows) else ""
@@ -296,7 +296,7 @@ def _print_table(report: _Report, *, shows_all: bool) -> None:
     out.print()
 
 
-def _sentences(report: _Report, policy: str) -> Iterator[str]:
+def _sentences(report: _SavingsReport, policy: str) -> Iterator[str]:
     """Yield the assumptions of the figures, and last their conclusion."""
     rows, total = report.rows, _with_ratios(report.total)
     recorded = [row["dollars_recorded"] for row in rows if row["dollars_recorded"] is not None]
@@ -353,7 +353,7 @@ def _priced(cards: Mapping[str, PriceCard]) -> Iterator[str]:
         )
 
 
-def _print_items(report: _Report) -> None:
+def _print_items(report: _SavingsReport) -> None:
     kept = report.kept_large()
     if kept:
         out.print(f"\nKept although they have {DEFAULT_MIN_TOKENS:,} tokens or more:\n")

@@ -33,7 +33,7 @@ _FOLDER = "tool-results"
 _CHUNK_BYTES = 1 << 20
 
 
-class Result(NamedTuple):
+class ToolOutput(NamedTuple):
     """A result that may be offloaded.
 
     Attributes:
@@ -47,7 +47,7 @@ class Result(NamedTuple):
     replaced: Callable[[str], Any]
 
 
-def result_of(tool: str, response: Any) -> Result | None:
+def result_of(tool: str, response: Any) -> ToolOutput | None:
     """Return the response of a tool if it may be offloaded, None if it is kept."""
     if _OUR_TOOL.fullmatch(tool):
         return None
@@ -55,14 +55,14 @@ def result_of(tool: str, response: Any) -> Result | None:
     return None if row is None else row(response)
 
 
-def answer(result: Result, text: str, message: str) -> dict[str, Any]:
+def answer(result: ToolOutput, text: str, message: str) -> dict[str, Any]:
     """Return the hook's answer that replaces a result by `text`, with a message for the user."""
     output = {"hookEventName": EVENT, "updatedToolOutput": result.replaced(text)}
     return {"systemMessage": message, "hookSpecificOutput": output}
 
 
 @contextmanager
-def chunks_of(result: Result, transcript: str) -> Iterator[Iterator[str | bytes] | None]:
+def chunks_of(result: ToolOutput, transcript: str) -> Iterator[Iterator[str | bytes] | None]:
     """Yield the whole text of a result in chunks, or None if it is in a file that must not be read.
 
     A tool may have written the name of that file, so it must be one of this conversation, whose
@@ -96,24 +96,26 @@ def _opened(path: Path, transcript: Path) -> BinaryIO | None:
     return file
 
 
-def _bash(result: Any) -> Result | None:
+def _bash(result: Any) -> ToolOutput | None:
     match result:
         case {"stdout": str(text)} if not any(map(result.get, ("isImage", "backgroundTaskId"))):
             if result.get("structuredContent"):
                 return None
             rest = {name: value for name, value in result.items() if name not in _OF_FILE}
             path = result.get("persistedOutputPath")
-            return Result(text, path if isinstance(path, str) else None, lambda new: {**rest, "stdout": new})
+            return ToolOutput(
+                text, path if isinstance(path, str) else None, lambda new: {**rest, "stdout": new}
+            )
     return None
 
 
-def _read(result: Any) -> Result | None:
+def _read(result: Any) -> ToolOutput | None:
     match result:
         case {"type": "text", "file": {"content": str(text), **file}}:
-            return Result(text, None, lambda new: {**result, "file": {**file, "content": new}})
+            return ToolOutput(text, None, lambda new: {**result, "file": {**file, "content": new}})
         case {"type": "notebook", "file": {"filePath": str(path), "cells": list(cells)}}:
             lines = "\n".join(json.dumps(cell, ensure_ascii=False) for cell in cells)
-            return Result(lines, None, lambda new: {"type": "text", "file": _file(path, new)})
+            return ToolOutput(lines, None, lambda new: {"type": "text", "file": _file(path, new)})
     return None
 
 
@@ -122,21 +124,21 @@ def _file(path: str, text: str) -> dict[str, Any]:
     return {"filePath": path, "content": text, "numLines": lines, "startLine": 1, "totalLines": lines}
 
 
-def _agent(result: Any) -> Result | None:
+def _agent(result: Any) -> ToolOutput | None:
     match result:
         case {"status": "completed", "content": list(content)}:
             return _blocks(content, lambda new: {**result, "content": new})
     return None
 
 
-def _mcp(result: Any) -> Result | None:
+def _mcp(result: Any) -> ToolOutput | None:
     if isinstance(result, str):
         too_large = _TOO_LARGE.match(result)
-        return Result(result, too_large[1] if too_large else None, str)
+        return ToolOutput(result, too_large[1] if too_large else None, str)
     return _blocks(result, list) if isinstance(result, list) else None
 
 
-def _blocks(content: list[Any], whole: Callable[[list[Any]], Any]) -> Result | None:
+def _blocks(content: list[Any], whole: Callable[[list[Any]], Any]) -> ToolOutput | None:
     """Return the texts of a list of blocks as one; other blocks, such as images, are kept."""
     texts = [b["text"] for b in content if _is_text(b)]
     if not texts:
@@ -146,30 +148,30 @@ def _blocks(content: list[Any], whole: Callable[[list[Any]], Any]) -> Result | N
         first = next(block for block in content if _is_text(block))
         return whole([{**first, "text": new}, *(block for block in content if not _is_text(block))])
 
-    return Result("\n".join(texts), None, replaced)
+    return ToolOutput("\n".join(texts), None, replaced)
 
 
 def _is_text(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
-def _web_page(result: Any) -> Result | None:
+def _web_page(result: Any) -> ToolOutput | None:
     match result:
         case {"result": str(text), "url": str()}:
-            return Result(text, None, lambda new: {**result, "result": new})
+            return ToolOutput(text, None, lambda new: {**result, "result": new})
     return None
 
 
-def _web_search(result: Any) -> Result | None:
+def _web_search(result: Any) -> ToolOutput | None:
     match result:
         case {"query": str(), "results": list(found)}:
             lines = (hit if isinstance(hit, str) else json.dumps(hit, ensure_ascii=False) for hit in found)
-            return Result("\n".join(lines), None, lambda new: {**result, "results": [new]})
+            return ToolOutput("\n".join(lines), None, lambda new: {**result, "results": [new]})
     return None
 
 
 # By glob of a tool's name. `Task` is the earlier name of `Agent`.
-_ROWS: dict[str, Callable[[Any], Result | None]] = {
+_ROWS: dict[str, Callable[[Any], ToolOutput | None]] = {
     "Bash": _bash,
     READER: _read,
     "Agent": _agent,

@@ -78,13 +78,15 @@ class OffloadProvider(ContextProvider):
         offloader = self.offloader(session.session_id)
         name = agent_named(offloader, getattr(agent, "name", None))
         context.extend_tools(
-            self.source_id, [_Tool(offloader, each) for each in offloader.tools.definitions()]
+            self.source_id, [_RetrievalTool(offloader, each) for each in offloader.tools.definitions()]
         )
         context.extend_instructions(self.source_id, offloader.prompt())
-        context.extend_middleware(self.source_id, [_Results(offloader, name), _Requests(offloader, name)])
+        context.extend_middleware(
+            self.source_id, [_ResultMiddleware(offloader, name), _RequestMiddleware(offloader, name)]
+        )
 
 
-class _Tool(FunctionTool):
+class _RetrievalTool(FunctionTool):
     def __init__(self, offloader: Offloader, tool: Mapping[str, Any]) -> None:
         # The framework hands a tool without a function to the user.
         self._call = partial(offloader.tools.call, tool["name"])
@@ -100,7 +102,7 @@ class _Tool(FunctionTool):
         return [Content.from_text(await in_thread(self._call, arguments))]
 
 
-class _Results(FunctionMiddleware):
+class _ResultMiddleware(FunctionMiddleware):
     """Offloads the result of each call before the framework adds it to the messages."""
 
     def __init__(self, offloader: Offloader, agent: str | None) -> None:
@@ -136,7 +138,7 @@ class _Results(FunctionMiddleware):
         )
 
 
-class _Requests(ChatMiddleware):
+class _RequestMiddleware(ChatMiddleware):
     """Offloads the messages of each request to the model, and reports its usage."""
 
     def __init__(self, offloader: Offloader, agent: str | None) -> None:

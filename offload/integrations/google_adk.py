@@ -49,7 +49,7 @@ _OWN_CALLS = "adk_request_"
 
 
 @dataclass(eq=False)
-class _Call:
+class _AgentToolCall:
     """A call of an agent that is a tool: the session of the caller, and its session service."""
 
     session: str
@@ -57,7 +57,7 @@ class _Call:
     is_running: bool = True
 
 
-_call: ContextVar[_Call | None] = ContextVar("offload_adk_call", default=None)
+_call: ContextVar[_AgentToolCall | None] = ContextVar("offload_adk_call", default=None)
 
 
 class AdkOffloadPlugin(BasePlugin):
@@ -98,7 +98,7 @@ class AdkOffloadPlugin(BasePlugin):
         """Note the caller of an agent that is a tool."""
         if isinstance(tool, AgentTool):
             context = tool_context._invocation_context  # noqa: SLF001 # AgentTool reads it too
-            _call.set(_Call(self._name_of(context.session), context.session_service))
+            _call.set(_AgentToolCall(self._name_of(context.session), context.session_service))
 
     async def after_tool_callback(self, *, tool: Any, **_: Any) -> None:
         """Note that a call ended."""
@@ -205,7 +205,7 @@ class _RetrievalTool(BaseTool):
         return {"error": answer} if is_error(answer) else answer
 
 
-class _File(NamedTuple):
+class _ArtifactFile(NamedTuple):
     """An artifact file, identified by ADK's names."""
 
     app_name: str
@@ -224,7 +224,7 @@ class _File(NamedTuple):
             )
         return _space_of(self.app_name, self.user_id, self.session_id)
 
-    def target(self, part: types.Part, remaining: int = _MAX_REFERENCES) -> tuple[_File, int] | None:
+    def target(self, part: types.Part, remaining: int = _MAX_REFERENCES) -> tuple[_ArtifactFile, int] | None:
         """Return the file and the version to which `part` refers, None if it is an artifact itself.
 
         Raises `InputValidationError` for an inaccessible one.
@@ -239,7 +239,9 @@ class _File(NamedTuple):
             session_id=self.session_id,
             remaining_depth=remaining,
         )
-        return _File(target.app_name, target.user_id, target.filename, target.session_id), target.version
+        return _ArtifactFile(
+            target.app_name, target.user_id, target.filename, target.session_id
+        ), target.version
 
     def described(self, part: types.Part, version: int, metadata: dict[str, Any]) -> ArtifactVersion:
         session = None if self.filename.startswith(_USER_SCOPE) else self.session_id
@@ -313,7 +315,7 @@ class OffloadArtifactService(BaseArtifactService):
         artifact = await in_thread(self._read, _file(**where), version)
         return None if artifact is None else artifact.version
 
-    def _save(self, file: _File, part: types.Part, metadata: dict[str, Any]) -> int:
+    def _save(self, file: _ArtifactFile, part: types.Part, metadata: dict[str, Any]) -> int:
         has_data = part.inline_data is not None and part.inline_data.data is not None
         has_uri = part.file_data is not None and bool(part.file_data.file_uri)
         if not has_data and not has_uri and part.text is None:
@@ -332,31 +334,33 @@ class OffloadArtifactService(BaseArtifactService):
             else:
                 return version
 
-    def _load(self, file: _File, version: int | None, remaining: int = _MAX_REFERENCES) -> types.Part | None:
+    def _load(
+        self, file: _ArtifactFile, version: int | None, remaining: int = _MAX_REFERENCES
+    ) -> types.Part | None:
         artifact = self._read(file, version)
         if artifact is None or artifact.part in _ABSENT:
             return None
         target = file.target(artifact.part, remaining)
         return artifact.part if target is None else self._load(*target, remaining - 1)
 
-    def _read(self, file: _File, version: int | None) -> _Artifact | None:
+    def _read(self, file: _ArtifactFile, version: int | None) -> _Artifact | None:
         if version is None:
             version = max(self._versions(file), default=-1)
         stored = self._open(file.space).get(f"{file.filename}/{version}")
         return None if stored is None else _unpacked(stored)
 
-    def _delete(self, file: _File) -> None:
+    def _delete(self, file: _ArtifactFile) -> None:
         for version in self._versions(file):
             self._open(file.space).delete(f"{file.filename}/{version}")
 
-    def _versions(self, file: _File) -> list[int]:
+    def _versions(self, file: _ArtifactFile) -> list[int]:
         names = (each.key.rpartition("/") for each in self._open(file.space).list())
         return sorted(int(version) for name, _, version in names if name == file.filename)
 
 
-def _file(session_id: str | None = None, **where: Any) -> _File:
+def _file(session_id: str | None = None, **where: Any) -> _ArtifactFile:
     """Return a file by ADK's names. Session services store a session under its id without outer spaces."""
-    return _File(**where, session_id=None if session_id is None else session_id.strip())
+    return _ArtifactFile(**where, session_id=None if session_id is None else session_id.strip())
 
 
 def _space_of(app_name: str, user_id: str, *session_id: str) -> str:

@@ -72,7 +72,7 @@ def _first(name: str | None, other: str | None) -> str | None:
     return name or other
 
 
-class _State(AgentState[Any]):
+class _SessionState(AgentState[Any]):
     """State of an agent, with a session name for runs without a thread, which only the host chooses.
 
     The first name wins, because a subagent returns its whole state, including its own session name.
@@ -94,7 +94,7 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
     or in tools share it. `tools` are the retrieval tools.
     """
 
-    state_schema = _State
+    state_schema = _SessionState
 
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
         self._threads = Sessions(store, resolves=True, **options)

@@ -68,7 +68,7 @@ class StrandsOffloadPlugin(Plugin, MultiAgentPlugin):
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
         super().__init__()
         self._sessions = Sessions(store, **options)
-        self._conversations: WeakKeyDictionary[Agent, _Conversation] = WeakKeyDictionary()
+        self._conversations: WeakKeyDictionary[Agent, _AgentConversation] = WeakKeyDictionary()
 
     def offloader(self, agent: Agent) -> Offloader:
         """Return the `Offloader` of an agent. Raises `ConfigError` if it does not have this plugin."""
@@ -82,7 +82,7 @@ class StrandsOffloadPlugin(Plugin, MultiAgentPlugin):
         Raises `ConfigError` if the session manager's id is not a valid session name.
         """
         name = self._name_of(agent._session_manager)  # noqa: SLF001 # agent.session_id may be a temporary id
-        conversation = self._conversations[agent] = _Conversation(self._sessions, name)
+        conversation = self._conversations[agent] = _AgentConversation(self._sessions, name)
         tools = conversation.offloader.tools.definitions()
         agent.tool_registry.process_tools([_tool(conversation, each) for each in tools])
         agent.add_hook(conversation.join_caller, BeforeInvocationEvent)
@@ -123,19 +123,19 @@ def _agents_of(executor: Any) -> Iterator[Any]:
         yield from _agents_of(node.executor)
 
 
-class _Call:
+class _RunningCall:
     """A call of a tool, which may run other agents."""
 
-    def __init__(self, caller: _Conversation, outer: _Call | None) -> None:
+    def __init__(self, caller: _AgentConversation, outer: _RunningCall | None) -> None:
         self.caller = caller
         self.outer = outer
         self.is_running = True
 
 
-_call: ContextVar[_Call | None] = ContextVar("offload_strands_call", default=None)
+_call: ContextVar[_RunningCall | None] = ContextVar("offload_strands_call", default=None)
 
 
-class _Conversation:
+class _AgentConversation:
     """The messages of one agent, and the calls whose results are kept.
 
     Args:
@@ -166,7 +166,7 @@ class _Conversation:
 
     def begin_call(self, _event: BeforeToolCallEvent) -> None:
         """Note that a tool of this agent runs."""
-        _call.set(_Call(self, _call.get()))
+        _call.set(_RunningCall(self, _call.get()))
 
     def end_call(self, event: AfterToolCallEvent) -> None:
         """Note the end of a call; keep the result of a delegate agent, which is the answer to the user."""
@@ -239,7 +239,7 @@ def _instructed(system: Any, prompt: str) -> Any:
     return f"{system}\n\n{prompt}" if isinstance(system, str) else [*system, {"text": prompt}]
 
 
-def _tool(conversation: _Conversation, tool: Mapping[str, Any]) -> PythonAgentTool:
+def _tool(conversation: _AgentConversation, tool: Mapping[str, Any]) -> PythonAgentTool:
     async def answer(tool_use: Any, /, **_state: Any) -> Any:
         text = await in_thread(conversation.offloader.tools.call, tool["name"], tool_use["input"])
         status = "error" if is_error(text) else "success"

@@ -33,7 +33,7 @@ _IN_FLIGHT = 128
 
 
 @dataclass(frozen=True)
-class Place:
+class StoreAddress:
     """The address by which a worker of another process opens a store.
 
     Attributes:
@@ -74,7 +74,7 @@ def run_each(
         if pool is None or isinstance(pool, ThreadPoolExecutor):
             call: Callable[[I], T | OffloadError] = partial(result_or_error, work, *stores)
         else:
-            call = partial(_call_at, work, places_of(stores, storage_options))
+            call = partial(_call_at, work, addresses_of(stores, storage_options))
         if pool is None:
             yield from ((item, call(item)) for item in items)
         else:
@@ -121,19 +121,21 @@ def _spread(
                 future.cancel()
 
 
-def places_of(
+def addresses_of(
     stores: Sequence[OffloadStore], storage_options: Sequence[Mapping[str, Any] | None] = ()
-) -> list[Place]:
-    """Return the places of stores. Raises `ConfigError` if a URL does not open the same store."""
-    places = [Place(s.url, _encoded(o), _key_id(s)) for s, o in zip_longest(stores, storage_options)]
-    for store, place in zip(stores, places, strict=True):
-        opened = _opened(place)
+) -> list[StoreAddress]:
+    """Return the addresses of stores. Raises `ConfigError` if a URL does not open the same store."""
+    addresses = [
+        StoreAddress(s.url, _encoded(o), _key_id(s)) for s, o in zip_longest(stores, storage_options)
+    ]
+    for store, address in zip(stores, addresses, strict=True):
+        opened = _opened(address)
         if type(opened) is not type(store) or identity_of(opened) != identity_of(store):
             raise ConfigError(
                 f"{store!r} cannot be opened by its URL in another process: use a ThreadPoolExecutor, or a "
                 "store without wrappers that other processes see, and pass its storage_options"
             )
-    return places
+    return addresses
 
 
 def _key_id(store: OffloadStore) -> str | None:
@@ -183,19 +185,19 @@ def _lost(error: BaseException) -> OffloadError:
     return StoreUnavailableError(f"the worker was lost ({type(error).__name__}: {error}): run it again")
 
 
-def _call_at(work: Callable[..., T], places: Sequence[Place], item: Any) -> T | OffloadError:
+def _call_at(work: Callable[..., T], addresses: Sequence[StoreAddress], item: Any) -> T | OffloadError:
     try:
-        return work(*map(_opened, places), item)
+        return work(*map(_opened, addresses), item)
     except Exception as error:  # noqa: BLE001  # one item fails alone
         return unexpected(error)
 
 
 @cache
-def _opened(place: Place) -> OffloadStore:
-    options = msgspec.json.decode(place.options)
-    opens = open_store if place.key_id is None else open_with_key
-    store = opens(place.url, storage_options=options)
-    if _key_id(store) != place.key_id:
+def _opened(address: StoreAddress) -> OffloadStore:
+    options = msgspec.json.decode(address.options)
+    opens = open_store if address.key_id is None else open_with_key
+    store = opens(address.url, storage_options=options)
+    if _key_id(store) != address.key_id:
         raise ConfigError(
             f"{store.url} is encrypted: use a ThreadPoolExecutor, or give each worker its {KEY_VARIABLE}"
         )

@@ -40,7 +40,7 @@ _CODEC = get_codec("raw")
 _log = logging.getLogger("offload")
 
 
-class _File(NamedTuple):
+class _ResultFile(NamedTuple):
     """A tool result's file: its name, the size and time that identify this content, and its record."""
 
     name: str
@@ -65,7 +65,7 @@ class ToolResultsStore(WrapperStore):
     def __init__(self, inner: OffloadStore) -> None:
         super().__init__(inner)
         self._folder = folder_of(inner) or Path()
-        self._known: dict[str, _File] = {}
+        self._known: dict[str, _ResultFile] = {}
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         self._check_free(key)
@@ -113,12 +113,12 @@ class ToolResultsStore(WrapperStore):
             if any((self._folder / family.prefix()).exists() for family in layout.FAMILIES):
                 raise
 
-    def _file_of(self, key: str) -> _File | None:
+    def _file_of(self, key: str) -> _ResultFile | None:
         if not key.startswith(_PREFIXES):
             return None
         return next((file for file in self._files() if key in (file.key, layout.sidecar_key(file.key))), None)
 
-    def _files(self) -> Iterator[_File]:
+    def _files(self) -> Iterator[_ResultFile]:
         with suppress(FileNotFoundError), mapped_errors(self._folder), os.scandir(self._folder) as entries:
             for entry in entries:
                 if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
@@ -129,7 +129,7 @@ class ToolResultsStore(WrapperStore):
                     except PermissionError:
                         _log.warning("%s cannot be read and is not listed", self._folder / entry.name)
 
-    def _current(self, name: str, info: os.stat_result) -> _File:
+    def _current(self, name: str, info: os.stat_result) -> _ResultFile:
         known = self._known.get(name)
         if known is None or (known.size, known.modified_ns) != (info.st_size, info.st_mtime_ns):
             known = self._known[name] = _file(name, self._read(name), info)
@@ -145,7 +145,7 @@ class ToolResultsStore(WrapperStore):
         return data
 
 
-def _file(name: str, data: bytes, info: os.stat_result) -> _File:
+def _file(name: str, data: bytes, info: os.stat_result) -> _ResultFile:
     text, shown = decode_text(data), escape_surrogates(name)
     content = TextContent.of(text, estimate_tokens(text))
     call, digest = shown.removeprefix("tool-result-").removesuffix(".md"), content.counts.sha256
@@ -162,4 +162,4 @@ def _file(name: str, data: bytes, info: os.stat_result) -> _File:
     )
     sidecar = _CODEC.encode(header, content).sidecar or b""
     key = record_key(header, content.counts, _CODEC.suffix)
-    return _File(name, info.st_size, info.st_mtime_ns, key, sidecar)
+    return _ResultFile(name, info.st_size, info.st_mtime_ns, key, sidecar)

@@ -141,7 +141,7 @@ def offload_tool_results(
 
 
 @dataclass(frozen=True, slots=True)
-class _Result:
+class _LargeResult:
     """A tool result to offload, and the index of its block in its message."""
 
     block: int
@@ -149,7 +149,7 @@ class _Result:
     text: str
 
 
-def _large_results(message: Any, where: str) -> Iterator[_Result]:
+def _large_results(message: Any, where: str) -> Iterator[_LargeResult]:
     content = message.get("content") if isinstance(message, dict) else None
     for i, block in enumerate(content if isinstance(content, list | tuple) else ()):
         if not isinstance(block, dict) or block.get("type") != "tool_result":
@@ -162,7 +162,7 @@ def _large_results(message: Any, where: str) -> Iterator[_Result]:
         if not isinstance(call, str):
             raise MessageError(f'{place}: a tool_result needs a string "tool_use_id", got {call!r:.40}')
         if not _is_reference(text, call):
-            yield _Result(i, call, text)
+            yield _LargeResult(i, call, text)
 
 
 def _text_of(content: Any, where: str) -> str:
@@ -208,7 +208,7 @@ def _names(stem: str) -> Iterator[str]:
     yield from (f"{stem}-{number}.md" for number in count(1))
 
 
-def _write(path: Path, results: Iterable[_Result]) -> list[str]:
+def _write(path: Path, results: Iterable[_LargeResult]) -> list[str]:
     """Write a file for each result; return the names, which all differ, once the files are durable."""
     names: dict[str, None] = {}
     numbered: dict[str, Iterator[str]] = {}

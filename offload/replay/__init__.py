@@ -9,10 +9,10 @@
 session that an agent had, from its journal.
 """
 
-from offload.replay._bill import Bill, View, measure
+from offload.replay._bill import Bill, SentTexts, measure
 from offload.replay._files import find, load
 from offload.replay._journal import Account, replay_journal
-from offload.replay._needs import Need, Quote, tokens_of
+from offload.replay._needs import EditQuote, Need, tokens_of
 from offload.replay._prices import DEFAULT_MODEL, PriceCard, PriceFile, Prices
 from offload.replay._recording import Recording, Request
 from offload.replay._replay import Replay, replay
@@ -25,20 +25,20 @@ __all__ = [
     "Account",
     "Answer",
     "Bill",
+    "EditQuote",
     "Need",
     "Offloading",
     "PriceCard",
     "PriceFile",
     "Prices",
-    "Quote",
     "Recording",
     "Replay",
     "Request",
     "RequestCost",
     "Sender",
+    "SentTexts",
     "Transcript",
     "Untouched",
-    "View",
     "costs_of",
     "find",
     "load",

@@ -72,18 +72,18 @@ class Bill:
 
 def measure(recording: Recording, sender: Sender, cache: CacheModel) -> Bill:
     """Return the price of sending a conversation at the prices of a provider's cache."""
-    view, answers = View(recording), 0.0
-    bill = Bill(replaced=view.replaced, seen=view.seen)
+    sent, answers = SentTexts(recording), 0.0
+    bill = Bill(replaced=sent.replaced, seen=sent.seen)
     for request in recording.requests:
         known = cache.write if request.is_missed else cache.read
-        parts = view.send(request.rows, sender.replaced(request))
-        size = recording.system + view.tokens + answers
+        tokens = sent.send(request.rows, sender.replaced(request))
+        size = recording.system + sent.tokens + answers
         bill.sizes.append(size)
-        bill.texts += (recording.system + parts.kept) * known + parts.written * cache.write
-        bill.rewritten += parts.rewritten * (cache.write - known)
-        bill.read_backs += (answers + parts.kept_reads) * known + parts.written_reads * cache.write
+        bill.texts += (recording.system + tokens.kept) * known + tokens.written * cache.write
+        bill.rewritten += tokens.rewritten * (cache.write - known)
+        bill.read_backs += (answers + tokens.kept_reads) * known + tokens.written_reads * cache.write
         bill.tools += sender.tools * known
-        needs = view.needs(request)
+        needs = sent.needs(request)
         reads = reads_of(needs)
         bill.reads += reads
         bill.read_backs += reads * (sender.tools + size) * cache.read
@@ -92,11 +92,11 @@ def measure(recording: Recording, sender: Sender, cache: CacheModel) -> Bill:
         for need in needs:
             texts = sender.read(need)
             if texts is None:
-                view.answer(need)
+                sent.answer(need)
                 bill.read_backs += need.tokens * cache.write
                 answers += need.tokens
             else:
-                view.add(texts)
+                sent.add(texts)
         bill.totals.append(bill.cost)
     return bill
 
@@ -107,7 +107,7 @@ def reads_of(needs: Iterable[Need]) -> int:
     return kinds.count(False) or bool(kinds)
 
 
-class Parts(NamedTuple):
+class PromptTokens(NamedTuple):
     """The tokens of a request by their place in the cache.
 
     Attributes:
@@ -125,7 +125,7 @@ class Parts(NamedTuple):
     rewritten: float
 
 
-class View:
+class SentTexts:
     """The texts of the last request in their order, and what they hide.
 
     Attributes:
@@ -152,7 +152,7 @@ class View:
         self._read_sizes: list[float] = []
         self._sent = 0
 
-    def send(self, rows: int, replaced: Mapping[int, str]) -> Parts:
+    def send(self, rows: int, replaced: Mapping[int, str]) -> PromptTokens:
         """Send the first `rows` texts of the recording, and those that were added."""
         for row in range(self._recorded, rows):
             self._add(row, self._recording.rows[row].text)
@@ -167,7 +167,7 @@ class View:
         kept = self.tokens - written - kept_reads
         rewritten = sum(self._sizes[first : self._sent])
         self._sent = len(self._sizes)
-        return Parts(kept, written - reads, kept_reads, reads, rewritten)
+        return PromptTokens(kept, written - reads, kept_reads, reads, rewritten)
 
     def add(self, texts: Iterable[str]) -> None:
         """Add the texts of a read-back behind those of the last request."""

@@ -14,7 +14,7 @@ _SYNTHETIC = "<synthetic>"
 
 
 @dataclass(slots=True)
-class _Thread(Window):
+class _ClaudeWindow(Window):
     """One context window of Claude Code; `answers` are its messages by the id of the answer."""
 
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -46,11 +46,11 @@ def read_claude_code(
 
     Malformed messages are added to `left_out`, each with its place, which its row has, and the reason.
     """
-    threads: dict[str, list[_Thread]] = {}
+    threads: dict[str, list[_ClaudeWindow]] = {}
     for root, row in _threaded(rows, left_out):
-        parts = threads.setdefault(root, [_Thread()])
+        parts = threads.setdefault(root, [_ClaudeWindow()])
         if row.get("isCompactSummary") and parts[-1].messages:
-            parts.append(_Thread())
+            parts.append(_ClaudeWindow())
         parts[-1].add(row)
     if not threads:
         raise MessageError("not a transcript: found no rows of Claude Code or Codex")

@@ -88,7 +88,7 @@ class Account:
         return self.dollars_plain - self.dollars
 
 
-class _Row(NamedTuple):
+class _PricedMessage(NamedTuple):
     """A message of a journal.
 
     Attributes:
@@ -115,7 +115,7 @@ class _Row(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Sent:
+class _PricedRequest:
     """A request: the model that it went to, and what the provider counted for it; None if that is not known.
 
     Attributes:
@@ -138,8 +138,8 @@ class _Sent:
 
 
 @dataclass(slots=True)
-class _Bill:
-    """Prices requests in units of an uncached token; the `known` rows are in the cache."""
+class _CachePricer:
+    """Prices requests in units of an uncached token; the first `known` messages are in the cache."""
 
     cache: CacheModel
     fixed: int = 0
@@ -148,14 +148,14 @@ class _Bill:
     sums: list[int] = field(default_factory=lambda: [0])
 
     def change(self, start: int, tokens: Iterator[int], unchanged: int) -> None:
-        """Replace the rows from `start`; those before `unchanged` are the same as in the last request."""
+        """Replace the messages from `start`; those before `unchanged` are the same as in the last request."""
         del self.sums[start + 1 :]
         for count in tokens:
             self.sums.append(self.sums[-1] + count)
         self.known = min(self.known, unchanged)
 
     def request(self) -> float:
-        """Return the price of all rows: those of the last request are read from the cache, others written."""
+        """Return the price of all: messages of the last request are read from the cache, others written."""
         fixed = self.fixed * (self.cache.read if self.is_begun else self.cache.write)
         read, written = self.sums[self.known], self.sums[-1] - self.sums[self.known]
         self.known, self.is_begun = len(self.sums) - 1, True
@@ -177,13 +177,13 @@ def replay_journal(reader: SessionReader, *, since: float = 0) -> Account:
     scans = _scans([line.message for change in changes for line in change.new])
     items = [item for _, scan in scans for item in scan.offloadable]
     records = records_of(reader, items)
-    rows = (_row(message, scan, records) for message, scan in scans)
+    priced = (_priced(message, scan, records) for message, scan in scans)
     prices = Prices()
     named = [change.entry.model for change in changes if change.entry.model is not None] or [*ratios]
     model = next((name for name in reversed(named) if prices.knows(name)), None)
     name, card = prices.of(model)
-    sent, plain = _Bill(card.cache, _fixed()), _Bill(card.cache)
-    requests = _send(((change, [next(rows) for _ in change.new]) for change in changes), sent, plain)
+    sent, plain = _CachePricer(card.cache, _fixed()), _CachePricer(card.cache)
+    requests = _send(((change, [next(priced) for _ in change.new]) for change in changes), sent, plain)
     is_counted = any(request.used for request in requests)
     ratio = _ratio(requests) if is_counted else ratios.get(model or "", 1.0)
     is_priced = not named or (model is not None and all(prices.knows(r.model or model) for r in requests))
@@ -213,7 +213,7 @@ def replay_journal(reader: SessionReader, *, since: float = 0) -> Account:
     )
 
 
-def _ratio(requests: Sequence[_Sent]) -> float:
+def _ratio(requests: Sequence[_PricedRequest]) -> float:
     """Return the provider's tokens for an estimated one, from the growth of the requests.
 
     Their system prompt and tools are counted by the provider alone; they are the same in each.
@@ -227,7 +227,7 @@ def _ratio(requests: Sequence[_Sent]) -> float:
     return min(HIGHEST, max(LOWEST, slope))
 
 
-def _paid(requests: Sequence[_Sent], cards: Sequence[PriceCard]) -> float:
+def _paid(requests: Sequence[_PricedRequest], cards: Sequence[PriceCard]) -> float:
     """Return the price of requests by the provider's counts; one without a count costs as the others do."""
     pairs = [*zip(requests, cards, strict=True)]
     counted = [(card.dollars(card.units_of(r.used)), card.dollars(r.units)) for r, card in pairs if r.used]
@@ -236,9 +236,11 @@ def _paid(requests: Sequence[_Sent], cards: Sequence[PriceCard]) -> float:
     return float(paid * (1 + others / estimated))
 
 
-def _send(changes: Iterable[tuple[JournalChange, list[_Row]]], sent: _Bill, plain: _Bill) -> list[_Sent]:
-    """Return the requests, priced by the bills with and without offloading."""
-    before, news, requests = list[_Row](), list[_Row](), list[_Sent]()
+def _send(
+    changes: Iterable[tuple[JournalChange, list[_PricedMessage]]], sent: _CachePricer, plain: _CachePricer
+) -> list[_PricedRequest]:
+    """Return the requests, priced with and without offloading."""
+    before, news, requests = list[_PricedMessage](), list[_PricedMessage](), list[_PricedRequest]()
     quoting, gone = _Quoting(), list[bool]()
     for change, new in changes:
         if requests and change.entry.used is not None:
@@ -247,18 +249,20 @@ def _send(changes: Iterable[tuple[JournalChange, list[_Row]]], sent: _Bill, plai
         after = new if change.is_whole else apply_edits(before, edits, new)
         start = 0 if change.is_whole else min((edit[0] for edit in edits), default=len(before))
         start = _same(before, after, start)
-        sent.change(start, (row.tokens for row in after[start:]), start)
-        plain.change(start, (row.plain for row in after[start:]), _same(before, after, start, is_plain=True))
+        sent.change(start, (each.tokens for each in after[start:]), start)
+        plain.change(
+            start, (each.plain for each in after[start:]), _same(before, after, start, is_plain=True)
+        )
         news += after[start:]
         gone += quoting.gone(after, new)
         before = after
         if after and not after[-1].is_answer:
             # Without offloading there is no request with the answer of a retrieval tool.
-            is_ours = bool(news) and all(row.is_ours for row in news)
+            is_ours = bool(news) and all(each.is_ours for each in news)
             tokens, freed = sent.sums[-1], plain.sums[-1] - sent.sums[-1]
             prices = sent.request(), 0.0 if is_ours else plain.request()
             at = change.entry.sent.at if change.entry.sent else 0
-            requests.append(_Sent(change.entry.model, at, tokens, freed, *prices, gone))
+            requests.append(_PricedRequest(change.entry.model, at, tokens, freed, *prices, gone))
             news, gone = [], []
     return requests
 
@@ -270,31 +274,33 @@ class _Quoting:
         self._texts: list[str] = []
         self._counted: set[tuple[str, str]] = set()
 
-    def gone(self, rows: Sequence[_Row], new: Sequence[_Row]) -> Iterator[bool]:
-        """Yield for each quote in `new` rows of a text that was sent whether it was gone before its row."""
-        for row in new:
+    def gone(self, messages: Sequence[_PricedMessage], new: Sequence[_PricedMessage]) -> Iterator[bool]:
+        """Yield for each quote of a sent text in `new` messages whether it was gone before its message."""
+        for each in new:
             # An entry with the whole conversation repeats them.
-            quotes = {key: lines for key, lines in row.quotes.items() if key not in self._counted}
+            quotes = {key: lines for key, lines in each.quotes.items() if key not in self._counted}
             self._counted |= quotes.keys()
-            shown = _before(rows, row) if quotes else []
+            shown = _before(messages, each) if quotes else []
             for lines in quotes.values():
                 is_shown = _are_in(lines, shown)
                 if is_shown or _are_in(lines, self._texts):
                     yield not is_shown
-            self._texts += (*row.texts, *row.answers)
+            self._texts += (*each.texts, *each.answers)
 
 
-def _before(rows: Sequence[_Row], row: _Row) -> list[str]:
-    """Return the texts before a row, without the answers of retrieval tools."""
-    return [text for other in takewhile(lambda other: other is not row, rows) for text in other.texts]
+def _before(messages: Sequence[_PricedMessage], message: _PricedMessage) -> list[str]:
+    """Return the texts before a message, without the answers of retrieval tools."""
+    return [text for other in takewhile(lambda other: other is not message, messages) for text in other.texts]
 
 
 def _are_in(lines: Iterable[str], texts: Sequence[str]) -> bool:
     return all(any(line in text for text in texts) for line in lines)
 
 
-def _same(before: Sequence[_Row], after: Sequence[_Row], start: int, *, is_plain: bool = False) -> int:
-    """Return the number of rows that are equal, given the first `start` are; if plain, replaced ones too."""
+def _same(
+    before: Sequence[_PricedMessage], after: Sequence[_PricedMessage], start: int, *, is_plain: bool = False
+) -> int:
+    """Return how many messages are equal, given the first `start` are; if plain, replaced ones too."""
     for place, (old, new) in enumerate(zip(before[start:], after[start:], strict=False), start):
         if old is not new and not (is_plain and new.is_replaced) and old.message != new.message:
             return place
@@ -307,7 +313,7 @@ def _scans(messages: Iterable[Any]) -> list[tuple[Any, Scan]]:
     return [(message, scan_next(message, calls)) for message in messages]
 
 
-def _row(message: Any, scan: Scan, records: Records) -> _Row:
+def _priced(message: Any, scan: Scan, records: Records) -> _PricedMessage:
     tokens = plain = scan.tokens(estimate_tokens)
     is_replaced = False
     for item in scan.offloadable:
@@ -324,7 +330,7 @@ def _row(message: Any, scan: Scan, records: Records) -> _Row:
     for item in (*scan.documents, *scan.items):
         (answers if _is_read_back(item) else texts).append(item.text)
     plain = 0 if is_ours else plain
-    return _Row(message, tokens, plain, is_answer, is_ours, is_replaced, texts, answers, quotes)
+    return _PricedMessage(message, tokens, plain, is_answer, is_ours, is_replaced, texts, answers, quotes)
 
 
 def records_of(reader: SessionReader, items: Sequence[Item]) -> Records:

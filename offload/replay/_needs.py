@@ -51,7 +51,7 @@ _PAGE_CHARS = 8192
 _MARGIN = 2
 
 
-class Quote(NamedTuple):
+class EditQuote(NamedTuple):
     """A text that an edit quotes exactly.
 
     Attributes:
@@ -154,7 +154,7 @@ class Hidden:
                 page = {"offset": start, "limit": _PAGE_CHARS}
                 yield Need(row, text, READ, page, PAGE_TOKENS, used)
 
-    def _needed_quotes(self, quotes: Iterable[Quote]) -> Iterator[Need]:
+    def _needed_quotes(self, quotes: Iterable[EditQuote]) -> Iterator[Need]:
         for text, lines in quotes:
             if all(line in self._answered or self._shows(line, rows) for line, rows in lines.items()):
                 continue

@@ -70,7 +70,7 @@ class PriceFile(SettingsModel):
     models: dict[str, PriceCard]
 
 
-class _Page(NamedTuple):
+class _PriceList(NamedTuple):
     """Cards with one source.
 
     Attributes:
@@ -94,8 +94,8 @@ _COLLECTION = "https://pypi.org/project/genai-prices/0.2.3/"
 _COLLECTED = date(2026, 11, 10)
 
 # Prices in the standard tier.
-_PAGES: tuple[_Page, ...] = (
-    _Page(
+_PRICE_LISTS: tuple[_PriceList, ...] = (
+    _PriceList(
         "https://platform.claude.com/docs/en/about-claude/pricing",
         date(2026, 10, 24),
         _CLAUDE,
@@ -115,13 +115,13 @@ _PAGES: tuple[_Page, ...] = (
             **dict.fromkeys(["claude-3-5-haiku", "claude-3-5-haiku-latest"], (0.8, "anthropic")),
         },
     ),
-    _Page(
+    _PriceList(
         _COLLECTION,
         _COLLECTED,
         _CLAUDE,
         dict.fromkeys(["claude-fable-5-2", "claude-mythos-5-2"], (8, "anthropic-fable-5.1")),
     ),
-    _Page(
+    _PriceList(
         "https://developers.openai.com/api/docs/pricing",
         date(2026, 10, 26),
         _GPT,
@@ -147,7 +147,7 @@ _PAGES: tuple[_Page, ...] = (
             "gpt-4o-mini": (0.15, "openai-gpt-4o"),
         },
     ),
-    _Page(
+    _PriceList(
         _COLLECTION,
         _COLLECTED,
         _GPT,
@@ -160,7 +160,7 @@ _PAGES: tuple[_Page, ...] = (
             "gpt-4o-2024-05-13": (5, "none"),
         },
     ),
-    _Page(
+    _PriceList(
         "https://ai.google.dev/gemini-api/docs/pricing",
         date(2026, 3, 28),
         _GEMINI,
@@ -170,8 +170,8 @@ _PAGES: tuple[_Page, ...] = (
             "gemini-2.5-flash": (0.3, "gemini"),
         },
     ),
-    _Page(_COLLECTION, _COLLECTED, _GEMINI, {"gemini-2.5-pro": (1.25, "gemini", _short(200_000))}),
-    _Page(
+    _PriceList(_COLLECTION, _COLLECTED, _GEMINI, {"gemini-2.5-pro": (1.25, "gemini", _short(200_000))}),
+    _PriceList(
         "https://api-docs.deepseek.com/quick_start/pricing",
         date(2026, 10, 27),
         _DEEPSEEK,
@@ -235,9 +235,9 @@ class Prices:
 
 
 def _known_name(model: str) -> str | None:
-    for page in _PAGES:
-        before, behind = page.names
-        for name in page.models:
+    for price_list in _PRICE_LISTS:
+        before, behind = price_list.names
+        for name in price_list.models:
             if re.fullmatch(before + re.escape(name) + behind, model):
                 return name
     return None
@@ -252,9 +252,19 @@ def _cards_in(file: Path) -> dict[str, PriceCard]:
 
 
 def _known_cards() -> dict[str, PriceCard]:
-    return {name: _card(page, *figures) for page in _PAGES for name, figures in page.models.items()}
+    return {
+        name: _card(price_list, *figures)
+        for price_list in _PRICE_LISTS
+        for name, figures in price_list.models.items()
+    }
 
 
-def _card(page: _Page, dollars: float, cache: object, limits: str = "") -> PriceCard:
-    fields = {"input": dollars, "cache": cache, "as_of": page.as_of, "source": page.source, "limits": limits}
+def _card(price_list: _PriceList, dollars: float, cache: object, limits: str = "") -> PriceCard:
+    fields = {
+        "input": dollars,
+        "cache": cache,
+        "as_of": price_list.as_of,
+        "source": price_list.source,
+        "limits": limits,
+    }
     return PriceCard.model_validate(fields)

@@ -11,7 +11,7 @@ from offload.messages import Usage
 from offload.messages.base import Scan
 from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for, role_of
-from offload.replay._needs import Quote, names_in, quotes_in, tokens_of
+from offload.replay._needs import EditQuote, names_in, quotes_in, tokens_of
 from offload.replay._transcripts import Transcript
 
 # A shorter text is not read back: its placeholder shows most of it.
@@ -20,7 +20,7 @@ _LEAST_CHARS = 1000
 _MISSED = 0.5
 
 
-class Row(NamedTuple):
+class RecordedText(NamedTuple):
     """One text of a conversation.
 
     Attributes:
@@ -53,7 +53,7 @@ class Request(NamedTuple):
     is_cold: bool
     is_missed: bool
     written: frozenset[str]
-    quotes: tuple[Quote, ...] = ()
+    quotes: tuple[EditQuote, ...] = ()
 
 
 class Recording:
@@ -77,7 +77,7 @@ class Recording:
 
     def __init__(self, transcript: Transcript, ttl: float | None) -> None:
         self.transcript = transcript
-        self.rows: list[Row] = []
+        self.rows: list[RecordedText] = []
         self.starts = [0]
         self.new: dict[int, frozenset[str]] = {}
         self._names: list[frozenset[str]] = []
@@ -124,7 +124,9 @@ class Recording:
             start = self.starts[index]
             written = frozenset().union(*self._names[start : self.starts[end]])
             found = (quote for quotes in self._quotes[index:end] for quote in quotes)
-            placed = [Quote(text, {line: lines.rows(line, start) for line in some}) for text, some in found]
+            placed = [
+                EditQuote(text, {line: lines.rows(line, start) for line in some}) for text, some in found
+            ]
             quotes = tuple(quote for quote in placed if all(quote.lines.values()))
             time = last.time if last else 0.0
             yield Request(index, start, time, is_cold, is_cold or is_short, written, quotes)
@@ -158,12 +160,12 @@ def scan_at(message: Any, where: str, calls: Calls) -> Scan:
     return scan
 
 
-def rows_of(scan: Scan) -> Iterator[Row]:
+def rows_of(scan: Scan) -> Iterator[RecordedText]:
     """Yield the texts of a message, those that are not items first."""
     for part in scan.fixed:
-        yield Row("", None, part.text)
+        yield RecordedText("", None, part.text)
     for item in (*scan.documents, *scan.items):
-        yield Row(item.item_type, item.tool_name, item.text)
+        yield RecordedText(item.item_type, item.tool_name, item.text)
 
 
 def texts_of(message: Any) -> list[str]:

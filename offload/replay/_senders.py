@@ -51,7 +51,7 @@ class Untouched:
         """Do nothing."""
 
 
-class _Place(NamedTuple):
+class _MessageOrigin(NamedTuple):
     """The recorded index of a message, None for one of a read-back; and the row of its first text."""
 
     message: int | None
@@ -97,7 +97,7 @@ class Offloading:
         self.tools = tokens_of(definitions + self.offloader.prompt())
         # The messages of the conversation and of the reads in it.
         self._messages: list[Any] = []
-        self._places: list[_Place] = []
+        self._origins: list[_MessageOrigin] = []
         self._recorded = 0
         self._next_row = len(recording.rows)
         self._sent: list[Any] = []
@@ -110,7 +110,7 @@ class Offloading:
         self._sent = sent = self.offloader.offload(self._messages).messages
         changed = compress(count(), map(is_not, sent, before))
         return {
-            row: text for at in changed for row, text in enumerate(texts_of(sent[at]), self._places[at].row)
+            row: text for at in changed for row, text in enumerate(texts_of(sent[at]), self._origins[at].row)
         }
 
     def read(self, need: Need) -> list[str] | None:
@@ -123,7 +123,7 @@ class Offloading:
         kind, texts = self._recording.transcript.format, list[str]()
         for message in exchange(kind, Answered(f"read_{self._next_row}", need.tool, arguments, answer)):
             self._messages.append(message)
-            self._places.append(_Place(None, self._next_row + len(texts)))
+            self._origins.append(_MessageOrigin(None, self._next_row + len(texts)))
             texts += texts_of(message)
         self._next_row += len(texts)
         return texts
@@ -135,7 +135,7 @@ class Offloading:
         """
         self._add_until(len(self._recording.transcript.messages))
         result = self.offloader.offload(self._messages)
-        indexed = [(decision, self._places[decision.item.message].message) for decision in result.decisions]
+        indexed = [(decision, self._origins[decision.item.message].message) for decision in result.decisions]
         decisions = [
             structs.replace(decision, item=decision.item._replace(message=index))
             for decision, index in indexed
@@ -148,7 +148,7 @@ class Offloading:
         """Add the recorded messages before `end`."""
         new = range(self._recorded, end)
         self._messages += self._recording.transcript.messages[self._recorded : end]
-        self._places += [_Place(index, self._recording.starts[index]) for index in new]
+        self._origins += [_MessageOrigin(index, self._recording.starts[index]) for index in new]
         self._recorded = max(end, self._recorded)
 
 

@@ -49,7 +49,7 @@ print(depth(ast.parse("import textwrap")))
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _SampleCall:
     """One tool call and what it returned."""
 
     tool: str
@@ -66,20 +66,20 @@ def conversation() -> list[dict[str, Any]]:
     """
     library = Path(sysconfig.get_path("stdlib"))
     source = (library / "argparse.py").read_text(encoding="utf-8")
-    version = _Call("Bash", {"command": "python --version"}, _run("--version"))
+    version = _SampleCall("Bash", {"command": "python --version"}, _run("--version"))
     return [
         {"role": "user", "content": _TASK},
         *_turn(1, "I begin with the version and what is installed.", version, _list_files(library)),
         *_turn(3, "Now the tests that some modules carry in their docstrings.", _run_tests(library)),
         *_turn(4, "Mail headers are folded too; an index shows where.", _index(library / "email")),
-        *_turn(5, "Now the parser itself.", _Call("Read", {"file_path": "argparse.py"}, source)),
+        *_turn(5, "Now the parser itself.", _SampleCall("Read", {"file_path": "argparse.py"}, source)),
         *_turn(6, "How often is each name used? Count the tokens.", _tokens(library)),
         *_turn(7, "And how deeply is such code nested?", _failing_script()),
         {"role": "assistant", "content": [{"type": "text", "text": _CONCLUSION}]},
     ]
 
 
-def _turn(first_id: int, text: str, *calls: _Call) -> Iterator[dict[str, Any]]:
+def _turn(first_id: int, text: str, *calls: _SampleCall) -> Iterator[dict[str, Any]]:
     uses: list[dict[str, Any]] = [{"type": "text", "text": text}]
     results: list[dict[str, Any]] = []
     for number, call in enumerate(calls, first_id):
@@ -108,28 +108,28 @@ def _run(*arguments: str, folder: str | None = None, script: str = "") -> str:
     return process.stdout
 
 
-def _list_files(library: Path) -> _Call:
+def _list_files(library: Path) -> _SampleCall:
     lines = []
     for folder, folders, files in os.walk(library):
         folders[:] = sorted(set(folders) - _NOT_LISTED)
         paths = (Path(folder, name) for name in sorted(files))
         lines += [f"{p.lstat().st_size:>9} {p.relative_to(library).as_posix()}\n" for p in paths]
-    return _Call("list_files", {"path": "python", "recursive": True}, "".join(lines))
+    return _SampleCall("list_files", {"path": "python", "recursive": True}, "".join(lines))
 
 
-def _run_tests(library: Path) -> _Call:
+def _run_tests(library: Path) -> _SampleCall:
     names = [f"{name}.py" for name in _TESTED]
     with TemporaryDirectory() as folder:
         for name in names:
             shutil.copy(library / name, folder)
         # The report of a failed example names the folder, whose name is random.
         log = _run("-m", "doctest", "-v", *names, folder=folder).replace(str(folder), ".")
-    return _Call("Bash", {"command": f"python -m doctest -v {' '.join(names)}"}, log)
+    return _SampleCall("Bash", {"command": f"python -m doctest -v {' '.join(names)}"}, log)
 
 
-def _index(package: Path) -> _Call:
+def _index(package: Path) -> _SampleCall:
     index = {path.name: _definitions(path) for path in sorted(package.glob("*.py"))}
-    return _Call("index_symbols", {"package": package.name}, json.dumps(index, indent=2))
+    return _SampleCall("index_symbols", {"package": package.name}, json.dumps(index, indent=2))
 
 
 def _definitions(path: Path) -> list[dict[str, Any]]:
@@ -146,11 +146,11 @@ def _definitions(path: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _tokens(library: Path) -> _Call:
+def _tokens(library: Path) -> _SampleCall:
     paths = [library / f"{name}.py" for name in _TOKENIZED]
     tokens = {p.name: list(_tokens_of(p)) for p in paths if p.is_file()}
     arguments = {"files": list(tokens), "format": "json"}
-    return _Call("tokenize", arguments, json.dumps(tokens, separators=(",", ":")))
+    return _SampleCall("tokenize", arguments, json.dumps(tokens, separators=(",", ":")))
 
 
 def _tokens_of(path: Path) -> Iterable[tuple[str, str, int, int]]:
@@ -159,6 +159,6 @@ def _tokens_of(path: Path) -> Iterable[tuple[str, str, int, int]]:
             yield tokenize.tok_name[token.type], token.string, *token.start
 
 
-def _failing_script() -> _Call:
+def _failing_script() -> _SampleCall:
     command = f"python - <<'END'\n{_FAULTY_SCRIPT}END"
-    return _Call("Bash", {"command": command}, _run("-", script=_FAULTY_SCRIPT), is_error=True)
+    return _SampleCall("Bash", {"command": command}, _run("-", script=_FAULTY_SCRIPT), is_error=True)

@@ -36,7 +36,7 @@ _TABLE = (
 _FIND = "select rowid, bm25(passages) from passages where passages match ?"
 
 
-class _Row(NamedTuple):
+class _IndexedPassage(NamedTuple):
     """A passage in the index."""
 
     ref: str
@@ -71,7 +71,7 @@ class SessionIndex:
                 self._database.execute(_TABLE)
         except sqlite3.OperationalError as error:
             raise ConfigError(f"this Python's SQLite has no FTS5, which search needs: {error}") from None
-        self._rows: list[_Row] = []
+        self._indexed: list[_IndexedPassage] = []
         # By key: how many characters of an indexed record are left out; why a record is not indexed.
         self._left_out: dict[str, int] = {}
         self._unreadable: dict[str, str] = {}
@@ -122,10 +122,10 @@ class SessionIndex:
             self._packs.write(there)
             with NO_FORK:
                 found = self._database.execute(_FIND, [expression]).fetchall()
-            rows = [(score, self._rows[number - 1]) for number, score in found]
+            hits = [(score, self._indexed[number - 1]) for number, score in found]
         unsearched = {ref: why for ref, info in infos.items() if (why := self._why_not(info))}
-        ranked = sorted((score, row) for score, row in rows if row.ref in infos)
-        passages = [*islice(self._passages(ranked, infos, unsearched), min(limit, len(rows)))]
+        ranked = sorted((score, hit) for score, hit in hits if hit.ref in infos)
+        passages = [*islice(self._passages(ranked, infos, unsearched), min(limit, len(hits)))]
         searched = [info for info in infos.values() if info.key in self._left_out]
         chars = sum(info.chars - self._left_out[info.key] for info in searched)
         return SearchResult(passages, len(searched), chars, unsearched)
@@ -143,32 +143,32 @@ class SessionIndex:
 
     def _passages(
         self,
-        ranked: Iterable[tuple[float, _Row]],
+        ranked: Iterable[tuple[float, _IndexedPassage]],
         infos: Mapping[str, RecordInfo],
         unsearched: dict[str, str],
     ) -> Iterator[Passage]:
         shown = Counter[str]()
-        for score, row in ranked:
-            if shown[row.ref] >= _PER_RECORD:
+        for score, hit in ranked:
+            if shown[hit.ref] >= _PER_RECORD:
                 continue
-            shown[row.ref] += 1
+            shown[hit.ref] += 1
             try:
-                record = self._reader.read(row.ref)
-                text = record.content.text(row.start, row.start + row.chars)
+                record = self._reader.read(hit.ref)
+                text = record.content.text(hit.start, hit.start + hit.chars)
             except OffloadError as error:
                 # A store that fails again would take as long for each of the others.
                 if isinstance(error, StoreError) and FAILED in unsearched.values():
                     raise
-                unsearched[row.ref] = reason_of(error)
+                unsearched[hit.ref] = reason_of(error)
                 continue
-            info = infos[row.ref]
+            info = infos[hit.ref]
             yield Passage(
                 session=self._reader.name,
-                ref=row.ref,
+                ref=hit.ref,
                 title=record.title or info.tool_name or info.item_type,
-                start=row.start,
-                start_line=row.line,
-                end_line=row.end_line,
+                start=hit.start,
+                start_line=hit.line,
+                end_line=hit.end_line,
                 text=text,
                 score=-score,
                 is_redacted=record.is_redacted,
@@ -221,11 +221,13 @@ class SessionIndex:
         if info.chars and not chars:
             self._unreadable[info.key] = f"no room: {MAX_CHARS:,} characters of newer records were searched"
             return
-        first = len(self._rows) + 1
+        first = len(self._indexed) + 1
         texts = ((first + n, indexed_text(cut.text)) for n, cut in enumerate(cuts))
         with NO_FORK:
             self._database.executemany("insert into passages(rowid, text) values (?, ?)", texts)
-        self._rows += [_Row(info.ref, cut.start, len(cut.text), cut.line, _end_line(cut)) for cut in cuts]
+        self._indexed += [
+            _IndexedPassage(info.ref, cut.start, len(cut.text), cut.line, _end_line(cut)) for cut in cuts
+        ]
         self._left_out[info.key] = info.chars - chars
         self._chars += chars
 

@@ -43,7 +43,7 @@ T = TypeVar("T")
 _pools: dict[int, ThreadPoolExecutor] = {}
 _errand: ContextVar[_Errand | None] = ContextVar("_errand", default=None)
 # The calls that contain the running code, on any thread.
-_calls: ContextVar[tuple[_Call, ...]] = ContextVar("_calls", default=())
+_calls: ContextVar[tuple[_GateCall, ...]] = ContextVar("_calls", default=())
 
 
 class _Errand:
@@ -89,7 +89,7 @@ class _Errand:
 
 
 @dataclass(slots=True, eq=False)
-class _Call:
+class _GateCall:
     """A call that entered a gate.
 
     Attributes:
@@ -112,7 +112,7 @@ class _Call:
 
     def waits_for(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Return whether it waits for a hook on `loop`, directly or through other calls."""
-        call: _Call | None = self
+        call: _GateCall | None = self
         for _ in range(_LINKS):
             if call is None:
                 return False
@@ -130,7 +130,7 @@ class Gate:
     """
 
     def __init__(self, subject: str, on_cut: Callable[[], None] | None = None) -> None:
-        self.holder: _Call | None = None
+        self.holder: _GateCall | None = None
         self._subject = subject
         self._on_cut = on_cut
         self._lock = threading.Lock()
@@ -149,7 +149,7 @@ class Gate:
                 f"a hook or listener must not use the {self._subject} that calls it; "
                 "have it note the work, and do that after the call"
             )
-        call = _Call(self, _errand.get())
+        call = _GateCall(self, _errand.get())
         token = _calls.set((*outer, call))
         try:
             yield

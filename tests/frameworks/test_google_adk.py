@@ -28,7 +28,7 @@ from google.genai import types
 from pydantic import BaseModel
 
 from offload import StoreUnavailableError
-from offload.integrations.google_adk import AdkOffloadPlugin, OffloadArtifactService, _File
+from offload.integrations.google_adk import AdkOffloadPlugin, OffloadArtifactService, _ArtifactFile
 from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
@@ -397,7 +397,7 @@ class Overtaken(MemoryStore):
 def test_of_two_who_save_at_once_neither_is_overwritten():
     store = Overtaken()
     service = OffloadArtifactService(store)
-    store.rival = lambda: service._save(_File("app", "alice", "f", "s"), blob(b"first"), {})
+    store.rival = lambda: service._save(_ArtifactFile("app", "alice", "f", "s"), blob(b"first"), {})
 
     assert saved(service, "f", blob(b"second")) == 1
 

@@ -291,7 +291,7 @@ def test_the_price_of_an_unknown_model_is_not_that_of_another(
     request = loop.context.before_model_call()
     loop.context.after_model_call({"role": "assistant", "content": "So."}, usage=request.tokens * 2)
     loop.answer("So too.")
-    monkeypatch.setattr("offload.replay._prices._PAGES", _prices_without(MODEL))
+    monkeypatch.setattr("offload.replay._prices._PRICE_LISTS", _prices_without(MODEL))
     page = Html(visitor(store).get(path_of("s")).text).text
 
     assert not loop.account.is_priced
@@ -302,7 +302,7 @@ def test_the_price_of_an_unknown_model_is_not_that_of_another(
 def _prices_without(model: str) -> Any:
     return tuple(
         page._replace(models={name: card for name, card in page.models.items() if name != model})
-        for page in _prices._PAGES
+        for page in _prices._PRICE_LISTS
     )
 
 

@@ -32,7 +32,7 @@ from offload import (
 )
 from offload.index.objects import list_session, session_name, session_parts
 from offload.jobs import reindex, verify
-from offload.jobs.each import Place, places_of, run_each
+from offload.jobs.each import StoreAddress, addresses_of, run_each
 from offload.jobs.executors import executor_of_workers, executor_on
 from offload.layout import JOURNAL, RECORD
 from offload.retention import GcReport, collect, delete, pin, usage
@@ -132,12 +132,12 @@ def test_a_store_that_a_url_does_not_open_is_refused_for_processes(wrapped, proc
 def test_credentials_are_in_no_repr_and_only_if_given(tmp_path):
     store = LocalStore(str(tmp_path), storage_options={"durability": "none"})
 
-    assert places_of([store]) == [Place(store.url, b"{}")]
-    [place] = places_of([store], [{"durability": "none"}])
+    assert addresses_of([store]) == [StoreAddress(store.url, b"{}")]
+    [place] = addresses_of([store], [{"durability": "none"}])
     assert place.options == b'{"durability":"none"}'
     assert "durability" not in repr(place)
     with pytest.raises(ConfigError, match="must be JSON values"):
-        places_of([store], [{"durability": object()}])
+        addresses_of([store], [{"durability": object()}])
 
 
 def damaged_store(folder: Path) -> OffloadStore:

@@ -141,7 +141,7 @@ class ResultOffloader:
 
     def _offload(self, result: Json, call: ToolCall) -> Json:
         content = result.get("content", [])
-        parts = [_Part(block, self._block(block, call)) for block in content]
+        parts = [_ResultBlock(block, self._block(block, call)) for block in content]
         joined = self._joined(parts, call)
         changed = result if joined == content else {**result, "content": joined}
         return self._structured(changed, call, parts) if "structuredContent" in result else changed
@@ -164,7 +164,7 @@ class ResultOffloader:
         text = f"data:{media_type};base64,{blob}"
         return _replaced(block, self._blobs, text, call, mimeType=media_type, **more)
 
-    def _joined(self, parts: Sequence[_Part], call: ToolCall) -> list[Json]:
+    def _joined(self, parts: Sequence[_ResultBlock], call: ToolCall) -> list[Json]:
         """Return the blocks of all parts, with one placeholder for the kept parts if they are large."""
         kept = [part for part in parts if part.is_kept]
         sink = _offload_text(self.offloader, "\n".join(_line(part.block) for part in kept), call)
@@ -178,7 +178,7 @@ class ResultOffloader:
                 blocks += [{"type": "text", "text": sink.placeholder}, *_link(sink, call)]
         return blocks
 
-    def _structured(self, result: Json, call: ToolCall, parts: Sequence[_Part]) -> Json:
+    def _structured(self, result: Json, call: ToolCall, parts: Sequence[_ResultBlock]) -> Json:
         """Return `result`, whose texts are replaced as in `parts`, with large structured content replaced."""
         value, content = result["structuredContent"], result.get("content", [])
         if not self._is_large(value, call.tool):
@@ -221,7 +221,9 @@ def _for_results(policy: OffloadPolicy, min_tokens: int | None, exclude: Sequenc
     return policy.model_copy(update=changes)
 
 
-class _Part(NamedTuple):
+class _ResultBlock(NamedTuple):
+    """A block of a result, and the blocks that replace it: itself if it is kept."""
+
     block: Any
     replacement: list[Any]
 

@@ -71,7 +71,7 @@ _SIDECARS = msgspec.json.Decoder(_Sidecar)
 _MANIFESTS = msgspec.json.Decoder(_Manifest)
 
 
-class Place(NamedTuple):
+class TreeFile(NamedTuple):
     """Path of an object; for a record or its header, the conversation's key part and the id too."""
 
     path: str
@@ -101,23 +101,23 @@ class ContextTree(WrapperStore):
         self.notes_uses = True
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        place = self.place_of(key)
-        if place.is_artifact and overwrite and not data:
+        file = self.file_of(key)
+        if file.is_artifact and overwrite and not data:
             # gc empties a record and then deletes its header; this mark keeps the record's key.
             self.inner.put(_STATE + key, data, overwrite=True)
-        self.inner.put(place.path, data, overwrite=overwrite)
-        self._note_change(key, place, len(data))
+        self.inner.put(file.path, data, overwrite=overwrite)
+        self._note_change(key, file, len(data))
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        place = self.place_of(key)
-        put_stream(self.inner, place.path, pieces, size)
-        self._note_change(key, place, size)
+        file = self.file_of(key)
+        put_stream(self.inner, file.path, pieces, size)
+        self._note_change(key, file, size)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        place = self.place_of(key)
-        data = self.inner.get(place.path, start=start, end=end)
-        if place.is_artifact:
-            self._note_use(place)
+        file = self.file_of(key)
+        data = self.inner.get(file.path, start=start, end=end)
+        if file.is_artifact:
+            self._note_use(file)
         return data
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
@@ -126,25 +126,25 @@ class ContextTree(WrapperStore):
         return (next(same) for _, same in groupby(merged, key=attrgetter("key")))
 
     def delete(self, key: str) -> None:
-        place = self.place_of(key)
-        self.inner.delete(place.path)
-        if place.is_artifact:
+        file = self.file_of(key)
+        self.inner.delete(file.path)
+        if file.is_artifact:
             self.inner.delete(_STATE + key)
-            self.inner.delete(_read_mark(place))
-        self._note_change(key, place)
+            self.inner.delete(_read_mark(file))
+        self._note_change(key, file)
 
     def update_index(self) -> None:
         self._index.update()
 
-    def place_of(self, key: str) -> Place:
-        """Return the place of a store key in the tree or under `~state/`."""
+    def file_of(self, key: str) -> TreeFile:
+        """Return the file of a store key in the tree or under `~state/`."""
         layout.check_key(key)
         match = layout.RECORD.match(key) or layout.SIDECAR.match(key)
         if match is None or match["suffix"] not in _ENDINGS:
-            return Place(_STATE + key)
+            return TreeFile(_STATE + key)
         part, stem = match["session"], layout.name_of(key).partition("~")[0]
         if key.startswith(layout.SIDECAR.prefix()):
-            return Place(f"{readable_folder(part)}/{HEADERS}/{stem}.json", part, stem)
+            return TreeFile(f"{readable_folder(part)}/{HEADERS}/{stem}.json", part, stem)
         return self._artifact(part, stem, _ENDINGS[match["suffix"]])
 
     def name_session(self, session: str) -> None:
@@ -158,7 +158,7 @@ class ContextTree(WrapperStore):
         return other
 
     def path_of(self, key: str) -> str:
-        return self.place_of(key).path
+        return self.file_of(key).path
 
     def reindex(self) -> None:
         """Make every manifest match the records again. Raises `StoreError`."""
@@ -171,14 +171,14 @@ class ContextTree(WrapperStore):
         marks = self._state_keys(layout.LAST_READ.prefix(part), "")
         return {match["ref"]: mark.modified for mark in marks if (match := layout.LAST_READ.match(mark.key))}
 
-    def _note_change(self, key: str, place: Place, size: int = 0) -> None:
+    def _note_change(self, key: str, file: TreeFile, size: int = 0) -> None:
         """Note that the manifest is out of date, and log a new file of `size` bytes."""
-        if place.is_artifact or layout.TOMBSTONE.match(key):
+        if file.is_artifact or layout.TOMBSTONE.match(key):
             self._index.note_change(f"{readable_folder(layout.session_part(key))}/{MANIFEST}")
-        if not place.is_artifact or not size:
+        if not file.is_artifact or not size:
             return
-        _log.info("[ContextStore] Created ref: %s", place.stem)
-        _log.info("[ContextStore] Wrote content: %s/%s (%d bytes)", self.url, place.path, size)
+        _log.info("[ContextStore] Created ref: %s", file.stem)
+        _log.info("[ContextStore] Wrote content: %s/%s (%d bytes)", self.url, file.path, size)
         info = parse_key(StoredObject(key, size, 0.0))
         if not isinstance(info, RecordInfo):
             return
@@ -188,14 +188,14 @@ class ContextTree(WrapperStore):
             label = tool_label(info.tool_name or info.item_type)
             _log.info("[ToolCallProcessor] Offloaded tool output: %s (%d chars)", label, info.chars)
 
-    def _note_use(self, place: Place) -> None:
+    def _note_use(self, file: TreeFile) -> None:
         """Record the use of a file, at most once a minute; a failure is ignored."""
         now = time.monotonic()
-        if not self.notes_uses or now - self._noted.get(place.path, -_NOTED_SECONDS) < _NOTED_SECONDS:
+        if not self.notes_uses or now - self._noted.get(file.path, -_NOTED_SECONDS) < _NOTED_SECONDS:
             return
-        self._noted[place.path] = now
+        self._noted[file.path] = now
         with suppress(OffloadError):
-            self.inner.put(_read_mark(place), b"", overwrite=True)
+            self.inner.put(_read_mark(file), b"", overwrite=True)
 
     def _state_keys(self, prefix: str, after: str) -> Iterator[StoredObject]:
         for mark in self.inner.keys(_STATE + prefix, after=_STATE + after):
@@ -242,16 +242,16 @@ class ContextTree(WrapperStore):
             key if family is layout.RECORD else layout.sidecar_key(key), file.size, file.modified
         )
 
-    def _key_of(self, place: Place) -> str | None:
-        if place.path not in self._keys:
+    def _key_of(self, file: TreeFile) -> str | None:
+        if file.path not in self._keys:
             try:
-                key = self._read_key(place)
+                key = self._read_key(file)
             except (NotFoundError, CorruptError, InvalidKeyError, msgspec.MsgspecError):
                 return None
-            if self.place_of(key) != place:
+            if self.file_of(key) != file:
                 return None
-            self._keys[place.path] = key
-        return self._keys[place.path]
+            self._keys[file.path] = key
+        return self._keys[file.path]
 
     def _recall(self, part: str) -> None:
         """Load the record keys from a conversation's manifest once; this saves a read per file."""
@@ -262,28 +262,28 @@ class ContextTree(WrapperStore):
         with suppress(NotFoundError, InvalidKeyError, ValueError, RecursionError):
             manifest = _MANIFESTS.decode(self.inner.get(f"{readable_folder(part)}/{MANIFEST}"))
             for item in manifest.items:
-                place = self.place_of(item.record)
-                if place.part == part:
-                    self._keys[place.path] = item.record
+                file = self.file_of(item.record)
+                if file.part == part:
+                    self._keys[file.path] = item.record
 
-    def _read_key(self, place: Place) -> str:
-        _, dot, generation = place.stem.partition(".")
-        if place.path.endswith(".txt"):
-            key = f"{readable_folder(place.part)}/{HEADERS}/{place.stem}.json"
+    def _read_key(self, file: TreeFile) -> str:
+        _, dot, generation = file.stem.partition(".")
+        if file.path.endswith(".txt"):
+            key = f"{readable_folder(file.part)}/{HEADERS}/{file.stem}.json"
             sidecar = self.inner.get(key)
             check_plain(sidecar, key)
             decoded = _SIDECARS.decode(sidecar)
             header, counts, suffix = decoded.header, decoded.counts, ".txt"
         else:
-            record = get_codec("zstd").open(partial(self.inner.get, place.path))
+            record = get_codec("zstd").open(partial(self.inner.get, file.path))
             header, counts, suffix = record.header, record.counts, ".zst"
         if dot and not generation.isdecimal():
-            raise InvalidKeyError(f"{place.path} is not a valid name of a context file")
+            raise InvalidKeyError(f"{file.path} is not a valid name of a context file")
         return record_key(header, counts, suffix, int(generation) if dot else 1)
 
-    def _artifact(self, part: str, stem: str, ending: str) -> Place:
+    def _artifact(self, part: str, stem: str, ending: str) -> TreeFile:
         path = f"{readable_folder(part)}/{ARTIFACTS}/{stem}{ending}"
-        return Place(path, part, stem, is_artifact=True)
+        return TreeFile(path, part, stem, is_artifact=True)
 
     # Manifest
 
@@ -303,7 +303,7 @@ class ContextTree(WrapperStore):
             "chars": info.chars,
             "size": info.stored_bytes,
             "created": datetime.fromtimestamp(info.created_at, UTC).isoformat(timespec="seconds"),
-            "path": self.place_of(info.key).path.partition("/")[2],
+            "path": self.file_of(info.key).path.partition("/")[2],
             "record": info.key,
         }
 
@@ -313,5 +313,5 @@ class ContextTree(WrapperStore):
         return {"conversation": self._names.get(part) or session_name(self.without_notes(), part)}
 
 
-def _read_mark(place: Place) -> str:
-    return _STATE + layout.LAST_READ.key(session=place.part, ref=layout.ref_of(place.stem))
+def _read_mark(file: TreeFile) -> str:
+    return _STATE + layout.LAST_READ.key(session=file.part, ref=layout.ref_of(file.stem))

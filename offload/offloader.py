@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack, get_args
 
 from msgspec.structs import replace
 
@@ -35,28 +35,22 @@ from offload.events.observer import Activity, Observer, observed
 from offload.messages import Usage
 from offload.messages.base import Item
 from offload.messages.thinking import signed_thinking
-from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy.facts import PolicyName, Readers
-from offload.policy.tool_names import TOOL_NAMES
 from offload.record import RecordInfo
-from offload.record.header import ITEM_TYPES, OffloadableType, RefStyle
+from offload.record.header import ITEM_TYPES, OffloadableType
 from offload.record.titles import checked_agent
 from offload.registry import open_store
 from offload.session import Damage, Session
 from offload.session.names import check_name, new_name
-from offload.settings.hooks import ItemSummarizer, Redact, ShouldOffload
 from offload.settings.options import (
-    Clock,
-    OnError,
     OptionArguments,
     Options,
     SessionArguments,
+    signature,
 )
 from offload.store import OffloadStore
 from offload.threads.calls import Gate, as_async
 from offload.threads.locks import NO_FORK, cached
-from offload.tokens import TokenCounter
-from offload.tools._definitions import MAX_ANSWER_CHARS
 from offload.tools.fields import MAX_REFERENCE_CHARS, check_fields, only_tool, reference_prompt
 from offload.tools.sources import Sources
 
@@ -132,60 +126,32 @@ class Offloader:
             is not accessed before the first call that needs it.
     """
 
+    __signature__: ClassVar = signature(
+        Parameter("store", Parameter.POSITIONAL_OR_KEYWORD, default=None),
+        Parameter("session", Parameter.KEYWORD_ONLY, default=None),
+        Parameter("storage_options", Parameter.KEYWORD_ONLY, default=None),
+    )
+
     def __init__(
         self,
         store: str | os.PathLike[str] | OffloadStore | None = None,
         *,
         session: str | None = None,
-        policy: policies.OffloadPolicy | PolicyName | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        placeholder: PlaceholderRenderer | None = None,
-        codec: str = "zstd",
-        refs: RefStyle = "letters",
-        token_counter: TokenCounter | None = None,
-        should_offload: ShouldOffload | None = None,
-        redact: Redact | None = None,
-        summarizer: ItemSummarizer | None = None,
-        tools: Sequence[str] = TOOL_NAMES,
-        max_answer_chars: int = MAX_ANSWER_CHARS,
-        on_error: OnError = "keep",
-        events: EventBus | None = None,
-        prompt: str | None = None,
-        clock: Clock = time.time,
-        references: Sequence[str] = (),
-        model: str | None = None,
-        journal: bool = False,
-        agent: str | None = None,
+        **arguments: Unpack[OptionArguments],
     ) -> None:
-        options = Options(
-            policy=policies.policy_of(policy),
-            placeholder=DefaultRenderer() if placeholder is None else placeholder,
-            codec=codec,
-            refs=refs,
-            token_counter=token_counter,
-            should_offload=should_offload,
-            redact=redact,
-            summarizer=summarizer,
-            tools=tools,
-            max_answer_chars=max_answer_chars,
-            on_error=on_error,
-            events=EventBus() if events is None else events,
-            prompt=prompt,
-            clock=clock,
-            references=references,
-            model=model,
-            journal=journal,
-            agent=agent,
-        )
+        options = Options.of(arguments)
         self.options: Options = options
         self.policy: policies.OffloadPolicy = options.policy
         self.events: EventBus = options.events
         self.store: OffloadStore = open_store(store, storage_options=storage_options)
         self.session: str = new_name() if session is None else check_name(session)
-        records = Session(self.store, self.session, get_codec(codec), refs, options.category)
+        records = Session(self.store, self.session, get_codec(options.codec), options.refs, options.category)
         records.known.is_listed = session is None
         self._start(records)
-        self.journal: JournalWriter | None = self._new_journal(is_new=session is None) if journal else None
+        self.journal: JournalWriter | None = (
+            self._new_journal(is_new=session is None) if options.journal else None
+        )
 
     def _start(self, records: Session) -> None:
         """Begin a conversation of the session with these records."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
+from inspect import Parameter, Signature
 from typing import Any, Literal, TypedDict, cast, get_args
 
 from offload import policy as policies
-from offload.errors import ConfigError, OffloadError, check_choice, check_texts, failure
+from offload.errors import ConfigError, OffloadError, check_choice, check_texts, did_you_mean, failure
 from offload.events import EventBus
 from offload.placeholder import Categorizes, DefaultRenderer, PlaceholderRenderer
 from offload.policy.facts import PolicyName
@@ -49,6 +50,19 @@ class Options(Hooks):
     model: str | None = None
     journal: bool = False
     agent: str | None = None
+
+    @classmethod
+    def of(cls, arguments: OptionArguments) -> Options:
+        """Return the options that are given as keyword arguments; None is the default of what must be one.
+
+        Raises `ConfigError` as the class does, and for an unknown name.
+        """
+        known = [option.name for option in fields(cls)]
+        for name in arguments.keys() - known:
+            raise ConfigError(f"an offloader has no option {name!r}{did_you_mean(name, known)}")
+        given: dict[str, Any] = {**arguments, "policy": policies.policy_of(arguments.get("policy"))}
+        made = ("placeholder", "events")
+        return cls(**{name: value for name, value in given.items() if not (name in made and value is None)})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,6 +109,19 @@ class Options(Hooks):
             return self.count_tokens(text), None
         except Exception as error:  # noqa: BLE001 # a token counter may raise anything
             return estimate_tokens(text), failure("token_counter:", error, text)
+
+
+def signature(*before: Parameter) -> Signature:
+    """Return the signature of a function that takes the options by name after some other arguments."""
+    options = [
+        Parameter(each.name, Parameter.KEYWORD_ONLY, default=_default_of(each)) for each in fields(Options)
+    ]
+    return Signature([*before, *options])
+
+
+def _default_of(option: Field[Any]) -> Any:
+    """Return what an argument is by default; None if that is made for each offloader."""
+    return None if option.default is MISSING else option.default
 
 
 class PresetOptions(TypedDict, total=False):

@@ -100,6 +100,12 @@ def test_options_have_the_names_and_defaults_of_the_constructor():
     assert OptionArguments.__annotations__.keys() == accepted.keys()
 
 
+def test_an_unknown_option_is_refused_with_the_one_that_it_may_be():
+    mistyped: Any = {"polices": "balanced"}
+    with pytest.raises(offload.ConfigError, match="no option 'polices'; did you mean 'policy'"):
+        offload.Offloader("memory://", **mistyped)
+
+
 # Stable names, and arguments that each of them accepts.
 STABLE = {
     "offload:Offloader": (

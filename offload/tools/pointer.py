@@ -9,12 +9,13 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from typing import NamedTuple
 
 from offload.codec.content import StoredContent
 from offload.errors import ConfigError
 from offload.placeholder.default import safe_for_model
-from offload.record.scanner import BrokenJsonError, JsonScanner
+from offload.record.json_reader import BrokenJsonError, JsonReader, member_pointer
 from offload.record.text import decode_text
 from offload.tools.budget import Budget
 
@@ -32,7 +33,7 @@ CONTAINERS = ("object", "array", "JSON lines")
 class JsonValue(NamedTuple):
     """A value in content: its JSON pointer, its kind, and the character offsets of its beginning and end.
 
-    The kind is one of `JsonScanner.kind`, or "JSON lines".
+    The kind is one of `JsonReader.kind`, or "JSON lines".
     """
 
     pointer: str
@@ -73,11 +74,11 @@ class PointerReader:
         if value.kind == "JSON lines":
             yield from self._line_values()
             return
-        scanner = self._scan(value.start)
+        reader = self._scan(value.start)
         with self._errors():
-            for name in map(str, scanner.members()):
-                kind, start = scanner.kind(), scanner.place
-                yield JsonValue(f"{value.pointer}/{_escaped(name)}", kind, start, scanner.skip())
+            for name in reader.members():
+                kind, start = reader.kind(), reader.place
+                yield JsonValue(member_pointer(value.pointer, name), kind, start, reader.skip())
 
     def _line_values(self) -> Iterator[JsonValue]:
         starts = map(self._content.line_start, range(1, self._lines() + 2))
@@ -93,16 +94,16 @@ class PointerReader:
         with self._errors():
             return sum(1 for _ in self._scan(value.start).members())
 
-    def _walk(self, scanner: JsonScanner, pointer: str, steps: list[str], depth: int = 0) -> JsonValue:
+    def _walk(self, reader: JsonReader, pointer: str, steps: list[str], depth: int = 0) -> JsonValue:
         for number, step in enumerate(steps[depth:], depth):
-            _enter(scanner, step, "/".join(["", *map(_escaped, steps[:number])]))
-        return JsonValue(pointer, scanner.kind(), scanner.place, scanner.skip())
+            _enter(reader, step, reduce(member_pointer, steps[:number], ""))
+        return JsonValue(pointer, reader.kind(), reader.place, reader.skip())
 
-    def _scan(self, start: int, end: int | None = None) -> JsonScanner:
-        """Return a scanner at the character offset `start`, which stops at `end`."""
+    def _scan(self, start: int, end: int | None = None) -> JsonReader:
+        """Return a reader at the character offset `start`, which stops at `end`."""
         byte, chunks = self._content.chunks_from(self._content.byte_at(start) + 1)
         offset, texts = self._content.char_at(byte), map(decode_text, self._budget.metered(chunks))
-        return JsonScanner(texts if end is None else _first(texts, end - offset), offset, start)
+        return JsonReader(texts if end is None else _first(texts, end - offset), offset, start)
 
     def _is_lines(self) -> bool:
         """Return whether the first line is one JSON value and the second begins another."""
@@ -119,7 +120,7 @@ class PointerReader:
         content = self._content
         return content.newlines + (content.line_start(content.newlines + 1) < content.chars)
 
-    def _scan_line(self, step: str) -> JsonScanner:
+    def _scan_line(self, step: str) -> JsonReader:
         if not _INDEX.fullmatch(step) or int(step) >= self._lines():
             raise ConfigError(
                 f"this item is {self._lines()} JSON lines: "
@@ -156,14 +157,14 @@ def _first(chunks: Iterator[str], size: int) -> Iterator[str]:
         size -= len(chunk)
 
 
-def _enter(scanner: JsonScanner, step: str, path: str) -> None:
-    """Move the scanner to the member `step` of the container here, whose pointer is `path`."""
-    kind = scanner.kind()
+def _enter(reader: JsonReader, step: str, path: str) -> None:
+    """Move the reader to the member `step` of the container here, whose pointer is `path`."""
+    kind = reader.kind()
     if kind not in ("object", "array"):
         raise ConfigError(f"{_place(path)} is a {kind} and has no members")
     names: list[str] = []
     count = 0
-    for name in map(str, scanner.members()):
+    for name in map(str, reader.members()):
         if name == step:
             return
         count += 1
@@ -174,10 +175,6 @@ def _enter(scanner: JsonScanner, step: str, path: str) -> None:
         raise ConfigError(f"no index {_quoted(step)}: {_place(path)} is {there}")
     keys = f"keys: {', '.join(names)}{', …' * (count > len(names))}" if count else "it is empty"
     raise ConfigError(f"no key {_quoted(step)} in {_place(path)}; {keys}")
-
-
-def _escaped(step: str) -> str:
-    return step.replace("~", "~0").replace("/", "~1")
 
 
 def _place(path: str) -> str:

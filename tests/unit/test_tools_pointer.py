@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strength import examples
 
-from offload.record.scanner import BrokenJsonError, JsonScanner
+from offload.record.json_reader import BrokenJsonError, JsonReader
 from offload.tools import Tools, budget
 from offload.tools.pointer import parse_pointer
 
@@ -39,15 +39,15 @@ def pointers(value: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def scanned(content: str, size: int, pointer: str) -> str:
-    """Return the characters that the scanner finds for a pointer in chunks of `size` characters."""
-    scanner = JsonScanner(content[i : i + size] for i in range(0, len(content), size))
+    """Return the characters that the reader finds for a pointer in chunks of `size` characters."""
+    reader = JsonReader(content[i : i + size] for i in range(0, len(content), size))
     for step in parse_pointer(pointer):
-        for name in scanner.members():
+        for name in reader.members():
             if str(name) == step:
                 break
-    scanner.kind()
-    start = scanner.place
-    return content[start : scanner.skip()]
+    reader.kind()
+    start = reader.place
+    return content[start : reader.skip()]
 
 
 @examples(300)
@@ -278,8 +278,8 @@ def test_memory_is_that_of_a_few_chunks_whatever_the_document() -> None:
         yield "0]"
 
     tracemalloc.start()
-    scanner = JsonScanner(chunks())
-    assert sum(1 for _ in scanner.members()) == 13 * chunk.count("id") + 1
+    reader = JsonReader(chunks())
+    assert sum(1 for _ in reader.members()) == 13 * chunk.count("id") + 1
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2 * MIB < 12 * len(chunk)
@@ -293,7 +293,7 @@ def test_memory_is_that_of_a_few_chunks_whatever_the_document() -> None:
 )
 def test_a_hostile_document_is_gone_through_once(content: str) -> None:
     with pytest.raises(BrokenJsonError, match="found the end"):
-        JsonScanner(content[i : i + 64 * 1024] for i in range(0, len(content), 64 * 1024)).skip()
+        JsonReader(content[i : i + 64 * 1024] for i in range(0, len(content), 64 * 1024)).skip()
 
 
 def test_a_byte_order_mark_is_no_part_of_the_json() -> None:

@@ -1,39 +1,46 @@
-"""A scanner that steps through JSON of any size, chunk by chunk, in constant memory.
+"""JSON read by pieces: the borders of values, the names of members, and single values, in a text of any size.
 
-It finds the borders of values and the names of members, and reads values of a bounded size. It does not
-validate the values that it skips.
+Text that comes by the chunk is read in constant memory. Values that are skipped are not validated.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-# Strings, and containers without nested containers, are skipped by one match. All repeats are possessive, so
-# each character is examined a constant number of times.
-_STRING = r'"(?:[^"\\]++|\\.)*+"'
-_FLAT = r'[{\[](?:[^"{}\[\]]++|' + _STRING + r")*+[}\]]"
-_TOKENS = re.compile(_STRING + "|" + _FLAT + r'|([{\[])|([}\]])|(")', re.DOTALL)
+# All repeats are possessive, so each character is examined a constant number of times. A match takes all up
+# to the next bracket of a deeply nested container; shallow ones are a part of it, which is faster.
+_STRING_PART = r'[^"\\]*+(?:\\.[^"\\]*+)*+'
+_STRING = f'"{_STRING_PART}"'
+_RUN = rf'(?:[^"{{}}\[\]]++|{_STRING})*+'
+for _ in range(2):
+    _RUN = rf'(?:[^"{{}}\[\]]++|{_STRING}|[{{\[]{_RUN}[}}\]])*+'
+_TOKENS = re.compile(_RUN + r'(?:([{\[])|([}\]])|(")|\Z)', re.DOTALL)
 _OPENS, _CLOSES, _CUT = 1, 2, 3
 _SPACE = re.compile(r"[ \t\r\n]*+")
-_STRING_PART = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_REST_OF_STRING = re.compile(_STRING_PART, re.DOTALL)
 _SCALAR_PART = re.compile(r'[^\s",:{}\[\]]*+', re.ASCII)
 _KEY = re.compile(r"(" + _STRING + r")[ \t\r\n]*+:", re.DOTALL)
 _MAX_KEY_CHARS = 1024 * 1024
 # A value that is read as one.
 _MAX_VALUE_CHARS = 16 * 1024 * 1024
+# A number that the buffer cuts ends before its `.` or `e+`.
+_CUT_CHARS = 2
 _BOM = "\ufeff"
-_scan: Any = getattr(json.JSONDecoder(parse_constant=str, strict=False), "scan_once")  # noqa: B009 # typeshed has no such name
+
+# Reads the value at a place; returns it with the place of its end. Raises `ValueError` or `StopIteration`.
+scan_value: Any = getattr(json.JSONDecoder(parse_constant=str, strict=False), "scan_once")  # noqa: B009 # typeshed has no such name
+_scan_strictly: Any = getattr(json.JSONDecoder(), "scan_once")  # noqa: B009 # typeshed has no such name
 
 _KINDS = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
 # Python and others write NaN and Infinity.
 _KINDS |= dict.fromkeys("-0123456789NI", "number")
 
 
-class BrokenJsonError(Exception):
+class BrokenJsonError(ValueError):
     """Malformed JSON. Attribute `place` is its character offset."""
 
     def __init__(self, reason: str, place: int) -> None:
@@ -41,24 +48,29 @@ class BrokenJsonError(Exception):
         self.place = place
 
 
-class JsonScanner:
+class JsonReader:
     """A place in JSON, which moves forward. Its methods raise `BrokenJsonError` where the JSON is malformed.
 
     Args:
-        chunks: the text by the chunk.
+        text: the text, or its chunks.
         offset: character offset of the first chunk in the text.
         start: character offset to begin at.
+        is_strict: whether values and keys are read as `json.loads` reads them; else a byte order mark and
+            control characters in strings are allowed, and NaN and Infinity are texts.
     """
 
-    def __init__(self, chunks: Iterator[str], offset: int = 0, start: int = 0) -> None:
-        self._chunks = chunks
+    def __init__(
+        self, text: str | Iterable[str], offset: int = 0, start: int = 0, *, is_strict: bool = False
+    ) -> None:
+        self._chunks = iter(() if isinstance(text, str) else text)
+        self._buffer = text if isinstance(text, str) else ""
         self._offset = offset
-        self._buffer = ""
-        self._at = 0
-        while self._fill() and self._offset + len(self._buffer) <= start:
+        self._scan = _scan_strictly if is_strict else scan_value
+        self._at = len(self._buffer)
+        while self._offset + len(self._buffer) <= start and self._fill():
             self._at = len(self._buffer)
         self._at = start - self._offset
-        if self.place == 0 and self._buffer.startswith(_BOM):
+        if not is_strict and self.place == 0 and self._buffer.startswith(_BOM):
             self._at = len(_BOM)
 
     @property
@@ -93,41 +105,39 @@ class JsonScanner:
         return self.place
 
     def value(self) -> Any:
-        """Read the value here, with texts for NaN and Infinity, and move to its end."""
+        """Read the value here and move to its end."""
         self.peek()
         while True:
             try:
-                value, end = _scan(self._buffer, self._at)
+                value, end = self._scan(self._buffer, self._at)
             except (StopIteration, ValueError):
                 if not self._fill_more():
                     raise self._broken("a value", self._buffer[self._at : self._at + 1]) from None
             except RecursionError:
                 raise BrokenJsonError("it is nested too deeply", self.place) from None
             else:
-                # A number at the end of the buffer may be longer.
-                if end < len(self._buffer) or not self._fill_more():
+                if end + _CUT_CHARS < len(self._buffer) or not self._fill_more():
                     self._at = end
                     return value
 
-    def members(self) -> Iterator[str | int]:
+    def members(self, ends: Sequence[int] = ()) -> Iterator[str | int]:
         """Step through the container here; yield the key or the index of each member, at its value.
 
-        The caller may skip or read the value, or step into it; otherwise it is skipped.
+        The caller may skip or read the value, or step into it; otherwise it is skipped. The first members of
+        an array are left out if `ends` has their known ends.
         """
         is_object = self._take("{[") == "{"
         closing = "}" if is_object else "]"
-        if self.peek() == closing:
-            self._take(closing)
-            return
-        for index in count():
+        self._at = ends[-1] - self._offset if ends else self._at
+        for index in count(len(ends)):
+            if (index or self.peek() == closing) and self._take("," + closing) == closing:
+                return
             name = self._key() if is_object else index
             self.peek()
             place = self.place
             yield name
             if self.place == place:
                 self.skip()
-            if self._take("," + closing) == closing:
-                return
 
     def _key(self) -> str:
         first = self.peek()
@@ -135,11 +145,12 @@ class JsonScanner:
             is_long = len(self._buffer) - self._at > _MAX_KEY_CHARS
             if first != '"' or is_long or not self._fill():
                 raise self._broken("a key and a colon", first)
-        self._at = match.end()
         try:
-            return str(_scan(match[1], 0)[0])
+            key = str(self._scan(match[1], 0)[0])
         except ValueError:
-            return match[1][1:-1]
+            raise self._broken("a key", first) from None
+        self._at = match.end()
+        return key
 
     def _take(self, allowed: str) -> str:
         char = self.peek()
@@ -149,12 +160,13 @@ class JsonScanner:
         return char
 
     def _skip_container(self) -> None:
-        depth = 0
+        self._at += 1
+        depth = 1
         while True:
             for token in _TOKENS.finditer(self._buffer, self._at):
                 kind = token.lastindex
                 if kind == _CUT:
-                    self._at = token.start()
+                    self._at = token.start(_CUT)
                     self._skip_string()
                     break
                 depth += (kind == _OPENS) - (kind == _CLOSES)
@@ -167,10 +179,10 @@ class JsonScanner:
 
     def _skip_string(self) -> None:
         self._at += 1
-        self._skip_part(_STRING_PART)
+        self._skip_part(_REST_OF_STRING)
         while self._buffer[self._at : self._at + 1] != '"':
             self._fill_or_break("a quote that closes")
-            self._skip_part(_STRING_PART)
+            self._skip_part(_REST_OF_STRING)
         self._at += 1
 
     def _skip_part(self, part: re.Pattern[str]) -> None:
@@ -181,22 +193,25 @@ class JsonScanner:
                 return
 
     def _fill(self, least: int = 1) -> bool:
-        """Drop the text before this place and append `least` characters or more; return whether any came."""
-        parts, size = [self._buffer[self._at :]], 0
+        """Append `least` characters or more and drop the text before this place; return whether any came."""
+        parts, size = list[str](), 0
         while size < least and (chunk := next(self._chunks, None)) is not None:
             parts.append(chunk)
             size += len(chunk)
-        self._offset += self._at
-        self._buffer = "".join(parts)
-        self._at = 0
+        if size > 0:
+            self._buffer = "".join([self._buffer[self._at :], *parts])
+            self._offset += self._at
+            self._at = 0
         return size > 0
 
     def _fill_more(self) -> bool:
         """Double the text from this place on, so that a long value is scanned only a few times."""
         size = len(self._buffer) - self._at
-        if size > _MAX_VALUE_CHARS:
+        is_long = size > _MAX_VALUE_CHARS
+        has_more = self._fill(1 if is_long else size)
+        if is_long and has_more:
             raise BrokenJsonError(f"a value has more than {_MAX_VALUE_CHARS:,} characters", self.place)
-        return self._fill(size)
+        return has_more
 
     def _fill_or_break(self, expected: str) -> None:
         if not self._fill():
@@ -205,3 +220,8 @@ class JsonScanner:
     def _broken(self, expected: str, actual: str) -> BrokenJsonError:
         there = ascii(actual) if actual else "the end"
         return BrokenJsonError(f"expected {expected}, found {there}", self.place)
+
+
+def member_pointer(pointer: str, name: str | int) -> str:
+    """Return the JSON pointer (RFC 6901) of a member of the container at `pointer`."""
+    return f"{pointer}/{str(name).replace('~', '~0').replace('/', '~1')}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import operator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from offload.patterns import lazy_pattern
+from offload.record.json_reader import JsonReader
 
 _PARSED_CHARS = 64 * 1024
 # Of a longer object so much is parsed.
@@ -15,8 +16,6 @@ _BEGUN_CHARS = 16 * 1024
 _DEPTH = 3
 _MAX_KEYS = 12
 _KEY_CHARS = 40
-_SPACE = lazy_pattern(r"\s*+")
-_decode = json.JSONDecoder().raw_decode
 
 
 class _BegunList(list[Any]):
@@ -33,45 +32,41 @@ def json_shape(text: str, max_chars: int) -> str:
     A text too long to parse gets that of its first item, or of its first members.
     """
     try:
-        value = json.loads(text) if len(text) <= _PARSED_CHARS else _begun(text[:_PARSED_CHARS])
+        value = json.loads(text) if len(text) <= _PARSED_CHARS else _begun(text[:_PARSED_CHARS], 0, _DEPTH)
     except (ValueError, RecursionError):
         return ""
     shapes = (_shape(value, depth) for depth in range(_DEPTH, -1, -1))
     return next((shape for shape in shapes if len(shape) <= max_chars), "")
 
 
-def _begun(text: str, at: int = 0, depth: int = _DEPTH) -> _BegunList | _BegunObject:
+def _begun(text: str, at: int, depth: int) -> _BegunList | _BegunObject:
     """Return the beginning of a list or object whose end is not in `text`. Raises `ValueError` for others."""
-    at = _after_space(text, at)
-    if text.startswith("[", at):
-        return _BegunList([_value(text, at + 1, depth)[0]] if depth >= 0 else [])
-    if not text.startswith("{", at):
+    reader = JsonReader(text, start=at, is_strict=True)
+    begun: _BegunList | _BegunObject | None = None
+    if reader.peek() == "[":
+        items = islice(reader.members(), 1 if depth >= 0 else 0)
+        begun = _BegunList(_value(text, reader, depth) for _ in items)
+    elif reader.peek() == "{":
+        text = text[: reader.place + _BEGUN_CHARS]
+        begun = _BegunObject(_members(text, JsonReader(text, start=reader.place, is_strict=True), depth))
+    if begun is None or (depth > 0 and not begun):
         raise ValueError
-    text, value = text[: at + _BEGUN_CHARS], _BegunObject()
-    for _ in range(_MAX_KEYS if depth > 0 else 0):
-        key, at = _decode(text, _after_space(text, at + 1))
-        at = _after_space(text, at)
-        if not (isinstance(key, str) and text.startswith(":", at)):
-            raise ValueError
-        value[key], at = _value(text, at + 1, depth)
-        at = _after_space(text, at)
-        if not text.startswith(",", at):
-            break
-    return value
+    return begun
 
 
-def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
-    """Return the value at a place, or its beginning if `text` ends within it, and the place after it."""
-    at = _after_space(text, at)
+def _members(text: str, reader: JsonReader, depth: int) -> Iterator[tuple[str, Any]]:
+    for key in islice(reader.members(), _MAX_KEYS if depth > 0 else 0):
+        yield str(key), _value(text, reader, depth)
+        if reader.peek() != ",":
+            return
+
+
+def _value(text: str, reader: JsonReader, depth: int) -> Any:
+    """Return the value here, or its beginning if the text ends within it."""
     try:
-        return _decode(text, at)
+        return reader.value()
     except ValueError:
-        return (None if text.startswith('"', at) else _begun(text, at, depth - 1)), len(text)
-
-
-def _after_space(text: str, at: int) -> int:
-    space = _SPACE.match(text, at)
-    return space.end() if space else at
+        return None if reader.peek() == '"' else _begun(text, reader.place, depth - 1)
 
 
 def _shape(value: Any, depth: int) -> str:

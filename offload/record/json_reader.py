@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
+from offload.patterns import lazy_pattern
+
 # All repeats are possessive, so each character is examined a constant number of times. A match takes all up
 # to the next bracket of a deeply nested container; shallow ones are a part of it, which is faster.
 _STRING_PART = r'[^"\\]*+(?:\\.[^"\\]*+)*+'
@@ -18,12 +20,12 @@ _STRING = f'"{_STRING_PART}"'
 _RUN = rf'(?:[^"{{}}\[\]]++|{_STRING})*+'
 for _ in range(2):
     _RUN = rf'(?:[^"{{}}\[\]]++|{_STRING}|[{{\[]{_RUN}[}}\]])*+'
-_TOKENS = re.compile(_RUN + r'(?:([{\[])|([}\]])|(")|\Z)', re.DOTALL)
+_TOKENS = lazy_pattern(_RUN + r'(?:([{\[])|([}\]])|(")|\Z)', re.DOTALL)
 _OPENS, _CLOSES, _CUT = 1, 2, 3
-_SPACE = re.compile(r"[ \t\r\n]*+")
-_REST_OF_STRING = re.compile(_STRING_PART, re.DOTALL)
-_SCALAR_PART = re.compile(r'[^\s",:{}\[\]]*+', re.ASCII)
-_KEY = re.compile(r"(" + _STRING + r")[ \t\r\n]*+:", re.DOTALL)
+_SPACE = lazy_pattern(r"[ \t\r\n]*+")
+_REST_OF_STRING = lazy_pattern(_STRING_PART, re.DOTALL)
+_SCALAR_PART = lazy_pattern(r'[^\s",:{}\[\]]*+', re.ASCII)
+_KEY = lazy_pattern(r"(" + _STRING + r")[ \t\r\n]*+:", re.DOTALL)
 _MAX_KEY_CHARS = 1024 * 1024
 # A value that is read as one.
 _MAX_VALUE_CHARS = 16 * 1024 * 1024
@@ -105,7 +107,7 @@ class JsonReader:
         return self.place
 
     def value(self) -> Any:
-        """Read the value here and move to its end."""
+        """Read the value here and move to its end. Raises `RecursionError` if it is nested too deeply."""
         self.peek()
         while True:
             try:
@@ -113,8 +115,6 @@ class JsonReader:
             except (StopIteration, ValueError):
                 if not self._fill_more():
                     raise self._broken("a value", self._buffer[self._at : self._at + 1]) from None
-            except RecursionError:
-                raise BrokenJsonError("it is nested too deeply", self.place) from None
             else:
                 if end + _CUT_CHARS < len(self._buffer) or not self._fill_more():
                     self._at = end

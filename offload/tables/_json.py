@@ -165,12 +165,12 @@ def _array_form(sample: Sample) -> Form | None:
         if next(members, None) is None and reader.peek():
             # It is a text that begins with a word in brackets.
             return None
-    except BrokenJsonError:
+    except (BrokenJsonError, RecursionError):
         return None if sample.is_whole else Form("JSON", _array_rows, is_certain=False, is_typed=True)
     form = Form("JSON", _array_rows, is_certain=kinds == {dict}, is_typed=True) if kinds else None
     if form is None or not (form.is_certain and sample.is_whole):
         return form
-    with suppress(BrokenJsonError):  # Its first rows are read.
+    with suppress(BrokenJsonError, RecursionError):  # Its first rows are read.
         return form._replace(parsed=map(_row, JsonReader(sample.text).value()))
     return form
 
@@ -217,6 +217,8 @@ def _refusing() -> Iterator[None]:
         yield
     except BrokenJsonError as error:
         raise NoTableError(f"invalid JSON at character {error.place}: {error}") from error
+    except RecursionError as error:
+        raise NoTableError("invalid JSON: it is nested too deeply") from error
 
 
 def _named(values: Iterator[Any], remarks: Remarks, names: tuple[str, ...] = ()) -> Iterator[Row]:

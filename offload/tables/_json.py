@@ -236,7 +236,7 @@ def _named(values: Iterator[Any], remarks: Remarks, names: tuple[str, ...] = ())
         yield _row(value, names)
 
 
-def _keyed(members: Iterable[tuple[Any, Any]]) -> Iterator[Row]:
+def _keyed(members: Iterable[tuple[Any, Any]]) -> Iterator[dict[Any, Any]]:
     """Yield the members of an object as rows."""
     return ({_KEY: key, **_row(value)} for key, value in members)
 

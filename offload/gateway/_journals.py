@@ -10,7 +10,7 @@ from typing import Any
 from offload.engine.results import OffloadResult
 from offload.errors import OffloadError
 from offload.events.observer import error_text
-from offload.gateway._requests import Request
+from offload.gateway._requests import Request, changed
 from offload.gateway._status import Status
 from offload.journal.writer import JournalWriter
 from offload.messages import Usage
@@ -49,7 +49,8 @@ class ConversationJournal:
         self._known: set[str] | None = None
         self._failed: list[OffloadError] = []
         # The messages of the last request as the engine returned them, and as they were sent.
-        self._last: list[tuple[Any, Any]] = []
+        self._returned: list[Any] = []
+        self._sent: list[Any] = []
 
     def write(self, request: Request, result: OffloadResult, used: Usage | None) -> list[OffloadError]:
         """Store a request and the provider's counts for it; return the failures.
@@ -61,11 +62,11 @@ class ConversationJournal:
         """
         self._failed = []
         self._share(decision.ref for decision in result.decisions if decision.ref is not None)
-        messages = self._as_sent(request, result.messages)
+        known, messages = self._as_sent(request, result.messages)
         failed = self.writer.record(
             self,
             messages,
-            (0, messages),
+            (known, messages[known:]),
             tokens=result.tokens_after,
             tokens_before=result.tokens_before,
             model=request.model,
@@ -73,18 +74,22 @@ class ConversationJournal:
         self.writer.used = used
         return [*self._failed, *failed]
 
-    def _as_sent(self, request: Request, returned: Sequence[Any]) -> list[Any]:
-        """Return the messages of a request as they were sent; those that were known are the same objects."""
-        known = {id(one): message for one, message in self._last}
+    def _as_sent(self, request: Request, returned: Sequence[Any]) -> tuple[int, list[Any]]:
+        """Return the messages of a request as they were sent, and how many of the last one it begins with.
+
+        Those that were known are the same objects.
+        """
+        same = next(changed(self._returned, returned), min(len(self._returned), len(returned)))
+        known = dict(zip(map(id, self._returned[same:]), self._sent[same:], strict=True))
         # The text of a thread has its new messages alone.
-        known |= {id(one): one for one in returned[: request.first] if id(one) not in known}
-        messages = [
+        known |= {id(one): one for one in returned[same : request.first] if id(one) not in known}
+        new = (
             known[id(one)] if id(one) in known else request.message_sent(index)
-            for index, one in enumerate(returned)
-        ]
-        self._last = [*zip(returned, messages, strict=True)]
+            for index, one in enumerate(returned[same:], same)
+        )
+        self._returned, self._sent = [*returned], [*self._sent[:same], *new]
         # Those of the model at the end are not for the engine.
-        return [*messages, *map(request.message_sent, range(len(returned), len(request.starts)))]
+        return same, [*self._sent, *map(request.message_sent, range(len(returned), len(request.starts)))]
 
     def _share(self, refs: Iterable[str]) -> None:
         """Let the session of the journal read records, and note a failure."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import compress, count, starmap
+from itertools import compress, count
 from operator import getitem, is_not, itemgetter
 from typing import Any, NamedTuple
 
@@ -258,10 +258,11 @@ class Request:
 
         A message that cannot be changed is kept, and `problems` says why.
         """
+        if len(messages) != len(self.views):
+            raise ValueError("other messages than those of the request")
         self.sent = {}
         places = Places(self.text)
-        changed = starmap(is_not, zip(self.views, messages, strict=True))
-        for index in compress(count(), changed):
+        for index in changed(self.views, messages):
             if index < self.first:
                 continue
             view, new = self.views[index], messages[index]
@@ -378,6 +379,11 @@ def read_request(
         if role_or_none(view) == "assistant" and signed_thinking(view):
             request.signed.append(index)
     return request
+
+
+def changed(some: Sequence[Any], others: Sequence[Any]) -> Iterator[int]:
+    """Yield where two lists have another object; most messages are the objects of the request before."""
+    return compress(count(), map(is_not, some, others))
 
 
 def is_kept_elsewhere(fields: Mapping[str, Any]) -> bool:

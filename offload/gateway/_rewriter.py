@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import compress, count, takewhile
+from itertools import takewhile
 from math import inf
-from operator import is_not
 from typing import Any, Literal, NamedTuple, TypeVar, TypeVarTuple
 
 from offload.engine.failures import AboveCeilingError
@@ -31,6 +30,7 @@ from offload.gateway._requests import (
     Received,
     Request,
     Thread,
+    changed,
     conversation_of,
     read_request,
 )
@@ -103,7 +103,7 @@ class Sent(NamedTuple):
 
     def common(self, views: Sequence[Any]) -> int:
         """Return how many messages at the beginning are the same."""
-        differs = (i for i in _other(self.views, views) if not _is_same(self.views[i], views[i]))
+        differs = (i for i in changed(self.views, views) if not _is_same(self.views[i], views[i]))
         return next(differs, min(len(self.views), len(views)))
 
     def repeated(self, views: Sequence[Any]) -> list[Any]:
@@ -128,10 +128,10 @@ class Sent(NamedTuple):
         The last one that can be is the reply to this request.
         """
         common = self.common(views)
-        others = takewhile(lambda i: i < common, _other(self.messages, messages))
-        changed = (i for i in others if not _is_same(self.messages[i], messages[i]))
+        others = takewhile(lambda i: i < common, changed(self.messages, messages))
+        first = next((i for i in others if not _is_same(self.messages[i], messages[i])), None)
         end = min(common + (common == len(self.views)), len(messages))
-        later = range(next(changed, end), end)
+        later = range(end if first is None else first, end)
         return next((i for i in later if signed_thinking(messages[i])), None)
 
 
@@ -773,11 +773,6 @@ def _keys(messages: Sequence[Any]) -> frozenset[str]:
 
 def _has_any(message: Any, keys: Collection[str]) -> bool:
     return any(one.key in keys for one in signed_thinking(message))
-
-
-def _other(some: Sequence[Any], others: Sequence[Any]) -> Iterator[int]:
-    """Yield where two lists have another object; most messages are the objects of the request before."""
-    return compress(count(), map(is_not, some, others))
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -9,9 +9,11 @@ import pytest
 from gateways import REPLY, USAGE, ask, body_of, providing, running, turns, wait_for
 
 from offload import Offloader, index
+from offload.context.ir import item_type_of
 from offload.errors import StoreUnavailableError
 from offload.gateway import _rewriter
 from offload.jobs import verify
+from offload.journal import writer
 from offload.session.reader import SessionReader
 from offload.timeline import Timeline
 from offload.wrappers import WrapperStore
@@ -56,6 +58,23 @@ def test_each_request_of_a_conversation_is_in_its_timeline_as_the_provider_got_i
     assert found[9].model == "claude-opus-5"
     report = verify(off.store)
     assert (report.entries, report.damaged, report.damaged_entries) == (10, [], [])
+
+
+def test_a_request_that_grows_a_conversation_is_compared_where_it_is_new(upstream, off, monkeypatch):
+    typed = []
+
+    def noting(message):
+        typed.append(message)
+        return item_type_of(message)
+
+    monkeypatch.setattr(writer, "item_type_of", noting)
+    with sending(upstream, off) as send:
+        send(turns(10))
+        send(turns(11))
+
+    # The last result of the first request is replaced in the second one.
+    assert len(typed) == 21 + 3
+    assert timeline(off).at(2) == upstream.seen[1].json["messages"]
 
 
 def test_reminders_that_the_engine_does_not_see_are_in_it_and_cache_marks_are_not(upstream, off):

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from offload.compaction import RoundConfig, TypeRule
 from offload.compaction._grounding import Grounding
 from offload.compaction._windows import window_for
-from offload.compaction.rounds import Refusal
+from offload.compaction.rounds import RefusalEffect
 from offload.context import ItemType
 from offload.policy import OffloadPolicy, Rule
 from offload.schema import Count, Flag, Fraction, LoadableSettings, Size
@@ -74,7 +74,7 @@ class AgentConfig(LoadableSettings):
     keep_recent_rounds: Size = 2
     summary_max_length: Size = 1000
     require_confirmation: Flag = True
-    on_refusal: Refusal = "error"
+    on_refusal: RefusalEffect = "error"
     grounding: Grounding = "report"
     check_replies: Flag = False
     policy: OffloadPolicy | None = None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from offload.compaction import CompactionResult, CompactionStrategy, Proposal
-from offload.compaction.rounds import Confirm, Refusal, ask
+from offload.compaction.rounds import Confirm, RefusalEffect, ask
 from offload.context import ContextIR
 from offload.engine.results import is_whole
 
@@ -17,13 +17,13 @@ class Confirmation:
     No compaction may be tried while it `is_closed`: the user refused all, or the question failed.
     """
 
-    def __init__(self, confirm: Confirm, on_refusal: Refusal) -> None:
+    def __init__(self, confirm: Confirm, on_refusal: RefusalEffect) -> None:
         self._confirm = confirm
         self._on_refusal = on_refusal
-        self._answer: bool | Refusal | None = None
+        self._answer: bool | RefusalEffect | None = None
         self.is_closed = False
 
-    def __call__(self, proposal: Proposal) -> bool | Refusal:
+    def __call__(self, proposal: Proposal) -> bool | RefusalEffect:
         """Return True or the effect of the refusal. Raises `OffloadError` if there is neither."""
         if self._answer is None:
             self.is_closed = True

@@ -14,7 +14,13 @@ from offload.agent._config import AgentConfig
 from offload.agent._confirmation import Confirmation
 from offload.agent._messages import AgentMessages
 from offload.agent._reducer import ContextReducer, Step
-from offload.agent._refusals import Refused, is_bound_refusal, is_too_long, refused, refused_thinking
+from offload.agent._refusals import (
+    LengthRefusal,
+    is_bound_refusal,
+    is_too_long,
+    length_refusal,
+    refused_thinking,
+)
 from offload.agent._usage import HIGHEST, LOWEST, Calibration
 from offload.compaction import CompactionResult, CompactionStrategy, Summarizer
 from offload.compaction._strategy import report_ungrounded
@@ -261,7 +267,7 @@ class ContextManager:
         bound = None if error is None else refused_thinking(error)
         if error is not None and bound is not None:
             return self._without_refused(bound, error)
-        told = Refused() if error is None else refused(error)
+        told = LengthRefusal() if error is None else length_refusal(error)
         if told is None:
             raise ConfigError(
                 f"{type(error).__name__} does not say that a request is too long or its thinking bound"
@@ -533,7 +539,7 @@ class ContextManager:
         largest = [f"messages[{at}] ({item.item_type}) {item.token_count}" for at, item in items[:_NAMED]]
         return ", ".join([f"system prompt and tools {self._fixed} tokens", *largest])
 
-    def _learn(self, told: Refused) -> None:
+    def _learn(self, told: LengthRefusal) -> None:
         """Correct the token counts and the window by the refusal of the request as it is."""
         estimated = self._sent or self._fixed + self._messages.context.total_tokens
         if told.counted is not None and LOWEST <= told.counted / max(1, estimated) <= HIGHEST:

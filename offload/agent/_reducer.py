@@ -33,9 +33,9 @@ _OFFLOADED: Sequence[OffloadableType] = [
 # Where thinking is bound, an edit must free this part of the room between trigger and target.
 _LEAST_SHARE = 0.5
 
-# An action gets the current number of tokens, and returns failures; a step runs it at some number or more.
-Action = Callable[[AgentMessages, int], list[OffloadError]]
-Step = tuple[int, Action]
+# A reduction gets the current number of tokens, and returns failures; a step runs it at some number or more.
+Reduction = Callable[[AgentMessages, int], list[OffloadError]]
+Step = tuple[int, Reduction]
 
 
 class ContextReducer:
@@ -127,22 +127,24 @@ class ContextReducer:
             self._offloader, summarizer, rounds, confirm=self._confirmation, events=self._events
         )
 
-    def _if_bound(self, action: Action, other: Action) -> Action:
-        """Return the action that runs one in a bound conversation, the other one elsewhere."""
+    def _if_bound(self, reduction: Reduction, other: Reduction) -> Reduction:
+        """Return the reduction that runs one in a bound conversation, the other one elsewhere."""
 
         def run(messages: AgentMessages, tokens: int) -> list[OffloadError]:
             is_bound = self._offloader.is_bound(messages.context.conversation_messages)
-            return (action if is_bound else other)(messages, tokens)
+            return (reduction if is_bound else other)(messages, tokens)
 
         return run
 
-    def _offloading(self, rule: Rule, types: Sequence[OffloadableType] = _OFFLOADED, **policy: Any) -> Action:
-        """Return the action that offloads items of `types` by `rule`, and no others."""
+    def _offloading(
+        self, rule: Rule, types: Sequence[OffloadableType] = _OFFLOADED, **policy: Any
+    ) -> Reduction:
+        """Return the reduction that offloads items of `types` by `rule`, and no others."""
         kept = self._offloader.policy.exclude_tools
         return self._offloading_by(types=_rules(rule, types), exclude_tools=kept, **policy)
 
-    def _relieving(self, min_tokens: int, preview_chars: int) -> Action:
-        """Return the action that offloads each item of `min_tokens`: also errors, images, what a rule keeps.
+    def _relieving(self, min_tokens: int, preview_chars: int) -> Reduction:
+        """Return the reduction that offloads items of `min_tokens`: also errors, images, what a rule keeps.
 
         Only the system prompt, what `should_offload` keeps and what code reads is kept.
         """
@@ -163,7 +165,7 @@ class ContextReducer:
 
         return relieve
 
-    def _offloading_by(self, **policy: Any) -> Action:
+    def _offloading_by(self, **policy: Any) -> Reduction:
         other = OffloadPolicy(tools={}, **{"history": self._history, **policy})
 
         def offload(messages: AgentMessages, _tokens: int) -> list[OffloadError]:

@@ -56,7 +56,7 @@ _MOST_CHARS = 20_000
 _MOST_ERRORS = 20
 
 
-class Refused(NamedTuple):
+class LengthRefusal(NamedTuple):
     """The figures in a refusal of a request that is too long; None for each that is missing.
 
     `counted` are the tokens of the request, `window` the most that it may have with the answer asked for;
@@ -74,10 +74,10 @@ def is_too_long(error: BaseException) -> bool:
     It knows the errors of the SDKs of Anthropic, OpenAI, Google, AWS Bedrock and of compatible servers, also
     inside those of LiteLLM, LangChain and others that wrap them. A rate limit is not such an error.
     """
-    return refused(error) is not None
+    return length_refusal(error) is not None
 
 
-def refused(error: BaseException) -> Refused | None:
+def length_refusal(error: BaseException) -> LengthRefusal | None:
     """Return the figures of an error about a request that is too long; None if it is another error."""
     for one in chain_of(error):
         if status_of(one) in _OTHER_STATUS:
@@ -85,19 +85,19 @@ def refused(error: BaseException) -> Refused | None:
         text, classes = text_of(one), {known.__name__ for known in type(one).__mro__}
         if _SAYS_IT.search(text) or not classes.isdisjoint(_CLASSES):
             is_bytes = _OF_BYTES.search(text) is not None or "RequestTooLargeError" in classes
-            return Refused(is_bytes=True) if is_bytes else _figures(text)
+            return LengthRefusal(is_bytes=True) if is_bytes else _figures(text)
     return None
 
 
-def _figures(text: str) -> Refused:
+def _figures(text: str) -> LengthRefusal:
     """Return the figures in a text; none that contradict each other."""
     for pattern in _FIGURES:
         if match := pattern.search(text):
             named = {name: int(value.replace(",", "") or 0) for name, value in match.groupdict().items()}
             counted, window = named["counted"], named["window"] - named.get("answer", 0)
             if counted > window > 0:
-                return Refused(counted, window)
-    return Refused()
+                return LengthRefusal(counted, window)
+    return LengthRefusal()
 
 
 def is_bound_refusal(error: BaseException) -> bool:

@@ -59,7 +59,7 @@ REQUESTS = {
     "changed_at": _TIME,
 }
 
-Row = dict[str, Any]
+CatalogRow = dict[str, Any]
 
 
 def batches(
@@ -114,7 +114,7 @@ def schema_of(columns: Mapping[str, str]) -> pa.Schema:
 
 
 def _batches(
-    sessions: Iterable[tuple[str, list[Row] | OffloadError]], columns: Mapping[str, str]
+    sessions: Iterable[tuple[str, list[CatalogRow] | OffloadError]], columns: Mapping[str, str]
 ) -> Iterator[pa.RecordBatch]:
     schema = schema_of(columns)
     import pyarrow as pa  # noqa: PLC0415  # of an extra
@@ -124,14 +124,14 @@ def _batches(
         yield pa.RecordBatch.from_pylist(batch, schema=schema)
 
 
-def _rows(sessions: Iterable[tuple[str, list[Row] | OffloadError]]) -> Iterator[Row]:
+def _rows(sessions: Iterable[tuple[str, list[CatalogRow] | OffloadError]]) -> Iterator[CatalogRow]:
     for _, rows in sessions:
         if isinstance(rows, OffloadError):
             raise rows
         yield from rows
 
 
-def _record_rows(since: float, store: OffloadStore, objects: SessionObjects) -> list[Row]:  # noqa: ARG001  # each_session passes it
+def _record_rows(since: float, store: OffloadStore, objects: SessionObjects) -> list[CatalogRow]:  # noqa: ARG001  # each_session passes it
     rows = [_row(info) for info in (*objects.records, *objects.torn)]
     for record in objects.deleted:
         mark = record.last_tombstone
@@ -146,7 +146,7 @@ def _record_rows(since: float, store: OffloadStore, objects: SessionObjects) -> 
     return [row for row in rows if row["changed_at"] >= _microseconds(since)]
 
 
-def _row(info: RecordInfo) -> Row:
+def _row(info: RecordInfo) -> CatalogRow:
     return {
         "key": info.key,
         "session": info.session,
@@ -164,7 +164,7 @@ def _row(info: RecordInfo) -> Row:
     }
 
 
-def _request_rows(since: float, store: OffloadStore, part: str) -> list[Row]:
+def _request_rows(since: float, store: OffloadStore, part: str) -> list[CatalogRow]:
     rows = []
     timeline = [*Timeline(store, decode_part(part))]
     for place, request in enumerate(timeline):

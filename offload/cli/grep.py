@@ -15,7 +15,7 @@ from offload.cli.stores import is_of, open_record, place_of, sessions_to_search
 from offload.cli.terminal import count, note, one_line, out, page, print_json, progress, visible
 from offload.session.reader import SessionReader
 from offload.session.titles import with_titles
-from offload.tools.search import Mode, compile_pattern, is_expression
+from offload.tools.search import PatternMode, compile_pattern, is_expression
 
 
 def grep(
@@ -52,7 +52,7 @@ def grep(
     """
     if is_regex and has_words:
         raise ConfigError("use --regex or --words, not both")
-    mode: Mode = "regex" if is_regex else "words" if has_words else "literal"
+    mode: PatternMode = "regex" if is_regex else "words" if has_words else "literal"
     compiled = compile_pattern(pattern, mode, ignore_case=ignore_case)
     matches, total, unsearched = list[_Match](), _Searched(), dict[str, str]()
     for off, reader, infos in _searched(store, session, ref, tool, unsearched):

@@ -33,7 +33,7 @@ _SUMS = ("chars", "tokens", "stored_bytes")
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-class _Order(StrEnum):
+class _SortBy(StrEnum):
     """Orders of a listing."""
 
     TIME = "time"
@@ -42,11 +42,11 @@ class _Order(StrEnum):
     NAME = "name"
 
 
-_KEYS: dict[_Order, Callable[[dict[str, Any]], Any]] = {
-    _Order.TIME: lambda row: row["stored_at"] or _NEVER,
-    _Order.TOKENS: lambda row: row["tokens"],
-    _Order.SIZE: lambda row: row["stored_bytes"],
-    _Order.NAME: lambda row: row["session"] if "session" in row else row["title"] or row["tool"] or "",
+_KEYS: dict[_SortBy, Callable[[dict[str, Any]], Any]] = {
+    _SortBy.TIME: lambda row: row["stored_at"] or _NEVER,
+    _SortBy.TOKENS: lambda row: row["tokens"],
+    _SortBy.SIZE: lambda row: row["stored_bytes"],
+    _SortBy.NAME: lambda row: row["session"] if "session" in row else row["title"] or row["tool"] or "",
 }
 
 
@@ -59,7 +59,7 @@ def list_(
         str | None,
         typer.Option(metavar="TIME", help='Only what was stored since, as "2h", "7d" or "2026-11-30".'),
     ] = None,
-    sort: Annotated[_Order, typer.Option(help="Order; the newest or largest is first.")] = _Order.TIME,
+    sort: Annotated[_SortBy, typer.Option(help="Order; the newest or largest is first.")] = _SortBy.TIME,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="List at most N [default: all].")
     ] = None,
@@ -77,7 +77,7 @@ def list_(
     else:
         name, (rows, titles) = "record", _records(opened, session, tool)
     found = [row for row in rows if start is None or (row["stored_at"] or _NEVER) >= start]
-    found.sort(key=_KEYS[sort], reverse=sort is not _Order.NAME)
+    found.sort(key=_KEYS[sort], reverse=sort is not _SortBy.NAME)
     listed = found[:limit]
     extent = f"{count(len(listed), 'record')} in" if session else _extent(listed)
     rest = f"; {len(rows) - len(listed):,} not listed" if len(listed) < len(rows) else ""

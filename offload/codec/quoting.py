@@ -27,14 +27,14 @@ _MAX_OBJECT_BYTES = 2 * MAX_QUOTING_BYTES
 _LOST = "the content of record {ref} is in other records, of which one is gone: {error}"
 
 
-class _Stored(msgspec.Struct, frozen=True):
+class _QuotingObject(msgspec.Struct, frozen=True):
     header: Header
     counts: Counts
     parts: list[bytes | Quote]
 
 
 # Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
-_OBJECTS = msgspec.msgpack.Decoder(_Stored)
+_OBJECTS = msgspec.msgpack.Decoder(_QuotingObject)
 
 
 class QuotingRecord:
@@ -44,7 +44,7 @@ class QuotingRecord:
         find: opens a record of the same session by its ref.
     """
 
-    def __init__(self, stored: _Stored) -> None:
+    def __init__(self, stored: _QuotingObject) -> None:
         self.header = stored.header
         self.counts = stored.counts
         self.ref = self.header.ref
@@ -112,7 +112,7 @@ class QuotingCodec:
         """Return one frame with the parts of `content`."""
         parts = content.parts if isinstance(content, TextContent) else ()
         stored = [encode_text(part) if isinstance(part, str) else part for part in parts]
-        data = msgspec.msgpack.encode(_Stored(header, content.counts, stored))
+        data = msgspec.msgpack.encode(_QuotingObject(header, content.counts, stored))
         return Encoded.whole(compress(data, SLOW_LEVEL))
 
     def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> QuotingRecord:
@@ -129,7 +129,7 @@ class QuotingCodec:
             raise CorruptError(f"a record that quotes others cannot be read: {error}") from error
 
 
-def _checked(stored: _Stored) -> _Stored:
+def _checked(stored: _QuotingObject) -> _QuotingObject:
     """Return an object whose claims agree; they are checked before memory is taken."""
     header, counts = stored.header, stored.counts
     quotes = [part for part in stored.parts if isinstance(part, Quote)]

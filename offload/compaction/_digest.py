@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from offload.compaction._archive import MessageArchive
-from offload.compaction._ledger import Ledger, Mention, Outcome, mentions_of, stored_item
+from offload.compaction._ledger import CommandOutcome, Ledger, Mention, mentions_of, stored_item
 from offload.errors import OffloadError, result_or_error
 from offload.events.observer import error_text
 from offload.messages.base import Item, Scan
@@ -38,7 +38,7 @@ class Digest:
         self._archive = archive
         self._offloader = archive.offloader
         self._redact = archive.offloader.options.redacted
-        self._mentions: dict[int, list[Mention | Outcome]] = {}
+        self._mentions: dict[int, list[Mention | CommandOutcome]] = {}
 
     def notice(
         self, removed: Sequence[int], summary: str, ledger_tokens: float, task_tokens: float
@@ -160,7 +160,7 @@ def _report_unread(count: int, error: OffloadError) -> None:
     _log.warning("a notice lacks facts of %d offloaded items that could not be read: %s", count, text)
 
 
-def _is_said(mention: Mention | Outcome) -> bool:
+def _is_said(mention: Mention | CommandOutcome) -> bool:
     return isinstance(mention, Mention) and mention.kind == "said"
 
 

@@ -24,7 +24,7 @@ from offload.record.text import without_colors
 from offload.threads.locks import cached
 from offload.tokens import estimate_tokens
 
-Redact = Callable[[str], str]
+RedactText = Callable[[str], str]
 
 
 class _Section(NamedTuple):
@@ -114,7 +114,7 @@ class Mention(NamedTuple):
     call: str | None = None
 
 
-class Outcome(NamedTuple):
+class CommandOutcome(NamedTuple):
     """The outcome of the command of a tool call, such as `exit 1`; empty if it succeeded."""
 
     call: str | None
@@ -126,7 +126,7 @@ def stored_item(ref: str, title: str) -> Mention:
     return Mention("stored", f"{ref} {title}", "result")
 
 
-def mentions_of(message: Any, redact: Redact) -> list[Mention | Outcome]:
+def mentions_of(message: Any, redact: RedactText) -> list[Mention | CommandOutcome]:
     """Return the facts in a message of any format, in order; `redact` is applied to its texts first."""
     return [mention for item in scan_of(message).items for mention in _of_item(item, redact)]
 
@@ -139,12 +139,12 @@ class Ledger:
         self._commands: dict[str | None, _Entry] = {}
         self._clock = 0
 
-    def add(self, mentions: Iterable[Mention | Outcome]) -> None:
+    def add(self, mentions: Iterable[Mention | CommandOutcome]) -> None:
         self._clock += 1
         mentions = list(mentions)
         asked = Counter(m.call for m in mentions if isinstance(m, Mention) and m.kind == "command")
         for mention in mentions:
-            if isinstance(mention, Outcome):
+            if isinstance(mention, CommandOutcome):
                 if mention.call in self._commands:
                     self._commands.pop(mention.call).outcome = mention.text
                 continue
@@ -286,7 +286,7 @@ def _parsed(text: str) -> Iterator[tuple[str, list[str]]]:
     yield from marked.items()
 
 
-def _of_item(item: Item, redact: Redact) -> Iterator[Mention | Outcome]:
+def _of_item(item: Item, redact: RedactText) -> Iterator[Mention | CommandOutcome]:
     if item.item_type == "tool_call":
         yield from _of_call(item, redact)
     elif item.item_type == "tool_result":
@@ -307,7 +307,7 @@ def _statement(text: str) -> Iterator[Mention]:
         yield Mention("said", line if len(line) <= longest else line[: longest - 4] + " […]", "user")
 
 
-def _of_call(item: Item, redact: Redact) -> Iterator[Mention]:
+def _of_call(item: Item, redact: RedactText) -> Iterator[Mention]:
     fields = _fields_of(item)
     path = next((value for name in PATH_FIELDS if isinstance(value := fields.get(name), str)), "")
     command = next((value for name in COMMAND_FIELDS if (value := fields.get(name))), "")
@@ -352,15 +352,15 @@ def _strings(value: Any) -> Iterator[str]:
             values += reversed(value)
 
 
-def _of_result(item: Item, text: str) -> Iterator[Mention | Outcome]:
+def _of_result(item: Item, text: str) -> Iterator[Mention | CommandOutcome]:
     code = _EXIT.search(f"{text[:300]}\n{text[-300:]}")
     number = code[1] if code else ""
     is_failure = item.is_error or number not in ("", "0")
     if is_failure:
-        yield Outcome(item.tool_use_id, f"exit {number}" if number else "failed")
+        yield CommandOutcome(item.tool_use_id, f"exit {number}" if number else "failed")
         yield from _trouble(text)
     elif number:
-        yield Outcome(item.tool_use_id, "")
+        yield CommandOutcome(item.tool_use_id, "")
     yield from _names(text, "result")
 
 

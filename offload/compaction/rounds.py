@@ -34,7 +34,7 @@ from offload.schema import Flag, Fraction, SettingsModel, Size, read_file
 from offload.threads.calls import as_async, call_hook
 from offload.tokens import TokenCounter
 
-Refusal = Literal["drop_oldest", "new_session", "error"]
+RefusalEffect = Literal["drop_oldest", "new_session", "error"]
 
 
 class RoundConfig(SettingsModel):
@@ -63,7 +63,7 @@ class RoundConfig(SettingsModel):
     keep_recent_rounds: Size = 2
     require_confirmation: Flag = True
     summary_max_length: Size = 1000
-    on_refusal: Refusal = "error"
+    on_refusal: RefusalEffect = "error"
     grounding: Grounding = "report"
 
     @property
@@ -105,10 +105,10 @@ class Proposal:
         )
 
 
-Confirm = Callable[[Proposal], bool | Refusal | Awaitable[bool | Refusal]]
+Confirm = Callable[[Proposal], bool | RefusalEffect | Awaitable[bool | RefusalEffect]]
 
 
-def ask(confirm: Confirm, proposal: Proposal, on_refusal: Refusal) -> Literal[True] | Refusal:
+def ask(confirm: Confirm, proposal: Proposal, on_refusal: RefusalEffect) -> Literal[True] | RefusalEffect:
     """Return the answer to a proposal; a no is `on_refusal`. Raises `OffloadError` if there is no answer."""
     # A person may be asked: there is no time limit.
     try:
@@ -117,9 +117,11 @@ def ask(confirm: Confirm, proposal: Proposal, on_refusal: Refusal) -> Literal[Tr
         raise
     except Exception as error:
         raise failure("confirm failed:", error) from error
-    effect: Literal[True] | Refusal = on_refusal if answer is False else answer
-    if effect is not True and effect not in get_args(Refusal):
-        raise ConfigError(f"confirm must return a bool or one of {get_args(Refusal)}, got {answer!r:.60}")
+    effect: Literal[True] | RefusalEffect = on_refusal if answer is False else answer
+    if effect is not True and effect not in get_args(RefusalEffect):
+        raise ConfigError(
+            f"confirm must return a bool or one of {get_args(RefusalEffect)}, got {answer!r:.60}"
+        )
     return effect
 
 
@@ -137,7 +139,7 @@ class CompactResult(CompactionResult):
 
     new_messages: list[Any] = field(default_factory=list)
     compacted_count: int = 0
-    refusal: Refusal | None = None
+    refusal: RefusalEffect | None = None
 
     @property
     def counts(self) -> Mapping[str, Any]:
@@ -222,7 +224,7 @@ class _Rounds(StoringCompactor):
     def _plan(self, planner: RoundPlanner, must_shrink: bool) -> Plan:
         return best_plan(planner) if must_shrink else planner.draft(planner.view.rounds[: -planner.keep])
 
-    def _ask(self, view: View) -> Refusal | None:
+    def _ask(self, view: View) -> RefusalEffect | None:
         """Ask for a confirmation; return the refusal, None for a yes. Raises `RefusedError`."""
         if self._confirm is None:
             return None
@@ -237,7 +239,7 @@ class _Rounds(StoringCompactor):
             )
         return None if answer is True else answer
 
-    def _planner(self, view: View, refusal: Refusal | None) -> RoundPlanner:
+    def _planner(self, view: View, refusal: RefusalEffect | None) -> RoundPlanner:
         trigger, fixed = self.config.trigger_tokens, view.tokens_without(joined(view.groups))
         keep, room = self.config.keep_recent_rounds, (trigger + fixed) // 2
         if refusal == "new_session":
@@ -254,7 +256,7 @@ class _Rounds(StoringCompactor):
         return self._summarize(self._summarizer, messages, min(most, self.config.summary_max_length))
 
     def _carry_out(
-        self, view: View, plan: Plan, refusal: Refusal | None, error: OffloadError | None
+        self, view: View, plan: Plan, refusal: RefusalEffect | None, error: OffloadError | None
     ) -> CompactResult:
         found = self._ungrounded_in(view, plan)
         ref, notice, tokens = self._store(view, plan)
@@ -419,7 +421,7 @@ class RoundStrategy(_Rounds):
 
 
 def _unchanged(view: View, error: OffloadError | None = None) -> CompactResult:
-    refusal: Refusal | None = "error" if isinstance(error, RefusedError) else None
+    refusal: RefusalEffect | None = "error" if isinstance(error, RefusedError) else None
     return CompactResult(view.total, view.total, list(view.messages), refusal=refusal, error=error)
 
 

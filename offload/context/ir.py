@@ -81,7 +81,7 @@ class ContextItem:
     priority: int
 
 
-class _Items(list[ContextItem]):
+class _ItemList(list[ContextItem]):
     """A list of items that caches the sum of their tokens and the list of their messages.
 
     Appending an item and replacing one update the cache; any other change clears it.
@@ -106,7 +106,7 @@ class _Items(list[ContextItem]):
         super().__setitem__(index, value)
 
     def __reduce__(self) -> Any:
-        return _Items, (list(self),)
+        return _ItemList, (list(self),)
 
     def totals(self) -> tuple[int, list[Any]]:
         if self.cache is None:
@@ -115,7 +115,7 @@ class _Items(list[ContextItem]):
 
 
 def _clearing(change: Callable[..., Any]) -> Callable[..., Any]:
-    def changed(items: _Items, *args: Any, **options: Any) -> Any:
+    def changed(items: _ItemList, *args: Any, **options: Any) -> Any:
         items.cache = None
         return change(items, *args, **options)
 
@@ -126,7 +126,7 @@ for _name in (
     *("extend", "insert", "remove", "pop", "clear", "sort", "reverse"),
     *("__delitem__", "__iadd__", "__imul__"),
 ):
-    setattr(_Items, _name, _clearing(getattr(list, _name)))
+    setattr(_ItemList, _name, _clearing(getattr(list, _name)))
 
 
 class Segment:
@@ -134,7 +134,7 @@ class Segment:
 
     def __init__(self, name: SegmentName, items: Iterable[ContextItem] = ()) -> None:
         self.name = name
-        self._items = _Items(items)
+        self._items = _ItemList(items)
 
     @property
     def items(self) -> list[ContextItem]:
@@ -143,7 +143,7 @@ class Segment:
 
     @items.setter
     def items(self, items: Iterable[ContextItem]) -> None:
-        self._items = _Items(items)
+        self._items = _ItemList(items)
 
     @property
     def messages(self) -> Sequence[Any]:

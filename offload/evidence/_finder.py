@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
-from offload.evidence._forms import Form, form_of
-from offload.evidence._records import Records, Stored
-from offload.evidence._requests import Requests, Row, Shown, TextRole
+from offload.evidence._forms import Spellings, spellings_of
+from offload.evidence._records import Records, RecordText
+from offload.evidence._requests import MessageText, Requests, ShownMessage, TextRole
 from offload.evidence._results import Value, ValueState
-from offload.evidence._texts import Part
+from offload.evidence._texts import TextPart
 from offload.evidence._values import Stated
 from offload.record import RecordInfo
 
 UnitT = TypeVar("UnitT")
 
 
-class _Found(NamedTuple):
+class _Occurrence(NamedTuple):
     """The place of a value: its message or record, and its line there."""
 
     unit: Any
@@ -46,54 +46,58 @@ class Finder:
         self._requests, self._records = requests, records
         self._order = {info.key: number for number, info in enumerate(infos)}
         self._number = 0 if requests is None else requests.number
-        self._indexes: dict[Row, int] = {} if requests is None else requests.places()
+        self._indexes: dict[ShownMessage, int] = {} if requests is None else requests.places()
         self._has_journal, self._is_whole = has_journal, is_whole
 
     def find(self, value: Stated) -> Value:
         """Return a value with its state and its place."""
-        form = form_of(value)
-        shown = [] if self._requests is None else [*self._requests.texts.parts(form)]
-        now = [part for part in shown if part.unit.row.count]
-        if found := self._shown(form, now, "message"):
+        spellings = spellings_of(value)
+        shown = [] if self._requests is None else [*self._requests.texts.parts(spellings)]
+        now = [part for part in shown if part.unit.message.count]
+        if found := self._shown(spellings, now, "message"):
             # A record has all that its placeholder shows.
-            record = self._stored(form, "message") if found.unit.row.has_refs else None
+            record = self._stored(spellings, "message") if found.unit.message.has_refs else None
             return self._value(value, "in_view", found, record)
-        if found := self._shown(form, now, "read_back"):
-            return self._value(value, "read_back", found, self._stored(form, "message"))
-        before = [part for part in shown if not part.unit.row.count]
-        earlier = self._shown(form, before, "message") or self._shown(form, before, "read_back")
-        record = self._stored(form, "message")
+        if found := self._shown(spellings, now, "read_back"):
+            return self._value(value, "read_back", found, self._stored(spellings, "message"))
+        before = [part for part in shown if not part.unit.message.count]
+        earlier = self._shown(spellings, before, "message") or self._shown(spellings, before, "read_back")
+        record = self._stored(spellings, "message")
         if earlier or record:
             # A notice is not a source, but shows what its sources have.
-            if notice := self._shown(form, now, "notice"):
+            if notice := self._shown(spellings, now, "notice"):
                 return self._value(value, "in_view", notice, record)
             only_stored: ValueState = "hidden" if self._has_journal else "unknown"
             return self._value(value, "shown" if earlier else only_stored, earlier, record)
-        call, record = self._shown(form, shown, "call"), self._stored(form, "call")
+        call, record = self._shown(spellings, shown, "call"), self._stored(spellings, "call")
         if call or record:
             return self._value(value, "called", call, record)
         is_known = self._requests is not None and self._is_whole
         return self._value(value, "not_found" if is_known else "unknown", None, None)
 
-    def _shown(self, form: Form, parts: Iterable[Part[Shown]], role: TextRole) -> _Found | None:
+    def _shown(
+        self, spellings: Spellings, parts: Iterable[TextPart[MessageText]], role: TextRole
+    ) -> _Occurrence | None:
         """Return the latest message in which a text of a role has a value."""
-        return _first(form, (part for part in parts if part.unit.role == role), self._age)
+        return _first(spellings, (part for part in parts if part.unit.role == role), self._age)
 
-    def _stored(self, form: Form, role: TextRole) -> _Found | None:
+    def _stored(self, spellings: Spellings, role: TextRole) -> _Occurrence | None:
         """Return the oldest record that has a value in a text of a role."""
-        parts = (part for part in self._records.texts.parts(form) if part.unit.role == role)
-        return _first(form, parts, lambda unit: self._order[unit.info.key])
+        parts = (part for part in self._records.texts.parts(spellings) if part.unit.role == role)
+        return _first(spellings, parts, lambda unit: self._order[unit.info.key])
 
-    def _age(self, unit: Shown) -> tuple[int, int]:
-        request, index = self._place(unit.row)
+    def _age(self, unit: MessageText) -> tuple[int, int]:
+        request, index = self._place(unit.message)
         return -request, -index
 
-    def _place(self, row: Row) -> tuple[int, int]:
+    def _place(self, message: ShownMessage) -> tuple[int, int]:
         """Return the number of the last request with a message, and its index there."""
-        return (self._number, self._indexes[row]) if row.count else (row.request, row.index)
+        return (self._number, self._indexes[message]) if message.count else (message.request, message.index)
 
-    def _value(self, value: Stated, state: ValueState, shown: _Found | None, record: _Found | None) -> Value:
-        request, index = (None, None) if shown is None else self._place(shown.unit.row)
+    def _value(
+        self, value: Stated, state: ValueState, shown: _Occurrence | None, record: _Occurrence | None
+    ) -> Value:
+        request, index = (None, None) if shown is None else self._place(shown.unit.message)
         source = record or shown
         return Value(
             value.text,
@@ -107,11 +111,13 @@ class Finder:
         )
 
 
-def _first(form: Form, parts: Iterable[Part[UnitT]], order: Callable[[UnitT], Any]) -> _Found | None:
+def _first(
+    spellings: Spellings, parts: Iterable[TextPart[UnitT]], order: Callable[[UnitT], Any]
+) -> _Occurrence | None:
     """Return the first place of a value in parts of texts, in an order of what they are of."""
     for part in sorted(parts, key=lambda part: (order(part.unit), part.start)):
-        at = part.find(form)
+        at = part.find(spellings)
         if at is not None:
-            line = part.unit.line if isinstance(part.unit, Stored) else None
-            return _Found(part.unit, part.text.count("\n", 0, at) + 1 if line is None else line)
+            line = part.unit.line if isinstance(part.unit, RecordText) else None
+            return _Occurrence(part.unit, part.text.count("\n", 0, at) + 1 if line is None else line)
     return None

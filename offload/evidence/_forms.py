@@ -48,7 +48,7 @@ _GROUP, _DAYS = 3, 31
 HASH_CHARS = 7
 
 
-class Form(NamedTuple):
+class Spellings(NamedTuple):
     """The spellings of a value, to find it by.
 
     Attributes:
@@ -73,8 +73,8 @@ class Form(NamedTuple):
         return min(places, default=None)
 
 
-def form_of(value: Stated) -> Form:
-    """Return the form of a value."""
+def spellings_of(value: Stated) -> Spellings:
+    """Return the spellings of a value."""
     value = value._replace(text=normalize("NFC", value.text))
     if value.kind == "number":
         return _number(value.text, is_percent=value.is_percent)
@@ -94,25 +94,25 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text))
 
 
-def _form(anchors: Iterable[str], pattern: str, spellings: Iterable[str]) -> Form:
+def _spellings(anchors: Iterable[str], pattern: str, spellings: Iterable[str]) -> Spellings:
     words = [*dict.fromkeys(map(words_of, spellings))]
     texts = [*dict.fromkeys(filter(None, anchors))]
     # The pattern finds what follows the shortest beginning.
     shortest = [
         text for text in texts if not any(text != other and text.startswith(other) for other in texts)
     ]
-    return Form(shortest, re.compile(pattern, re.ASCII), words)
+    return Spellings(shortest, re.compile(pattern, re.ASCII), words)
 
 
-def _literal(anchors: Sequence[str], start: str, end: str) -> Form:
-    return _form(anchors, f"{start}(?:{_any_of(anchors)}){end}", anchors)
+def _literal(anchors: Sequence[str], start: str, end: str) -> Spellings:
+    return _spellings(anchors, f"{start}(?:{_any_of(anchors)}){end}", anchors)
 
 
 def _any_of(texts: Iterable[str]) -> str:
     return "|".join(map(re.escape, sorted(dict.fromkeys(filter(None, texts)), key=len, reverse=True)))
 
 
-def _number(text: str, *, is_percent: bool) -> Form:
+def _number(text: str, *, is_percent: bool) -> Spellings:
     whole, _, decimals = re.sub(f"[{SEPARATORS}]", "", text).partition(".")
     decimals = decimals.rstrip("0")
     endings = [f".{decimals}{zeros}".rstrip(".") for zeros in ("", "0", "00", "000")]
@@ -132,7 +132,7 @@ def _number(text: str, *, is_percent: bool) -> Form:
     if grouped:
         pattern += f"|{_NUMBER_START}(?:{_any_of(grouped)}){_NUMBER_END}"
     # Texts have the words of numbers without the signs between their digits too.
-    return _form([*plain, *grouped], pattern, plain)
+    return _spellings([*plain, *grouped], pattern, plain)
 
 
 def _grouped(whole: str) -> list[str]:
@@ -145,7 +145,7 @@ def _grouped(whole: str) -> list[str]:
     return [separator.join(groups) for separator in SEPARATORS]
 
 
-def _date(text: str) -> Form:
+def _date(text: str) -> Spellings:
     if ":" in text:
         return _literal([text], _TIME_START, r"(?![0-9A-Ya-z_]|:\d)")
     day = _day_of(text)
@@ -176,7 +176,7 @@ def _day_of(text: str) -> tuple[int, int, int] | None:
     return day if 1 <= day[1] <= len(MONTHS) and 1 <= day[2] <= _DAYS else None
 
 
-def _path(text: str) -> Form:
+def _path(text: str) -> Spellings:
     parts = re.split(r"[/\\]+", text)
     while parts[0] in (".", "..") and len(parts) > 1:
         parts = parts[1:]
@@ -185,22 +185,22 @@ def _path(text: str) -> Form:
     return _literal(spelled if text.isascii() else [*spelled, *escaped], _PATH_START, _PATH_END)
 
 
-def _identifier(text: str) -> Form:
+def _identifier(text: str) -> Spellings:
     start = r"(?<![A-Za-z0-9_-])" if text.startswith("-") else _START
     if text[0].isdigit():
         start += r"(?<!\d[.-])"
     if _HASH.fullmatch(text):
-        return _form([text], start + text + _HASH_END, [text, text[:HASH_CHARS]])
+        return _spellings([text], start + text + _HASH_END, [text, text[:HASH_CHARS]])
     return _literal([text], start, _END + r"(?!\.\d)" if text[-1].isdigit() else _END)
 
 
-def _quote(text: str) -> Form:
+def _quote(text: str) -> Spellings:
     words = text.split()
     start = _START if re.match(r"\w", words[0], re.ASCII) else ""
     end = _END if re.search(r"\w\Z", words[-1], re.ASCII) else ""
     spelled = [f"(?:{_any_of(_in_json(word))})" for word in words]
     plain = " ".join(filter(str.isascii, words))
-    return _form(_in_json(words[0]), start + r"(?:\s|\\[nrt])+".join(spelled) + end, [plain])
+    return _spellings(_in_json(words[0]), start + r"(?:\s|\\[nrt])+".join(spelled) + end, [plain])
 
 
 def _in_json(word: str) -> list[str]:

@@ -28,7 +28,7 @@ _BINARY = "binary content"
 _SILENT = ("assistant_message", "compaction_summary")
 
 
-class Stored(NamedTuple):
+class RecordText(NamedTuple):
     """A text of a record, for its role as a source; `line` is its only one there, from 1, if it has one."""
 
     info: RecordInfo
@@ -56,7 +56,7 @@ class Records:
 
     def clear(self) -> None:
         """Forget all texts."""
-        self.texts: Texts[Stored] = Texts()
+        self.texts: Texts[RecordText] = Texts()
         self.keys: set[str] = set()
         self.unread: dict[str, str] = {}
 
@@ -110,15 +110,15 @@ class Records:
         return "".join(chunks)
 
 
-def _parts(info: RecordInfo, text: str) -> Iterator[tuple[Stored, str]]:
+def _parts(info: RecordInfo, text: str) -> Iterator[tuple[RecordText, str]]:
     """Yield the sources in the text of a record: of removed messages, those of each."""
     if info.item_type in _SILENT:
         return
     if info.tool_name != NOTICE_TOOL or info.item_type != "user_message":
-        yield Stored(info, "call" if info.item_type == "tool_call" else "message"), text
+        yield RecordText(info, "call" if info.item_type == "tool_call" else "message"), text
         return
     calls = Calls()
     for line, row in enumerate(read_rows(text), 1):
         for role, part in texts_of(row.message, calls):
             if role != "notice":
-                yield Stored(info, role, line), part
+                yield RecordText(info, role, line), part

@@ -23,7 +23,7 @@ _SILENT = ("assistant_message", "compaction_summary")
 
 
 @dataclass(eq=False, slots=True)
-class Row:
+class ShownMessage:
     """A message of a conversation.
 
     Attributes:
@@ -40,10 +40,10 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Shown:
+class MessageText:
     """A text of a message, for its role as a source."""
 
-    row: Row
+    message: ShownMessage
     role: TextRole
 
 
@@ -58,55 +58,59 @@ class Requests:
 
     def __init__(self) -> None:
         self.number = 0
-        self.texts: Texts[Shown] = Texts()
+        self.texts: Texts[MessageText] = Texts()
         self.left_out: str | None = None
-        self._rows: list[Row] = []
-        self._known: dict[tuple[tuple[str, str], ...], Row] = {}
+        self._messages: list[ShownMessage] = []
+        self._known: dict[tuple[tuple[str, str], ...], ShownMessage] = {}
         self._calls = Calls()
 
     def add(self, change: JournalChange) -> None:
         """Apply the changes of a journal entry."""
-        new = [self._row(line) for line in change.new]
-        before = self._rows
+        new = [self._message(line) for line in change.new]
+        before = self._messages
         edits: Sequence[Sequence[int]] = change.head.get("edits", ())
-        rows = new if change.is_whole else apply_edits(before, edits, new)
-        for row in new:
-            row.count += 1
+        messages = new if change.is_whole else apply_edits(before, edits, new)
+        for message in new:
+            message.count += 1
         if change.is_whole:
             edits = [(0, len(before), 0)]
         for start, removed, _ in edits:
             for index in range(start, min(start + removed, len(before))):
                 before[index].count -= 1
                 before[index].request, before[index].index = self.number, index
-        self._rows = rows
+        self._messages = messages
         self.number += change.entry.sent is not None
 
     def add_request(self, messages: Sequence[Any]) -> None:
         """Add the messages of a request that has no journal."""
-        self._rows = [self._row(JournalMessage(ItemType.USER_MESSAGE, message)) for message in messages]
-        for row in self._rows:
-            row.count += 1
+        self._messages = [
+            self._message(JournalMessage(ItemType.USER_MESSAGE, message)) for message in messages
+        ]
+        for message in self._messages:
+            message.count += 1
         self.number += 1
 
-    def places(self) -> dict[Row, int]:
+    def places(self) -> dict[ShownMessage, int]:
         """Return the messages now with their indexes."""
-        return {row: index for index, row in enumerate(self._rows)}
+        return {message: index for index, message in enumerate(self._messages)}
 
-    def _row(self, line: JournalMessage) -> Row:
+    def _message(self, line: JournalMessage) -> ShownMessage:
         try:
             texts = (*texts_of(line.message, self._calls, line.item_type),)
         except Exception:  # noqa: BLE001 # an unreadable message costs only its texts
             self.left_out = "a message could not be read"
-            return Row()
+            return ShownMessage()
         if texts in self._known:
             return self._known[texts]
-        row = self._known[texts] = Row(has_refs=any(next(known_refs(text), None) for _, text in texts))
+        message = self._known[texts] = ShownMessage(
+            has_refs=any(next(known_refs(text), None) for _, text in texts)
+        )
         for role, text in texts:
             if self.texts.chars + len(text) > MAX_CHARS:
                 self.left_out = f"only {self.texts.chars:,} characters of messages were searched"
             else:
-                self.texts.add(Shown(row, role), text)
-        return row
+                self.texts.add(MessageText(message, role), text)
+        return message
 
 
 def _texts(scan: Scan, item_type: str) -> Iterator[tuple[TextRole, str]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 from unicodedata import normalize
 
-from offload.evidence._forms import HASH_CHARS, Form
+from offload.evidence._forms import HASH_CHARS, Spellings
 from offload.evidence._values import MAX_VALUE_CHARS, SEPARATORS
 from offload.record.text import words_without_colors
 
@@ -30,7 +30,7 @@ _HASH = re.compile(rf"(?<![A-Za-z0-9_])([0-9a-f]{{{HASH_CHARS}}})[0-9a-f]+")
 UnitT = TypeVar("UnitT")
 
 
-class Part(NamedTuple, Generic[UnitT]):
+class TextPart(NamedTuple, Generic[UnitT]):
     """A part of a text: what it is of, and its first character and the one after its last."""
 
     unit: UnitT
@@ -38,9 +38,9 @@ class Part(NamedTuple, Generic[UnitT]):
     start: int
     end: int
 
-    def find(self, form: Form) -> int | None:
+    def find(self, spellings: Spellings) -> int | None:
         """Return the first place of a value in the text that is in this part."""
-        return form.find(self.text, self.start, self.end, self.end + _OVERLAP)
+        return spellings.find(self.text, self.start, self.end, self.end + _OVERLAP)
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Texts(Generic[UnitT]):
     chars: int = 0
 
     def __post_init__(self) -> None:
-        self._blocks: list[list[Part[UnitT]]] = []
+        self._blocks: list[list[TextPart[UnitT]]] = []
         self._room = 0
         # By the hash of a word, the blocks that may have it, as bits.
         self._places = [0] * _PLACES
@@ -59,7 +59,7 @@ class Texts(Generic[UnitT]):
         """Add a text of a unit, without colors; an accented letter is one character, as in the forms."""
         text = normalize("NFC", words_without_colors(text))
         for start in range(0, len(text), _BLOCK_CHARS):
-            part = Part(unit, text, start, min(start + _BLOCK_CHARS, len(text)))
+            part = TextPart(unit, text, start, min(start + _BLOCK_CHARS, len(text)))
             size = part.end - part.start
             if size > self._room:
                 self._blocks.append([])
@@ -71,10 +71,10 @@ class Texts(Generic[UnitT]):
                 self._places[place] |= bit
         self.chars += len(text)
 
-    def parts(self, form: Form) -> Iterator[Part[UnitT]]:
+    def parts(self, spellings: Spellings) -> Iterator[TextPart[UnitT]]:
         """Yield the parts that may have a value, in the order in which their texts were added."""
         bits = 0
-        for words in form.words:
+        for words in spellings.words:
             both = (1 << len(self._blocks)) - 1
             for word in words:
                 both &= self._places[hash(word) % _PLACES]

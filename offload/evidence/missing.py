@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from offload.evidence._forms import form_of
+from offload.evidence._forms import spellings_of
 from offload.evidence._texts import Texts
 from offload.evidence._values import Stated, values_of
 
@@ -31,8 +31,8 @@ def missing_values(text: str, sources: Sequence[str]) -> list[Stated]:
 
 def has(texts: Texts[UnitT], value: Stated) -> bool:
     """Return whether a text has a value."""
-    form = form_of(value)
-    return any(part.find(form) is not None for part in texts.parts(form))
+    spellings = spellings_of(value)
+    return any(part.find(spellings) is not None for part in texts.parts(spellings))
 
 
 def _is_plainly_in(value: str, text: str) -> bool:

@@ -22,7 +22,7 @@ with needs_extra("smolagents"):
     from smolagents import ActionStep, MultiStepAgent, PlanningStep, TaskStep, Tool, ToolCall
     from smolagents.utils import truncate_content
 
-_Change = Callable[[list[Any]], Sequence[Any]]
+_MessageChange = Callable[[list[Any]], Sequence[Any]]
 
 _log = logging.getLogger("offload")
 
@@ -114,7 +114,9 @@ class _RetrievalTool(Tool):
         return self._offloader.tools.call(self.name, given)
 
 
-def _rewrite(steps: Sequence[Any], names: Collection[str], offloader: Offloader, change: _Change) -> None:
+def _rewrite(
+    steps: Sequence[Any], names: Collection[str], offloader: Offloader, change: _MessageChange
+) -> None:
     """Change the texts of steps through the messages that they are."""
     limit = offloader.options.max_answer_chars
     before = [_messages_of(step, names, limit) for step in steps]

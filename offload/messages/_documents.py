@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN, ItemText, Shape
 from offload.messages.access import Path, at, edit_at
-from offload.messages.media import Place
+from offload.messages.media import DataPaths
 from offload.patterns import lazy_pattern
 
 _DATA_URL = lazy_pattern(r"data:([\w.+/-]{0,100})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
@@ -32,7 +32,7 @@ def is_textual(media_type: str) -> bool:
     return _TEXTUAL.fullmatch(media_type.partition(";")[0].strip().lower()) is not None
 
 
-class Document(NamedTuple):
+class DocumentKind(NamedTuple):
     """A kind of document in a block: the path to the value with its text, and the shape of that.
 
     `mark` is the path to a field that such a block has, and its value.
@@ -53,8 +53,8 @@ class Document(NamedTuple):
 class TextFile(Shape):
     """A block with the bytes of a text file: as bytes, base64 or a data URL; so it has the placeholder."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._places = places
+    def __init__(self, data_paths: Sequence[DataPaths]) -> None:
+        self._data_paths = data_paths
 
     def read(self, block: Any, _where: str = "") -> ItemText | None:
         found = self._found(block)
@@ -71,25 +71,25 @@ class TextFile(Shape):
     def restore(self, block: Any, text: str, _form: str | None) -> Any:
         return self.replace(block, text)
 
-    def _found(self, block: Any) -> tuple[Place, str] | None:
-        """Return the place of a text file in a block, and its text, if that can be encoded again."""
-        for place in self._places:
-            value = at(block, place.data)
+    def _found(self, block: Any) -> tuple[DataPaths, str] | None:
+        """Return the paths to a text file in a block, and its text, if that can be encoded again."""
+        for paths in self._data_paths:
+            value = at(block, paths.data)
             if value is None:
                 continue
-            text = _decoded(value, f"{place.prefix}{at(block, place.media_type)}" if place.media_type else "")
+            text = _decoded(value, f"{paths.prefix}{at(block, paths.media_type)}" if paths.media_type else "")
             if text is not None and _encoded(text, value) == value:
-                return place, text
+                return paths, text
         return None
 
 
-def documents(files: Sequence[Place], texts: ResultBlocks) -> tuple[Document, ...]:
+def documents(files: Sequence[DataPaths], texts: ResultBlocks) -> tuple[DocumentKind, ...]:
     """Return the kinds of documents of formats whose blocks name their type; `texts` reads their blocks."""
     return (
-        Document(("content",), texts, (("type",), "search_result")),
-        Document(("source", "data"), PLAIN, (("source", "type"), "text")),
-        Document(("source", "content"), texts, (("source", "type"), "content")),
-        Document((), TextFile(files)),
+        DocumentKind(("content",), texts, (("type",), "search_result")),
+        DocumentKind(("source", "data"), PLAIN, (("source", "type"), "text")),
+        DocumentKind(("source", "content"), texts, (("source", "type"), "content")),
+        DocumentKind((), TextFile(files)),
     )
 
 
@@ -126,7 +126,7 @@ def _encoded(text: str, like: Any) -> Any:
 
 # For all providers whose blocks name their type; the data of a text file is not an image or a document.
 TYPED_FILES = (
-    Place(("source", "data"), ("source", "media_type")),
-    Place(("file", "file_data")),
-    Place(("file_data",)),
+    DataPaths(("source", "data"), ("source", "media_type")),
+    DataPaths(("file", "file_data")),
+    DataPaths(("file_data",)),
 )

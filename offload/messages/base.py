@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from offload.errors import MessageError
-from offload.messages._documents import Document
+from offload.messages._documents import DocumentKind
 from offload.messages._shapes import ARGUMENTS, PLAIN, ItemText, Shape
 from offload.messages.access import (
     Path,
@@ -117,7 +117,7 @@ class Item(msgspec.Struct, frozen=True, eq=False):
         return edit_at(message, self.path, lambda value: self.shape.restored(value, text, form, marked))
 
 
-class Source(NamedTuple):
+class ResultSource(NamedTuple):
     """The source of a result: a tool, the id of its call, and the call if the messages have it."""
 
     tool: Any = None
@@ -297,7 +297,7 @@ class Scan(msgspec.Struct):
         if item_text is None:
             self.say(path, arguments)
             return
-        source = Source(name, call, made)
+        source = ResultSource(name, call, made)
         self.items.append(_item("tool_call", block, path, item_text, shape=shape, source=source))
 
     def note_call(self, call: Any, name: Any, arguments: Any) -> Call | None:
@@ -325,15 +325,15 @@ class Scan(msgspec.Struct):
         name: Any = None,
         shape: Shape = PLAIN,
         is_error: bool = False,
-        documents: Sequence[Document] = (),
-    ) -> Source:
+        documents: Sequence[DocumentKind] = (),
+    ) -> ResultSource:
         """Add a tool result: its text, images and documents, read by `shape` and `documents`.
 
         Returns its source. The call `call` of an earlier message names the tool; `name` is for
         results without such a call.
         """
         made = self._call_of(call, name)
-        source = Source(name if made is None else made.name, call, made, is_error)
+        source = ResultSource(name if made is None else made.name, call, made, is_error)
         item_text = shape.read(content, where)
         self.add_parts(block, path, content, documents, media=shape.media, source=source)
         if item_text is not None:
@@ -346,9 +346,9 @@ class Scan(msgspec.Struct):
         block: int | None,
         path: Path,
         content: Any,
-        documents: Sequence[Document],
+        documents: Sequence[DocumentKind],
         *,
-        source: Source,
+        source: ResultSource,
         media: Shape | None = None,
     ) -> None:
         """Add the documents and images among the blocks of a result."""
@@ -375,7 +375,7 @@ class Scan(msgspec.Struct):
         path: Path,
         part: Any,
         shape: Shape | None,
-        source: Source | None = None,
+        source: ResultSource | None = None,
     ) -> bool:
         """Add an image, a document or the placeholder of one; return whether `shape` reads one.
 
@@ -397,8 +397,8 @@ class Scan(msgspec.Struct):
         block: Block,
         path: Path,
         part: Any,
-        documents: Sequence[Document],
-        source: Source | None = None,
+        documents: Sequence[DocumentKind],
+        source: ResultSource | None = None,
     ) -> bool:
         """Add the text of a document, see `add_media`; return whether one of `documents` reads it."""
         if isinstance(part, str) or not (source or self.text_type == "user_message"):
@@ -433,10 +433,10 @@ def _item(
     read: ItemText,
     *,
     shape: Shape,
-    source: Source | None,
+    source: ResultSource | None,
     media: MediaFacts | None = None,
 ) -> Item:
-    source = source or Source()
+    source = source or ResultSource()
     return Item(
         block,
         item_type,

@@ -9,13 +9,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._documents import Document, TextFile
+from offload.messages._documents import DocumentKind, TextFile
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN, faithful_json
 from offload.messages.access import Path, at, block_list, get, role_of, string_field, text_of
 from offload.messages.base import MessageAdapter, Scan
 from offload.messages.calls import Calls
-from offload.messages.media import Media, Place
+from offload.messages.media import DataPaths, Media
 
 _OWN_KEYS = {
     *("text", "reasoningContent", "citationsContent", "guardContent", "searchResult", "cachePoint"),
@@ -27,7 +27,7 @@ _JSON = "json"
 PART = "part"
 
 
-class _ResultBlocks(ResultBlocks):
+class _BedrockResultBlocks(ResultBlocks):
     """The content of a `toolResult`: texts and JSON values; a text block replaces either."""
 
     def text(self, block: Any, where: str) -> str | None:
@@ -51,18 +51,20 @@ class _ResultBlocks(ResultBlocks):
 # The field `format` holds the subtype alone.
 _MEDIA = Media(
     [
-        Place(("image", "source", "bytes"), ("image", "format"), "image/"),
-        Place(("document", "source", "bytes"), ("document", "format"), "application/"),
+        DataPaths(("image", "source", "bytes"), ("image", "format"), "image/"),
+        DataPaths(("document", "source", "bytes"), ("document", "format"), "application/"),
     ],
     {},
 )
-_RESULT = _ResultBlocks(_MEDIA)
+_RESULT = _BedrockResultBlocks(_MEDIA)
 _DOCUMENTS = (
-    Document(("searchResult", "content"), _RESULT),
-    Document(("document", "source", "text"), PLAIN),
-    Document(("document", "source", "content"), _RESULT),
-    Document(("guardContent", "text", "text"), PLAIN),
-    Document((), TextFile([Place(("document", "source", "bytes"), ("document", "format"), "format/")])),
+    DocumentKind(("searchResult", "content"), _RESULT),
+    DocumentKind(("document", "source", "text"), PLAIN),
+    DocumentKind(("document", "source", "content"), _RESULT),
+    DocumentKind(("guardContent", "text", "text"), PLAIN),
+    DocumentKind(
+        (), TextFile([DataPaths(("document", "source", "bytes"), ("document", "format"), "format/")])
+    ),
 )
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from offload.messages._documents import Document, TextFile
+from offload.messages._documents import DocumentKind, TextFile
 from offload.messages._shapes import JsonObject
 from offload.messages.access import Path, block_list, get, role_of, text_of
 from offload.messages.base import MessageAdapter, Scan
 from offload.messages.calls import Calls
-from offload.messages.media import Media, Place
+from offload.messages.media import DataPaths, Media
 
 _CALL = ("functionCall", "function_call")
 _RESPONSE = ("functionResponse", "function_response")
@@ -28,11 +28,11 @@ _CODE_TEXTS = (
 _RESULT = JsonObject("result")
 # The `parts` of a response cannot hold texts: images there are kept.
 _DATA = (
-    Place(("inlineData", "data"), ("inlineData", "mimeType")),
-    Place(("inline_data", "data"), ("inline_data", "mime_type")),
+    DataPaths(("inlineData", "data"), ("inlineData", "mimeType")),
+    DataPaths(("inline_data", "data"), ("inline_data", "mime_type")),
 )
 _MEDIA = Media(_DATA, {})
-_DOCUMENTS = (Document((), TextFile(_DATA)),)
+_DOCUMENTS = (DocumentKind((), TextFile(_DATA)),)
 
 
 class GeminiAdapter(MessageAdapter):

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._documents import Document, documents
+from offload.messages._documents import DocumentKind, documents
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN
 from offload.messages.access import Path, block_list, get, is_by_code, role_of, string_or_none
 from offload.messages.anthropic import result_ids
 from offload.messages.base import MessageAdapter, Scan
 from offload.messages.calls import Calls
-from offload.messages.media import Media, Place
+from offload.messages.media import DataPaths, Media
 from offload.record.text import escape_surrogates
 
 _RESULT_ROLES = ("tool", "function")
@@ -24,7 +24,7 @@ _TYPES = ("human", "ai", "system", "tool", "function", "chat", "remove")
 _ROLES = {"human": "user", "ai": "assistant"}
 
 
-class _ResultBlocks(ResultBlocks):
+class _LangChainResultBlocks(ResultBlocks):
     """The content of a ToolMessage: a block may be a string, or a provider's own."""
 
     def text(self, block: Any, where: str) -> str | None:  # noqa: ARG002 # no block is malformed
@@ -35,16 +35,16 @@ class _ResultBlocks(ResultBlocks):
 
 # Blocks of LangChain itself, old and new, and of providers.
 _FILES = (
-    Place(("base64",), ("mime_type",)),
-    Place(("data",), ("mime_type",)),
-    Place(("file", "file_data")),
-    Place(("source", "data"), ("source", "media_type")),
+    DataPaths(("base64",), ("mime_type",)),
+    DataPaths(("data",), ("mime_type",)),
+    DataPaths(("file", "file_data")),
+    DataPaths(("source", "data"), ("source", "media_type")),
 )
-_MEDIA = Media([*_FILES, Place(("image_url", "url")), Place(("image_url",))], {"type": "text"})
-_RESULT = _ResultBlocks(_MEDIA)
+_MEDIA = Media([*_FILES, DataPaths(("image_url", "url")), DataPaths(("image_url",))], {"type": "text"})
+_RESULT = _LangChainResultBlocks(_MEDIA)
 _DOCUMENTS = (
-    *documents([*_FILES, Place(("file_data",))], _RESULT),
-    Document(("text",), PLAIN, (("type",), "text-plain")),
+    *documents([*_FILES, DataPaths(("file_data",))], _RESULT),
+    DocumentKind(("text",), PLAIN, (("type",), "text-plain")),
 )
 # Fields that are not sent to a model; the last are in `tool_calls` too.
 _NOT_SENT = (

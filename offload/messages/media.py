@@ -101,7 +101,7 @@ def media_ref(text: str) -> str | None:
     return match[1] if match else None
 
 
-class Place(NamedTuple):
+class DataPaths(NamedTuple):
     """The paths to data in a block (bytes, base64, a data URL), and to its type if the data is not a URL.
 
     `prefix` is the first part of that type, if the block holds its second part only.
@@ -115,8 +115,8 @@ class Place(NamedTuple):
 class Media(Shape):
     """The shape of an image or a document: a block that a text block with fields `text_block` replaces."""
 
-    def __init__(self, places: Sequence[Place], text_block: Mapping[str, str]) -> None:
-        self._places = places
+    def __init__(self, data_paths: Sequence[DataPaths], text_block: Mapping[str, str]) -> None:
+        self._data_paths = data_paths
         self._text_block = text_block
 
     def read(self, block: Any, _where: str = "") -> ItemText | None:
@@ -135,13 +135,13 @@ class Media(Shape):
         found = None if isinstance(get(block, "text"), str) else self._found(block)
         return (("text",) if found is None else found[0].data,)
 
-    def _found(self, block: Any) -> tuple[Place, str] | None:
-        """Return the place of the data in a block, and its data URL."""
-        for place in self._places:
-            value = at(block, place.data)
-            url = None if value is None else _as_url(value, place, block)
+    def _found(self, block: Any) -> tuple[DataPaths, str] | None:
+        """Return the paths to the data in a block, and its data URL."""
+        for paths in self._data_paths:
+            value = at(block, paths.data)
+            url = None if value is None else _as_url(value, paths, block)
             if url is not None and _DATA_URL.match(url):
-                return place, url
+                return paths, url
         return None
 
     def replace(self, block: Any, text: str) -> Any:
@@ -158,21 +158,21 @@ class Media(Shape):
         return with_marks(built_like(block, fields), marks_of(block))
 
 
-# The places of bytes for all providers that name the type of a block: a user message with an image alone may
+# The paths to bytes for all providers that name the type of a block: a user message with an image alone may
 # be in any of their formats.
 TYPED = Media(
     [
-        Place(("source", "data"), ("source", "media_type")),
-        Place(("image_url", "url")),
-        Place(("file", "file_data")),
+        DataPaths(("source", "data"), ("source", "media_type")),
+        DataPaths(("image_url", "url")),
+        DataPaths(("file", "file_data")),
     ],
     {"type": "text"},
 )
 
 
-def _form(place: Place, block: Any, *, is_ordered: bool) -> Any:
+def _form(paths: DataPaths, block: Any, *, is_ordered: bool) -> Any:
     fields = fields_of(block, without="", is_ordered=is_ordered)
-    return {"at": place.data, "block": edit_at(fields, place.data, _kind_of)}
+    return {"at": paths.data, "block": edit_at(fields, paths.data, _kind_of)}
 
 
 def _kind_of(value: Any) -> str:
@@ -182,14 +182,14 @@ def _kind_of(value: Any) -> str:
     return "url" if value.startswith("data:") else "base64"
 
 
-def _as_url(value: Any, place: Place, block: Any) -> str | None:
+def _as_url(value: Any, paths: DataPaths, block: Any) -> str | None:
     if not isinstance(value, str | bytes):
         return None
     if _kind_of(value) == "url":
         return str(value)
-    media_type = f"{place.prefix}{at(block, place.media_type)}"
+    media_type = f"{paths.prefix}{at(block, paths.media_type)}"
     data = base64.b64encode(value).decode() if isinstance(value, bytes) else value
-    return f"data:{media_type};base64,{data}" if place.media_type else None
+    return f"data:{media_type};base64,{data}" if paths.media_type else None
 
 
 def _from_url(url: str, kind: str) -> str | bytes:

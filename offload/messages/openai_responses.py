@@ -14,13 +14,13 @@ from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
 from offload.messages.access import Path, block_list, blocks_of, get, role_of, text_of
 from offload.messages.base import MessageAdapter, Scan
 from offload.messages.calls import Calls
-from offload.messages.media import Media, Place
+from offload.messages.media import DataPaths, Media
 
 _TEXT_BLOCKS = ("input_text", "output_text")
 _OWN_BLOCKS = (*_TEXT_BLOCKS, "input_image", "input_file")
 # Blocks, of this format and others, are not items; anything else with a type and without a role is an item.
 _BLOCKS = (*_OWN_BLOCKS, "text", "image", "document", "tool_use", "tool_result", "thinking")
-_MEDIA = Media([Place(("image_url",)), Place(("file_data",))], {"type": "input_text"})
+_MEDIA = Media([DataPaths(("image_url",)), DataPaths(("file_data",))], {"type": "input_text"})
 _RESULT = ResultBlocks(_MEDIA, "input_text")
 _DOCUMENTS = documents(TYPED_FILES, _RESULT)
 # By type, the shape of the field `output`. That of the local shell is documented as JSON.

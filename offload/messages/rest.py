@@ -79,8 +79,8 @@ class Said(msgspec.Struct, frozen=True):
     text: str
 
 
-class _Found(msgspec.Struct):
-    """The findings in one block."""
+class _BlockContent(msgspec.Struct):
+    """The parts of one block by their kind."""
 
     said: list[str] = msgspec.field(default_factory=list)
     texts: list[str] = msgspec.field(default_factory=list)
@@ -141,31 +141,31 @@ def tree_of(leaves: Iterable[tuple[Path, Said | None]]) -> Tree:
 
 def rest_of(message: Any, tree: Tree) -> Iterator[Fixed]:
     """Yield the parts of `message` that are not in `tree`: each block of a list, then all else."""
-    loose = _Found()
+    loose = _BlockContent()
     for name, value in parts_of(message):
         if type(value) is not str and is_mark(name, value):
             continue
         below = tree.get(name, {})
         if isinstance(value, list | tuple) and isinstance(below, dict):
             for index, block in enumerate(value):
-                found = _Found()
-                _gather(found, name, block, below.get(index, {}), value)
-                yield from found.parts(f"{name}[{index}]", block, name)
+                content = _BlockContent()
+                _gather(content, name, block, below.get(index, {}), value)
+                yield from content.parts(f"{name}[{index}]", block, name)
         elif isinstance(value, str) or below is None:
             _gather(loose, name, value, below, message)
         else:
-            found = _Found()
-            _gather(found, name, value, below, message)
-            yield from found.parts(str(name), value, name)
+            content = _BlockContent()
+            _gather(content, name, value, below, message)
+            yield from content.parts(str(name), value, name)
     if isinstance(message, str | bytes):
         loose.add(None, message, None, is_free=True)
     yield from loose.parts("", message, None)
 
 
-def _gather(found: _Found, name: Any, value: Any, leaf: Any, holder: Any) -> None:
+def _gather(content: _BlockContent, name: Any, value: Any, leaf: Any, holder: Any) -> None:
     """Add all that is in `value` and not in its tree; a value inside itself is looked at once."""
     if isinstance(value, _SINGLE) and isinstance(leaf, dict):
-        found.add(name, value, holder, is_free=True)
+        content.add(name, value, holder, is_free=True)
         return
     stack: list[tuple[Iterator[tuple[Any, Any]], Tree, Any]] = [(iter([(name, value)]), {name: leaf}, holder)]
     within: list[int] = [0]
@@ -177,13 +177,13 @@ def _gather(found: _Found, name: Any, value: Any, leaf: Any, holder: Any) -> Non
                 continue
             below = tree.get(step, {}) if tree else {}
             if not isinstance(below, dict):
-                found.said += [below.text] if below is not None else []
+                content.said += [below.text] if below is not None else []
                 continue
             inner = None if type(part) is str or isinstance(part, _SINGLE) or part is None else parts_of(part)
             if not inner:
-                found.add(step, part, owner, is_free=bool(tree))
+                content.add(step, part, owner, is_free=bool(tree))
             elif id(part) not in met:
-                found.frame += [step] if isinstance(step, str) and not below else []
+                content.frame += [step] if isinstance(step, str) and not below else []
                 stack.append((iter(inner), below, part))
                 within.append(id(part))
                 met.add(id(part))

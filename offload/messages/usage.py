@@ -41,7 +41,7 @@ class Usage(NamedTuple):
     reason: str | None = None
 
 
-class _Shape(NamedTuple):
+class _UsageFields(NamedTuple):
     """Fields of a usage: `total` counts input tokens, with those of the cache if `is_whole`.
 
     `read` and `written` are in the table `details`, or in the usage itself. A missing `read` means `absent`.
@@ -56,20 +56,22 @@ class _Shape(NamedTuple):
 
 
 # The first that applies: more than one has `input_tokens`.
-_SHAPES = (
+_USAGE_FIELDS = (
     # OpenAI chat, and DeepSeek, whose older replies have no details.
-    _Shape("prompt_tokens", "prompt_tokens_details", "cached_tokens", "cache_write_tokens"),
-    _Shape("prompt_tokens", "", "prompt_cache_hit_tokens", ""),
+    _UsageFields("prompt_tokens", "prompt_tokens_details", "cached_tokens", "cache_write_tokens"),
+    _UsageFields("prompt_tokens", "", "prompt_cache_hit_tokens", ""),
     # OpenAI Responses, LangChain, pydantic-ai.
-    _Shape("input_tokens", "input_tokens_details", "cached_tokens", "cache_write_tokens"),
-    _Shape("input_tokens", "input_token_details", "cache_read", "cache_creation"),
-    _Shape("input_tokens", "", "cache_read_tokens", "cache_write_tokens"),
+    _UsageFields("input_tokens", "input_tokens_details", "cached_tokens", "cache_write_tokens"),
+    _UsageFields("input_tokens", "input_token_details", "cache_read", "cache_creation"),
+    _UsageFields("input_tokens", "", "cache_read_tokens", "cache_write_tokens"),
     # Gemini, which omits a zero.
-    _Shape("prompt_token_count", "", "cached_content_token_count", "", absent=0),
-    _Shape("promptTokenCount", "", "cachedContentTokenCount", "", absent=0),
+    _UsageFields("prompt_token_count", "", "cached_content_token_count", "", absent=0),
+    _UsageFields("promptTokenCount", "", "cachedContentTokenCount", "", absent=0),
     # Bedrock and Anthropic count the tokens of the cache separately.
-    _Shape("inputTokens", "", "cacheReadInputTokens", "cacheWriteInputTokens", is_whole=False),
-    _Shape("input_tokens", "", "cache_read_input_tokens", "cache_creation_input_tokens", is_whole=False),
+    _UsageFields("inputTokens", "", "cacheReadInputTokens", "cacheWriteInputTokens", is_whole=False),
+    _UsageFields(
+        "input_tokens", "", "cache_read_input_tokens", "cache_creation_input_tokens", is_whole=False
+    ),
 )
 
 
@@ -84,8 +86,8 @@ def usage_of(reply: Any) -> Usage | None:
     try:
         held = (get(reply, name) for name in _HOLDERS)
         usage = next((each for each in held if each is not None), reply)
-        shape = _shape_of(usage)
-        return None if shape is None else _parsed(reply, usage, shape)
+        fields = _fields_of(usage)
+        return None if fields is None else _parsed(reply, usage, fields)
     except Exception:  # noqa: BLE001 # an object may raise anything; its usage is optional
         return None
 
@@ -100,21 +102,21 @@ def is_same_reply(one: Any, other: Any) -> bool:
     return any(get(one, name) is not None for name in _HOLDERS) and are_equal(one, other)
 
 
-def _shape_of(usage: Any) -> _Shape | None:
-    fitting = [shape for shape in _SHAPES if _count(usage, shape.total) is not None]
-    telling = (shape for shape in fitting if _read(usage, shape) is not None)
+def _fields_of(usage: Any) -> _UsageFields | None:
+    fitting = [fields for fields in _USAGE_FIELDS if _count(usage, fields.total) is not None]
+    telling = (fields for fields in fitting if _read(usage, fields) is not None)
     return next(telling, fitting[-1] if fitting else None)
 
 
-def _parsed(reply: Any, usage: Any, shape: _Shape) -> Usage | None:
-    details = _details(usage, shape)
+def _parsed(reply: Any, usage: Any, fields: _UsageFields) -> Usage | None:
+    details = _details(usage, fields)
     by_time = _by_time(usage, details)
-    read = _read(usage, shape)
+    read = _read(usage, fields)
     # LangChain counts a token that has a time only there.
-    written = max(_count(details, shape.written) or 0, sum(by_time.values()))
-    total = _count(usage, shape.total) or 0
+    written = max(_count(details, fields.written) or 0, sum(by_time.values()))
+    total = _count(usage, fields.total) or 0
     cached = (read or 0) + written
-    tokens = total if shape.is_whole or _includes(usage, total, cached) else total + cached
+    tokens = total if fields.is_whole or _includes(usage, total, cached) else total + cached
     if tokens <= 0:
         return None
     kept_for = max(by_time, key=lambda seconds: by_time[seconds]) if any(by_time.values()) else None
@@ -127,13 +129,13 @@ def _includes(usage: Any, total: int, cached: int) -> bool:
     return total >= cached and None not in (output, whole) and whole == total + (output or 0)
 
 
-def _details(usage: Any, shape: _Shape) -> Any:
-    return get(usage, shape.details) if shape.details else usage
+def _details(usage: Any, fields: _UsageFields) -> Any:
+    return get(usage, fields.details) if fields.details else usage
 
 
-def _read(usage: Any, shape: _Shape) -> int | None:
-    read = _count(_details(usage, shape), shape.read)
-    return shape.absent if read is None else read
+def _read(usage: Any, fields: _UsageFields) -> int | None:
+    read = _count(_details(usage, fields), fields.read)
+    return fields.absent if read is None else read
 
 
 def _by_time(usage: Any, details: Any) -> dict[int, int]:

@@ -83,7 +83,7 @@ class Candidate(msgspec.Struct, Generic[T], eq=False):
         return self.reads * self.freed / (self.freed + HIDDEN_TOKENS)
 
 
-class _Message(msgspec.Struct, Generic[T], eq=False):
+class _PlannedMessage(msgspec.Struct, Generic[T], eq=False):
     """A message: the replies up to it, its size, the items in it and the files that it uses."""
 
     turn: int
@@ -105,7 +105,7 @@ class CostPlan(Generic[T]):
 
     def __init__(self, cache: CacheModel) -> None:
         self._cache = cache
-        self._messages: list[_Message[T]] = []
+        self._messages: list[_PlannedMessage[T]] = []
         # Tokens before each message as it is sent, and of all.
         self._before = [0]
         # The first message of each turn: a reply, but for the first turn.
@@ -146,7 +146,7 @@ class CostPlan(Generic[T]):
         at = len(self._messages)
         if is_reply and not (at and self._messages[-1].is_reply):
             self._firsts.append(at)
-        message = _Message(self.turn, is_reply, tokens, blocks, tuple(items), [])
+        message = _PlannedMessage(self.turn, is_reply, tokens, blocks, tuple(items), [])
         start = 0
         for item in message.items:
             self._items[item.key] = item
@@ -326,7 +326,7 @@ class CostPlan(Generic[T]):
         end = self._firsts[turn + 1] if turn < self.turn else len(self._messages)
         return self._firsts[turn], end
 
-    def _use(self, message: _Message[T], source: str) -> None:
+    def _use(self, message: _PlannedMessage[T], source: str) -> None:
         message.uses.append(source)
         insort(self._uses.setdefault(source, []), message.turn)
 

@@ -36,7 +36,7 @@ _MODEL_WROTE = Reason(ReasonKind.MODEL_WROTE)
 _SENT = Reason(ReasonKind.SENT)
 
 
-class Mode(msgspec.Struct, frozen=True, gc=False):
+class ItemLimits(msgspec.Struct, frozen=True, gc=False):
     """Limits that a policy and a conversation set for every item.
 
     Attributes:
@@ -52,30 +52,30 @@ class Mode(msgspec.Struct, frozen=True, gc=False):
     is_bound: bool
 
 
-def judge(rule: Rule, item: ItemFacts, mode: Mode) -> Decision:
+def judge(rule: Rule, item: ItemFacts, limits: ItemLimits) -> Decision:
     """Decide on an item by its rule. Pure: equal facts give equal decisions.
 
     A sweep may still offload an item that is kept only for its size.
     """
     is_own_answer = is_answer(item.item_type, item.tool_name)
     shortfall = rule.shortfall(item)
-    kept = _why_kept(rule, item, mode, is_own_answer=is_own_answer)
+    kept = _why_kept(rule, item, limits, is_own_answer=is_own_answer)
     is_exempt = kept is not None or item.media_type is not None or is_own_answer
     is_by_cost = False
     action: Action
     if kept is not None:
         action, reason = "keep", kept
-    elif not is_exempt and _is_above_ceiling(item, mode):
-        action, reason = "offload", Reason(ReasonKind.ABOVE_CEILING, item.tokens, mode.ceiling or 0)
+    elif not is_exempt and _is_above_ceiling(item, limits):
+        action, reason = "offload", Reason(ReasonKind.ABOVE_CEILING, item.tokens, limits.ceiling or 0)
     else:
-        action, reason = _by_rule(rule, item, mode, shortfall)
-        is_by_cost = not is_exempt and _is_by_cost(rule, item, mode, is_small=shortfall is not None)
+        action, reason = _by_rule(rule, item, limits, shortfall)
+        is_by_cost = not is_exempt and _is_by_cost(rule, item, limits, is_small=shortfall is not None)
     return Decision(
         item=item,
         action=action,
         reason=reason,
-        preview_chars=_preview_chars(rule, item, mode, is_small=shortfall is not None),
-        names_chars=_names_chars(item, mode),
+        preview_chars=_preview_chars(rule, item, limits, is_small=shortfall is not None),
+        names_chars=_names_chars(item, limits),
         ref=None,
         tokens_after=item.tokens,
         ttl=rule.ttl,
@@ -84,13 +84,13 @@ def judge(rule: Rule, item: ItemFacts, mode: Mode) -> Decision:
     )
 
 
-def _why_kept(rule: Rule, item: ItemFacts, mode: Mode, *, is_own_answer: bool) -> Reason | None:
+def _why_kept(rule: Rule, item: ItemFacts, limits: ItemLimits, *, is_own_answer: bool) -> Reason | None:
     """Return the reason to keep an item at any size, or None."""
     if (state := _why_untouchable(item)) is not None:
         return state
     if item.tool_name == LIST or (is_own_answer and not rule.enabled):
         return _RETRIEVAL
-    if mode.excluded and matches_any(item.tool_name, mode.excluded):
+    if limits.excluded and matches_any(item.tool_name, limits.excluded):
         return Reason(ReasonKind.EXCLUDED, name=item.tool_name or "")
     return None if rule.enabled else Reason(ReasonKind.DISABLED, name=item.media_type or item.item_type)
 
@@ -106,16 +106,18 @@ def _why_untouchable(item: ItemFacts) -> Reason | None:
     return _UNFINISHED if item.is_pending else None
 
 
-def _is_above_ceiling(item: ItemFacts, mode: Mode) -> bool:
-    if mode.is_bound and item.item_type in WRITTEN_BY_MODEL:
+def _is_above_ceiling(item: ItemFacts, limits: ItemLimits) -> bool:
+    if limits.is_bound and item.item_type in WRITTEN_BY_MODEL:
         return False
-    return mode.ceiling is not None and item.tokens > mode.ceiling
+    return limits.ceiling is not None and item.tokens > limits.ceiling
 
 
-def _by_rule(rule: Rule, item: ItemFacts, mode: Mode, shortfall: Reason | None) -> tuple[Action, Reason]:
+def _by_rule(
+    rule: Rule, item: ItemFacts, limits: ItemLimits, shortfall: Reason | None
+) -> tuple[Action, Reason]:
     if item.was_stored:
         return "offload", _STORED_BEFORE
-    is_once = mode.is_bound and not rule.keep_recent
+    is_once = limits.is_bound and not rule.keep_recent
     if is_once and item.item_type in WRITTEN_BY_MODEL:
         return "keep", _MODEL_WROTE
     if item.is_error:
@@ -143,37 +145,39 @@ def _in_time(rule: Rule, item: ItemFacts) -> tuple[Action, Reason]:
     return "offload", Reason(ReasonKind.LARGE, item.tokens)
 
 
-def _is_by_cost(rule: Rule, item: ItemFacts, mode: Mode, *, is_small: bool) -> bool:
+def _is_by_cost(rule: Rule, item: ItemFacts, limits: ItemLimits, *, is_small: bool) -> bool:
     """Return whether the expected cost decides about an item that is neither kept nor too large."""
     if item.is_error or item.was_stored or item.is_report or rule.keep_recent:
         return False
-    if mode.is_bound:
+    if limits.is_bound:
         if item.answers or item.item_type in WRITTEN_BY_MODEL:
             return False
         if rule.after_turns:
             # A result that the rule would show in full; a user's text may be the task.
-            is_large = not is_small if mode.by_cost == "none" else item.chars >= KEPT_CHARS * rule.after_turns
+            is_large = (
+                not is_small if limits.by_cost == "none" else item.chars >= KEPT_CHARS * rule.after_turns
+            )
             return item.item_type == "tool_result" and is_large
         if not is_small:
             return False
-    if mode.ceiling is not None and (rule.min_tokens or 0) > mode.ceiling:
+    if limits.ceiling is not None and (rule.min_tokens or 0) > limits.ceiling:
         # Only the ceiling decides about items of such a rule.
         return False
     # A small user message may be the task.
     is_small_result = is_small and item.item_type in ("tool_result", "tool_call")
-    return mode.by_cost == "all" or (mode.by_cost == "small" and is_small_result)
+    return limits.by_cost == "all" or (limits.by_cost == "small" and is_small_result)
 
 
-def _names_chars(item: ItemFacts, mode: Mode) -> int:
-    if not mode.is_bound or mode.by_cost == "none" or item.item_type != "tool_result":
+def _names_chars(item: ItemFacts, limits: ItemLimits) -> int:
+    if not limits.is_bound or limits.by_cost == "none" or item.item_type != "tool_result":
         return 0
     return min(item.chars // NAMES_SHARE, NAMES_CHARS)
 
 
-def _preview_chars(rule: Rule, item: ItemFacts, mode: Mode, *, is_small: bool) -> int:
-    if mode.by_cost == "none":
+def _preview_chars(rule: Rule, item: ItemFacts, limits: ItemLimits, *, is_small: bool) -> int:
+    if limits.by_cost == "none":
         return rule.preview_chars
-    if mode.is_bound:
+    if limits.is_bound:
         times = FILE_PREVIEWS if shows_file(item.tool_name) else 1
         return min(times * rule.preview_chars, item.chars // NAMES_SHARE)
     if rule.after_turns or is_small:

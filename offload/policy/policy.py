@@ -12,7 +12,7 @@ from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy.cache import CacheModel
 from offload.policy.defaults import ANSWERS, MEDIA, NEVER, READERS, TYPES, named_policy
 from offload.policy.facts import ByCost, Decision, ItemFacts, PolicyName, Readers
-from offload.policy.judging import Mode, judge
+from offload.policy.judging import ItemLimits, judge
 from offload.policy.models import HistoryRule, binds_thinking
 from offload.policy.tool_names import matches, shows_file
 from offload.record.header import OffloadableType
@@ -232,8 +232,8 @@ class OffloadPolicy(LoadableSettings):
             readers: "offload" applies no rule for file readers, for callers that do not offload later.
             is_bound: whether messages that were sent may not change.
         """
-        mode = Mode(self.exclude_tools, self.max_view_tokens, self.by_cost, is_bound)
-        return judge(self.rule_for(item, readers), item, mode)
+        limits = ItemLimits(self.exclude_tools, self.max_view_tokens, self.by_cost, is_bound)
+        return judge(self.rule_for(item, readers), item, limits)
 
     def rule_for(self, item: ItemFacts, readers: Readers = "keep") -> Rule:
         """Return the rule for an item; `readers` as in `decide`."""

@@ -22,7 +22,7 @@ try:
 except ImportError:  # absent on Windows
     fcntl = None  # type: ignore[assignment]
 
-Row = TypeVar("Row", bound=Hashable)
+RowT = TypeVar("RowT", bound=Hashable)
 
 _SCHEMA = "1.0"
 TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{16}")
@@ -121,7 +121,7 @@ def _sync(handle: int) -> None:
     os.fsync(handle)
 
 
-class IndexFiles(Generic[Row]):
+class IndexFiles(Generic[RowT]):
     """JSON files that list the records of a tree for people and agents, such as `index.json`; derived.
 
     Each has `schema_version`, the fields of `head`, and `items`, one to a line. A line is rendered
@@ -137,8 +137,8 @@ class IndexFiles(Generic[Row]):
     def __init__(
         self,
         store: OffloadStore,
-        rows: Callable[[str], Sequence[Row]],
-        entry: Callable[[Row], Mapping[str, Any]],
+        rows: Callable[[str], Sequence[RowT]],
+        entry: Callable[[RowT], Mapping[str, Any]],
         head: Callable[[str], Mapping[str, Any]] = lambda _: {},
     ) -> None:
         self._store = store
@@ -147,7 +147,7 @@ class IndexFiles(Generic[Row]):
         self._head = head
         self._stale: set[str] = set()
         # The lines that were rendered last, by file.
-        self._lines: dict[str, dict[Row, str]] = {}
+        self._lines: dict[str, dict[RowT, str]] = {}
 
     def note_change(self, key: str) -> None:
         """Note that the records in the file at `key` have changed; the next `update` writes it."""
@@ -184,7 +184,7 @@ class IndexFiles(Generic[Row]):
             if rows == before:
                 return
 
-    def _render(self, key: str, rows: Sequence[Row]) -> bytes:
+    def _render(self, key: str, rows: Sequence[RowT]) -> bytes:
         known = self._lines.get(key, {})
         lines = {row: known.get(row) or json.dumps(self._entry(row), ensure_ascii=False) for row in rows}
         self._lines[key] = lines

@@ -13,7 +13,7 @@ from itertools import accumulate
 from offload.patterns import lazy_pattern
 from offload.preview.kinds import Kind
 from offload.preview.names import is_numeric, names_of
-from offload.preview.sample import Sample
+from offload.preview.sample import SampledText
 from offload.record.text import encode_text
 
 # The share of the characters for names that no shown line holds.
@@ -65,7 +65,7 @@ class Choice:
     """
 
     def __init__(
-        self, sample: Sample, kind: Kind, terms: Mapping[str, float], trouble: Sequence[str], room: int
+        self, sample: SampledText, kind: Kind, terms: Mapping[str, float], trouble: Sequence[str], room: int
     ) -> None:
         texts = self._texts = sample.texts
         every = range(len(texts))
@@ -187,7 +187,7 @@ class Choice:
                 self._new[line] -= worth
 
 
-def _notes(shapes: Collection[bytes], sample: Sample) -> dict[bytes, str]:
+def _notes(shapes: Collection[bytes], sample: SampledText) -> dict[bytes, str]:
     """Return for each common template the note of a line: how many others there are."""
     more = "" if sample.unbroken == len(shapes) else " or more"
     return {
@@ -225,7 +225,7 @@ def _name_worths(
 
 
 def _line_worths(
-    sample: Sample, kind: Kind, terms: Mapping[str, float], trouble: Sequence[str]
+    sample: SampledText, kind: Kind, terms: Mapping[str, float], trouble: Sequence[str]
 ) -> dict[int, float]:
     texts = sample.texts
     worths = kind.worths_of(texts)

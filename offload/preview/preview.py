@@ -10,7 +10,7 @@ from offload.preview._choose import Choice
 from offload.preview._json import json_shape
 from offload.preview.kinds import PATHS, Kind, kind_of
 from offload.preview.names import MAX_QUERY_CHARS, TROUBLE, error_parts, further_names, terms_of
-from offload.preview.sample import END_CHARS, MIDDLE_CHARS, REACH, Sample, sample_of
+from offload.preview.sample import END_CHARS, MIDDLE_CHARS, REACH, SampledText, sample_of
 from offload.record.binary import unreadable_kind
 
 _HEAD_SHARE = 0.6
@@ -124,7 +124,7 @@ def _has_word_across(left: str, right: str) -> bool:
     return any(word in left[1 - len(word) :] + right[: len(word) - 1] for word in TROUBLE)
 
 
-def _intro(kind: Kind, sample: Sample, folder: str, shape: str) -> str:
+def _intro(kind: Kind, sample: SampledText, folder: str, shape: str) -> str:
     numbers = "Line or @character numbers" if "@" in "".join(sample.labels) else "Line numbers"
     direction = "higher" if sample.shift > 0 else "lower"
     own = f"; numbers printed in the text are {abs(sample.shift)} {direction}" if sample.shift else ""
@@ -157,7 +157,7 @@ def _names_line(names: list[str]) -> str:
     return f"[Names within it: {' '.join(names)}]"
 
 
-def _head_chars(sample: Sample, lines: Sequence[int]) -> int:
+def _head_chars(sample: SampledText, lines: Sequence[int]) -> int:
     """Return how many characters of the beginning are shown without a gap."""
     run = [line for i, line in enumerate(lines[: sample.unbroken]) if i == line]
     return sample.ends[run[-1]] if run else 0

@@ -58,7 +58,7 @@ _Part = tuple[int, int, int]
 Words = Sequence[tuple[str, Sequence[range]]]
 
 
-class Sample(NamedTuple):
+class SampledText(NamedTuple):
     """The lines of a text that a preview may show, in order; a long line is several of them.
 
     Attributes:
@@ -84,7 +84,7 @@ def sample_of(
     hidden: Words = (),
     *,
     begin: int = END_CHARS,
-) -> Sample:
+) -> SampledText:
     """Return the sample of a text, or of its two ends of `END_CHARS` with `left_out` characters between.
 
     The first occurrences of the words `wanted` are sampled, and those of `hidden` in `middle`, which is the
@@ -92,7 +92,7 @@ def sample_of(
     """
     parts = _parts(text, wanted, END_CHARS if left_out else len(text))
     shift = _own_numbers(text[: parts[0][1]].split("\n", _GUTTER_SAMPLE)[:_GUTTER_SAMPLE])
-    sample = Sample([], [], [])
+    sample = SampledText([], [], [])
     ends = [part for part in parts if part[0] >= END_CHARS] if middle else []
     for part in parts[: len(parts) - len(ends)]:
         _add_part(sample, text, part, shift, left_out)
@@ -189,7 +189,7 @@ def _own_numbers(lines: Sequence[str]) -> int | None:
     return common if shifts.count(common or 0) >= _GUTTER_SHARE * len(lines) else None
 
 
-def _add_part(sample: Sample, text: str, part: _Part, shift: int | None, left_out: int) -> None:
+def _add_part(sample: SampledText, text: str, part: _Part, shift: int | None, left_out: int) -> None:
     texts, labels, ends, *_ = sample
     start, stop, number = part
     chunk = text[start:stop]
@@ -218,7 +218,9 @@ def _add_part(sample: Sample, text: str, part: _Part, shift: int | None, left_ou
             number += 1
 
 
-def _add_pieces(sample: Sample, text: str, span: _Part, number: int, skipped: int, *, is_clean: bool) -> None:
+def _add_pieces(
+    sample: SampledText, text: str, span: _Part, number: int, skipped: int, *, is_clean: bool
+) -> None:
     """Add a long or incomplete line: its beginning, that of its content, and its end are `span`."""
     start, begin, end = span
     mark = _mark(text, start)

@@ -41,7 +41,7 @@ _FAILED = "Error: "
 _LEAST_SPREAD = 1000
 
 # By ref and item type.
-Records = Mapping[tuple[str, str], tuple[RecordInfo, Header]]
+RecordsByRef = Mapping[tuple[str, str], tuple[RecordInfo, Header]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +313,7 @@ def _scans(messages: Iterable[Any]) -> list[tuple[Any, Scan]]:
     return [(message, scan_next(message, calls)) for message in messages]
 
 
-def _priced(message: Any, scan: Scan, records: Records) -> _PricedMessage:
+def _priced(message: Any, scan: Scan, records: RecordsByRef) -> _PricedMessage:
     tokens = plain = scan.tokens(estimate_tokens)
     is_replaced = False
     for item in scan.offloadable:
@@ -333,7 +333,7 @@ def _priced(message: Any, scan: Scan, records: Records) -> _PricedMessage:
     return _PricedMessage(message, tokens, plain, is_answer, is_ours, is_replaced, texts, answers, quotes)
 
 
-def records_of(reader: SessionReader, items: Sequence[Item]) -> Records:
+def records_of(reader: SessionReader, items: Sequence[Item]) -> RecordsByRef:
     """Return the records that texts name, by ref and item type, from one listing and one bulk read."""
     named = {(ref, item.item_type) for item in items for ref in known_refs(item.text)}
     infos = [info for info in reader.catalog.recent() if (info.ref, info.item_type) in named] if named else []
@@ -344,7 +344,7 @@ def records_of(reader: SessionReader, items: Sequence[Item]) -> Records:
     }
 
 
-def proven(item: Item, records: Records) -> Iterator[RecordInfo]:
+def proven(item: Item, records: RecordsByRef) -> Iterator[RecordInfo]:
     """Yield the record whose header says that the text of an item is its placeholder."""
     for ref in known_refs(item.text):
         found = records.get((ref, item.item_type))

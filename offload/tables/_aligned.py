@@ -30,7 +30,7 @@ _IS_FILLED = bytes(byte not in b" " for byte in range(256))
 _Reading = Callable[[Callable[[str], Row]], LineReader]
 
 
-class _Span(NamedTuple):
+class _ColumnSpan(NamedTuple):
     """Characters of a line in which lines have text."""
 
     start: int
@@ -42,14 +42,14 @@ class _Span(NamedTuple):
     def is_full(self) -> bool:
         return self.has_name and self.has_values
 
-    def completes(self, other: _Span) -> bool:
+    def completes(self, other: _ColumnSpan) -> bool:
         """Return whether one has a name alone, and the other values alone."""
         return not (self.is_full or other.is_full) and self.has_name != other.has_name
 
-    def joined(self, other: _Span) -> _Span:
+    def joined(self, other: _ColumnSpan) -> _ColumnSpan:
         """Return the span of both."""
         has_name, has_values = self.has_name or other.has_name, self.has_values or other.has_values
-        return _Span(self.start, other.end, has_name, has_values)
+        return _ColumnSpan(self.start, other.end, has_name, has_values)
 
 
 def aligned_forms(sample: Sample) -> Iterator[Form]:
@@ -122,7 +122,7 @@ def _cuts(header: str, rows: Sequence[str]) -> list[int]:
     return [0, *(span.start for span in joined[1:])]
 
 
-def _is_narrow(one: _Span, other: _Span) -> bool:
+def _is_narrow(one: _ColumnSpan, other: _ColumnSpan) -> bool:
     return other.start - one.end == 1 and one.is_full and other.is_full
 
 
@@ -131,7 +131,7 @@ def _is_padded(place: int, lines: Sequence[str]) -> bool:
     return any("  " in line[max(place - 1, 0) : place + _PAIR] for line in lines)
 
 
-def _spans(header: str, rows: Sequence[str]) -> list[_Span] | None:
+def _spans(header: str, rows: Sequence[str]) -> list[_ColumnSpan] | None:
     """Return the places with text in the names or in more than a few rows."""
     masks = [_mask(row) for row in rows]
     named, width = _mask(header), min(max(map(len, (header, *rows))), _EXAMINED_CHARS)
@@ -142,7 +142,7 @@ def _spans(header: str, rows: Sequence[str]) -> list[_Span] | None:
     few = len(rows) // 20
     filled = bytes(name or count > few for name, count in zip(names, counts, strict=True))
     return [
-        _Span(*found.span(), any(names[slice(*found.span())]), max(counts[slice(*found.span())]) > few)
+        _ColumnSpan(*found.span(), any(names[slice(*found.span())]), max(counts[slice(*found.span())]) > few)
         for found in re.finditer(b"\x01+", filled)
     ]
 

@@ -10,7 +10,7 @@ from typing import Any
 from offload.errors import ConfigError
 from offload.tables._form import MAX_CELL_CHARS, Form, NoTableError, Remarks, lines_of
 from offload.tables._forms import HEAD_CHARS, PART_CHARS, form_of
-from offload.tables._process import Refusal, Worker
+from offload.tables._process import Worker, WorkerError
 from offload.tables._survey import ChangedError, Field, Survey, batches, survey_of
 
 _MAX_BYTES = 128 * 1024 * 1024
@@ -55,7 +55,7 @@ class Database:
         self.worker.ask("drop", self._number)
 
     def query(self, sql: str, max_chars: int, seconds: float) -> dict[str, Any]:
-        """Return the rows of a statement from outside. Raises `Refusal`, `LateError`."""
+        """Return the rows of a statement from outside. Raises `WorkerError`, `LateError`."""
         return self.worker.ask("query", self._number, sql, max_chars, seconds)
 
     def ask(self, sql: str) -> list[list[Any]]:
@@ -91,7 +91,7 @@ class Database:
             if self.worker.is_alive:
                 self.worker.settle()
                 self.worker.ask("undo", self._number, name)
-            if not isinstance(error, Refusal):
+            if not isinstance(error, WorkerError):
                 raise
             raise ConfigError(
                 f"{_said(error)}: the rows may take at most {_MAX_BYTES // 1024**2} MiB; name only the "
@@ -138,8 +138,8 @@ class Database:
         table.notes = (counted or survey).notes
 
 
-def _said(refusal: Refusal) -> str:
-    return str(refusal.details[0]) if refusal.kind == "sqlite" else "out of memory"
+def _said(failure: WorkerError) -> str:
+    return str(failure.details[0]) if failure.kind == "sqlite" else "out of memory"
 
 
 def _table_of(survey: Survey, loaded: frozenset[str] | None) -> Table:

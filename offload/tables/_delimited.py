@@ -157,7 +157,7 @@ def _delimited(lines: Sequence[str], delimiter: str, *, is_told: bool) -> Form |
     if max(counts) >= MAX_COLUMNS:
         raise NoTableError(f"it has more than {MAX_COLUMNS:,} columns")
     comments = next((at for at, line in enumerate(lines) if not _COMMENT.match(line)), len(lines))
-    table = _Table.of(lines[comments:], delimiter)
+    table = _DelimitedTable.of(lines[comments:], delimiter)
     if table is None:
         return None
     heading = table.heading(lines[comments - 1] if comments else "")
@@ -180,7 +180,7 @@ def _delimited(lines: Sequence[str], delimiter: str, *, is_told: bool) -> Form |
     )
 
 
-class _Table(NamedTuple):
+class _DelimitedTable(NamedTuple):
     """The rows of a sample, from the first one that has the width of most."""
 
     dialect: _Dialect
@@ -189,7 +189,7 @@ class _Table(NamedTuple):
     fitting: int
 
     @classmethod
-    def of(cls, lines: Sequence[str], delimiter: str) -> _Table | None:
+    def of(cls, lines: Sequence[str], delimiter: str) -> _DelimitedTable | None:
         spaced = sum(line.count(f"{delimiter} ") for line in lines)
         is_spaced = delimiter not in "\t|" and 10 * spaced > 9 * sum(line.count(delimiter) for line in lines)
         rows = [*_Rows(enumerate(lines, 1), _Dialect(delimiter, 0, is_spaced), Remarks())]
@@ -239,7 +239,7 @@ class _Table(NamedTuple):
         return found
 
 
-def _score(table: _Table, heading: Heading) -> float:
+def _score(table: _DelimitedTable, heading: Heading) -> float:
     share = table.fitting / max(len(table.rows), 1)
     if heading.names and not heading.doubt:
         return share * _BY_NAMES

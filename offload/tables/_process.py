@@ -40,7 +40,7 @@ _KEPT_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "PATH")
 _INSTEAD = "use context_grep or context_read"
 
 
-class Refusal(Exception):  # noqa: N818 # an answer
+class WorkerError(Exception):  # an answer
     """The answer to a request that failed: its kind, and what is said about it."""
 
     def __init__(self, kind: str, *details: Any) -> None:
@@ -98,13 +98,13 @@ class Worker(Generic[T]):
         return self._bases
 
     def post(self, *request: Any) -> None:
-        """Send a request; wait for the answer to the one before. Raises `Refusal`."""
+        """Send a request; wait for the answer to the one before. Raises `WorkerError`."""
         self._send(marshal.dumps(request))
         self._pending += 1
         self._receive(leave=1)
 
     def ask(self, *request: Any) -> dict[str, Any]:
-        """Return the answer to a request. Raises `Refusal`."""
+        """Return the answer to a request. Raises `WorkerError`."""
         self._send(marshal.dumps(request))
         self._pending += 1
         return self._receive()
@@ -113,7 +113,7 @@ class Worker(Generic[T]):
         """Wait for all answers, also if they are failures."""
         try:
             self._receive()
-        except Refusal:
+        except WorkerError:
             return
 
     @contextmanager
@@ -157,7 +157,7 @@ class Worker(Generic[T]):
                 self.version = tuple(answer["version"])
             failed = failed or answer.get("failed", [])
         if failed:
-            raise Refusal(*failed)
+            raise WorkerError(*failed)
         return answer
 
     def _send(self, data: bytes) -> None:

@@ -10,7 +10,7 @@ from offload.errors import ConfigError
 from offload.tables._compared import misread_columns
 from offload.tables._database import Database, Table
 from offload.tables._form import NoTableError
-from offload.tables._process import LateError, Pool, Refusal, Worker
+from offload.tables._process import LateError, Pool, Worker, WorkerError
 from offload.tables._survey import quoted
 
 # Of content up to this size all columns are loaded, and kept; of more, those that a query reads.
@@ -59,7 +59,7 @@ class Record(NamedTuple):
         return self.bytes <= WHOLE_BYTES
 
 
-class Result(NamedTuple):
+class QueryResult(NamedTuple):
     """The answer to a query.
 
     Attributes:
@@ -82,7 +82,7 @@ class Result(NamedTuple):
 pool: Pool[Database] = Pool()
 
 
-def query(records: Sequence[Record], sql: str, max_chars: int) -> Result:
+def query(records: Sequence[Record], sql: str, max_chars: int) -> QueryResult:
     """Run one SELECT over records, in a process of its own.
 
     Args:
@@ -126,7 +126,7 @@ class _Query:
         self._is_kept = all(record.is_small for record in records)
         self.database = _kept(worker, key) if self._is_kept else Database(worker)
 
-    def result(self, max_chars: int) -> Result:
+    def result(self, max_chars: int) -> QueryResult:
         """Return the answer. Raises `ConfigError`, `LateError`."""
         try:
             answer = self._answer(max_chars)
@@ -139,15 +139,15 @@ class _Query:
         finally:
             self._leave()
         rows = [tuple(map(_cell, row)) for row in answer["rows"]]
-        return Result(tuple(answer["columns"]), rows, answer["total"], answer["is_more"], tables, notes)
+        return QueryResult(tuple(answer["columns"]), rows, answer["total"], answer["is_more"], tables, notes)
 
     def _misread(self) -> set[tuple[str, str]]:
         """Return the columns of texts that are read as numbers. Raises `ConfigError`, `LateError`."""
         try:
             with self._worker.within(_SECONDS + _GRACE_SECONDS):
                 return misread_columns(self.database.ask, self.sql)
-        except Refusal as refusal:
-            raise ConfigError(self._taught(refusal)) from None
+        except WorkerError as failure:
+            raise ConfigError(self._taught(failure)) from None
 
     def _leave(self) -> None:
         if not self._worker.is_usable:
@@ -161,19 +161,19 @@ class _Query:
             try:
                 with self._worker.within(_SECONDS + _GRACE_SECONDS):
                     answer = self.database.query(self.sql, max_chars, _SECONDS)
-            except Refusal as refusal:
-                if self._supply_for(refusal):
+            except WorkerError as failure:
+                if self._supply_for(failure):
                     continue
-                raise ConfigError(self._taught(refusal)) from None
+                raise ConfigError(self._taught(failure)) from None
             if "unloaded" not in answer:
                 return answer
             self._load_columns({(table, column) for table, column in answer["unloaded"]})
 
-    def _supply_for(self, refusal: Refusal) -> bool:
+    def _supply_for(self, failure: WorkerError) -> bool:
         """Load the table that a statement lacks; return whether there is one."""
-        if refusal.kind != "sqlite":
+        if failure.kind != "sqlite":
             return False
-        found = _NO_TABLE.fullmatch(refusal.details[0])
+        found = _NO_TABLE.fullmatch(failure.details[0])
         kind, number = _parts_of(found[1].lower()) if found else ("", "")
         if self._can_supply(kind, number):
             self._supply(kind, number)
@@ -215,15 +215,15 @@ class _Query:
                 with self._worker.within(_LOAD_SECONDS):
                     self.database.load_table(name, self._records[number].chunks, wanted)
 
-    def _taught(self, refusal: Refusal) -> str:
-        if refusal.kind == "memory":
+    def _taught(self, failure: WorkerError) -> str:
+        if failure.kind == "memory":
             self._worker.close()
-        if refusal.kind not in ("select", "sqlite"):
-            return _STOPPED.get(refusal.kind) or str(refusal.details[0])
+        if failure.kind not in ("select", "sqlite"):
+            return _STOPPED.get(failure.kind) or str(failure.details[0])
         self._supply_named()
-        if refusal.kind == "select":
+        if failure.kind == "select":
             return f"sql must be one SELECT; {_example(self.database.tables)}"
-        return self._taught_by_sqlite(*refusal.details)
+        return self._taught_by_sqlite(*failure.details)
 
     def _taught_by_sqlite(self, message: str, place: int) -> str:
         """Return an error of SQLite with what would be right; `place` is the offset of its token, or -1."""

@@ -65,7 +65,7 @@ class _Style(NamedTuple):
         return [cell.strip().replace("\\|", "|") if self.is_markdown else cell.strip() for cell in cells]
 
 
-class _Block(NamedTuple):
+class _RuledTable(NamedTuple):
     """A table in lines: the index of its first row, its style, its names and the number of its rows."""
 
     start: int
@@ -76,21 +76,21 @@ class _Block(NamedTuple):
 
 def ruled_forms(sample: Sample) -> Iterator[Form]:
     """Yield the longest table whose cells are between bars."""
-    blocks = [*_blocks(sample.lines)] if any(bar in sample.text for bar in _BARS) else []
-    if not blocks:
+    tables = [*_tables(sample.lines)] if any(bar in sample.text for bar in _BARS) else []
+    if not tables:
         return
-    block = max(blocks, key=lambda found: found.rows)
+    table = max(tables, key=lambda found: found.rows)
     rules = sum(_RULE.fullmatch(line) is not None for line in sample.lines)
-    others = sum(not line.isspace() for line in sample.lines if line) - rules - block.rows - 1
-    if len(blocks) == 1 and others > _PAIR + block.rows and block.rows < _LEAST_ROWS:
+    others = sum(not line.isspace() for line in sample.lines if line) - rules - table.rows - 1
+    if len(tables) == 1 and others > _PAIR + table.rows and table.rows < _LEAST_ROWS:
         return
-    note = f"t is the longest of {len(blocks)} tables, its names at line {block.start - 1}"
-    read = partial(_rows, start=block.start, style=block.style, note=note if len(blocks) > 1 else "")
-    is_certain = block.rows >= _LEAST_ROWS and others <= max(_PAIR, block.rows // 10)
-    yield Form("table", read, names_for(block.names), is_certain=is_certain, score=_SCORE)
+    note = f"t is the longest of {len(tables)} tables, its names at line {table.start - 1}"
+    read = partial(_rows, start=table.start, style=table.style, note=note if len(tables) > 1 else "")
+    is_certain = table.rows >= _LEAST_ROWS and others <= max(_PAIR, table.rows // 10)
+    yield Form("table", read, names_for(table.names), is_certain=is_certain, score=_SCORE)
 
 
-def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
+def _tables(lines: Sequence[str]) -> Iterator[_RuledTable]:
     end = 0
     for at in [at for at, line in enumerate(lines) if _RULE.fullmatch(line)]:
         if at <= end or _ANY_BAR.search(lines[at - 1]) is None:
@@ -104,7 +104,7 @@ def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
         body = lines[start:end]
         style = style._replace(is_grid=style.is_box and _is_grid(body, style))
         names = style.values(style.cells(lines[at - 1]))[:MAX_COLUMNS]
-        yield _Block(start, style, names, sum(not style.is_rule(row) for row in body))
+        yield _RuledTable(start, style, names, sum(not style.is_rule(row) for row in body))
 
 
 def _style_of(lines: Sequence[str], at: int) -> _Style | None:

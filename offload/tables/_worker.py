@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
-Answer = dict[str, Any]
+WorkerAnswer = dict[str, Any]
 
 _IDLE_SECONDS = 60.0
 _PAGE_BYTES = 4096
@@ -76,7 +76,7 @@ class FailedError(Exception):
     """A request that cannot be answered; the arguments are the members of its answer."""
 
 
-class _Guard:
+class _StatementLimits:
     """The limits of one statement, as SQLite asks for them.
 
     Attributes:
@@ -149,14 +149,14 @@ class _Base:
         self.connection.create_function("unloaded", 0, self._unloaded, deterministic=True)
         self._modules = frozenset(row[0].lower() for row in self.connection.execute("PRAGMA module_list"))
         _Printf.define(self.connection)
-        self._guard: _Guard | None = None
+        self._limits: _StatementLimits | None = None
         # Whether each table has its rows.
         self.tables: dict[str, bool] = {}
 
     def _unloaded(self) -> None:
         """Stop the statement that evaluates a column that is not loaded; rows are inserted without it."""
-        if self._guard is not None:
-            self._guard.is_unloaded = True
+        if self._limits is not None:
+            self._limits.is_unloaded = True
             raise LookupError
 
     def create(self, name: str, columns: Sequence[tuple[str, str, bool]], has_rows: bool) -> None:
@@ -183,7 +183,7 @@ class _Base:
         insert = f"INSERT INTO {name} VALUES ({', '.join('?' * len(cursor.description))})"  # noqa: S608 # see above
         self.connection.executemany(insert, cursor)
 
-    def commit(self) -> Answer:
+    def commit(self) -> WorkerAnswer:
         """Keep what was inserted; answer with the bytes that the tables take."""
         self.connection.execute("COMMIT")
         return {"bytes": self.connection.execute("PRAGMA page_count").fetchone()[0] * _PAGE_BYTES}
@@ -194,25 +194,25 @@ class _Base:
             self.connection.execute("ROLLBACK")
         self.tables.pop(name, None)
 
-    def ask(self, sql: str) -> Answer:
+    def ask(self, sql: str) -> WorkerAnswer:
         """Run a statement of the library."""
         return {"rows": self.connection.execute(sql).fetchall()}
 
-    def query(self, sql: str, max_chars: int, seconds: float) -> Answer:
+    def query(self, sql: str, max_chars: int, seconds: float) -> WorkerAnswer:
         """Run a statement from outside, within all limits."""
-        guard = _Guard(self.tables, self._modules, seconds)
-        with guard.around(self.connection):
+        limits = _StatementLimits(self.tables, self._modules, seconds)
+        with limits.around(self.connection):
             try:
                 if not self._is_ready(sql):
-                    return {"unloaded": sorted(guard.reads)}
-                self._guard = guard
-                return {**self._rows(sql, max_chars, guard), "reads": sorted(guard.reads)}
+                    return {"unloaded": sorted(limits.reads)}
+                self._limits = limits
+                return {**self._rows(sql, max_chars, limits), "reads": sorted(limits.reads)}
             except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
-                if guard.is_unloaded:
+                if limits.is_unloaded:
                     return {"unloaded": []}
-                raise self._failure(sql, str(error), guard) from None
+                raise self._failure(sql, str(error), limits) from None
             finally:
-                self._guard = None
+                self._limits = None
 
     def _is_ready(self, sql: str) -> bool:
         """Let SQLite read a statement without running it; return whether its tables have their rows."""
@@ -225,20 +225,20 @@ class _Base:
             self.connection.execute(sql)
         return all(self.tables.values())
 
-    def _rows(self, sql: str, max_chars: int, guard: _Guard) -> Answer:
+    def _rows(self, sql: str, max_chars: int, limits: _StatementLimits) -> WorkerAnswer:
         cursor = self.connection.execute(sql)
         if cursor.description is None:
             raise FailedError("select")
         columns = [column[0] for column in cursor.description]
-        rows, total, is_more = _fetched(cursor, max_chars, guard)
+        rows, total, is_more = _fetched(cursor, max_chars, limits)
         cursor.close()
         return {"columns": columns, "rows": rows, "total": total, "is_more": is_more}
 
-    def _failure(self, sql: str, message: str, guard: _Guard) -> FailedError:
-        if guard.is_late:
+    def _failure(self, sql: str, message: str, limits: _StatementLimits) -> FailedError:
+        if limits.is_late:
             return FailedError("late")
-        if guard.reason:
-            return FailedError("refused", guard.reason)
+        if limits.reason:
+            return FailedError("refused", limits.reason)
         return FailedError("sqlite", message, self._place_of(sql, message))
 
     def _place_of(self, sql: str, message: str) -> int:
@@ -292,7 +292,7 @@ class _Printf:
 
 
 def _fetched(
-    cursor: sqlite3.Cursor, max_chars: int, guard: _Guard
+    cursor: sqlite3.Cursor, max_chars: int, limits: _StatementLimits
 ) -> tuple[list[tuple[Any, ...]], int, bool]:
     """Return the first rows, how many there are, and whether there are more than that."""
     rows: list[tuple[Any, ...]] = []
@@ -307,7 +307,7 @@ def _fetched(
             if count == _MOST_COUNTED:
                 return rows, count, next(cursor, None) is not None
     except sqlite3.OperationalError:
-        if not guard.is_late or room > 0:
+        if not limits.is_late or room > 0:
             raise
         return rows, count, True
     return rows, count, False
@@ -330,7 +330,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _answered(bases: dict[int, _Base], method: str, number: int, *arguments: Any) -> Answer:
+def _answered(bases: dict[int, _Base], method: str, number: int, *arguments: Any) -> WorkerAnswer:
     _limit_cpu()
     try:
         if method == "open":
@@ -394,7 +394,7 @@ def main(heap_bytes: int) -> None:
     _limit(heap_bytes)
     bases: dict[int, _Base] = {}
     out = sys.stdout.buffer
-    answer: Answer = {"version": sqlite3.sqlite_version_info}
+    answer: WorkerAnswer = {"version": sqlite3.sqlite_version_info}
     while True:
         data = json.dumps(answer).encode()
         out.write(len(data).to_bytes(4, "big") + data)

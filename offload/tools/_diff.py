@@ -37,19 +37,19 @@ _MAX_PAIRS = 2500
 Hashes = Sequence[int]
 
 
-class Change(NamedTuple):
+class ChangedLines(NamedTuple):
     """Lines of the old record, by index, and the lines of the new one that replace them; one may be empty."""
 
     old: range
     new: range
 
 
-class Row(NamedTuple):
-    """A line of a record, by index, in a diff; `twin` is the line that replaces it or that it replaces."""
+class DiffRow(NamedTuple):
+    """A line of a record, by index, in a diff; `other_line` replaces it or is replaced by it."""
 
     mark: Literal[" ", "-", "+"]
     line: int
-    twin: int | None = None
+    other_line: int | None = None
 
 
 class Diff:
@@ -78,7 +78,7 @@ class Diff:
         count = len(self.changes)
         return f"{count} change{'s' * (count != 1)}, lines: {removed} removed, {added} added"
 
-    def rows(self) -> Iterator[Row | str]:
+    def rows(self) -> Iterator[DiffRow | str]:
         """Yield the rows of the unified diff; a text is the heading of a hunk."""
         for hunk in self._hunks():
             first, last = hunk[0], hunk[-1]
@@ -88,15 +88,15 @@ class Diff:
             yield f"@@ -{_span(olds)} +{_span(range(first.new.start - before, last.new.stop + after))} @@"
             line = olds.start
             for old, new in hunk:
-                yield from (Row(" ", n) for n in range(line, old.start))
-                yield from (Row("-", n, _twin(n, old, new)) for n in old)
-                yield from (Row("+", n, _twin(n, new, old)) for n in new)
+                yield from (DiffRow(" ", n) for n in range(line, old.start))
+                yield from (DiffRow("-", n, _other_line(n, old, new)) for n in old)
+                yield from (DiffRow("+", n, _other_line(n, new, old)) for n in new)
                 line = old.stop
-            yield from (Row(" ", n) for n in range(line, olds.stop))
+            yield from (DiffRow(" ", n) for n in range(line, olds.stop))
 
-    def _hunks(self) -> Iterator[list[Change]]:
+    def _hunks(self) -> Iterator[list[ChangedLines]]:
         """Yield changes with at most twice the context between them together."""
-        hunk: list[Change] = []
+        hunk: list[ChangedLines] = []
         for change in self.changes:
             if hunk and change.old.start - hunk[-1].old.stop > 2 * CONTEXT_LINES:
                 yield hunk
@@ -111,7 +111,7 @@ def _span(lines: range) -> str:
     return f"{lines.start + bool(lines)},{len(lines)}"
 
 
-def _twin(line: int, own: range, others: range) -> int | None:
+def _other_line(line: int, own: range, others: range) -> int | None:
     place = line - own.start
     return others[place] if place < len(others) else None
 
@@ -119,7 +119,7 @@ def _twin(line: int, own: range, others: range) -> int | None:
 # Text
 
 
-def row_text(row: Row | str, old: StoredContent, new: StoredContent) -> str:
+def row_text(row: DiffRow | str, old: StoredContent, new: StoredContent) -> str:
     """Return a row of the diff of two records as a model sees it; of a long line, its first difference."""
     if isinstance(row, str):
         return row
@@ -127,7 +127,9 @@ def row_text(row: Row | str, old: StoredContent, new: StoredContent) -> str:
     start, end = _place(content, row.line)
     if end - start <= _LINE_CHARS:
         return row.mark + line_excerpt(content, start, end)
-    same = 0 if row.twin is None else _common_chars(content, (start, end), other, _place(other, row.twin))
+    same = 0
+    if row.other_line is not None:
+        same = _common_chars(content, (start, end), other, _place(other, row.other_line))
     at = start + max(0, min(same - _CHARS_BEFORE, end - start - _LINE_CHARS))
     stop = at + _LINE_CHARS
     window = f"{'…' * (at > start)}{line_excerpt(content, at, stop)}{'…' * (stop < end)}"
@@ -140,13 +142,13 @@ def _place(content: StoredContent, line: int) -> tuple[int, int]:
 
 
 def _common_chars(
-    content: StoredContent, place: tuple[int, int], other: StoredContent, twin: tuple[int, int]
+    content: StoredContent, place: tuple[int, int], other: StoredContent, other_place: tuple[int, int]
 ) -> int:
     """Return how many characters two lines have in common at the beginning."""
-    most = min(place[1] - place[0], twin[1] - twin[0])
+    most = min(place[1] - place[0], other_place[1] - other_place[0])
     for start in range(0, most, _PIECE):
         end = min(start + _PIECE, most)
-        pieces = [c.text(p[0] + start, p[0] + end) for c, p in ((content, place), (other, twin))]
+        pieces = [c.text(p[0] + start, p[0] + end) for c, p in ((content, place), (other, other_place))]
         if pieces[0] != pieces[1]:
             return start + len(os.path.commonprefix(pieces))  # noqa: RUF071 # compares characters
     return most
@@ -155,9 +157,9 @@ def _common_chars(
 # Differences
 
 
-def changes(old: Hashes, new: Hashes) -> list[Change]:
+def changes(old: Hashes, new: Hashes) -> list[ChangedLines]:
     """Return the differing lines of two records. Raises `ConfigError` if there are too many to compare."""
-    inner = _without_common_ends(old, new, Change(range(len(old)), range(len(new))))
+    inner = _without_common_ends(old, new, ChangedLines(range(len(old)), range(len(new))))
     if all(inner) and max(map(len, inner)) > MAX_DIFFERENT_LINES:
         raise ConfigError(
             f"too different to compare in one call: after {inner.old.start} equal lines, {len(inner.old)} "
@@ -168,12 +170,12 @@ def changes(old: Hashes, new: Hashes) -> list[Change]:
     i, j = inner.old.start, inner.new.start
     for a, b, count in [*sorted(_matches(old, new, inner)), (inner.old.stop, inner.new.stop, 0)]:
         if a > i or b > j:
-            differing.append(Change(range(i, a), range(j, b)))
+            differing.append(ChangedLines(range(i, a), range(j, b)))
         i, j = a + count, b + count
     return differing
 
 
-def _matches(old: Hashes, new: Hashes, whole: Change) -> Iterator[tuple[int, int, int]]:
+def _matches(old: Hashes, new: Hashes, whole: ChangedLines) -> Iterator[tuple[int, int, int]]:
     """Yield equal lines, in no particular order: the first in each record, and how many, at least one."""
     todo, steps = [whole], _MAX_STEPS
     while todo and steps > 0:
@@ -188,7 +190,7 @@ def _matches(old: Hashes, new: Hashes, whole: Change) -> Iterator[tuple[int, int
             after = [(i + 1, j + 1) for i, j in anchors]
             ends = [a for a, b in zip(after, [*anchors[1:], None], strict=True) if a != b]
             places = pairwise([(olds.start, news.start), *ends, (olds.stop, news.stop)])
-            todo += [Change(range(a, c), range(b, d)) for (a, b), (c, d) in places][::-1]
+            todo += [ChangedLines(range(a, c), range(b, d)) for (a, b), (c, d) in places][::-1]
         elif 1 < len(olds) * len(news) <= _MAX_PAIRS:
             steps -= len(olds) * len(news) * min(len(olds), len(news))
             matcher = SequenceMatcher(None, _lines(old, olds), _lines(new, news), autojunk=False)
@@ -196,16 +198,16 @@ def _matches(old: Hashes, new: Hashes, whole: Change) -> Iterator[tuple[int, int
         yield from (match for match in found if match[2])
 
 
-def _without_common_ends(old: Hashes, new: Hashes, part: Change) -> Change:
+def _without_common_ends(old: Hashes, new: Hashes, part: ChangedLines) -> ChangedLines:
     """Return a part without the equal lines at its beginning and at its end."""
     (a, b), (c, d) = (part.old.start, part.new.start), (part.old.stop, part.new.stop)
     most = min(len(part.old), len(part.new))
     first = next((n for n in range(most) if old[a + n] != new[b + n]), most)
     last = next((n for n in range(most - first) if old[c - 1 - n] != new[d - 1 - n]), most - first)
-    return Change(range(a + first, c - last), range(b + first, d - last))
+    return ChangedLines(range(a + first, c - last), range(b + first, d - last))
 
 
-def _anchors(old: Hashes, new: Hashes, part: Change) -> list[tuple[int, int]]:
+def _anchors(old: Hashes, new: Hashes, part: ChangedLines) -> list[tuple[int, int]]:
     """Return the lines that are unique in both records, as many as are in the same order in both."""
     counts_old, counts_new = Counter(_lines(old, part.old)), Counter(_lines(new, part.new))
     places = {new[j]: j for j in part.new if counts_new[new[j]] == 1}

@@ -17,7 +17,7 @@ from offload.tools.answers import FRAME_CHARS, fitting_rows
 from offload.tools.budget import BUDGET, Budget, BudgetExceeded
 
 if TYPE_CHECKING:
-    from offload.tables._query import Result
+    from offload.tables._query import QueryResult
 
 MAX_SQL_CHARS = 10_000
 MAX_IDS = 8
@@ -63,7 +63,7 @@ class Queries:
         result = self.result(records, sql)
         return self._shown(result, [record.ref for record in records], self._max_chars - reserved)
 
-    def result(self, records: Sequence[StoredRecord], sql: str) -> Result:
+    def result(self, records: Sequence[StoredRecord], sql: str) -> QueryResult:
         """Return the columns of one SELECT, and as many rows as an answer may hold. Raises `ConfigError`."""
         with NO_FORK:
             from offload.tables import _query as tables  # noqa: PLC0415 # SQLite, which few calls need
@@ -78,7 +78,7 @@ class Queries:
         except BudgetExceeded:
             raise ConfigError(f"item too large for a query ({BUDGET}); use context_grep") from None
 
-    def _shown(self, result: Result, refs: Sequence[str], max_chars: int) -> str:
+    def _shown(self, result: QueryResult, refs: Sequence[str], max_chars: int) -> str:
         sizes = "".join(f"; {name}: {_count(table.rows)}" for name, table in result.tables.items())
         many = f"more than {_count(result.total)}" if result.is_more else _count(result.total)
         first = f"[{', '.join(refs)}: {many}{sizes}]"
@@ -113,7 +113,7 @@ def _notes(notes: Sequence[str]) -> list[str]:
     return shown
 
 
-def _fitting(result: Result, room: int) -> tuple[list[str], int]:
+def _fitting(result: QueryResult, room: int) -> tuple[list[str], int]:
     """Return the first rows that fit, as lines, and where values are cut, 0 if none is."""
     for most in _CELL_CHARS:
         rows = fitting_rows(("|".join(_cell(cell, most) for cell in row) for row in result.rows), room)

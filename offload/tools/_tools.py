@@ -57,7 +57,7 @@ from offload.tools.answers import (
 from offload.tools.arguments import check_arguments
 from offload.tools.budget import BUDGET, BudgetExceeded
 from offload.tools.pointer import CONTAINERS, JsonValue, PointerReader
-from offload.tools.search import Mode, compile_pattern, hint
+from offload.tools.search import PatternMode, compile_pattern, hint
 from offload.tools.sources import Sources, source_line, source_note
 
 if TYPE_CHECKING:
@@ -366,7 +366,7 @@ class Tools:
         pattern: str,
         id: str | None = None,  # noqa: A002 # the name that the model uses
         *,
-        mode: Mode | Literal["search"] = "literal",
+        mode: PatternMode | Literal["search"] = "literal",
         ignore_case: bool = False,
         context_lines: int = 0,
         max_matches: int = 20,
@@ -398,7 +398,7 @@ class Tools:
         _check_count("context_lines", context_lines, least=0)
         _check_count("max_matches", max_matches)
         asked = ("grep", id, pattern, mode, ignore_case, context_lines, max_matches, cursor)
-        check_choice("mode", mode, (*get_args(Mode), "search"))
+        check_choice("mode", mode, (*get_args(PatternMode), "search"))
         if mode == "search":
             refs = None if id is None else [self._session.find(id).ref]
             found = self.index.search(pattern, limit=max_matches, refs=refs)

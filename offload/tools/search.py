@@ -17,7 +17,7 @@ from offload.record.text import COLOR_PATTERN, encode_text
 from offload.threads.locks import NO_FORK
 
 MAX_PATTERN_CHARS = 1000
-Mode = Literal["literal", "regex", "words"]
+PatternMode = Literal["literal", "regex", "words"]
 
 # Marks of a text that was meant as a regular expression: classes, repeats, alternatives, anchors.
 _EXPRESSION = re.compile(r"\\[bdswBDSW.]|[.)\]][*+?{]|\||^\^|\$$")
@@ -94,7 +94,7 @@ class Pattern(NamedTuple):
         return max(0, place - self.lookbehind + _LOOKBEHIND)
 
 
-def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool = False) -> Pattern:
+def compile_pattern(pattern: str, mode: PatternMode = "literal", *, ignore_case: bool = False) -> Pattern:
     """Compile `pattern`, a text, an RE2 expression or words, of 1 to 1,000 characters.
 
     It matches a text as a terminal shows it, without what colors it, unless the pattern itself has that.
@@ -105,8 +105,8 @@ def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool =
         ConfigError: an expression that RE2 rejects, with its reason and a fix; one that matches the empty
             string; a pattern that is empty, too long or not a str.
     """
-    if mode not in get_args(Mode):
-        raise ConfigError(f"mode must be {' or '.join(get_args(Mode))}, got {mode!r:.40}")
+    if mode not in get_args(PatternMode):
+        raise ConfigError(f"mode must be {' or '.join(get_args(PatternMode))}, got {mode!r:.40}")
     if not isinstance(pattern, str):
         raise ConfigError(f"pattern must be a str, got {type(pattern).__name__}")
     if not 1 <= len(pattern) <= MAX_PATTERN_CHARS:
@@ -121,7 +121,7 @@ def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool =
     )
 
 
-def _plain_pattern(pattern: str, mode: Mode, *, ignore_case: bool) -> Pattern:
+def _plain_pattern(pattern: str, mode: PatternMode, *, ignore_case: bool) -> Pattern:
     if mode == "literal" and not ignore_case:
         needle = encode_text(pattern)
         return Pattern(partial(_find_literal, needle), len(needle) - 1, _BUFFER_BYTES)
@@ -271,7 +271,7 @@ def _find_words(regexes: Sequence[Any], buffer: bytes, start: int) -> Iterator[t
             yield begin, begin
 
 
-def _compile_regex(pattern: str, mode: Mode, ignore_case: bool) -> Any:
+def _compile_regex(pattern: str, mode: PatternMode, ignore_case: bool) -> Any:
     with NO_FORK:
         import re2  # noqa: PLC0415 # 10 ms that only a search pays
 

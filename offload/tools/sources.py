@@ -62,10 +62,10 @@ _FIRST = {"read": "read at call", "written": "written at call", "": "result of c
 
 K = TypeVar("K")
 V = TypeVar("V")
-State = Literal["open", "done", "failed", "doubtful", "gone"]
+CallState = Literal["open", "done", "failed", "doubtful", "gone"]
 
 
-class _Call(msgspec.Struct, eq=False):
+class _TrackedCall(msgspec.Struct, eq=False):
     """A tool call of the session.
 
     Attributes:
@@ -83,7 +83,7 @@ class _Call(msgspec.Struct, eq=False):
     number: int
     file: FileCall | None
     request: bytes | None
-    state: State = "open"
+    state: CallState = "open"
     ref: str | None = None
     digest: int | None = None
     refs: list[str] = msgspec.field(default_factory=list)
@@ -98,7 +98,7 @@ class _Call(msgspec.Struct, eq=False):
         return self.state in ("done", "doubtful") and self.number > number
 
 
-class Edit(NamedTuple):
+class FileChanges(NamedTuple):
     """The changes of a file since a record of it: the last of them, and how many there are."""
 
     number: int
@@ -128,7 +128,7 @@ class Freshness(NamedTuple):
 
     number: int | None
     verb: str = ""
-    edit: Edit | None = None
+    edit: FileChanges | None = None
     is_unclear: bool = False
     newer: Version | None = None
     older: Version | None = None
@@ -147,15 +147,15 @@ class Sources:
         self._count = self._forgotten = 0
         self.has_versions = False
         # In order of their numbers; those whose messages were removed are also absent.
-        self._calls: dict[CallKey, _Call] = {}
+        self._calls: dict[CallKey, _TrackedCall] = {}
         self._absent: dict[CallKey, None] = {}
-        self._of_ref: dict[str, _Call] = {}
+        self._of_ref: dict[str, _TrackedCall] = {}
         # By file name, the calls that change a file, or may; by request, those that ask for the same; and by
         # number, the calls that may change any file.
-        self._writes: dict[str, list[tuple[str, _Call]]] = {}
-        self._same: dict[bytes, list[_Call]] = {}
-        self._unclear: dict[int, _Call] = {}
-        self._open: list[_Call] = []
+        self._writes: dict[str, list[tuple[str, _TrackedCall]]] = {}
+        self._same: dict[bytes, list[_TrackedCall]] = {}
+        self._unclear: dict[int, _TrackedCall] = {}
+        self._open: list[_TrackedCall] = []
 
     # Calls that the host passes
 
@@ -180,7 +180,7 @@ class Sources:
         """Forget a call that happened: what it changed since an older one is not known any more."""
         self._forgotten = max(self._forgotten, self._take(key).number)
 
-    def _take(self, key: CallKey) -> _Call:
+    def _take(self, key: CallKey) -> _TrackedCall:
         """Remove a call from all that is known."""
         call = self._calls.pop(key)
         self._absent.pop(key, None)
@@ -211,13 +211,13 @@ class Sources:
             is_write = file is not None and file.action == "write"
             # Arguments may be long, and every call is kept.
             request = None if is_write else sha256(encode_text(request_of(call))).digest()
-            made = _Call(self._count + 1, file, request)
+            made = _TrackedCall(self._count + 1, file, request)
             if known is not None and was_absent and (known.file, known.request) == (file, made.request):
                 return
             self._count += 1
             if known is not None:
                 known.state = "gone"
-                self._unclear[self._count] = _Call(self._count, None, None, "done")
+                self._unclear[self._count] = _TrackedCall(self._count, None, None, "done")
                 return
             self._calls[key] = made
             self._open.append(made)
@@ -225,7 +225,7 @@ class Sources:
                 self._same.setdefault(made.request, []).append(made)
             self._note_changes(call, made)
 
-    def _note_changes(self, call: Call, made: _Call) -> None:
+    def _note_changes(self, call: Call, made: _TrackedCall) -> None:
         """Note which files a call changes or may change."""
         file = made.file
         if may_write(call.name) if file is None else file.action == "write" and not file.paths:
@@ -280,7 +280,7 @@ class Sources:
                 return self._known(made)
         return Freshness(None, is_unclear=True) if tool is not None and reads_files(tool) else None
 
-    def _known(self, call: _Call) -> Freshness | None:
+    def _known(self, call: _TrackedCall) -> Freshness | None:
         number, paths = call.number, call.file.paths if call.file else ()
         named = (write for path in paths for write in self._writes.get(file_name(path), ()))
         writes = [(path, made) for path, made in named if made.is_after(number)]
@@ -294,13 +294,13 @@ class Sources:
         known = Freshness(
             number,
             "" if call.file is None else {"read": "read", "write": "written"}[call.file.action],
-            Edit(last.number, last.file.verb, len(edits)) if last is not None and last.file else None,
+            FileChanges(last.number, last.file.verb, len(edits)) if last is not None and last.file else None,
             is_unclear and call.is_read,
             *self._versions(call),
         )
         return known if any(known[2:]) else None
 
-    def _versions(self, call: _Call) -> tuple[Version | None, Version | None]:
+    def _versions(self, call: _TrackedCall) -> tuple[Version | None, Version | None]:
         """Return the last later result of the same request, and the stored one before with another text."""
         same = [c for c in self._same.get(call.request or b"", ()) if c.state == "done" and c is not call]
         newer = [c for c in same if c.number > call.number]
@@ -316,11 +316,11 @@ def _cut(lists: dict[K, list[V]], key: K, left: list[V]) -> None:
         del lists[key]
 
 
-def _version(calls: Sequence[_Call], call: _Call) -> Version | None:
+def _version(calls: Sequence[_TrackedCall], call: _TrackedCall) -> Version | None:
     return Version(calls[-1].number, calls[-1].ref, _are_equal(calls[-1], call)) if calls else None
 
 
-def _are_equal(one: _Call, other: _Call) -> bool:
+def _are_equal(one: _TrackedCall, other: _TrackedCall) -> bool:
     return one.digest is not None and one.digest == other.digest
 
 

@@ -484,7 +484,7 @@ class _Copy:
         self._copy_objects(layout.CALLS, names, existing, _check_calls)
 
     def _copy_objects(
-        self, family: layout.Family, names: Mapping[str, str], existing: Collection[str], check: _Check
+        self, family: layout.Family, names: Mapping[str, str], existing: Collection[str], check: _CheckBytes
     ) -> None:
         """Copy sound objects that are not among the `existing`, or damaged there, by their names there."""
         target, store = family.prefix(self._target_part), self._target.store
@@ -517,7 +517,7 @@ class _Copy:
                 create(self._target.store, stored.key)
 
 
-_Check = Callable[[str, bytes], object]
+_CheckBytes = Callable[[str, bytes], object]
 
 
 def _check_entry(key: str, data: bytes) -> None:
@@ -540,7 +540,7 @@ def _check_calls(key: str, data: bytes) -> None:
         raise errors.CorruptError(f"{key}: {error}") from error
 
 
-def _is_sound(store: OffloadStore, key: str, check: _Check) -> bool:
+def _is_sound(store: OffloadStore, key: str, check: _CheckBytes) -> bool:
     try:
         check(key, store.get(key))
     except (errors.CorruptError, errors.NotFoundError):

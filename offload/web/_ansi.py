@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from offload.web._color import Run
+from offload.web._color import ColorRun
 
 _SEQUENCE = re.compile(
     r"\x1b(?:"
@@ -30,7 +30,7 @@ def has_colors(text: str) -> bool:
     return any(found["sgr"] is not None for found in _SEQUENCE.finditer(text))
 
 
-def styled(text: str) -> Iterator[Run]:
+def styled(text: str) -> Iterator[ColorRun]:
     """Yield runs of classes and text, without the sequences; the time is linear in the text."""
     style: dict[str, str] = {}
     end = 0

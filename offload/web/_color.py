@@ -47,7 +47,7 @@ _CLASSES: Sequence[tuple[Any, str]] = (
     (Generic.Subheading, "k"),
 )
 
-Run = tuple[str, str]
+ColorRun = tuple[str, str]
 
 
 def language_of(title: str | None, kind: str) -> str | None:
@@ -56,7 +56,7 @@ def language_of(title: str | None, kind: str) -> str | None:
     return (path and _BY_ENDING.get(path["ending"].lower())) or _BY_KIND.get(kind)
 
 
-def colored(lines: Sequence[str], language: str | None) -> list[list[Run]]:
+def colored(lines: Sequence[str], language: str | None) -> list[list[ColorRun]]:
     """Return each line as runs of a class, "" for none, and its text.
 
     Without a language, or if a lexer takes too long, a line is one run.
@@ -68,7 +68,7 @@ def colored(lines: Sequence[str], language: str | None) -> list[list[Run]]:
     return by_line(runs)
 
 
-def _runs(text: str, language: str) -> Iterator[Run]:
+def _runs(text: str, language: str) -> Iterator[ColorRun]:
     lexer, end = get_lexer_by_name(language), 0
     # The time of this thread alone: a busy machine changes no page.
     deadline = time.thread_time() + _SECONDS
@@ -86,9 +86,9 @@ def _class_of(token: Any) -> str:
     return next((name for kind, name in _CLASSES if token in kind), "")
 
 
-def by_line(runs: Iterable[Run]) -> list[list[Run]]:
+def by_line(runs: Iterable[ColorRun]) -> list[list[ColorRun]]:
     """Return runs by line; neighbours of one class are one run."""
-    lines: list[list[Run]] = [[]]
+    lines: list[list[ColorRun]] = [[]]
     for name, run in runs:
         for number, part in enumerate(run.split("\n")):
             if number:

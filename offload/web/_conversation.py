@@ -11,7 +11,7 @@ from offload.messages.calls import Calls
 from offload.messages.formats import role_or_none, scan_next
 from offload.record import RecordInfo
 from offload.replay import costs_of
-from offload.replay._journal import Records, proven, records_of
+from offload.replay._journal import RecordsByRef, proven, records_of
 from offload.session.reader import SessionReader
 from offload.timeline import Timeline
 from offload.timeline.timeline import differences
@@ -24,7 +24,7 @@ _PART_CHARS, _PARTS = 4000, 40
 _NARROW_CHARS, _BOX_LINES = 30, 15
 
 
-class Part(NamedTuple):
+class MessagePart(NamedTuple):
     """A part of a message; `record` is the entry of its record if its text is a placeholder.
 
     Of a longer text, `hidden` characters are not in `text`.
@@ -97,9 +97,9 @@ def _scans(messages: Iterable[Any]) -> list[Scan]:
     return [scan_next(message, calls) for message in messages]
 
 
-def _message(message: Any, scan: Scan, records: Records) -> dict[str, Any]:
+def _message(message: Any, scan: Scan, records: RecordsByRef) -> dict[str, Any]:
     parts = [_part(item, records) for item in scan.offloadable[:_PARTS]]
-    parts += [Part("other", None, *_cut(text)) for text in scan.texts[:_PARTS]]
+    parts += [MessagePart("other", None, *_cut(text)) for text in scan.texts[:_PARTS]]
     return {
         "role": role_or_none(message) or "unknown",
         "tokens": scan.tokens(estimate_tokens),
@@ -108,11 +108,13 @@ def _message(message: Any, scan: Scan, records: Records) -> dict[str, Any]:
     }
 
 
-def _part(item: Item, records: Records) -> Part:
+def _part(item: Item, records: RecordsByRef) -> MessagePart:
     tool = item.tool_name or (item.call.name if item.call else None)
     if item.media is not None:
-        return Part("media", tool, item.text[:40] + "…", max(0, len(item.text) - 40))
-    return Part(item.item_type, tool, *_cut(item.text), item.is_error, next(proven(item, records), None))
+        return MessagePart("media", tool, item.text[:40] + "…", max(0, len(item.text) - 40))
+    return MessagePart(
+        item.item_type, tool, *_cut(item.text), item.is_error, next(proven(item, records), None)
+    )
 
 
 def _cut(text: str) -> tuple[str, int]:

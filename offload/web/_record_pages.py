@@ -19,7 +19,7 @@ from offload.record.text import printed_bytes
 from offload.retention.marks import read_marks
 from offload.tokens import estimate_tokens
 from offload.tools._query import MAX_SQL_CHARS, Queries
-from offload.tools.search import Mode, compile_pattern
+from offload.tools.search import PatternMode, compile_pattern
 from offload.web._ansi import has_colors, styled
 from offload.web._color import by_line, colored, language_of
 from offload.web._contents import find as find_matches
@@ -117,7 +117,7 @@ class RecordPages:
         """Show the matches of the pattern in the query."""
         query = request.query_params
         pattern, start = query.get("q", ""), number_in(query, "from", 0)
-        mode: Mode = "regex" if query.get("mode") == "regex" else "literal"
+        mode: PatternMode = "regex" if query.get("mode") == "regex" else "literal"
         ignore_case = "ignore_case" in query
         terms = {"q": pattern, "mode": mode} | ({"ignore_case": "on"} if ignore_case else {})
 

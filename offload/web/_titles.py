@@ -22,7 +22,7 @@ _KEPT = 200_000
 _SECONDS = 0.03
 
 
-class Found(NamedTuple):
+class TitleSearch(NamedTuple):
     """The result of a search: the records, and how many of the `total` were searched.
 
     `after` is the key to continue after if there were too many to show.
@@ -82,7 +82,7 @@ class Titles:
             for info in infos
         ]
 
-    def find(self, words: Sequence[str], limit: int, after: str) -> Found:
+    def find(self, words: Sequence[str], limit: int, after: str) -> TitleSearch:
         """Search records of all sessions, newest first, for titles that have all `words`.
 
         Unknown titles are read for a short time. The same search again continues where this one ended.
@@ -108,10 +108,10 @@ class Titles:
             for number, info in enumerate(self.of(group), place + 1):
                 found += [info] * has_words(info.title, words)
                 if len(found) == limit:
-                    return Found(found, number, len(listed), info.key)
+                    return TitleSearch(found, number, len(listed), info.key)
             searched = place + len(group)
             if not is_known and searched < len(listed) and time.monotonic() > deadline:
                 # Of more titles than are kept, the first ones would be read again and again.
                 last = group[-1].key if len(listed) > _KEPT else None
-                return Found(found, searched, len(listed), last)
-        return Found(found, len(listed), len(listed), None)
+                return TitleSearch(found, searched, len(listed), last)
+        return TitleSearch(found, len(listed), len(listed), None)

@@ -42,7 +42,7 @@ class _Pairs(list[tuple[str, Any]]):
     """The members of an object, which may have one name twice."""
 
 
-class _Number(str):
+class _JsonNumber(str):
     """A number as it is written."""
 
     __slots__ = ()
@@ -81,14 +81,18 @@ def nodes_left() -> list[int]:
 def _parsed(text: str) -> Any:
     try:
         return json.loads(
-            text, object_pairs_hook=_Pairs, parse_int=_Number, parse_float=_Number, parse_constant=_Number
+            text,
+            object_pairs_hook=_Pairs,
+            parse_int=_JsonNumber,
+            parse_float=_JsonNumber,
+            parse_constant=_JsonNumber,
         )
     except (ValueError, RecursionError):
         return _NO_JSON
 
 
 def _text_of(value: Any) -> str | None:
-    return value if isinstance(value, str) and not isinstance(value, _Number) else None
+    return value if isinstance(value, str) and not isinstance(value, _JsonNumber) else None
 
 
 def _node(pointer: str, name: str, value: Any, left: list[int], depth: int) -> Node:
@@ -135,5 +139,5 @@ def _escaped(key: str) -> str:
 
 
 def _scalar(value: Any, most: int = _MAX_TEXT) -> str:
-    text = str(value) if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
+    text = str(value) if isinstance(value, _JsonNumber) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= most else text[:most] + "…"

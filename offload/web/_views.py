@@ -8,11 +8,11 @@ from offload.codec.base import StoredRecord
 from offload.tables._form import NoTableError
 from offload.tables._forms import HEAD_CHARS, form_of
 from offload.tools._query import Queries
-from offload.web._color import Run, colored, language_of
+from offload.web._color import ColorRun, colored, language_of
 from offload.web._contents import kind_of_content
 from offload.web._tree import members_of
 
-View = Literal["table", "arguments", "tree", "text"]
+RecordView = Literal["table", "arguments", "tree", "text"]
 
 # Larger content opens as text: reading all of it for another view would take too long.
 _MOST_BYTES = 4 * 1024 * 1024
@@ -26,7 +26,7 @@ _PAGE_ROWS = 50
 _ARGUMENT_CHARS = 8000
 
 
-def view_of(record: StoredRecord) -> View:
+def view_of(record: StoredRecord) -> RecordView:
     """Return the view that a record opens with, judged by the ends and the beginning of its content."""
     content, counts = record.content, record.counts
     if counts.bytes > _MOST_BYTES:
@@ -91,6 +91,6 @@ def arguments(record: StoredRecord) -> list[dict[str, Any]] | None:
     ]
 
 
-def _lines(text: str, language: str | None) -> list[list[Run]]:
+def _lines(text: str, language: str | None) -> list[list[ColorRun]]:
     """Return the lines of a text, those of a file with its colors."""
     return colored(text.split("\n"), language if "\n" in text else None)

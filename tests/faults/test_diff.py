@@ -49,8 +49,8 @@ def compared(old: str, new: str) -> str:
 def test_a_hostile_pair_costs_a_bounded_number_of_steps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = 0
 
-    def counted(one: Callable[..., diff.Change]) -> Callable[..., diff.Change]:
-        def count(old: diff.Hashes, new: diff.Hashes, part: diff.Change) -> diff.Change:
+    def counted(one: Callable[..., diff.ChangedLines]) -> Callable[..., diff.ChangedLines]:
+        def count(old: diff.Hashes, new: diff.Hashes, part: diff.ChangedLines) -> diff.ChangedLines:
             nonlocal parts
             parts += len(part.old) + len(part.new)
             return one(old, new, part)
@@ -71,7 +71,7 @@ def test_work_that_is_used_up_shows_the_rest_as_replaced(monkeypatch: pytest.Mon
     assert compared("a\nb\nc\nd\n", "z\nb\nc\ny\n").startswith("[")
     olds, news = [1, 2, 3, 9, 4], [5, 2, 3, 9, 6]
     monkeypatch.setattr(diff, "_MAX_STEPS", 0)
-    assert diff.changes(olds, news) == [diff.Change(range(5), range(5))]
+    assert diff.changes(olds, news) == [diff.ChangedLines(range(5), range(5))]
 
 
 def test_too_many_lines_are_refused_with_the_number(monkeypatch: pytest.MonkeyPatch) -> None:

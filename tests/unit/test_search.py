@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from offload.errors import ConfigError
-from offload.tools.search import MAX_PATTERN_CHARS, Mode, Pattern, Search, Span, compile_pattern
+from offload.tools.search import MAX_PATTERN_CHARS, Pattern, PatternMode, Search, Span, compile_pattern
 
 
 def find(chunks: Iterable[bytes], pattern: Pattern, offset: int = 0) -> Iterator[Span]:
@@ -25,7 +25,9 @@ def chunks_of(content: bytes, size: int = 256 * 1024) -> list[bytes]:
 
 @pytest.mark.parametrize("mode", ["literal", "regex"])
 @pytest.mark.parametrize("ignore_case", [False, True])
-def test_a_match_across_any_border_of_a_buffer_is_found_once(mode: Mode, ignore_case: bool) -> None:  # a case
+def test_a_match_across_any_border_of_a_buffer_is_found_once(
+    mode: PatternMode, ignore_case: bool
+) -> None:  # a case
     pattern = compile_pattern("needle", mode, ignore_case=ignore_case)
     for at in [MIB + d for d in range(-7, 2)] + [MIB - 64 * 1024 + d for d in range(-7, 2)]:
         content = b"-" * at + b"needle" + b"-" * (MIB + 100)
@@ -52,7 +54,9 @@ RED = b"\x1b[1;31m\x1b[K"
     [("E  Error: 42", "literal"), (r"^E .*: \d+$", "regex"), ("42 Error", "words")],
 )
 @pytest.mark.parametrize("ignore_case", [False, True])
-def test_a_text_matches_as_a_terminal_shows_it(pattern: str, mode: Mode, ignore_case: bool) -> None:  # a case
+def test_a_text_matches_as_a_terminal_shows_it(
+    pattern: str, mode: PatternMode, ignore_case: bool
+) -> None:  # a case
     line = RED + b"E  " + RED + b"Er" + RED + b"ror" + RED + b": " + RED + b"42" + RED
     compiled = compile_pattern(pattern, mode, ignore_case=ignore_case)
     for before in [0, MIB - 70, MIB - 35, MIB - 14, MIB - 3, MIB - 4 * 1024 - 9]:
@@ -227,7 +231,7 @@ def test_a_literal_means_itself_also_without_regard_to_case() -> None:
 @pytest.mark.parametrize("mode", ["literal", "regex"])
 @pytest.mark.parametrize("ignore_case", [False, True])
 def test_a_lone_surrogate_in_a_pattern_is_found_where_it_is_and_only_there(
-    mode: Mode, ignore_case: bool
+    mode: PatternMode, ignore_case: bool
 ) -> None:
     pattern = compile_pattern("\ud800", mode, ignore_case=ignore_case)
     assert list(find([b"a\xed\xa0\x80 and \xed\xa0\x81"], pattern)) == [(1, 4)]

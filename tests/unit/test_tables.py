@@ -11,7 +11,7 @@ import pytest
 
 from offload.tables import schema_line
 from offload.tables._form import MAX_CELL_CHARS
-from offload.tables._query import Record, Result, query
+from offload.tables._query import QueryResult, Record, query
 from offload.tables._survey import quoted
 
 PS = """\
@@ -46,7 +46,7 @@ ITEMS = [{"id": n, "name": f"n{n}", "ok": n % 2 == 0, "tags": ["a"], "share": n 
 SCHEMA = "id integer, name text, ok boolean, tags JSON, share real"
 
 
-def run(text: str, sql: str = "select * from t", *, size: int = 7) -> Result:
+def run(text: str, sql: str = "select * from t", *, size: int = 7) -> QueryResult:
     """Query a text that arrives in chunks of `size` characters."""
     chunks = [text[at : at + size] for at in range(0, len(text), size)] if size else [text]
     return query([Record(object(), len(text), chunks)], sql, 10**6)

@@ -12,10 +12,10 @@ import recorded
 from offload.errors import ConfigError
 from offload.tables import schema_line
 from offload.tables._forms import HEAD_CHARS
-from offload.tables._query import Record, Result, query
+from offload.tables._query import QueryResult, Record, query
 
 
-def run(text: str, sql: str = "select * from t", *, size: int = 1000) -> Result:
+def run(text: str, sql: str = "select * from t", *, size: int = 1000) -> QueryResult:
     chunks = [text[at : at + size] for at in range(0, len(text), size)]
     return query([Record(object(), len(text), chunks)], sql, 10**6)
 

@@ -75,7 +75,7 @@ MODULES: dict[str, Sequence[str]] = {
         "acceptance/test_004_rounds.py",
         "property/test_restart.py",
     ),
-    "engine/history.py": (
+    "engine/log.py": (
         "unit/test_history.py",
         "unit/test_turns.py",
         "unit/test_documents.py",

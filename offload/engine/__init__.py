@@ -1,7 +1,7 @@
 """The engine: one turn of a conversation, and restoring it.
 
 `conversation` runs the turns of a session, each a row of `steps`. A `turn` has what its steps share, and
-guards each of them and each item. `reading` adds the new messages to `history` and weighs their items,
+guards each of them and each item. `reading` adds the new messages to `log` and weighs their items,
 `finding` asks the store what it knows of them, `deciding` decides, `leaving` offloads. `items` has the states
 of an item, and what can follow each; `watching` notices edits of messages. `bound` and `thinking` treat
 signed thinking, `moment` the provider's prompt cache, and `following` shows the calls to the tools.

@@ -16,10 +16,10 @@ from offload.policy.models import HistoryRule, binds_thinking
 
 
 class BoundThinking:
-    """The signed thinking of a history, and the changes of messages before it.
+    """The signed thinking of a log, and the changes of messages before it.
 
     Args:
-        states: the parts of the messages; the history extends and cuts this list, and `messages`.
+        states: the parts of the messages; the log extends and cuts this list, and `messages`.
         messages: the messages, as the caller passed and received them.
 
     Attributes:
@@ -60,7 +60,7 @@ class BoundThinking:
         self._looks = self._messages.dropped
 
     def add(self, state: MessageState) -> None:
-        """Note a message, before its history has it."""
+        """Note a message, before its log has it."""
         if state.thinking:
             self.at.append(len(self._states))
 

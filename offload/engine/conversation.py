@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from offload.codec.spooled import SpooledContent
 from offload.engine.failures import Failures, name_of
 from offload.engine.following import Follower
-from offload.engine.history import History
 from offload.engine.items import Slot, unweighed
 from offload.engine.leaving import fallback_text
+from offload.engine.log import Log
 from offload.engine.look_alikes import LookAlikes
 from offload.engine.moment import CacheWatch
 from offload.engine.parts import MessageState
@@ -71,7 +71,7 @@ class Conversation:
         self._on_recalled: Callable[[OffloadResult], object] | None = None
         self.latest: Latest = Latest()
         self.watch: CacheWatch = CacheWatch(options)
-        self._history = self._new_history()
+        self._log = self._new_log()
 
     @property
     def on_recalled(self) -> Callable[[OffloadResult], object] | None:
@@ -98,10 +98,10 @@ class Conversation:
         return result
 
     def _offloaded(self, messages: Sequence[Any], terms: Terms, failures: Failures) -> OffloadResult:
-        """Return the result of a turn; if that fails as a whole, of one without the history."""
+        """Return the result of a turn; if that fails as a whole, of one without the log."""
         for _ in range(2):
             try:
-                turn = self._turn(failures, self._history, terms=terms)
+                turn = self._turn(failures, self._log, terms=terms)
                 turn.on_recalled = self._on_recalled
                 result = run(turn, messages, self.watch, terms.cache)
             except Exception as error:  # noqa: BLE001 # a message or a store may raise anything
@@ -117,7 +117,7 @@ class Conversation:
         try:
             if not turn.is_aside:
                 self.latest.note(result)
-            self._follower.follow(self._history)
+            self._follower.follow(self._log)
         except Exception as error:  # noqa: BLE001 # a message may raise anything; the tools then know less
             turn.failures.report(unexpected(error))
             turn.failures.is_incomplete = True
@@ -126,15 +126,15 @@ class Conversation:
         """Store the items whose records were deleted since; see `Offloader.store_again`."""
         with self._failures() as failures:
             try:
-                return store_again(self._turn(failures, self._history))
+                return store_again(self._turn(failures, self._log))
             except BaseException:
                 # The next turn decides again, with the items in their messages.
                 self.start_over()
                 raise
 
     def start_over(self) -> None:
-        """Drop the history, which is incomplete after an interrupted turn."""
-        self._history = self._new_history(self._history.told)
+        """Drop the log, which is incomplete after an interrupted turn."""
+        self._log = self._new_log(self._log.told)
         self._session.known.is_listed = False
 
     @observed("offload_text")
@@ -143,7 +143,7 @@ class Conversation:
         slot: Slot | None = None
         with self._failures() as failures:
             try:
-                slot = run_one(self._turn(failures, History(), readers, Terms(agent=agent)), item)
+                slot = run_one(self._turn(failures, Log(), readers, Terms(agent=agent)), item)
             except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
                 failures.report(unexpected(error), name_of(item, None))
         if slot is None:
@@ -157,7 +157,7 @@ class Conversation:
         with self._failures() as failures:
             try:
                 counts = content.counts
-                facts, _ = facts_of(self._turn(failures, History()), item)
+                facts, _ = facts_of(self._turn(failures, Log()), item)
                 decision = self._options.policy.decide(
                     facts._replace(chars=counts.chars, bytes=counts.bytes, tokens=counts.tokens)
                 )
@@ -200,40 +200,40 @@ class Conversation:
 
         See `WatchedMessages.marks`.
         """
-        first, marks = self._history.messages.marks()
+        first, marks = self._log.messages.marks()
         is_known = first + len(marks) == len(result.messages)
         return (first, marks) if is_known else (0, list(result.messages))
 
     def forget(self, message: Any) -> bool:
         """Scan `message` and all later ones again in the next turn; return whether it was known."""
-        return self._history.forget(message)
+        return self._log.forget(message)
 
     def originals(self, messages: Iterable[Any]) -> list[Any]:
         """Return messages as they were passed; see `Offloader.originals`."""
-        return self._history.originals(messages)
+        return self._log.originals(messages)
 
     def resume(self, sent: Sequence[Any]) -> None:
         """Note the messages that another process sent last, as its journal keeps them."""
-        if not len(self._history):
-            self._history.thinking.resume(sent, self._as_kept)
+        if not len(self._log):
+            self._log.thinking.resume(sent, self._as_kept)
 
     def _as_kept(self, message: Any) -> Any:
         if self._options.redact is None:
             return message
         return result_or_error(lambda: map_texts(to_json(message, is_exact=True), self._options.redacted))
 
-    def _new_history(self, gone: Iterable[MessageState] = ()) -> History:
-        return History(CostPlan(self._options.policy.cache), gone)
+    def _new_log(self, gone: Iterable[MessageState] = ()) -> Log:
+        return Log(CostPlan(self._options.policy.cache), gone)
 
     def _turn(
         self,
         failures: Failures,
-        history: History,
+        log: Log,
         readers: Readers = "keep",
         terms: Terms = Terms(),  # noqa: B008 # a value
     ) -> Turn:
         return Turn(
-            history=history,
+            log=log,
             recognition=self.recognition,
             writer=self._writer,
             thinking=self.thinking,

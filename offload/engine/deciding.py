@@ -32,7 +32,7 @@ def _waits_for_turn(turn: Turn, slot: Slot) -> bool:
     if slot.stored is not None or not turn.is_sent(slot):
         return False
     rule = turn.policy.rule_for(slot.decision.item, turn.readers)
-    return not rule.keep_recent and turn.history.is_within_turn
+    return not rule.keep_recent and turn.log.is_within_turn
 
 
 def _is_shown_elsewhere(turn: Turn, slot: Slot) -> bool:
@@ -40,10 +40,7 @@ def _is_shown_elsewhere(turn: Turn, slot: Slot) -> bool:
     return (
         turn.is_bound
         and slot.stored is None
-        and any(
-            twin.at < turn.history.fresh and not twin.is_replaced
-            for twin in turn.history.items.equal_to(slot)
-        )
+        and any(twin.at < turn.log.fresh and not twin.is_replaced for twin in turn.log.items.equal_to(slot))
     )
 
 
@@ -107,7 +104,7 @@ def decide(turn: Turn, slots: Iterable[Slot]) -> None:
 def _decide(turn: Turn, slot: Slot) -> None:
     if slot.state is State.FAILED or (slot.state is State.UNWEIGHED and not slot.is_foreign):
         return
-    items, sweep = turn.history.items, turn.policy.sweep
+    items, sweep = turn.log.items, turn.policy.sweep
     items.decide(slot, _decision(turn, slot))
     if sweep is not None and slot.is_small and slot.saving >= max(1, turn.policy.min_saving):
         items.set_aside(slot)
@@ -146,10 +143,10 @@ def _with_claim(turn: Turn, decision: Decision, claim: Claim, proof: Proof) -> D
 
 def _timed(turn: Turn, slot: Slot) -> Decision:
     """Return the policy's decision on an item, or that of the plan if the cost decides."""
-    facts = turn.history.facts(
+    facts = turn.log.facts(
         slot, is_pinned=slot.item.tool_use_id in turn.pinned, was_stored=slot.stored is not None
     )
-    decision, plan = _judged(turn, slot, facts), None if turn.is_aside else turn.history.plan
+    decision, plan = _judged(turn, slot, facts), None if turn.is_aside else turn.log.plan
     is_planned = slot.is_planned and slot.stored is None and decision.action != "keep"
     if plan is None or not (decision.is_by_cost or is_planned):
         return decision
@@ -188,8 +185,8 @@ def decide_together(turn: Turn, known: int) -> bool:
     ceiling, more = turn.policy.max_view_tokens, False
     if ceiling is None:
         return False
-    for messages in turn.history.turns_above(ceiling, known):
-        fresh = [slot for slot in turn.history.slots_of(messages) if not turn.is_sent(slot)]
+    for messages in turn.log.turns_above(ceiling, known):
+        fresh = [slot for slot in turn.log.slots_of(messages) if not turn.is_sent(slot)]
         view = [slot for slot in fresh if slot.is_in_view]
         staying = {
             at
@@ -202,18 +199,18 @@ def decide_together(turn: Turn, known: int) -> bool:
 
 def sweep(turn: Turn, sweep: Sweep) -> None:
     """Decide on the waiting and the small items once the conversation is long enough for a sweep."""
-    history, items = turn.history, turn.history.items
-    tokens = history.tokens - history.tokens_freed
+    log, items = turn.log, turn.log.items
+    tokens = log.tokens - log.tokens_freed
     waiting = [s for s in items.opened() if s.state is State.WAITING and s.item.media is None]
     most = items.sweepable_saving + sum(slot.saving for slot in waiting)
     if tokens <= sweep.trigger or most < sweep.clear_at_least:
         return
     oldest_first = sorted([*items.sweepable.values(), *waiting], key=lambda slot: slot.number)
-    decisions = [replace(slot.decision, item=history.facts(slot)) for slot in oldest_first]
+    decisions = [replace(slot.decision, item=log.facts(slot)) for slot in oldest_first]
     _choose(turn, oldest_first, swept(decisions, tokens, sweep, turn.policy.min_saving))
 
 
 def _choose(turn: Turn, slots: Sequence[Slot], decisions: Mapping[int, Decision]) -> bool:
     for index, decision in decisions.items():
-        turn.history.items.decide(slots[index], decision)
+        turn.log.items.decide(slots[index], decision)
     return bool(decisions)

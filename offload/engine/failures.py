@@ -136,7 +136,7 @@ class Repair(Enum):
 
 
 class Pending:
-    """The messages of a history that work is left for, by the kind of work."""
+    """The messages of a log that work is left for, by the kind of work."""
 
     def __init__(self) -> None:
         self._work: set[tuple[Repair, int]] = set()

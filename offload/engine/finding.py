@@ -20,17 +20,17 @@ def find_stored(turn: Turn, known: int, first: int) -> None:
 
     The messages from `known` on are new; the items of those from `first` on are decided again.
     """
-    history = turn.history
+    log = turn.log
     # More than one reply at once: another process continued the session, or it was rolled back.
     is_continued = turn.replies > (1 if known else 0)
     # What is known of the session serves a conversation that only begins here.
     is_listed = turn.recognition.session.known.is_listed
     may_matter = is_continued if turn.before else is_continued and not is_listed
     may_matter = may_matter or (not is_listed and _may_be_stored(turn, first))
-    if not may_matter and Repair.LIST not in history.pending:
+    if not may_matter and Repair.LIST not in log.pending:
         note_if_stored(turn, first)
         return
-    unlisted = history.pending.take(Repair.LIST)
+    unlisted = log.pending.take(Repair.LIST)
     known = known if unlisted is None else min(known, unlisted)
     try:
         turn.recognition.load_session()
@@ -38,7 +38,7 @@ def find_stored(turn: Turn, known: int, first: int) -> None:
         turn.thinking.load()
     except Exception as error:  # noqa: BLE001 # a store may raise anything
         # Items are offloaded as if they were new; the next turn looks again for what was offloaded.
-        history.pending.add(Repair.LIST, known)
+        log.pending.add(Repair.LIST, known)
         turn.failures.report(unexpected(error))
     # The other process may have offloaded what was kept here, and thinking is bound to that now.
     note_if_stored(turn, 0 if turn.binds else min(first, known))
@@ -54,7 +54,7 @@ def prove_claims(turn: Turn) -> None:
     """Check which look-alikes are placeholders; a check that fails is repeated in the next turn."""
     claims = [
         (slot, slot.claim)
-        for slot in sorted(turn.history.items.opened(), key=attrgetter("number"))
+        for slot in sorted(turn.log.items.opened(), key=attrgetter("number"))
         if slot.claim is not None and slot.proof not in ("ours", "foreign")
     ]
     if not claims:
@@ -67,7 +67,7 @@ def prove_claims(turn: Turn) -> None:
         if isinstance(slot.proof, OffloadError):
             turn.report(slot, slot.proof)
         elif slot.proof == "ours":
-            turn.history.items.note_standing(slot, claim.refs[0])
+            turn.log.items.note_standing(slot, claim.refs[0])
         elif not claim.is_strict:
             slot.claim = slot.proof = None
 
@@ -79,11 +79,11 @@ def _is_copy(turn: Turn, slot: Slot, claim: Claim, ours: Collection[int]) -> boo
     the result of another request. An equal item that was sent with the placeholder is not a copy, and users
     repeat their texts.
     """
-    if turn.history.messages.is_as_before(slot.at):
+    if turn.log.messages.is_as_before(slot.at):
         return False
     sizes = {info.chars for ref in claim.refs for info in turn.recognition.session.catalog.known(ref)}
     is_repeated = is_equal = False
-    for other in turn.history.items.before(slot):
+    for other in turn.log.items.before(slot):
         if other.claim is not None:
             if other.proof == "ours" and other.item.text == slot.item.text:
                 is_repeated = True
@@ -92,7 +92,7 @@ def _is_copy(turn: Turn, slot: Slot, claim: Claim, ours: Collection[int]) -> boo
             return True
     if not is_repeated or slot.item.item_type != "tool_result" or slot.number in ours:
         return False
-    is_new = slot.at >= turn.history.fresh and not is_equal
+    is_new = slot.at >= turn.log.fresh and not is_equal
     return is_new or turn.recognition.stored_ref(slot.item) is not None
 
 
@@ -110,11 +110,11 @@ def _may_be_stored(turn: Turn, known: int) -> bool:
     What is replaced now finds its record when it is stored, except for a result whose call is not known
     any more: its record has another key.
     """
-    return bool(turn.binds and turn.history.thinking.at) or any(
+    return bool(turn.binds and turn.log.thinking.at) or any(
         slot.item.item_type == "tool_result" and slot.item.call is None
         if slot.decision.action == "offload"
         else _may_leave(turn, slot) and (slot.decision.action == "wait" or slot.saving > 0)
-        for slot in turn.history.since(known)
+        for slot in turn.log.since(known)
     )
 
 
@@ -130,7 +130,7 @@ def _find_elsewhere(turn: Turn, known: int) -> None:
     """Find what was sent as a placeholder of a record under another ref than its own."""
     slots = [
         slot
-        for slot in turn.history.since(known)
+        for slot in turn.log.since(known)
         if slot.stored is None
         and slot.decision.item.chars >= _MIN_PLACEHOLDER_CHARS
         and turn.is_before_thinking(slot)
@@ -139,12 +139,12 @@ def _find_elsewhere(turn: Turn, known: int) -> None:
         if isinstance(ref, OffloadError):
             turn.fail(slots[index], ref)
         else:
-            turn.history.items.note_stored(slots[index], ref)
+            turn.log.items.note_stored(slots[index], ref)
 
 
 def note_if_stored(turn: Turn, known: int) -> None:
     """Open the items from message `known` on that may be offloaded and have a record."""
-    turn.each(turn.history.since(known), _note_if_may_leave)
+    turn.each(turn.log.since(known), _note_if_may_leave)
 
 
 def _note_if_may_leave(turn: Turn, slot: Slot) -> None:
@@ -155,6 +155,6 @@ def _note_if_may_leave(turn: Turn, slot: Slot) -> None:
 
 
 def _note(turn: Turn, slot: Slot) -> None:
-    ref, items = turn.recognition.stored_ref(slot.item), turn.history.items
+    ref, items = turn.recognition.stored_ref(slot.item), turn.log.items
     items.note_stored(slot, ref)
     (items.note_unstored if ref is None else items.reopen)(slot)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from offload.engine.history import History
+from offload.engine.log import Log
 from offload.engine.parts import MessageState
 from offload.messages import Call
 from offload.messages.calls import Made
@@ -15,7 +15,7 @@ from offload.tools.sources import CallKey, Sources
 
 
 class Follower:
-    """Passes what is new in a history on to `sources`, at a cost that depends on what is new."""
+    """Passes what is new in a log on to `sources`, at a cost that depends on what is new."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -23,19 +23,19 @@ class Follower:
         self._keys: dict[int, int] = {}
         self._last_key = 0
 
-    def follow(self, history: History) -> None:
-        """Note the messages of a history that were added, dropped or offloaded since the last call."""
-        dropped, first = history.take_change()
-        new = history.states[first:]
+    def follow(self, log: Log) -> None:
+        """Note the messages of a log that were added, dropped or offloaded since the last call."""
+        dropped, first = log.take_change()
+        new = log.states[first:]
         calls = _calls(new)
         again = self._renamed(_calls(dropped), calls)
         self._sources.drop(again, {self._key(*made) for made in calls})
-        answers = history.answers_of(first - 1)
+        answers = log.answers_of(first - 1)
         for state in new:
             with suppress(Exception):  # A message object may raise anything; its calls are then unknown.
                 self._add(state, answers, again)
             answers = state.answers
-        for item, ref in history.items.take_standing():
+        for item, ref in log.items.take_standing():
             key = item.tool_use_id if item.call is None else self._key(item.tool_use_id, item.call)
             if key is not None:
                 self._sources.add_record(key, ref, is_result=item.item_type == "tool_result")

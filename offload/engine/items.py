@@ -80,7 +80,7 @@ class Slot(msgspec.Struct, eq=False):
         claim: what its text claims if it looks like a placeholder or notice; `proof` is None until checked.
         stored: the ref of the record that the session already holds of it.
         is_planned: whether a rule offloads it once the model saw it, and the plan by cost decides when.
-        number: its index among all items of the history; `ordinal` is that among its type and tool.
+        number: its index among all items of the log; `ordinal` is that among its type and tool.
     """
 
     item: Item

@@ -24,24 +24,24 @@ from offload.settings.options import Options
 def recall(turn: Turn) -> bool:
     """Replace the items that the store is known to have; return whether all that was sent is known."""
     ask_hook(turn)
-    due = [slot for slot in turn.history.items.due() if slot.stored is not None]
+    due = [slot for slot in turn.log.items.due() if slot.stored is not None]
     turn.late += [slot for slot in due if slot.state is State.LEAVING and slot.at < turn.before]
     turn.placed += store(turn, due)
-    return Repair.LIST not in turn.history.pending and not any(slot.has_failed for slot in due)
+    return Repair.LIST not in turn.log.pending and not any(slot.has_failed for slot in due)
 
 
 def leave(turn: Turn) -> None:
     """Offload the items whose decision is to offload, and note them in the turn."""
-    turn.late += [slot for slot in turn.history.items.leaving() if slot.at < turn.before]
+    turn.late += [slot for slot in turn.log.items.leaving() if slot.at < turn.before]
     ask_hook(turn)
     # An item with a record was replaced before it was first sent, or the thinking after it removed then.
-    _unbind(turn, [slot for slot in turn.history.items.leaving() if slot.stored is None])
-    turn.placed += store(turn, turn.history.items.due())
+    _unbind(turn, [slot for slot in turn.log.items.leaving() if slot.stored is None])
+    turn.placed += store(turn, turn.log.items.due())
 
 
 def leave_cited(turn: Turn) -> None:
     """Offload the items that a new process would, since an equal item was stored in this turn."""
-    items = turn.history.items
+    items = turn.log.items
     twins = [twin for slot in turn.placed for twin in items.twins(slot)]
     twins = [t for t in twins if not (t.is_final or turn.is_sent(t))]
     # Equal items of two categories have two records.
@@ -52,7 +52,7 @@ def leave_cited(turn: Turn) -> None:
         ask_hook(turn)
         # Their record is of this turn: they were sent in full.
         _unbind(turn, [slot for slot in cited if slot.state is State.LEAVING])
-        store(turn, turn.history.items.due())
+        store(turn, turn.log.items.due())
     turn.late += [slot for slot in cited if slot.at < turn.before]
 
 
@@ -61,14 +61,14 @@ def can_leave(turn: Turn, slot: Slot) -> bool:
 
     One that failed is tried again, so it counts.
     """
-    items = turn.history.items
+    items = turn.log.items
     if slot.is_replaced:
         return True
     if slot.item.tool_use_id in turn.pinned:
         return False
     if not (slot.is_approved or slot.is_final or slot.has_failed):
         items.reopen(slot)
-        items.note(slot, replace(slot.decision, item=turn.history.facts(slot)))
+        items.note(slot, replace(slot.decision, item=turn.log.facts(slot)))
         turn.each([slot], _ask_about)
     return slot.state is not State.SETTLED
 
@@ -78,26 +78,26 @@ def can_leave(turn: Turn, slot: Slot) -> bool:
 
 def ask_hook(turn: Turn) -> None:
     """Keep the items that `should_offload` rejects; it is asked once per item."""
-    leaving = turn.history.items.leaving()
+    leaving = turn.log.items.leaving()
     turn.each([s for s in leaving if not (s.is_foreign or s.is_approved)], _ask_about)
 
 
 def _ask_about(turn: Turn, slot: Slot) -> None:
     slot.is_approved = turn.options.approves(slot.decision.item)
     if not slot.is_approved:
-        turn.history.items.keep(slot, Reason(ReasonKind.VETOED), State.SETTLED)
+        turn.log.items.keep(slot, Reason(ReasonKind.VETOED), State.SETTLED)
 
 
 def _unbind(turn: Turn, leaving: Sequence[Slot]) -> None:
     """Remove the thinking after those of the items that were sent in full; if that fails, these are kept."""
-    late = [slot for slot in leaving if slot.at < turn.history.fresh]
+    late = [slot for slot in leaving if slot.at < turn.log.fresh]
     try:
         turn.thinking_removed += _remove_thinking(turn, late)
     except Exception as error:  # noqa: BLE001 # what was sent is kept as it was
         turn.failures.report(unexpected(error))
         reason = Reason(ReasonKind.FAILED, name=str(unexpected(error)))
         for slot in late:
-            turn.history.items.keep(slot, reason, State.FAILED)
+            turn.log.items.keep(slot, reason, State.FAILED)
 
 
 def _remove_thinking(turn: Turn, late: Sequence[Slot]) -> int:
@@ -105,23 +105,23 @@ def _remove_thinking(turn: Turn, late: Sequence[Slot]) -> int:
 
     Raises any exception; then no message that was sent may change.
     """
-    history, bound = turn.history, turn.history.thinking
+    log, bound = turn.log, turn.log.thinking
     if not turn.binds:
         return 0
     late = [slot for slot in late if not _is_skipped(turn, slot)]
     # Thinking that could not be stored in an earlier turn is tried again.
     edited = bound.edited_before(turn.thinking.originals_of)
-    edits = [at for at in (edited, history.pending.take(Repair.UNBIND)) if at is not None]
+    edits = [at for at in (edited, log.pending.take(Repair.UNBIND)) if at is not None]
     if edits:
-        history.pending.add(Repair.UNBIND, min(edits))
+        log.pending.add(Repair.UNBIND, min(edits))
     changes = [slot.at + 1 for slot in late] + edits
     indices = bound.sent_from(min(changes)) if changes else []
     if not indices:
-        history.pending.take(Repair.UNBIND)
+        log.pending.take(Repair.UNBIND)
         return 0
     cause = f"messages[{min([*(slot.at for slot in late), *edits])}] changed"
-    blocks = turn.thinking.remove(history.messages.passed, indices, cause)
-    history.pending.take(Repair.UNBIND)
+    blocks = turn.thinking.remove(log.messages.passed, indices, cause)
+    log.pending.take(Repair.UNBIND)
     return blocks
 
 
@@ -162,27 +162,27 @@ def store_again(turn: Turn, slots: dict[Slot, RecordInfo]) -> None:
             raise outcome
         if isinstance(outcome, Skipped) or outcome.placeholder != slot.text:
             raise StoreError(f"record {info.ref} was deleted and cannot be stored again as it was")
-        turn.history.items.renew(slot, outcome.info)
+        turn.log.items.renew(slot, outcome.info)
 
 
 def render(turn: Turn, index: int) -> None:
     """Set what the caller receives in place of a message; an item that cannot be replaced is kept."""
-    history, state = turn.history, turn.history.states[index]
-    output = history.messages.passed[index]
+    log, state = turn.log, turn.log.states[index]
+    output = log.messages.passed[index]
     for slot in state.slots:
         if slot.is_replaced:
             try:
                 output = slot.item.replace_in(output, slot.text)
             except Exception as error:  # noqa: BLE001 # a message object may raise anything
-                history.items.undo(slot)
+                log.items.undo(slot)
                 turn.fail(slot, malformed(error, f"messages[{index}]"))
     try:
         output = output if state.left_out is None else turn.thinking.left_out(output)
-        history.messages.send(index, output)
+        log.messages.send(index, output)
     except Exception as error:  # noqa: BLE001 # a message object may raise anything
         turn.failures.report(malformed(error, f"messages[{index}]"))
         turn.failures.is_incomplete = True
-        history.leave_out(index, None)
+        log.leave_out(index, None)
 
 
 def _request(turn: Turn, slot: Slot) -> WriteRequest:
@@ -195,7 +195,7 @@ def _request(turn: Turn, slot: Slot) -> WriteRequest:
     return WriteRequest(
         slot.item,
         slot.decision,
-        turn.history.query(slot.at),
+        turn.log.query(slot.at),
         turn.policy.min_saving,
         is_forced=slot.is_foreign,
         keeps_text=slot.is_foreign and must_keep,
@@ -205,7 +205,7 @@ def _request(turn: Turn, slot: Slot) -> WriteRequest:
 
 
 def _apply(turn: Turn, slot: Slot, outcome: WriteOutcome) -> None:
-    items, decision = turn.history.items, slot.decision
+    items, decision = turn.log.items, slot.decision
     if isinstance(outcome, Skipped):
         items.keep(slot, outcome.reason, State.SETTLED)
     elif isinstance(outcome, OffloadError):
@@ -223,7 +223,7 @@ def _apply(turn: Turn, slot: Slot, outcome: WriteOutcome) -> None:
 
 def _put(turn: Turn, slot: Slot, text: str, info: RecordInfo | None, decision: Decision) -> None:
     tokens, _ = turn.options.count_or_estimate(text)
-    turn.history.items.put(slot, text, info, replace(decision, tokens_after=tokens))
+    turn.log.items.put(slot, text, info, replace(decision, tokens_after=tokens))
 
 
 def fallback_text(item: Item, decision: Decision, options: Options) -> str:

@@ -1,4 +1,4 @@
-"""The parts of one message of the history."""
+"""The parts of one message of the log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LatestTexts(NamedTuple):
 
 
 class MessageState(msgspec.Struct, eq=False):
-    """The parts of one message, and what the history knows at its place.
+    """The parts of one message, and what the log knows at its place.
 
     Attributes:
         fixed_tokens: tokens of its parts that are not items, which are `kept`.
@@ -47,7 +47,7 @@ class MessageState(msgspec.Struct, eq=False):
         answers: number of assistant messages up to and including this one.
         texts: the latest texts up to and including this message.
         left_out: tokens of its thinking that is left out of what the caller receives; None if it is not.
-        before: what the history knew of calls before it.
+        before: what the log knew of calls before it.
         tokens: tokens of all its texts as they were passed.
     """
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from offload.engine import deciding
 from offload.engine.failures import Repair, malformed, name_of
-from offload.engine.history import Moved
 from offload.engine.items import Slot, State, unweighed
+from offload.engine.log import Moved
 from offload.engine.parts import Kept, MessageState
 from offload.engine.turn import Turn
 from offload.errors import MessageError, OffloadError, unexpected
@@ -41,54 +41,54 @@ class _Read(NamedTuple):
 
 
 def keep_common(turn: Turn, messages: Sequence[Any]) -> int:
-    """Drop what the history has beyond the beginning of `messages`; return how many it keeps of them.
+    """Drop what the log has beyond the beginning of `messages`; return how many it keeps of them.
 
     A message that could not be read, and now can, is dropped too.
     """
-    history = turn.history
-    if not history.note_binding(may_bind=turn.options.policy.may_bind(turn.model)):
+    log = turn.log
+    if not log.note_binding(may_bind=turn.options.policy.may_bind(turn.model)):
         # The decisions for a model that allows other changes are made again.
-        return history.keep_none()
-    known = history.keep_common(messages)
-    for index in history.pending.all(Repair.READ, known):
-        message = history.messages.passed[index]
+        return log.keep_none()
+    known = log.keep_common(messages)
+    for index in log.pending.all(Repair.READ, known):
+        message = log.messages.passed[index]
         try:
             is_whole = not _parts(turn, index, message).scan.failed
         except Exception as error:  # noqa: BLE001 # a message object may raise anything
             turn.failures.report(malformed(error, f"messages[{index}]"))
         else:
             if is_whole:
-                history.forget(message)
-                return len(history)
+                log.forget(message)
+                return len(log)
     return known
 
 
 def add(turn: Turn, messages: Sequence[Any]) -> list[int]:
-    """Add the messages that the history does not have; return the indices of those that it cannot add."""
-    new = range(len(turn.history), len(messages))
+    """Add the messages that the log does not have; return the indices of those that it cannot add."""
+    new = range(len(turn.log), len(messages))
     return [index for index in new if not _is_added(turn, index, messages[index])]
 
 
 def _is_added(turn: Turn, index: int, message: Any) -> bool:
-    """Add a message to the history; return whether it is there, and not just something in its place."""
-    history, failures = turn.history, turn.failures
+    """Add a message to the log; return whether it is there, and not just something in its place."""
+    log, failures = turn.log, turn.failures
     try:
-        if history.moved and (moved := history.take_moved(message)) is not None:
+        if log.moved and (moved := log.take_moved(message)) is not None:
             _add_moved(turn, index, moved)
         else:
             _add(turn, index, message)
     except Exception as error:  # noqa: BLE001 # one message's failure is one message's
         failures.report(malformed(error, f"messages[{index}]"))
         failures.is_incomplete = True
-    if len(history) > index:
+    if len(log) > index:
         return True
-    history.add(None, MessageState([], 0, (), {}, ""))
+    log.add(None, MessageState([], 0, (), {}, ""))
     return False
 
 
 def _add(turn: Turn, index: int, message: Any) -> None:
-    """Add a message to the history; a malformed one is reported and has no items."""
-    history = turn.history
+    """Add a message to the log; a malformed one is reported and has no items."""
+    log = turn.log
     role, scan, thinking, blocks = _parts_or_none(turn, index, message)
     turn.code_calls |= scan.code_calls
     slots = _slots(turn, index, scan.offloadable)
@@ -96,23 +96,23 @@ def _add(turn: Turn, index: int, message: Any) -> None:
     fixed_tokens = sum(part.tokens for part in kept) + sum(part.data for part in scan.fixed)
     made = scan.calls, scan.results
     state = MessageState(slots, fixed_tokens, *made, role, _text(scan), thinking, kept, blocks)
-    turn.replies += history.add(message, state)
+    turn.replies += log.add(message, state)
     for slot in [slot for slot in slots if thinking and slot.state is State.OPEN]:
         # The first thinking of a conversation changes what may be offloaded.
-        history.items.note(slot, deciding.by_policy(turn, slot.decision.item))
+        log.items.note(slot, deciding.by_policy(turn, slot.decision.item))
     _plan(turn, state)
 
 
 def _add_moved(turn: Turn, index: int, moved: Moved) -> None:
-    """Add a message that the history had at another place, with what is known of it."""
-    history, state = turn.history, moved.state
+    """Add a message that the log had at another place, with what is known of it."""
+    log, state = turn.log, moved.state
     for slot in state.slots:
         slot.decision = replace(slot.decision, item=slot.decision.item._replace(message=index))
-    history.add(moved.look.passed, state, moved.look)
+    log.add(moved.look.passed, state, moved.look)
     for slot in state.slots:
         if not slot.is_final:
-            history.items.reopen(slot)
-            history.items.note(slot, deciding.by_policy(turn, _as_new(turn, slot)))
+            log.items.reopen(slot)
+            log.items.note(slot, deciding.by_policy(turn, _as_new(turn, slot)))
     _plan(turn, state)
 
 
@@ -124,7 +124,7 @@ def _as_new(turn: Turn, slot: Slot) -> ItemFacts:
 
 def _plan(turn: Turn, state: MessageState) -> None:
     """Note a message that was added in the plan by cost."""
-    plan, calls = turn.history.plan, [call for _, call in state.calls]
+    plan, calls = turn.log.plan, [call for _, call in state.calls]
     if plan is not None:
         turn.part(
             plan.add,
@@ -140,16 +140,16 @@ def _plan(turn: Turn, state: MessageState) -> None:
 
 def _parts_or_none(turn: Turn, index: int, message: Any) -> _Read:
     """Return the parts of a message; what cannot be read is reported, and read again in the next turn."""
-    history, failures = turn.history, turn.failures
+    log, failures = turn.log, turn.failures
     try:
         read = _parts(turn, index, message)
     except Exception as error:  # noqa: BLE001 # a message object may raise anything
         read = _Read("", _unread(message), (), 1)
         failures.report(malformed(error, f"messages[{index}]"))
         if not isinstance(error, MessageError):
-            history.pending.add(Repair.READ, index)
+            log.pending.add(Repair.READ, index)
     for where, problem in read.scan.failed:
-        history.pending.add(Repair.READ, index)
+        log.pending.add(Repair.READ, index)
         failures.report(malformed(problem, where or f"messages[{index}]"))
     return read
 
@@ -159,7 +159,7 @@ def _parts(turn: Turn, index: int, message: Any) -> _Read:
     where = f"messages[{index}]"
     adapter = adapter_for(message)
     role = adapter.role(message, where)
-    scan = adapter.scan(message, where, turn.history.calls)
+    scan = adapter.scan(message, where, turn.log.calls)
     thinking = signed_thinking(message) if role == "assistant" else ()
     return _Read(role, scan, thinking, block_count(message))
 
@@ -184,20 +184,20 @@ def leave_out(turn: Turn, known: int) -> list[int]:
 
     The messages from `known` on are new.
     """
-    history, keys = turn.history, turn.thinking.keys
-    first = known if history.thinking.keys_checked == len(keys) else 0
-    history.thinking.keys_checked = len(keys)
+    log, keys = turn.log, turn.thinking.keys
+    first = known if log.thinking.keys_checked == len(keys) else 0
+    log.thinking.keys_checked = len(keys)
     gone = [
         at
-        for at in (history.thinking.sent_from(first) if keys else [])
-        if any(one.key in keys for one in history.states[at].thinking)
+        for at in (log.thinking.sent_from(first) if keys else [])
+        if any(one.key in keys for one in log.states[at].thinking)
     ]
     for at in gone:
-        message = history.messages.passed[at]
+        message = log.messages.passed[at]
         scans = scan_of(message), scan_of(turn.thinking.left_out(message))
         whole, bare = (scan.fixed_tokens(turn.count) for scan in scans)
-        history.leave_out(at, whole - bare)
-    turn.part(turn.thinking.renew, None, history.messages.passed, [at for at in gone if at >= known])
+        log.leave_out(at, whole - bare)
+    turn.part(turn.thinking.renew, None, log.messages.passed, [at for at in gone if at >= known])
     return gone
 
 
@@ -213,7 +213,7 @@ def weighed(turn: Turn, index: int, item: Item) -> Slot:
 
 def retry(turn: Turn) -> None:
     """Open the items that failed, and weigh those again for which a hook did."""
-    items = turn.history.items
+    items = turn.log.items
     items.retry()
     turn.each([s for s in items.opened() if s.state is State.UNWEIGHED], _weigh_again)
 
@@ -261,7 +261,7 @@ def _weigh(turn: Turn, slot: Slot) -> None:
 
 def _weigh_again(turn: Turn, slot: Slot) -> None:
     facts, problem = facts_of(turn, slot.item, slot.at)
-    turn.history.recount(slot, facts.tokens)
+    turn.log.recount(slot, facts.tokens)
     _find_claim(turn, slot, problem)
 
 
@@ -273,11 +273,11 @@ def _find_claim(turn: Turn, slot: Slot, problem: OffloadError | None) -> None:
     except Exception as error:  # noqa: BLE001 # a renderer may raise anything
         problem = unexpected(error)
     if problem is None:
-        turn.history.items.move(slot, State.OPEN)
+        turn.log.items.move(slot, State.OPEN)
         return
     reason = Reason(ReasonKind.FAILED, name=str(problem))
     kept = replace(slot.decision, action="keep", reason=reason, is_exempt=True)
-    turn.history.items.note(slot, kept)
+    turn.log.items.note(slot, kept)
     turn.report(slot, problem)
 
 

@@ -24,30 +24,30 @@ def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache 
     """Return the messages with their large items replaced.
 
     A step that fails has no effect in this turn. Raises any exception of the steps that the others build on;
-    then the history is incomplete.
+    then the log is incomplete.
     """
-    history, part = turn.history, turn.part
+    log, part = turn.log, turn.part
     known = reading.keep_common(turn, messages)
     part(reading.retry, None, turn)
     unread = reading.add(turn, messages)
     if not _keep_placeholders(turn):
-        known = history.keep_none()
+        known = log.keep_none()
         unread = reading.add(turn, messages)
-    moment = part(watch.begin, Moment(), history.answers, host, turn.failures)
-    mode = part(mode_of, HistoryMode(), turn.policy.history, turn.model, history.thinking.at)
-    first = 0 if history.note_rule(turn.policy, is_bound=turn.is_bound) else known
+    moment = part(watch.begin, Moment(), log.answers, host, turn.failures)
+    mode = part(mode_of, HistoryMode(), turn.policy.history, turn.model, log.thinking.at)
+    first = 0 if log.note_rule(turn.policy, is_bound=turn.is_bound) else known
     part(finding.find_stored, None, turn, known, first)
     part(finding.prove_claims, None, turn)
     part(_open_paying, None, turn, moment, known)
-    part(deciding.decide, None, turn, history.items.opened())
+    part(deciding.decide, None, turn, log.items.opened())
     part(deciding.decide_together, None, turn, known)
     # Thinking that was removed before this turn counts no more: a sweep looks at the tokens that are sent.
     part(_recall, None, turn, known)
     part(_leave, None, turn, known)
-    for index in (*part(reading.leave_out, [], turn, known), *history.edited_outputs()):
+    for index in (*part(reading.leave_out, [], turn, known), *log.edited_outputs()):
         part(leaving.render, None, turn, index)
     part(_report_excess, None, turn, known)
-    part(history.end_turn, None)
+    part(log.end_turn, None)
     mode = mode._replace(thinking_removed=turn.thinking_removed)
     result = _result(turn, part(_cache_report, None, turn, watch, moment), mode)
     for index in unread:
@@ -58,11 +58,11 @@ def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache 
 def run_one(turn: Turn, item: Item) -> Slot:
     """Offload a single text, which is a message of its own, if the rule for it says so."""
     slot = reading.weighed(turn, 0, item)
-    turn.history.add(item.text, MessageState([slot], 0, (), {}, ""))
+    turn.log.add(item.text, MessageState([slot], 0, (), {}, ""))
     finding.prove_claims(turn)
     deciding.decide(turn, [slot])
     leaving.ask_hook(turn)
-    leaving.store(turn, turn.history.items.due())
+    leaving.store(turn, turn.log.items.due())
     return slot
 
 
@@ -71,7 +71,7 @@ def store_again(turn: Turn) -> int:
 
     Their placeholders do not change. Raises `OffloadError` if one could not be kept.
     """
-    placed = [(slot, slot.info) for slot in turn.history.since(0)]
+    placed = [(slot, slot.info) for slot in turn.log.since(0)]
     held = {info.key: (slot, info) for slot, info in placed if info is not None}
     gone = turn.recognition.session.gone(info for _, info in held.values())
     lost = dict(held[key] for key in held if key in gone)
@@ -95,21 +95,21 @@ def _open_paying(turn: Turn, moment: Moment, known: int) -> None:
 
     A list of which nothing was offloaded before is decided request by request, as if it had grown.
     """
-    history, plan = turn.history, turn.history.plan
+    log, plan = turn.log, turn.log.plan
     if plan is None or turn.is_aside:
         return
     # The record of an item that a rule offloads is found only when it is stored.
-    new = [(slot, slot.decision) for slot in history.since(known)]
+    new = [(slot, slot.decision) for slot in log.since(known)]
     ruled = [slot for slot, made in new if made.action == "offload" and not made.is_by_cost]
-    plan.settle([*history.items.take_out(), *ruled], _ref_of)
-    first = history.answers_of(known - 1) + 1 if known else 0
-    if turn.is_bound or (first < plan.turn and any(map(_was_offloaded, history.since(0)))):
+    plan.settle([*log.items.take_out(), *ruled], _ref_of)
+    first = log.answers_of(known - 1) + 1 if known else 0
+    if turn.is_bound or (first < plan.turn and any(map(_was_offloaded, log.since(0)))):
         first = plan.turn
     for number in range(min(first, plan.turn), plan.turn + 1):
         is_cold = moment.is_cold and number == plan.turn
         may_leave = partial(leaving.can_leave, turn)
         for slot in plan.decide(number, may_leave, is_bound=turn.is_bound, is_cold=is_cold):
-            history.items.reopen(slot)
+            log.items.reopen(slot)
 
 
 def _was_offloaded(slot: Slot) -> bool:
@@ -151,38 +151,38 @@ def _report_excess(turn: Turn, known: int) -> None:
     ceiling = turn.policy.max_view_tokens
     if ceiling is None:
         return
-    history = turn.history
-    turns = [*history.turns_above(ceiling, known)]
-    views = [[s.decision for s in history.slots_of(at) if s.is_in_view and not s.has_failed] for at in turns]
+    log = turn.log
+    turns = [*log.turns_above(ceiling, known)]
+    views = [[s.decision for s in log.slots_of(at) if s.is_in_view and not s.has_failed] for at in turns]
     above = [text for view in views for text in excess(view, ceiling)]
-    for text in (*above, *(text for at in turns for text in history.fixed_excess(at, ceiling))):
+    for text in (*above, *(text for at in turns for text in log.fixed_excess(at, ceiling))):
         turn.failures.note(AboveCeilingError(text), EventType.ABOVE_CEILING)
 
 
 def _cache_report(turn: Turn, watch: CacheWatch, moment: Moment) -> CacheReport | None:
     """Return the effect of this turn on the provider's cache."""
-    history, sent = turn.history, turn.history.sent()
-    kept = min(sent, history.unchanged(turn.late))
-    freed, rewritten = history.rewritten(min(sent, turn.before), turn.late)
+    log, sent = turn.log, turn.log.sent()
+    kept = min(sent, log.unchanged(turn.late))
+    freed, rewritten = log.rewritten(min(sent, turn.before), turn.late)
     if moment.is_cold:
-        rewritten = 0 if moment.cause == "first" else history.tokens_before(sent)
+        rewritten = 0 if moment.cause == "first" else log.tokens_before(sent)
     return watch.end(
         moment,
-        tokens=history.tokens_before(len(history)),
-        unchanged=history.tokens_before(kept),
+        tokens=log.tokens_before(len(log)),
+        unchanged=log.tokens_before(kept),
         freed=freed,
         rewritten=rewritten,
     )
 
 
 def _result(turn: Turn, cache: CacheReport | None, mode: HistoryMode) -> OffloadResult:
-    history, items = turn.history, turn.history.items
+    log, items = turn.log, turn.log.items
     return OffloadResult(
-        messages=history.messages.sent.copy(),
+        messages=log.messages.sent.copy(),
         records=items.infos(),
         decided=items.decided(),
-        tokens_before=history.tokens,
-        tokens_after=history.tokens - history.tokens_freed,
+        tokens_before=log.tokens,
+        tokens_after=log.tokens - log.tokens_freed,
         chars_freed=items.chars_freed,
         errors=turn.failures.errors,
         cache=cache,

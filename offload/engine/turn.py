@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import msgspec
 
 from offload.engine.failures import Failures, name_of
-from offload.engine.history import History
 from offload.engine.items import Slot, State
+from offload.engine.log import Log
 from offload.engine.moment import HostCache
 from offload.engine.recognition import Recognition
 from offload.engine.results import OffloadResult
@@ -45,7 +45,7 @@ class Terms(msgspec.Struct, frozen=True, eq=False):
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """One call of `offload`, as its steps share it; the history holds what the next turn needs.
+    """One call of `offload`, as its steps share it; the log holds what the next turn needs.
 
     Attributes:
         readers: as in `OffloadPolicy.decide`.
@@ -65,7 +65,7 @@ class Turn:
         on_recalled: see `Conversation`.
     """
 
-    history: History
+    log: Log
     recognition: Recognition
     writer: ItemWriter
     thinking: RemovedThinking
@@ -87,7 +87,7 @@ class Turn:
     on_recalled: Callable[[OffloadResult], object] | None = None
 
     def __post_init__(self) -> None:
-        self.before = len(self.history)
+        self.before = len(self.log)
         self.is_aside = self.policy is not self.options.policy
 
     # Messages that were sent
@@ -96,7 +96,7 @@ class Turn:
     def binds(self) -> bool:
         """Whether signed thinking is removed after a change of what was sent."""
         policy = self.policy
-        has_thinking = policy.history == "append_only" or bool(self.history.thinking.at)
+        has_thinking = policy.history == "append_only" or bool(self.log.thinking.at)
         # A policy of one call with another rule says nothing of the model: that of the session may.
         is_open = policy.history not in ("append_only", "editable")
         return has_thinking and (self.options.policy if is_open else policy).may_bind(self.model)
@@ -108,11 +108,11 @@ class Turn:
 
     def is_before_thinking(self, slot: Slot) -> bool:
         """Return whether an item was sent, and its change now would remove thinking."""
-        return self.binds and slot.at < self.history.fresh
+        return self.binds and slot.at < self.log.fresh
 
     def is_sent(self, slot: Slot) -> bool:
         """Return whether an item may no longer change, since it was sent."""
-        return self.is_bound and slot.at < self.history.fresh
+        return self.is_bound and slot.at < self.log.fresh
 
     # Failures
 
@@ -142,12 +142,12 @@ class Turn:
         elif slot.state is not State.SETTLED:
             state = State.UNWEIGHED if slot.state is State.UNWEIGHED else State.FAILED
             reason = Reason(ReasonKind.FAILED, name=str(problem))
-            self.part(self.history.items.keep, None, slot, reason, state)
+            self.part(self.log.items.keep, None, slot, reason, state)
 
     def report(self, slot: Slot, error: OffloadError) -> None:
         """Report an error that costs an item its offload."""
         # A single text is in no message, and has no plan.
-        self.failures.report(error, name_of(slot.item, None if self.history.plan is None else slot.at))
+        self.failures.report(error, name_of(slot.item, None if self.log.plan is None else slot.at))
 
     def count(self, text: str) -> int:
         """Return the tokens of a text; if the counter fails, an estimate, and report it."""

@@ -51,7 +51,7 @@ class WriteRequest(NamedTuple):
     """An item to store, with its tokens, preview size and ttl in the decision on it.
 
     Attributes:
-        query: the text that its preview is ranked against; see `History.query`.
+        query: the text that its preview is ranked against; see `Log.query`.
         min_saving: tokens that its placeholder must free, unless `is_forced`.
         is_forced: whether it is stored even if the placeholder saves nothing, as a look-alike is.
         keeps_text: whether its text is kept in the message; the record proves that it is not a placeholder.

@@ -11,7 +11,7 @@ from formats import FORMATS, exchange
 
 from offload import Offloader, OffloadPolicy
 from offload.context.pairs import split_groups, waiting_from
-from offload.engine.history import History
+from offload.engine.log import Log
 from offload.messages import Call
 from offload.messages.access import with_field
 from offload.messages.base import Item
@@ -168,7 +168,7 @@ def test_a_result_without_its_call_has_no_subject() -> None:
 def test_a_history_gives_back_the_earlier_call_of_an_id_when_a_message_is_dropped() -> None:
     from offload.engine.parts import MessageState  # noqa: PLC0415 # only here
 
-    history, calls = History(), [Call("Read", {"path": path}) for path in "ab"]
+    history, calls = Log(), [Call("Read", {"path": path}) for path in "ab"]
     replies = [
         MessageState([], 0, [("c", call)], {}, "assistant", answers=n) for n, call in enumerate(calls, 1)
     ]

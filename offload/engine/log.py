@@ -1,6 +1,6 @@
 """The messages of earlier turns, and what they hold.
 
-An agent passes its whole message list every turn. The history compares it with the previous one, so that a
+An agent passes its whole message list every turn. The log compares it with the previous one, so that a
 turn's work grows with the new messages only. Totals over the whole list are running sums and sorted indexes.
 """
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 
 class Moved(msgspec.Struct, frozen=True, eq=False):
-    """A message that the history had at another place, and its parts."""
+    """A message that the log had at another place, and its parts."""
 
     look: Look
     state: MessageState
 
 
 class Change(NamedTuple):
-    """The parts of messages that a history dropped, and the index of the first new one."""
+    """The parts of messages that a log dropped, and the index of the first new one."""
 
     dropped: Sequence[MessageState]
     first: int
 
 
-class History:
+class Log:
     """The messages of the last turn, and totals over all of them.
 
     Attributes:
@@ -59,7 +59,7 @@ class History:
 
     Args:
         plan: see above.
-        gone: the parts of messages that a history dropped, see `told`.
+        gone: the parts of messages that a log dropped, see `told`.
     """
 
     def __init__(self, plan: CostPlan[Slot] | None = None, gone: Iterable[MessageState] = ()) -> None:
@@ -91,7 +91,7 @@ class History:
 
     @property
     def answers(self) -> int:
-        """Number of assistant messages in the history."""
+        """Number of assistant messages in the log."""
         return self.states[-1].answers if self.states else 0
 
     def answers_of(self, index: int) -> int:

@@ -19,7 +19,7 @@ from itertools import compress, count
 from operator import getitem, is_not, itemgetter
 from typing import Any, NamedTuple
 
-from offload.gateway._spans import Edit, Path, Places, Reader, body_of, common, read, replaced, text_of
+from offload.gateway._spans import BodyReader, Edit, Path, Places, body_of, common, read, replaced, text_of
 from offload.messages.base import Block
 from offload.messages.formats import role_or_none, scan_of
 from offload.messages.marks import marks_of, without_marks
@@ -422,44 +422,51 @@ def parsed(text: str, api: Api, before: Request | None) -> tuple[Request, int]:
 
     Raises `ValueError` for anything but a JSON object without repeated fields.
     """
-    request, reader = Request(text), Reader(text)
+    request, reader = Request(text), BodyReader(text)
     known = 0
-    for name in reader.members():
+    if reader.kind() != "object":
+        raise ValueError("expected an object")
+    for name in map(str, reader.members()):
         if name in request.fields:
             raise ValueError(f"the field {name!r:.40} comes twice")
-        start = reader.at
+        start = reader.place
         if name == api.messages and text.startswith("[", start):
             request.fields[name] = None
             known = 0 if before is None else _take_known(request, before)
             _read_messages(request, reader)
         else:
-            request.fields[name] = _field(reader, name, before)
-        request.spans[name] = start, reader.at
-    reader.end()
+            request.fields[name] = _field(request, reader, name, before)
+        request.spans[name] = start, reader.place
+    if reader.peek():
+        raise ValueError(f"more than one JSON value, at character {reader.place}")
     request.fields |= {} if api.model is None else {"model": api.model}
     return request, known
 
 
-def _read_messages(request: Request, reader: Reader) -> None:
+def _read_messages(request: Request, reader: BodyReader) -> None:
     """Read the messages that are not known."""
-    for index in reader.elements(request.ends):
-        request.starts.append(reader.at)
+    messages = reader.members()
+    if request.ends:
+        next(messages)
+        reader.move(request.ends[-1])
+    for index, _ in enumerate(messages, len(request.ends)):
+        request.starts.append(reader.place)
         view = reader.value()
         request.views.append(view)
-        request.ends.append(reader.at)
+        request.ends.append(reader.place)
         # Codex sends tools so for models since GPT-6.
         if isinstance(view, dict) and view.get("type") == _ADDED_TOOLS and "tools" in view:
             request.adding.append(index)
 
 
-def _field(reader: Reader, name: str, before: Request | None) -> Any:
+def _field(request: Request, reader: BodyReader, name: str, before: Request | None) -> Any:
     """Read the value of a field, which may be as long as the tools; one with the same text is known."""
     start, end = (0, 0) if before is None else before.spans.get(name, (0, 0))
     # All other values may be longer in the request than the same text.
     if before is not None and before.text[start:end].startswith(("[", "{")):
         same = before.text[start:end]
-        if reader.text.startswith(same, reader.at):
-            reader.at += len(same)
+        if request.text.startswith(same, reader.place):
+            reader.move(reader.place + len(same))
             return before.fields[name]
     return reader.value()
 

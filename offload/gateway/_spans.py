@@ -1,19 +1,15 @@
 """Places of values in a JSON text: single values are replaced, and every other byte is kept.
 
 A text has one character for each byte of a body in UTF-8, see `text_of`: places in one are places in the
-other, neither is read as a whole to get the other, and no character makes a text wider. Values are skipped by
-the scanner of the standard library, one call each, so that a large text does not keep other threads waiting.
+other, neither is read as a whole to get the other, and no character makes a text wider.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
-_SPACE = re.compile(r"[ \t\n\r]*")
-_scan = json.JSONDecoder().raw_decode
+from offload.record.json_reader import JsonReader, scan_strictly
 
 # Texts are compared in parts of so many characters: each is copied, at best into memory that is near.
 _PART = 64 * 1024
@@ -44,81 +40,25 @@ class Edit(NamedTuple):
     text: str
 
 
-class Reader:
-    """Reads a JSON text from place `at` on. All methods raise `ValueError` for anything but JSON."""
+class BodyReader(JsonReader):
+    """Reads the text of a body from place `start` on; keys and values have their characters as they are."""
 
-    def __init__(self, text: str, at: int = 0) -> None:
-        self.text = text
-        self.at = at
-        self._is_ascii = text.isascii()
-        self._skip_space()
+    def __init__(self, text: str, start: int = 0) -> None:
+        super().__init__(text, start=start, is_strict=True)
+        if not text.isascii():
+            self._scan = _scan_utf_8
 
-    def value(self) -> Any:
-        """Read the value at this place; the place is then its end."""
-        start = self.at
-        value, self.at = _scan(self.text, start)
-        if self._is_ascii or (text := self.text[start : self.at]).isascii():
-            return value
-        return _scan(read(text))[0]
+    def skip(self) -> int:
+        """Pass the value here, which was read before, with the scanner of Python: it is fastest."""
+        self.peek()
+        self._at = scan_strictly(self._buffer, self._at)[1]
+        return self.place
 
-    def skip(self) -> None:
-        """Pass the value at this place, which was read before."""
-        _, self.at = _scan(self.text, self.at)
 
-    def members(self) -> Iterator[str]:
-        """Yield each key of the object at this place; the caller reads its value before the next."""
-        for _ in self._parts("{", "}"):
-            if not self._is_at('"'):
-                raise ValueError(f"expected a key at character {self.at}")
-            key = self.value()
-            self._skip_space()
-            self._take(":")
-            self._skip_space()
-            yield key
-
-    def elements(self, ends: Sequence[int] = ()) -> Iterator[int]:
-        """Yield the index of each element of the array at this place; the caller reads it before the next.
-
-        The first elements are left out if `ends` has their known ends.
-        """
-        yield from self._parts("[", "]", ends)
-
-    def end(self) -> None:
-        """Check that nothing follows."""
-        self._skip_space()
-        if self.at != len(self.text):
-            raise ValueError(f"more than one JSON value, at character {self.at}")
-
-    def _parts(self, opening: str, closing: str, ends: Sequence[int] = ()) -> Iterator[int]:
-        self._take(opening)
-        self._skip_space()
-        if self._is_at(closing):
-            self.at += 1
-            return
-        index = len(ends)
-        self.at = ends[-1] if ends else self.at
-        while True:
-            if index:
-                self._skip_space()
-                if not self._is_at(","):
-                    break
-                self.at += 1
-                self._skip_space()
-            yield index
-            index += 1
-        self._take(closing)
-
-    def _take(self, mark: str) -> None:
-        if not self._is_at(mark):
-            raise ValueError(f"expected {mark} at character {self.at}")
-        self.at += 1
-
-    def _is_at(self, mark: str) -> bool:
-        return self.text.startswith(mark, self.at)
-
-    def _skip_space(self) -> None:
-        match = _SPACE.match(self.text, self.at)
-        self.at = match.end() if match else self.at
+def _scan_utf_8(text: str, at: int) -> tuple[Any, int]:
+    value, end = scan_strictly(text, at)
+    part = text[at:end]
+    return value if part.isascii() else scan_strictly(read(part), 0)[0], end
 
 
 def common(one: str, other: str) -> int:
@@ -154,11 +94,11 @@ class Places:
 
     def find(self, start: int, path: Path) -> Place:
         """Return the place of the value at `path` below the value at `start`. Raises `ValueError`."""
-        reader = Reader(self._text, start)
-        place = Place(reader.at, reader.at, reader.at)
+        reader = BodyReader(self._text, start)
+        reader.peek()
+        place = Place(reader.place, reader.place, reader.place)
         if not path:
-            reader.skip()
-            return place._replace(end=reader.at)
+            return place._replace(end=reader.skip())
         for step in path:
             found = [part for name, part in self._parts(place.start) if name == step]
             if len(found) != 1:
@@ -185,16 +125,13 @@ class Places:
 
     def _parts(self, start: int) -> list[tuple[str | int, Place]]:
         if start not in self._known:
-            reader = Reader(self._text, start)
-            is_array = self._text.startswith("[", start)
-            names: Iterator[str | int] = reader.elements() if is_array else reader.members()
+            reader = BodyReader(self._text, start)
             parts: list[tuple[str | int, Place]] = []
             before = start
-            for name in names:
-                at = reader.at
-                reader.skip()
-                parts.append((name, Place(at, reader.at, before)))
-                before = reader.at
+            for name in reader.members():
+                place = Place(reader.place, reader.skip(), before)
+                parts.append((name, place))
+                before = place.end
             self._known[start] = parts
         return self._known[start]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Any
 
@@ -33,9 +33,9 @@ _MAX_VALUE_CHARS = 16 * 1024 * 1024
 _CUT_CHARS = 2
 _BOM = "\ufeff"
 
-# Reads the value at a place; returns it with the place of its end. Raises `ValueError` or `StopIteration`.
+# Read the value at a place; return it with the place of its end. Raise `ValueError`, or `StopIteration`.
 scan_value: Any = getattr(json.JSONDecoder(parse_constant=str, strict=False), "scan_once")  # noqa: B009 # typeshed has no such name
-_scan_strictly: Any = getattr(json.JSONDecoder(), "scan_once")  # noqa: B009 # typeshed has no such name
+scan_strictly = json.JSONDecoder().raw_decode
 
 _KINDS = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
 # Python and others write NaN and Infinity.
@@ -67,7 +67,7 @@ class JsonReader:
         self._chunks = iter(() if isinstance(text, str) else text)
         self._buffer = text if isinstance(text, str) else ""
         self._offset = offset
-        self._scan = _scan_strictly if is_strict else scan_value
+        self._scan = scan_strictly if is_strict else scan_value
         self._at = len(self._buffer)
         while self._offset + len(self._buffer) <= start and self._fill():
             self._at = len(self._buffer)
@@ -112,25 +112,27 @@ class JsonReader:
         while True:
             try:
                 value, end = self._scan(self._buffer, self._at)
-            except (StopIteration, ValueError):
+            except (StopIteration, ValueError) as error:
                 if not self._fill_more():
-                    raise self._broken("a value", self._buffer[self._at : self._at + 1]) from None
+                    raise self._broken("a value", self._buffer[self._at : self._at + 1]) from error
             else:
                 if end + _CUT_CHARS < len(self._buffer) or not self._fill_more():
                     self._at = end
                     return value
 
-    def members(self, ends: Sequence[int] = ()) -> Iterator[str | int]:
+    def move(self, place: int) -> None:
+        """Go to a known place further on in the text, which is in memory."""
+        self._at = place - self._offset
+
+    def members(self) -> Iterator[str | int]:
         """Step through the container here; yield the key or the index of each member, at its value.
 
-        The caller may skip or read the value, or step into it; otherwise it is skipped. The first members of
-        an array are left out if `ends` has their known ends.
+        The caller may skip or read the value, or step into it; otherwise it is skipped.
         """
         is_object = self._take("{[") == "{"
-        closing = "}" if is_object else "]"
-        self._at = ends[-1] - self._offset if ends else self._at
-        for index in count(len(ends)):
-            if (index or self.peek() == closing) and self._take("," + closing) == closing:
+        closing, marks = ("}", ",}") if is_object else ("]", ",]")
+        for index in count():
+            if (index or self.peek() == closing) and self._take(marks) == closing:
                 return
             name = self._key() if is_object else index
             self.peek()
@@ -146,11 +148,11 @@ class JsonReader:
             if first != '"' or is_long or not self._fill():
                 raise self._broken("a key and a colon", first)
         try:
-            key = str(self._scan(match[1], 0)[0])
+            name = str(self._scan(match[1], 0)[0])
         except ValueError:
             raise self._broken("a key", first) from None
         self._at = match.end()
-        return key
+        return name
 
     def _take(self, allowed: str) -> str:
         char = self.peek()

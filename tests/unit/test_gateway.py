@@ -20,6 +20,7 @@ from offload.gateway._requests import APIS, ElsewhereError, api_of, conversation
 from offload.gateway._rewriter import policy_for
 from offload.gateway._usage import UsageReader
 from offload.messages.usage import usage_of
+from offload.record import json_reader
 
 _NAMED = {api.name: api for api in APIS}
 ANTHROPIC, CHAT, RESPONSES = (_NAMED[n] for n in ("Anthropic Messages", "OpenAI chat", "OpenAI Responses"))
@@ -120,14 +121,15 @@ def test_tools_to_read_back_are_found_under_any_prefix(name):
 def decoded(monkeypatch) -> list[int]:
     """The characters of all JSON that is decoded, value by value."""
     lengths: list[int] = []
-    scan = _spans._scan
+    scan = json_reader.scan_strictly
 
-    def counted(text: str, at: int = 0) -> Any:
+    def counted(text: str, at: int) -> Any:
         value, end = scan(text, at)
         lengths.append(end - at)
         return value, end
 
-    monkeypatch.setattr(_spans, "_scan", counted)
+    for module in (json_reader, _spans):
+        monkeypatch.setattr(module, "scan_strictly", counted)
     return lengths
 
 
@@ -158,8 +160,9 @@ def test_a_body_that_is_not_utf_8_anywhere_is_not_read(place):
     body = body_of(turns(1), metadata={"user_id": "u"})
     at = body.index(b'"', body.index(f'"{place}"'.encode()) + len(place) + 2)
 
-    with pytest.raises(ValueError, match="utf-8"):
+    with pytest.raises(ValueError, match="expected a value") as caught:
         read_request(body[: at + 1] + b"\xe9" + body[at + 1 :], ANTHROPIC)
+    assert isinstance(caught.value.__cause__, UnicodeDecodeError)
 
 
 # What is put back

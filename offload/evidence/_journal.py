@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 from offload.errors import StoreError, unexpected
 from offload.evidence._requests import Requests
-from offload.journal.chain import list_entries, needed, place_of_request
 from offload.journal.format import JournalEntry
-from offload.journal.reader import changes_of
+from offload.journal.reader import Journal
 from offload.session.reader import SessionReader
 
 # The entries that are read at once.
@@ -38,19 +36,16 @@ class JournalReader:
             NotFoundError: there is no such request.
             StoreError: the store failed.
         """
-        entries = list_entries(self._store, self._session)
-        if at is not None:
-            place = place_of_request(entries, self._session, at)
-        else:
-            place = max((n for n, entry in enumerate(entries) if entry.sent is not None), default=-1)
-        if place < 0:
+        journal = Journal(self._store, self._session)
+        sent = [place for place, entry in enumerate(journal.entries) if entry.sent is not None]
+        if at is None and not sent:
             return None, None
-        entries = entries[: place + 1]
-        if entries[: len(self._read)] != self._read:
+        place = sent[-1] if at is None else journal.place(at)
+        if journal.entries[: len(self._read)] != self._read or len(self._read) > place + 1:
             self._clear()
         try:
-            needed(entries, place, self._session)
-            if not self._follow(entries, deadline):
+            journal.needed(place)
+            if not self._follow(journal, place + 1, deadline):
                 return None, "not read yet: repeat the check"
         except StoreError:
             raise
@@ -59,12 +54,12 @@ class JournalReader:
             return None, str(unexpected(error))
         return self._requests, self._requests.left_out
 
-    def _follow(self, entries: Sequence[JournalEntry], deadline: float) -> bool:
-        """Take over the entries that are new; return whether there was time for all."""
-        for start in range(len(self._read), len(entries), _GROUP):
+    def _follow(self, journal: Journal, end: int, deadline: float) -> bool:
+        """Take over the entries up to an index that are new; return whether there was time for all."""
+        for start in range(len(self._read), end, _GROUP):
             if time.monotonic() > deadline:
                 return False
-            for change in changes_of(self._store, entries[start : start + _GROUP]):
+            for change in journal.changes(journal.entries[start : min(start + _GROUP, end)]):
                 if self._read and not _follows(self._read[-1], change.entry):
                     self._requests.left_out = "entries were deleted"
                 self._requests.add(change)

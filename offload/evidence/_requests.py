@@ -9,7 +9,7 @@ from typing import Any, Literal
 from offload.context import ItemType
 from offload.context.ir import NOTICES
 from offload.evidence._texts import MAX_CHARS, Texts
-from offload.journal.reader import JournalChange, JournalMessage, apply_edits
+from offload.journal.reader import JournalChange, JournalMessage
 from offload.messages.base import Scan
 from offload.messages.calls import Calls
 from offload.messages.formats import scan_next
@@ -68,13 +68,10 @@ class Requests:
         """Apply the changes of a journal entry."""
         new = [self._message(line) for line in change.new]
         before = self._messages
-        edits: Sequence[Sequence[int]] = change.head.get("edits", ())
-        messages = new if change.is_whole else apply_edits(before, edits, new)
+        messages = change.after(before, new)
         for message in new:
             message.count += 1
-        if change.is_whole:
-            edits = [(0, len(before), 0)]
-        for start, removed, _ in edits:
+        for start, removed, _ in [(0, len(before), 0)] if change.is_whole else change.edits:
             for index in range(start, min(start + removed, len(before))):
                 before[index].count -= 1
                 before[index].request, before[index].index = self.number, index

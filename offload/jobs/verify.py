@@ -13,7 +13,7 @@ from offload.errors import CorruptError, EncryptionError, NotFoundError, Offload
 from offload.index.objects import list_session, list_sessions, session_name
 from offload.jobs.each import run_each
 from offload.journal.chain import chain_of, left_branches
-from offload.journal.format import JournalEntry, entry_bytes, entry_of, own_entries
+from offload.journal.format import JournalEntry, check_entry, own_entries
 from offload.layout import BRANCH, CLOSED, JOURNAL, decode_part, encode_part, is_link, session_part
 from offload.record import RecordInfo
 from offload.session.names import check_known, check_name
@@ -226,8 +226,8 @@ def _missing_entries(store: OffloadStore, part: str) -> Iterator[str]:
     if not own or CLOSED.key(session=part) in closed:
         return
     # A gc that deletes what a rewind left may be at it, or was killed.
-    left = [] if closed else left_branches(store, part, own).values()
-    for entries in (chain_of(store, part, own), *left):
+    left = {} if closed else left_branches(store, part, own)
+    for entries in (chain_of(store, part, own), *(branch.entries for branch in left.values())):
         yield from _gaps(part, entries)
     for entry in own:
         branch = entry.parent and BRANCH.key(session=part, parent=entry.parent, base=f"{entry.base:09}")
@@ -254,13 +254,11 @@ def _gaps(part: str, entries: Sequence[JournalEntry]) -> Iterator[str]:
 
 
 def _checked_entry(key: str, data: bytes | OffloadError) -> OffloadError | None:
-    match = JOURNAL.match(key)
-    if isinstance(data, NotFoundError) or match is None:
-        return None  # It was deleted since the listing.
     if isinstance(data, OffloadError):
-        return data
+        # One that is not found was deleted since the listing.
+        return None if isinstance(data, NotFoundError) else data
     try:
-        entry_bytes(entry_of(match), data)
+        check_entry(key, data)
     except (CorruptError, EncryptionError) as error:
         return error
     return None

@@ -18,11 +18,9 @@ import msgspec
 
 from offload.errors import (
     CollisionError,
-    ConfigError,
     CorruptError,
     NotFoundError,
     OffloadError,
-    check_texts,
 )
 from offload.journal.format import JournalEntry, entry_bytes, own_entries
 from offload.layout import (
@@ -73,34 +71,15 @@ class Origin(msgspec.Struct, frozen=True):
 _ORIGINS = msgspec.json.Decoder(Origin)
 
 
-def list_entries(store: OffloadStore, session: str, branch: str | None = None) -> list[JournalEntry]:
-    """Return the entries of the journal of a session, in order, first those that it was forked from.
+class LeftBranch(NamedTuple):
+    """The entries before a rewind, and the numbers of the requests among them that only this branch has."""
 
-    If several continue from the same entry, those that were written last are returned; or with a branch, one
-    of `left_branches`, the timeline before that rewind. Raises `NotFoundError` for an unknown branch.
-    """
-    return entries_from(store, session, own_entries(store, encode_part(session)), branch)
+    entries: list[JournalEntry]
+    numbers: list[int]
 
 
-def entries_from(
-    store: OffloadStore, session: str, own: Sequence[JournalEntry], branch: str | None = None
-) -> list[JournalEntry]:
-    """Return what `list_entries` does, given the session's own entries."""
-    check_texts(branch=branch)
-    part = encode_part(session)
-    if branch is None:
-        return chain_of(store, part, own)
-    known = left_branches(store, part, own)
-    if branch not in known:
-        names = ", ".join(known) or "none"
-        raise NotFoundError(f"session {session!r} has no branch {branch!r:.40}; rewinds left {names}")
-    return known[branch]
-
-
-def left_branches(
-    store: OffloadStore, part: str, own: Sequence[JournalEntry]
-) -> dict[str, list[JournalEntry]]:
-    """Return the entries of each branch, the newest first, by the letters of the rewind that created it.
+def left_branches(store: OffloadStore, part: str, own: Sequence[JournalEntry]) -> dict[str, LeftBranch]:
+    """Return each branch, the newest first, by the letters of the rewind that left it.
 
     A branch without a request of its own is omitted.
 
@@ -115,38 +94,11 @@ def left_branches(
         if not own[place].is_rewind:
             continue
         chain = chain_of(store, part, own[:place])
-        if any(entry.sent is not None and entry.at not in seen for entry in chain):
-            branches[own[place].letters] = chain
-            seen.update(entry.at for entry in chain)
+        sent = [entry.at for entry in chain if entry.sent is not None]
+        if numbers := [number for number, key in enumerate(sent, 1) if key not in seen]:
+            branches[own[place].letters] = LeftBranch(chain, numbers)
+            seen.update(sent)
     return branches
-
-
-def place_of_request(entries: Sequence[JournalEntry], session: str, number: int | None) -> int:
-    """Return the index of the entry of a request.
-
-    Args:
-        entries: those of the journal, as `list_entries` returns them.
-        session: its name, for the error.
-        number: the number of the request, from 1; None for the end, with what follows the last request.
-
-    Raises:
-        ConfigError: `number` is not a number.
-        NotFoundError: there is no such request, or none at all.
-    """
-    if number is not None and type(number) is not int:
-        raise ConfigError(f"the number of a request must be an integer, got {number!r:.40}")
-    places = [place for place, entry in enumerate(entries) if entry.sent is not None]
-    if places and number is None:
-        return len(entries) - 1
-    if number is not None and 1 <= number <= len(places):
-        return places[number - 1]
-    if places:
-        raise NotFoundError(f"session {session!r} has requests 1 to {len(places)}, got {number}")
-    if entries:
-        raise NotFoundError(
-            f"the journal of session {session!r} was written by a release that recorded no requests"
-        )
-    raise NotFoundError(f"session {session!r} has no journal; see Offloader(journal=True)")
 
 
 def chain_of(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from offload.codec._frames import decompress
@@ -72,12 +70,15 @@ class JournalEntry(NamedTuple):
 
 def own_entries(store: OffloadStore, part: str) -> list[JournalEntry]:
     """Return all entries of the journal of the session with a key part, in the order of their numbers."""
-    keys = [stored.key for stored in store.keys(JOURNAL.prefix(part))]
-    return [entry_of(match) for match in filter(None, map(JOURNAL.match, keys))]
+    listed = (entry_of(stored.key) for stored in store.keys(JOURNAL.prefix(part)))
+    return [entry for entry in listed if entry is not None]
 
 
-def entry_of(match: re.Match[str]) -> JournalEntry:
-    """Return the entry whose key matched the form of keys of journals."""
+def entry_of(key: str) -> JournalEntry | None:
+    """Return the entry at a key; None if it is not the key of one."""
+    match = JOURNAL.match(key)
+    if match is None:
+        return None
     sent = Sent(*map(int, match["sent"].split("-"))) if match["sent"] else None
     used = None
     if match["used"]:
@@ -86,7 +87,7 @@ def entry_of(match: re.Match[str]) -> JournalEntry:
     return JournalEntry(
         int(match["number"]),
         match["kind"],
-        match.string,
+        key,
         int(match["bytes"]),
         sent,
         used,
@@ -95,11 +96,6 @@ def entry_of(match: re.Match[str]) -> JournalEntry:
         match["parent"],
         match["letters"],
     )
-
-
-def last_written(entries: Sequence[JournalEntry]) -> JournalEntry | None:
-    """Return the last of some entries that has content; those that begin a fork or a rewind have none."""
-    return next((entry for entry in reversed(entries) if entry.base is None), None)
 
 
 def new_entry(
@@ -147,3 +143,9 @@ def entry_bytes(entry: JournalEntry, data: bytes) -> bytes:
     except (CorruptError, EncryptionError) as error:
         raise type(error)(f"{entry.at}: {error}") from error
     return content
+
+
+def check_entry(key: str, data: bytes) -> None:
+    """Raise `CorruptError` or `EncryptionError` if the content of the entry at a key cannot be read."""
+    if (entry := entry_of(key)) is not None:
+        entry_bytes(entry, data)

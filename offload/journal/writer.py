@@ -16,17 +16,8 @@ from offload.context.ir import item_type_of
 from offload.errors import MessageError, OffloadError, failure
 from offload.events.observer import Activity
 from offload.index.objects import latest_deletion
-from offload.journal.chain import list_entries
-from offload.journal.format import JournalEntry, Sent, last_written, new_entry, own_entries
-from offload.journal.reader import (
-    JournalMessage,
-    JournalState,
-    Row,
-    folded,
-    latest_entries,
-    row_digest,
-    state_of,
-)
+from offload.journal.format import JournalEntry, Sent, new_entry, own_entries
+from offload.journal.reader import Journal, JournalMessage, JournalState
 from offload.layout import JOURNAL, encode_part
 from offload.messages import Usage, to_json
 from offload.messages.stored import map_texts
@@ -44,8 +35,8 @@ _Edit = tuple[int, int, int]
 _json = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
 
 
-def _next_number(entries: Iterable[JournalEntry]) -> int:
-    return max((entry.number + 1 for entry in entries), default=0)
+def _next_number(own: Sequence[JournalEntry]) -> int:
+    return own[-1].number + 1 if own else 0
 
 
 class JournalWriter:
@@ -107,7 +98,7 @@ class JournalWriter:
 
     def _clear(self) -> None:
         # The rows in the store, none if they are not known: then the next entry is a whole one.
-        self._rows: list[Row] = []
+        self._rows: list[JournalMessage] = []
         # So many of them are unchanged: a text replaces the next message.
         self._stored = 0
         self._facts: Mapping[str, Any] = {}
@@ -118,8 +109,7 @@ class JournalWriter:
         self._is_begun = False
 
     def begin(self) -> None:
-        """Begin a new conversation with the next entry; `read` continues that of the journal."""
-        self._clear()
+        """Let the next entry begin a new conversation: only `read` continues that of another process."""
         self._is_read, self._sender = True, None
 
     def renew(self) -> None:
@@ -216,16 +206,23 @@ class JournalWriter:
         if not self._is_numbered:
             own = own_entries(self._store, encode_part(self._session))
             self._number = max(self._number, _next_number(own))
-        is_whole = not self._rows or self._is_whole_due()
-        if is_whole:
-            lines = [row.line for row in self._rows[:start] if row.line is not None]
+        if not self._rows or self._is_whole_due():
             failed = []
-            encoded = [self._encode(line, failed) for line in (*lines, *state.messages)]
-            start, edits, rows, texts = 0, [], [row for _, row in encoded], [text for text, _ in encoded]
-        # Other messages are appended.
-        inner = [(start + at, *counts) for at, *counts in edits if start + at < len(self._rows)]
-        head = state.news({} if is_whole else self._facts) | ({"edits": inner} if inner else {})
-        self._write_entry(start, rows, [head, *texts], self._described(sent, model), is_whole=is_whole)
+            _, rows, texts = self._compared((), [*self._rows[:start], *state.messages], failed)
+            self._put(state.news({}), texts, self._described(sent, model), is_whole=True)
+            self._rows, self._size, self._grown, self._entries, start = rows, _size(rows), 0, 0, 0
+        else:
+            # Other messages are appended.
+            inner = [(start + at, *counts) for at, *counts in edits if start + at < len(self._rows)]
+            head = state.news(self._facts) | ({"edits": inner} if inner else {})
+            before = self._rows
+            self._grown += self._put(head, texts, self._described(sent, model), is_whole=False)
+            self._size += _size(rows) - _size(before[start:])
+            self._entries += 1
+            before[start:] = rows
+            self._rows = before
+        unstored = (place for place, row in enumerate(rows) if not row.is_stored)
+        self._stored = start + next(unstored, len(rows))
         self._facts, self._is_sent = state.facts, sent is not None
         return failed
 
@@ -251,33 +248,6 @@ class JournalWriter:
             state.compactions,
         )
 
-    def _write_entry(
-        self,
-        start: int,
-        rows: Sequence[Row],
-        texts: Sequence[Any],
-        described: Mapping[str, str | None],
-        *,
-        is_whole: bool,
-    ) -> None:
-        """Store an entry of a head and the texts of new rows; `rows` are those from `start` on after it."""
-        head, *lines = texts
-        records = [*self._records, *self._left] if is_whole else [*self._left]
-        head |= {"records": records} if records else {}
-        kind = ("whole" if self._is_begun else "begun") if is_whole else "grown"
-        before = [] if is_whole else self._rows
-        grown = self._put(kind, "\n".join([_json(head), *lines]), described)
-        self._size = _size(rows) + (0 if is_whole else self._size - _size(before[start:]))
-        self._grown = 0 if is_whole else self._grown + grown
-        self._entries = 0 if is_whole else self._entries + 1
-        before[start:] = rows
-        self._rows = before
-        self._records |= self._left
-        self._left, self.used = {}, None
-        if described["sent"] is not None:
-            self._created = self._read_backs = 0
-        self._stored = start + next((place for place, row in enumerate(rows) if row.line is None), len(rows))
-
     def _is_whole_due(self) -> bool:
         waste = _WASTE if self._entries < _MANY_ENTRIES else _MANY_WASTE
         return self._grown > waste * self._size
@@ -293,12 +263,12 @@ class JournalWriter:
         }
 
     def _compared(
-        self, before: Sequence[Row], lines: Sequence[JournalMessage], failed: list[OffloadError]
-    ) -> tuple[list[_Edit], list[Row], list[str]]:
+        self, before: Sequence[JournalMessage], lines: Sequence[JournalMessage], failed: list[OffloadError]
+    ) -> tuple[list[_Edit], list[JournalMessage], list[str]]:
         """Return the edits from the rows before to `lines`, the rows of these, and the texts of new ones."""
-        marked = {id(row.mark): place for place, row in enumerate(before) if row.line is not None}
+        marked = {id(_mark(row)): place for place, row in enumerate(before) if row.is_stored}
         digests: dict[bytes, list[int]] = {}
-        edits, rows, texts = list[_Edit](), list[Row](), list[str]()
+        edits, rows, texts = list[_Edit](), list[JournalMessage](), list[str]()
         at = added = 0
         for line in lines:
             place, text = marked.get(id(_mark(line)), -1), ""
@@ -353,38 +323,45 @@ class JournalWriter:
         deleted, and `OffloadError` if one is damaged or cannot be read.
         """
         self._is_read, self._sender = True, None
-        listed = list_entries(self._store, self._session)
+        journal = Journal(self._store, self._session)
         # After a failure a new conversation begins: it would not fit entries that cannot be read.
         self._clear()
-        self._number, self._is_numbered = _next_number(listed), not listed
-        own = JOURNAL.prefix(encode_part(self._session))
-        self._last = max((entry.at for entry in listed if entry.at.startswith(own)), default="")
-        if not listed:
-            return JournalState([], {})
-        entries = latest_entries(listed, self._session)
-        rows, facts = folded(self._store, entries)
-        state = state_of(listed, rows, facts)
-        self._rows, self._facts, self._requested = rows, state.facts, state.requested
+        self._number, self._is_numbered = _next_number(journal.own), not journal.entries
+        self._last = journal.own[-1].at if journal.own else ""
+        entries, state = journal.conversation(), journal.latest()
+        if not entries:
+            return state
+        self._rows, self._facts, self._requested = [*state.messages], state.facts, state.requested
         self._is_begun = self._is_numbered = True
         # A fork or a rewind at a request has its messages: the same request again is not a new one.
-        written = last_written(entries)
-        self._is_sent = written is not None and written.sent is not None
-        self._records = dict.fromkeys(facts.get("records", ()))
-        self._size, self._grown = _size(rows), sum(entry.size for entry in entries[1:])
+        written = [entry.sent for entry in entries if entry.base is None]
+        self._is_sent = bool(written) and written[-1] is not None
+        self._records = dict.fromkeys(state.records)
+        self._size, self._grown = _size(self._rows), sum(entry.size for entry in entries[1:])
         self._entries = len(entries) - 1
         return state
 
-    def _put(self, kind: str, text: str, described: Mapping[str, str | None]) -> int:
+    def _put(
+        self, head: dict[str, Any], texts: Sequence[str], more: Mapping[str, str | None], *, is_whole: bool
+    ) -> int:
         """Store an entry; return its size."""
-        key, data = new_entry(encode_part(self._session), self._number, kind, text, **described)
+        kind = ("whole" if self._is_begun else "begun") if is_whole else "grown"
+        records = [*self._records, *self._left] if is_whole else [*self._left]
+        head |= {"records": records} if records else {}
+        text = "\n".join([_json(head), *texts])
+        key, data = new_entry(encode_part(self._session), self._number, kind, text, **more)
         self._number += 1
         self._is_numbered, self._rows, self._stored = False, [], 0
         self._store.put(key, compress(data, SLOW_LEVEL))
         self._last = key
         self._is_numbered = self._is_begun = True
+        self._records |= self._left
+        self._left, self.used = {}, None
+        if more["sent"] is not None:
+            self._created = self._read_backs = 0
         return len(data)
 
-    def _encode(self, line: JournalMessage, failed: list[OffloadError]) -> tuple[str, Row]:
+    def _encode(self, line: JournalMessage, failed: list[OffloadError]) -> tuple[str, JournalMessage]:
         """Return the text and the row of a message."""
         unknown: list[str] = []
         try:
@@ -393,12 +370,12 @@ class JournalWriter:
         except Exception as error:  # noqa: BLE001 # a hook may raise anything
             failed.append(failure("a message was not stored in the journal:", error))
             text = _json([line.item_type, _UNSTORED])
-            return text, Row(None, None, row_digest(text), len(text))
+            return text, line.with_text(text)._replace(is_stored=False)
         if unknown:
             failed.append(
                 MessageError(f"a message holds {unknown[0]}, which has no JSON; its type name replaces it")
             )
-        return text, Row(line, _mark(line), row_digest(text), len(text))
+        return text, line.with_text(text)._replace(is_stored=True)
 
 
 def _type_of(message: Any) -> ItemType:
@@ -412,7 +389,7 @@ def _mark(line: JournalMessage) -> object:
     return line.message if line.mark is None else line.mark
 
 
-def _places(rows: Sequence[Row]) -> dict[bytes, list[int]]:
+def _places(rows: Sequence[JournalMessage]) -> dict[bytes, list[int]]:
     """Return the places of each digest, in order."""
     places: dict[bytes, list[int]] = {}
     for place, row in enumerate(rows):
@@ -420,7 +397,7 @@ def _places(rows: Sequence[Row]) -> dict[bytes, list[int]]:
     return places
 
 
-def _size(rows: Sequence[Row]) -> int:
+def _size(rows: Sequence[JournalMessage]) -> int:
     return sum(row.size for row in rows)
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from offload.agent._usage import HIGHEST, LOWEST
 from offload.engine.recognition import stands_for
 from offload.errors import OffloadError
-from offload.journal.reader import JournalChange, apply_edits, latest_changes
+from offload.journal.reader import Journal, JournalChange
 from offload.messages import Call, Usage
 from offload.messages.base import Item, Scan
 from offload.messages.calls import Calls
@@ -172,7 +172,7 @@ def replay_journal(reader: SessionReader, *, since: float = 0) -> Account:
     Raises:
         OffloadError: the journal cannot be read.
     """
-    changes = list(latest_changes(reader.store, reader.name))
+    changes = list(Journal(reader.store, reader.name).last_changes())
     ratios = {name: ratio for change in changes for name, ratio in change.head.get("ratios", {}).items()}
     scans = _scans([line.message for change in changes for line in change.new])
     items = [item for _, scan in scans for item in scan.offloadable]
@@ -245,9 +245,8 @@ def _send(
     for change, new in changes:
         if requests and change.entry.used is not None:
             requests[-1].used = Usage(*change.entry.used)
-        edits = change.head.get("edits", ())
-        after = new if change.is_whole else apply_edits(before, edits, new)
-        start = 0 if change.is_whole else min((edit[0] for edit in edits), default=len(before))
+        after = change.after(before, new)
+        start = 0 if change.is_whole else min((edit[0] for edit in change.edits), default=len(before))
         start = _same(before, after, start)
         sent.change(start, (each.tokens for each in after[start:]), start)
         plain.change(

@@ -111,9 +111,8 @@ def _forget_aside(store: OffloadStore, keys: Sequence[str]) -> None:
 
 def _delete_left(run: Run, part: str, listed: Sequence[StoredObject]) -> None:
     """Delete the entries of a journal that rewinds left before the grace period and no fork needs."""
-    matches = [(layout.JOURNAL.match(stored.key), stored.modified) for stored in listed]
-    own = [entry_of(match) for match, _ in matches if match]
-    times = [modified for match, modified in matches if match]
+    found = [(entry, stored.modified) for stored in listed if (entry := entry_of(stored.key)) is not None]
+    own, times = [entry for entry, _ in found], [modified for _, modified in found]
     rewinds = [place for place, entry in enumerate(own) if entry.is_rewind]
     if not rewinds:
         return

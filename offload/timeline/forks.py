@@ -78,22 +78,8 @@ def _tree(
         # A mark of a fork that was killed, or deleted, has no entry.
         if entries and entries[0].parent == part and entries[0].base == base:
             seen.add(child)
-            number = len(_sent(chain_of(store, part, own, base)))
+            number = sum(entry.sent is not None for entry in chain_of(store, part, own, base))
             forks.append(_tree(store, child, entries, number, seen))
-    return SessionFork(part, decode_part(part), at, _left(store, part, own), forks)
-
-
-def _left(store: OffloadStore, part: str, own: Sequence[JournalEntry]) -> dict[str, tuple[int, int]]:
-    """Return the first and the last number of the requests of each branch that is not in a newer one."""
-    seen = set(_sent(chain_of(store, part, own)))
-    found = {}
-    for name, entries in left_branches(store, part, own).items():
-        sent = _sent(entries)
-        numbers = [number for number, key in enumerate(sent, 1) if key not in seen]
-        found[name] = numbers[0], numbers[-1]
-        seen.update(sent)
-    return found
-
-
-def _sent(entries: Sequence[JournalEntry]) -> list[str]:
-    return [entry.at for entry in entries if entry.sent is not None]
+    left = {name: one.numbers for name, one in left_branches(store, part, own).items()}
+    ends = {name: (numbers[0], numbers[-1]) for name, numbers in left.items()}
+    return SessionFork(part, decode_part(part), at, ends, forks)

@@ -10,9 +10,8 @@ from html import escape
 from typing import Any, Literal, overload
 
 from offload.errors import ConfigError, check_number
-from offload.journal.chain import entries_from, left_branches, place_of_request
-from offload.journal.format import JournalEntry, Sent, own_entries
-from offload.journal.reader import JournalState, latest_state, messages_at
+from offload.journal.format import JournalEntry, Sent
+from offload.journal.reader import Journal, JournalState
 from offload.layout import encode_part
 from offload.messages import Usage, to_json
 from offload.messages._equal import are_equal
@@ -107,9 +106,8 @@ class Timeline(Sequence[SentRequest]):
     ) -> None:
         self._store = store
         self._session = session
-        self._own = own_entries(store, encode_part(session)) if own is None else own
-        self._entries = entries_from(store, session, self._own, branch)
-        self._requests = _requests(self._entries)
+        self._journal = Journal(store, session, branch, own)
+        self._requests = _requests(self._journal.entries)
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -141,15 +139,8 @@ class Timeline(Sequence[SentRequest]):
         `Offloader.timeline(branch=id)` has them and those before; `fork` and `rewind` continue from them. A
         request that several branches have is in the newest one. gc deletes them after the grace period.
         """
-        part = encode_part(self._session)
-        seen = {entry.at for entry in self._entries}
-        found: dict[str, Sequence[SentRequest]] = {}
-        for name, entries in left_branches(self._store, part, self._own).items():
-            sent = [entry for entry in entries if entry.sent is not None]
-            requests = zip(sent, _requests(entries), strict=True)
-            found[name] = [request for entry, request in requests if entry.at not in seen]
-            seen.update(entry.at for entry in sent)
-        return found
+        found = {name: (_requests(left.entries), left.numbers) for name, left in self._journal.left().items()}
+        return {name: [sent[number - 1] for number in numbers] for name, (sent, numbers) in found.items()}
 
     @property
     def forks(self) -> SessionFork:
@@ -157,16 +148,16 @@ class Timeline(Sequence[SentRequest]):
 
         It takes two listings for each. Raises `StoreError`.
         """
-        return fork_tree(self._store, encode_part(self._session), self._own)
+        return fork_tree(self._store, encode_part(self._session), self._journal.own)
 
     @property
     def stored_bytes(self) -> int:
         """The uncompressed bytes of the entries of the journal."""
-        return sum(entry.size for entry in self._entries)
+        return sum(entry.size for entry in self._journal.entries)
 
     def latest(self) -> JournalState:
         """Return the conversation as of the last entry, a reply to the last request too; raises as `at`."""
-        return latest_state(self._store, self._session, self._entries)
+        return self._journal.latest()
 
     def at(self, number: int) -> list[Any]:
         """Return the messages of a request as they were sent; SDK objects are returned as data.
@@ -187,13 +178,12 @@ class Timeline(Sequence[SentRequest]):
         return messages
 
     def _messages(self, numbers: Sequence[int]) -> list[list[Any]]:
-        places = [self._place(number) for number in numbers]
-        return messages_at(self._store, self._session, self._entries, places)
+        return self._journal.messages([self._place(number) for number in numbers])
 
     def _place(self, number: int) -> int:
         """Return the index of the entry of a request; raises as `at`."""
         check_number("number", number, 0)
-        return place_of_request(self._entries, self._session, number)
+        return self._journal.place(number)
 
     def pair(self, number: int, *, since: int | None = None) -> tuple[list[Any], list[Any]]:
         """Return the messages of an earlier request and of a request, given and raised as for `changes`.

@@ -27,7 +27,7 @@ class JournalSummary(NamedTuple):
         first: its first entry; that of a fork names the session that it was forked from.
         last: the object of its last entry.
         requests: how many requests it has, also those that were left by a rewind.
-        sent: the last one; None if a release that recorded no requests wrote the journal.
+        sent: the last one; None if it has none.
         model: the model that it was sent to, if it is known.
     """
 
@@ -43,10 +43,9 @@ def list_journals(store: OffloadStore) -> dict[str, JournalSummary]:
     """Return the journals of a store by the key part of their sessions; one listing. Raises `StoreError`."""
     found: dict[str, JournalSummary] = {}
     for stored in store.keys(JOURNAL.prefix()):
-        match = JOURNAL.match(stored.key)
-        if match is None:
+        entry, part = entry_of(stored.key), session_part(stored.key)
+        if entry is None:
             continue
-        entry, part = entry_of(match), session_part(stored.key)
         one = found[part]._replace(last=stored) if part in found else JournalSummary(part, entry, stored)
         if entry.sent is not None:
             one = one._replace(requests=one.requests + 1, sent=entry.sent, model=entry.model)

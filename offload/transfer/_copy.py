@@ -22,7 +22,7 @@ from offload.index.entries import record_key
 from offload.index.objects import list_session, session_parts
 from offload.jobs.each import run_each
 from offload.journal.chain import chain_of, note_origin
-from offload.journal.format import entry_bytes, entry_of, name_in_copy, own_entries
+from offload.journal.format import check_entry, name_in_copy, own_entries
 from offload.record import Header, RecordInfo
 from offload.record.digested import check_digest
 from offload.record.text import decode_text
@@ -472,7 +472,7 @@ class _Copy:
             )
             self._report.failures.append(CopyFailure(None, names[max(names)], error))
             return
-        self._copy_objects(layout.JOURNAL, names, existing, _check_entry)
+        self._copy_objects(layout.JOURNAL, names, existing, check_entry)
 
     def _copy_calls(self) -> None:
         """Copy the calls that a gateway answered, so that the copy continues its conversations."""
@@ -518,12 +518,6 @@ class _Copy:
 
 
 _CheckBytes = Callable[[str, bytes], object]
-
-
-def _check_entry(key: str, data: bytes) -> None:
-    match = layout.JOURNAL.match(key)
-    if match is not None:
-        entry_bytes(entry_of(match), data)
 
 
 def _check_calls(key: str, data: bytes) -> None:

@@ -17,12 +17,11 @@ from offload.journal.chain import (
     Origin,
     entries_of_branch,
     last_use,
-    list_entries,
     parse_branch,
-    place_of_request,
     records_until,
 )
 from offload.journal.format import new_entry, own_entries
+from offload.journal.reader import Journal
 from offload.layout import BRANCH, CLOSED, FORK, RECORD, encode_part
 from offload.session.encryption import check_object
 from offload.session.names import check_known, check_name
@@ -60,8 +59,8 @@ def fork(
     check_known(store, session)
     if check_name(name) == session:
         raise ConfigError(f"a fork of session {session!r} must have another name")
-    entries = list_entries(store, session, branch)
-    base = entries[place_of_request(entries, session, at)]
+    journal = Journal(store, session, branch)
+    base = journal.entries[journal.place(at)]
     check_object(store, base.at)
     parent, child = encode_part(session), encode_part(name)
     place = Branch(parent, base.number)
@@ -91,11 +90,11 @@ def rewind(store: OffloadStore, session: str, at: int, *, branch: str | None = N
     It writes one small object. Arguments and errors are as for `fork`.
     """
     check_known(store, session)
-    entries, part = list_entries(store, session, branch), encode_part(session)
-    base = entries[place_of_request(entries, session, at)]
+    journal = Journal(store, session, branch)
+    base = journal.entries[journal.place(at)]
     check_object(store, base.at)
-    number = max(entry.number for entry in (*entries, *own_entries(store, part))) + 1
-    key, content = new_entry(part, number, "grown", base=f"{base.number:09}")
+    number = max(entry.number for entry in (*journal.entries, *journal.own)) + 1
+    key, content = new_entry(encode_part(session), number, "grown", base=f"{base.number:09}")
     store.put(key, compress(content, SLOW_LEVEL))
 
 

@@ -94,7 +94,7 @@ class Site:
         keys = [found.key for found in self.store.keys(JOURNAL.prefix(part))]
         known = self._overviews.pop(part, None)
         if known is None or known.keys != keys:
-            own = [entry_of(match) for match in map(JOURNAL.match, keys) if match]
+            own = [entry for entry in map(entry_of, keys) if entry is not None]
             if not own:
                 return None
             known = Overview(self.reader(part), keys, own)

@@ -14,6 +14,7 @@ from offload.errors import StoreUnavailableError
 from offload.gateway import _rewriter
 from offload.jobs import verify
 from offload.journal import writer
+from offload.journal.reader import Journal
 from offload.session.reader import SessionReader
 from offload.timeline import Timeline
 from offload.wrappers import WrapperStore
@@ -160,6 +161,19 @@ def test_a_fork_of_a_conversation_continues_it_and_reads_its_records(upstream, o
     assert sent == upstream.seen[-1].json["messages"]
     assert sent != turns(10)
     assert fork.restore(sent) == turns(10)
+
+
+def test_a_timeline_reads_all_records_that_its_entries_name_also_those_stored_ahead(upstream, off):
+    with sending(upstream, off) as send:
+        for count in range(1, 11):
+            send(turns(count))
+            wait_for(lambda: conversations(off.store) and len(timeline(off)) == count)  # noqa: B023 # called at once
+    [name] = conversations(off.store)
+    named = {
+        ref for change in Journal(off.store, name).last_changes() for ref in change.head.get("records", ())
+    }
+    assert named
+    assert named <= {info.ref for info in SessionReader(off.store, name).infos()}
 
 
 def test_an_error_of_the_provider_is_no_request_of_the_timeline(upstream, off):

@@ -453,6 +453,17 @@ def test_a_rewind_goes_back_to_a_branch_that_another_one_left() -> None:
     assert context.before_model_call().messages == later
 
 
+def test_a_request_that_two_branches_have_is_in_the_newest_alone() -> None:
+    _, off, sent = played(3)
+    off.rewind(1)
+    [first] = off.timeline().branches
+    off.rewind(3, branch=first)
+    off.offload([*sent[2], *exchange(70)])
+    off.rewind(1)
+
+    assert [[r.number for r in left] for left in off.timeline().branches.values()] == [[2, 3, 4]]
+
+
 def test_a_fork_keeps_its_requests_when_its_parent_is_rewound_before_them() -> None:
     store, off, sent = played(6)
     fork = off.fork("b", at=5)

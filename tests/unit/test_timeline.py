@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -356,6 +357,75 @@ def test_an_offloader_and_a_manager_of_it_write_one_journal_in_turn() -> None:
     timeline = Offloader(store, session="s").timeline()
 
     assert [timeline.at(n) for n in range(1, len(timeline) + 1)] == sent
+
+
+def test_what_one_offloader_changes_is_told_though_the_other_sends_it_as_before() -> None:
+    store = MemoryStore()
+    off = journaled(store)
+    other = off.with_options(policy=OffloadPolicy.preset("archive"))
+    sent = run(off, 3)
+    sent.append(other.offload([{"role": "user", "content": "another task"}, *sent[-1][1:]]).messages)
+    sent.append(off.offload([*sent[2], *exchange(3)]).messages)
+    timeline = Offloader(store, session="s").timeline()
+
+    assert [timeline.at(n) for n in range(1, len(timeline) + 1)] == sent
+
+
+def test_what_changes_in_a_list_that_is_not_sent_is_told_with_the_next_request() -> None:
+    store = MemoryStore()
+    off = journaled(store, policy=LATE)
+    sent = run(off, 2)
+    messages = [*sent[-1], *exchange(2, 1), *exchange(3, 1)]
+    assert off.offload(messages, is_sent=False).records
+    sent.append(off.offload([*messages, {"role": "user", "content": "more"}]).messages)
+    timeline = Offloader(store, session="s").timeline()
+
+    assert [timeline.at(n) for n in range(1, len(timeline) + 1)] == sent
+
+
+def test_a_request_that_a_new_process_sends_again_is_told_once() -> None:
+    store = MemoryStore()
+    sent = run(journaled(store), 3)
+    journaled(store).offload(sent[-1])
+
+    assert len(Offloader(store, session="s").timeline()) == 3
+
+
+def test_a_fork_reads_the_records_of_a_process_before_the_one_that_wrote_the_whole_list_again() -> None:
+    store = MemoryStore()
+    messages = [{"role": "user", "content": "go"}, *exchange(0)]
+    sent = journaled(store).offload(messages).messages
+    off = journaled(store)
+    while not any("~whole~" in key for key in entries(store)):
+        off.offload([{"role": "user", "content": secrets.token_hex(100)}])
+
+    assert off.fork("f", at=len(off.timeline())).restore(sent) == messages
+
+
+def test_the_usage_of_a_request_that_a_rewind_left_is_not_that_of_an_earlier_one() -> None:
+    store = MemoryStore()
+    off = journaled(store)
+    sent = run(off, 2)
+    off.report_usage(500)
+    off.rewind(1)
+    off.offload([*sent[0], {"role": "user", "content": "another way"}])
+
+    assert [request.usage for request in off.timeline()] == [None, None]
+
+
+def test_what_the_model_reads_before_its_reply_is_told_is_a_read_back_too() -> None:
+    store = MemoryStore()
+    context = ContextManager(Offloader(store, session="s"), AgentConfig(model="m"))
+    for message in [{"role": "user", "content": "go"}, *exchange(0)]:
+        context.add(message)
+    context.before_model_call()
+    [info] = Offloader(store, session="s").records()
+    context.tools.call("context_read", {"id": info.ref})
+    context.after_model_call({"role": "assistant", "content": "done"})
+    context.add({"role": "user", "content": "more"})
+    context.before_model_call()
+
+    assert [request.read_backs for request in context.timeline()] == [0, 1]
 
 
 def test_offloaders_of_one_session_continue_after_a_rewind_by_one_of_them() -> None:

@@ -39,7 +39,6 @@ GROUPS = {
     "Read": {
         "ls": Command("listing", "list_", "List sessions, or the records of one"),
         "show": Command("sessions", "show", "Show a record as a model reads it"),
-        "tail": Command("sessions", "tail", "Show the last lines of a record"),
         "grep": Command("grep", "grep", "Search one session, or all of them"),
         "search": Command("search", "search", "Find passages by words, the best first"),
         "evidence": Command("evidence", "evidence", "Check the values of a text against a session"),
@@ -47,7 +46,6 @@ GROUPS = {
         "query": Command("sessions", "query", "Run one SQL select over records"),
         "log": Command("log", "log", "List the requests of a session, or show one"),
         "cat": Command("sessions", "cat", "Write the content of a record, byte for byte"),
-        "stats": Command("sessions", "stats", "Count the records of a session by type and tool"),
         "serve": Command("serve", "serve", "Browse a store in web pages"),
     },
     "Serve agents": {
@@ -68,7 +66,7 @@ GROUPS = {
         "revoke": Command("transfer", "revoke", "Undo `share`"),
     },
     "Clean up": {
-        "du": Command("retention", "du", "Show storage use per session"),
+        "du": Command("retention", "du", "Show storage use per session, or of one by type and tool"),
         "gc": Command("retention", "gc", "Delete what is expired or over a quota"),
         "rm": Command("retention", "rm", "Delete records, or a whole session"),
         "undelete": Command("retention", "undelete", "Undo `rm` before `gc` frees the space"),
@@ -76,19 +74,20 @@ GROUPS = {
         "unpin": Command("retention", "unpin", "Undo `pin`"),
     },
     "Check and repair": {
-        "doctor": Command("doctor", "doctor", "Test the guarantees and the speed of a store"),
+        "doctor": Command("doctor", "doctor", "Test a store's guarantees and speed, or rebuild its index"),
         "verify": Command("listing", "verify", "Check every record for damage"),
-        "reindex": Command("listing", "reindex", "Rebuild the index from the records"),
         "config": Command("config", "app", "Show the settings in effect"),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
-# Names of commands in other programs.
+# Names that people try, of commands in other programs too.
 _ALSO_CALLED = {
     "cat": "open",
     "copy": "cp sync push pull",
     "doctor": "test",
+    "doctor --reindex": "reindex",
     "du": "size usage",
+    "du SESSION": "stats",
     "exec": "run",
     "fork": "branch",
     "gc": "clean cleanup prune",
@@ -101,6 +100,7 @@ _ALSO_CALLED = {
     "savings": "cost costs",
     "serve": "web ui browse",
     "show": "read view get print",
+    "show --tail": "tail",
     "undelete": "restore undo",
     "verify": "check fsck",
     "-h": "help",

@@ -1,4 +1,4 @@
-"""`offload ls`, `verify` and `reindex`: the records of a store."""
+"""`offload ls` and `verify`: the records of a store."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from offload import ConfigError, OffloadError, OffloadStore, RecordInfo, StoreError, index
+from offload import ConfigError, OffloadError, OffloadStore, RecordInfo, StoreError
 from offload.cli.options import JsonOption, SessionOption, StoreOption, ToolOption
 from offload.cli.stores import existing_store, is_of, note_unfit, place_of
 from offload.cli.tables import print_report
-from offload.cli.terminal import PROBLEMS, count, metering, note, progress
-from offload.cli.workers import OnOption, WorkersOption, check_failures, check_shared, executor_of
+from offload.cli.terminal import PROBLEMS, count, metering, note
+from offload.cli.workers import OnOption, WorkersOption, executor_of
 from offload.index.objects import list_session, list_sessions, session_name, session_parts
 from offload.layout import encode_part
 from offload.record.text import size_text
@@ -79,7 +79,7 @@ def list_(
     found = [row for row in rows if start is None or (row["stored_at"] or _NEVER) >= start]
     found.sort(key=_KEYS[sort], reverse=sort is not _SortBy.NAME)
     listed = found[:limit]
-    extent = f"{count(len(listed), 'record')} in" if session else _extent(listed)
+    extent = f"{count(len(listed), 'record')} in" if session else extent_of(listed)
     rest = f"; {len(rows) - len(listed):,} not listed" if len(listed) < len(rows) else ""
     # A table of sessions has no column of titles without any, one of records none of agents.
     optional = "agent" if session else "title"
@@ -214,45 +214,8 @@ def _checked(report: jobs.VerifyReport) -> str:
     return f"{count(report.checked, 'record')}{links}{entries} in {count(report.sessions, 'session')}"
 
 
-def reindex(
-    *,
-    store: StoreOption = None,
-    session: SessionOption = None,
-    workers: WorkersOption = None,
-    on: OnOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Rebuild the index of one session, or of all sessions, from their records.
-
-    Needed only if a listing seems wrong: the index is a cache, and records are not changed. In a layout of
-    files for an agent it rebuilds the documents and the lists of them too.
-
-    Example: offload reindex
-    """
-    # Few commands need the layouts, which take long to load.
-    from offload.presets.context_fs._tree import TreeStore  # noqa: PLC0415  # few commands need the layouts
-    from offload.presets.context_refs._tree import ContextTree  # noqa: PLC0415  # few commands need the layouts
-
-    opened = existing_store(store, session)
-    found: list[tuple[str, int | OffloadError]]
-    if session is None:
-        from offload import jobs  # noqa: PLC0415 # slow to load
-
-        with executor_of([opened], workers, on) as executor:
-            steps = jobs.reindex(opened, executor=executor)
-            found = [*progress(steps, "sessions", lambda: sum(1 for _ in session_parts(opened)))]
-    else:
-        check_shared(session, workers, on)
-        found = [(session, index.reindex(opened, session))]
-    if isinstance(opened, TreeStore | ContextTree):
-        opened.reindex()
-    rows = [{"session": name, "records": records} for name, records in found if isinstance(records, int)]
-    document = {"store": opened.url, "sessions": rows}
-    print_report(rows, f"indexed: {_extent(rows)} {place_of(opened)}", as_json=as_json, document=document)
-    check_failures("reindex", [(name, error) for name, error in found if isinstance(error, OffloadError)])
-
-
-def _extent(rows: list[dict[str, Any]]) -> str:
+def extent_of(rows: list[dict[str, Any]]) -> str:
+    """Return how many records and sessions the rows of sessions have, as the beginning of a sentence."""
     records = sum(row["records"] for row in rows)
     return f"{count(records, 'record')} in {count(len(rows), 'session')} of"
 

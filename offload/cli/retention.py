@@ -11,12 +11,13 @@ from inspect import Parameter, signature
 from typing import Annotated, Any
 
 import typer
+from msgspec import to_builtins
 
 from offload import ConfigError, NotFoundError, Offloader
 from offload.cli.options import JsonOption, SessionName, SessionOption, StoreOption
 from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, open_session, place_of, ref_named
-from offload.cli.tables import print_done, print_report
+from offload.cli.tables import print_done, print_facts, print_report
 from offload.cli.terminal import count, err, metering, note, one_line, out, say
 from offload.cli.workers import OnOption, WorkersOption, check_failures, check_shared, executor_of
 from offload.index.objects import session_parts
@@ -150,16 +151,21 @@ def _effects(report: GcReport, place: str) -> str:
 
 
 def du(
+    session: Annotated[str | None, typer.Argument(metavar="SESSION")] = None,
     *,
     store: StoreOption = None,
     workers: WorkersOption = None,
     on: OnOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show storage use per session and in total.
+    """Show storage use per session and in total, or of one session by type and tool of its records.
 
     Example: offload du
     """
+    if session is not None:
+        check_shared(session, workers, on)
+        _print_counts(store, session, as_json=as_json)
+        return
     opened = existing_store(store)
     with executor_of([opened], workers, on) as executor:
         listed = sorted(usage(opened, executor=executor), key=lambda used: used.last_use or 0, reverse=True)
@@ -175,6 +181,14 @@ def du(
         as_json=as_json,
         document={"store": opened.url, "sessions": rows, "total": total},
     )
+
+
+def _print_counts(store: str | None, session: str, *, as_json: bool) -> None:
+    with open_session(store, session) as off:
+        counts = {"store": off.store.url, **to_builtins(off.stats())}
+    # Reads are counted in the process that made them.
+    del counts["reads"], counts["chars_read"]
+    print_facts(counts, as_json=as_json)
 
 
 def rm(

@@ -1,4 +1,4 @@
-"""`offload show`, `tail`, `diff`, `query`, `cat`, `stats`: records as people and programs read them.
+"""`offload show`, `diff`, `query`, `cat`: records as people and programs read them.
 
 Content is printed to stdout, and a line about it to stderr.
 """
@@ -13,14 +13,13 @@ from itertools import takewhile
 from typing import Annotated, Any
 
 import typer
-from msgspec import to_builtins
 
 from offload import ConfigError
 from offload.cli.options import IdArgument, JsonOption, OneSessionOption, StoreOption
 from offload.cli.parts import part_of, rows_of
 from offload.cli.shell import quoted
-from offload.cli.stores import full_ref, open_record, open_session
-from offload.cli.tables import print_facts, print_rows
+from offload.cli.stores import full_ref, open_record
+from offload.cli.tables import print_rows
 from offload.cli.terminal import count, note, out, page, print_json, visible
 from offload.codec.base import StoredRecord
 from offload.record.text import escape_controls, printed_bytes
@@ -47,6 +46,9 @@ def show(
             help="Show these lines, from 1, in place of --offset and --limit.",
         ),
     ] = None,
+    tail: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Show the last N lines, in place of all these.")
+    ] = None,
     store: StoreOption = None,
     session: OneSessionOption = None,
     as_json: JsonOption = False,
@@ -56,13 +58,16 @@ def show(
     Example: offload show kqzmwpxhva --offset 8192
     """
     span = None if lines is None else _span(lines)
-    if span is not None and (offset, limit) != (0, None):
-        raise ConfigError("use --lines, or --offset and --limit, not both")
+    if ((offset, limit) != (0, None)) + (span is not None) + (tail is not None) > 1:
+        raise ConfigError("use --lines, or --tail, or --offset and --limit, one of these")
     with open_record(store, session, ref) as (off, found):
         record = SessionReader(off.store, off.session).read(found)
+        if tail is not None:
+            span = max(1, record.counts.lines - tail + 1), None
         start, end = _chars(record, span, offset, limit)
         most = off.options.max_answer_chars if limit is None else limit
-        part = part_of(off, record, start, min(end, start + most))
+        begin = start if tail is None else max(start, end - most)
+        part = part_of(off, record, begin, min(end, begin + most))
     _print_part(part, start, end, store, as_json=as_json)
 
 
@@ -105,28 +110,6 @@ def _print_part(part: dict[str, Any], start: int, end: int, store: str | None, *
         note(f"{place}; more: offload show {part['ref']} --offset {rest} {where}")
     elif out.is_terminal:
         note(place)
-
-
-def tail(
-    ref: IdArgument,
-    *,
-    lines: Annotated[
-        int, typer.Option("--lines", "-n", min=1, metavar="N", help="Show at most N lines.")
-    ] = 20,
-    store: StoreOption = None,
-    session: OneSessionOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the last lines of a record.
-
-    Example: offload tail kqzmwpxhva -n 50
-    """
-    with open_record(store, session, ref) as (off, found):
-        record = SessionReader(off.store, off.session).read(found)
-        end = record.counts.chars
-        start = record.content.line_start(max(1, record.counts.lines - lines + 1))
-        part = part_of(off, record, max(start, end - off.options.max_answer_chars), end)
-    _print_part(part, start, end, store, as_json=as_json)
 
 
 def diff(
@@ -202,17 +185,3 @@ def cat(ref: IdArgument, *, store: StoreOption = None, session: OneSessionOption
         else:
             sys.stdout.buffer.writelines(printed_bytes(content))
     sys.stdout.flush()
-
-
-def stats(
-    *, store: StoreOption = None, session: OneSessionOption = None, as_json: JsonOption = False
-) -> None:
-    """Count the records of a session by type and by tool.
-
-    Example: offload stats --session research-42 --json
-    """
-    with open_session(store, session) as off:
-        counts = {"store": off.store.url, **to_builtins(off.stats())}
-    # Reads are counted in the process that made them.
-    del counts["reads"], counts["chars_read"]
-    print_facts(counts, as_json=as_json)

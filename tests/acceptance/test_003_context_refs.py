@@ -1195,7 +1195,7 @@ def test_54_the_command_line_lists_reads_searches_and_checks_the_files(tmp_path,
 
     assert re.search(rf"{NANOID}\s+1\b", offload("ls"))
     assert file in offload("ls", "--session", NANOID)
-    assert "Exit Code: 3" in offload("tail", ref)
+    assert "Exit Code: 3" in offload("show", ref, "--tail", "20")
     assert ":433:" in offload("grep", "package-432")
     assert "1 record" in offload("verify")
     (root / file).write_text(FILES)

@@ -368,7 +368,7 @@ def test_no_command_shows_a_secret_that_it_was_not_asked_for(
             *((name, "--help") for name in ("ls", "doctor", "verify")),
             ("ls", "--store", store),
             ("ls", "--store", store, "--session", "s", "--json"),
-            ("stats", "--store", store, "--session", "s"),
+            ("du", "s", "--store", store),
             ("verify", "--store", store),
             ("doctor", store),
             ("ls", "--store", s3_bucket.url, "--session", "s"),

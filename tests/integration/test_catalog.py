@@ -128,11 +128,11 @@ def test_the_command_says_how_many_records_each_session_has(
 ) -> None:
     Offloader(str(root), session="small").offload_text("a line of output\n" * 3000)
     offload = runner(capsys, monkeypatch)
-    done = offload("reindex", "--store", root, "--json")
+    done = offload("doctor", "--reindex", "--store", root, "--json")
     assert json.loads(done.stdout)["sessions"] == [
         {"session": "s", "records": MANY},
         {"session": "small", "records": 1},
     ]
     assert snapshots_in(root) == 1
-    done = offload("reindex", "--store", root, "--json", "--session", "small")
+    done = offload("doctor", "--reindex", "--store", root, "--json", "--session", "small")
     assert json.loads(done.stdout)["sessions"] == [{"session": "small", "records": 1}]

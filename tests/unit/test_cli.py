@@ -112,7 +112,7 @@ def test_a_records_escapes_and_markup_are_shown_and_not_obeyed(offload: Run, sto
     assert "0 hay [red]␛]52;c;aGk=␇␛[2J[/red]\n1 hay" in shown
 
 
-@pytest.mark.parametrize("command", ["show REF", "tail REF", "grep PASSED", "search passed"])
+@pytest.mark.parametrize("command", ["show REF", "show REF --tail 20", "grep PASSED", "search passed"])
 def test_colors_of_a_record_are_left_out_unless_it_is_asked_for_as_it_is(
     offload: Run, tmp_path: Path, command: str
 ) -> None:
@@ -128,9 +128,9 @@ def test_colors_of_a_record_are_left_out_unless_it_is_asked_for_as_it_is(
 # Looking at a store
 
 
-def test_ls_and_stats_list_and_count_sessions_and_the_records_of_one(offload: Run, store: Path) -> None:
+def test_ls_and_du_list_and_count_sessions_and_the_records_of_one(offload: Run, store: Path) -> None:
     [session] = json.loads(offload("ls", "--store", store, "--json").stdout)["sessions"]
-    counted = json.loads(offload("stats", "--store", store, "--json").stdout)
+    counted = json.loads(offload("du", "s", "--store", store, "--json").stdout)
     for found in (session, counted):
         assert (found["session"], found["records"], found["chars"]) == ("s", 1, len(LONG))
     [record] = json.loads(offload("ls", "--store", store, "--session", "s", "--json").stdout)["records"]
@@ -152,7 +152,7 @@ def test_show_starts_at_the_offset_tail_ends_at_the_end_and_grep_finds_by_text_o
 
     part = shown("show", ref, "--offset", LONG.index("500 hay"), "--limit", 7)
     assert ("500 hay" in part, "501 hay" in part) == (True, False)
-    end = shown("tail", ref, "-n", 2)
+    end = shown("show", ref, "--tail", 2)
     assert ("999 hay" in end, "998 hay" in end, "997 hay" in end) == (True, True, False)
     assert "700 needle" in shown("grep", "needle")
     assert "700 needle" in shown("grep", r"^7\d0 n", "--regex")
@@ -358,7 +358,7 @@ def test_the_store_and_session_of_the_settings_are_those_of_every_command(
     shown = json.loads(offload("config", "show", "--json").stdout)["settings"]
     assert {"path": "session", "value": "s", "origin": str(file), "is_refused": False} in shown
     monkeypatch.setenv("OFFLOAD_SESSION", "another")
-    assert offload("stats").returncode == 1
+    assert offload("show", "last").returncode == 1
 
 
 def test_refused_settings_of_the_working_folder_are_shown_and_have_no_effect(

@@ -31,11 +31,12 @@ TEXT = "".join(f"{n} needle\n" for n in range(3000))
 
 # Commands that need a session, without the session option; R is replaced by an id.
 OF_A_SESSION = [
-    *("show R", "tail R", "cat R", "grep needle", "grep needle R", "stats", "verify", "ls", "reindex"),
+    *("show R", "show R --tail 9", "cat R", "grep needle", "grep needle R", "verify", "ls"),
+    "doctor --reindex",
     *("gc", "gc --dry-run", "rm", "rm R", "rm --dry-run", "rm --yes", "pin", "pin R", "unpin", "unpin R"),
     *("fork other", "export FILE", "share R --to other", "revoke R --to other", "copy STORE COPY"),
 ]
-OF_A_STORE = ["ls", "verify", "du", "gc", "reindex"]
+OF_A_STORE = ["ls", "verify", "du", "gc", "doctor --reindex"]
 
 
 @pytest.fixture(autouse=True)
@@ -182,13 +183,13 @@ def test_an_empty_store_is_counted_and_named_and_a_missing_one_is_not_made(
 ) -> None:
     (tmp_path / "empty").mkdir(mode=0o700)
 
-    done = run(command, "--store", tmp_path / "empty")
-    missing = run(command, "--store", tmp_path / "nosuch", "--json")
+    done = run(*command.split(), "--store", tmp_path / "empty")
+    missing = run(*command.split(), "--store", tmp_path / "nosuch", "--json")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{tmp_path}/empty" in done.stdout
     assert re.search(r"\b0 records|Nothing to delete", done.stdout)
-    assert json.loads(run(command, "--store", tmp_path / "empty", "--json").stdout) is not None
+    assert json.loads(run(*command.split(), "--store", tmp_path / "empty", "--json").stdout) is not None
     assert (missing.returncode, missing.stdout) == (1, "")
     assert f"no store at {tmp_path}/nosuch" in missing.stderr
     assert not (tmp_path / "nosuch").exists()
@@ -207,13 +208,13 @@ def test_who_has_no_store_of_the_settings_is_told_of_the_one_in_this_folder(run:
 
 
 def test_of_several_sessions_one_must_be_named_and_of_many_some_are_shown(run: Run, store: Path) -> None:
-    done = run("stats", "--store", store)
+    done = run("evidence", os.devnull, "--store", store)
     assert done.returncode == 2
     assert f"{store} has 's', 't': name one with --session" in done.stderr
 
     for number in range(5):
         Offloader(str(store), session=f"s-{number}").offload_text(TEXT)
-    said = run("stats", "--store", store, "--session", "nosuch").stderr
+    said = run("du", "nosuch", "--store", store).stderr
     assert "has 's-0', 's-1', 's-2', 's-3', 's-4', others" in said
 
 
@@ -238,7 +239,7 @@ def test_workers_copy_and_index_all_sessions(run: Run, store: Path, tmp_path: Pa
     for copied in ("2 copied, 0", "0 copied, 2"):
         done = run("copy", store, target, "--workers", "1")
         assert f"{copied} already there, of 2 sessions: {store} to {target}" in done.stdout
-    done = run("reindex", "--store", target, "--workers", "1")
+    done = run("doctor", "--reindex", "--store", target, "--workers", "1")
     assert f"indexed: 2 records in 2 sessions of {target}" in done.stdout
     shutil.rmtree(target / "r" / "t")
     (target / "r" / "t").touch()
@@ -262,7 +263,7 @@ def test_workers_copy_and_index_all_sessions(run: Run, store: Path, tmp_path: Pa
     [
         ("copy STORE COPY --as t", "--as renames one session"),
         ("copy STORE COPY --session s --workers 2", "omit --session"),
-        ("reindex --session s --workers 2", "omit --session"),
+        ("doctor --reindex --session s --workers 2", "omit --session"),
     ],
 )
 def test_options_of_one_session_and_of_all_exclude_each_other(
@@ -280,7 +281,7 @@ def test_options_of_one_session_and_of_all_exclude_each_other(
     [
         ("ls", "1 record in session s of STORE"),
         ("verify", "all records are intact: 1 record in 1 session of STORE"),
-        ("reindex", "indexed: 1 record in 1 session of STORE"),
+        ("doctor --reindex", "indexed: 1 record in 1 session of STORE"),
         ("gc", "Nothing to delete in session s of STORE."),
         ("pin", "pinned: session s, records 1, store file://STORE"),
         ("pin R", "pinned: session s, id R, records 1, store file://STORE"),
@@ -321,7 +322,7 @@ PART = {"store", "session", "ref", "title", "chars", "lines", "start", "end", "s
 DELETED = {"store", "session", "is_dry_run", "bytes_freed", "entries", "entries_lost", "records"}
 FIELDS = {
     "show R": PART,
-    "tail R": PART,
+    "show R --tail 9": PART,
     "grep needle": {"matches", "is_more", "unsearched"},
     "search needle": {"store", "passages", "records", "chars", "unsearched"},
     f"evidence {os.devnull}": {
@@ -330,7 +331,7 @@ FIELDS = {
     },
     "query SQL R": {"store", "session", "refs", "columns", "rows", "total", "is_more", "notes"},
     "log": {"store", "session", "requests"},
-    "stats": {"store", "session", "records", "chars", "tokens", "stored_bytes", "by_type", "by_tool"},
+    "du s": {"store", "session", "records", "chars", "tokens", "stored_bytes", "by_type", "by_tool"},
     "gc": DELETED,
     "rm --dry-run": DELETED,
     "pin": {"done", "store", "session", "ref", "records"},
@@ -338,7 +339,7 @@ FIELDS = {
     "share R --to u": {"done", "store", "session", "ref", "to"},
     "fork u": {"session", "copied", "already_there", "failures"},
     "ls": {"store", "session", "records", "is_more"},
-    "reindex": {"store", "sessions"},
+    "doctor --reindex": {"store", "sessions"},
     "verify": {"store", "sessions", "records", "links", "entries", "faults", "lost"},
     "doctor STORE": {"store", "checks"},
     "config show": {"settings"},
@@ -356,8 +357,9 @@ def test_json_has_the_documented_fields_with_names_in_snake_case(run: Run, store
 
     words = {"R": ref_in(store, "s"), "STORE": str(store), "SQL": "select 1 as one"}
     line = [words.get(word, word) for word in command.split()]
-    if line[0] not in ("doctor", "config"):
-        line += [*(["s"] if line[0] == "log" else ["--session", "s"]), "--store", str(store)]
+    if line[0] not in ("doctor", "config") or "--reindex" in line:
+        named = {"log": ["s"], "du": []}.get(line[0], ["--session", "s"])
+        line += [*named, "--store", str(store)]
     done = run(*line, "--json")
     document = json.loads(done.stdout)
 
@@ -745,7 +747,7 @@ def test_the_example_of_a_help_text_runs(
         ("verify --session s", "1/1 -:--:-- 1 record in 1 session, "),
         ("gc", "2/2 -:--:-- 0 marked"),
         ("gc --dry-run --workers 1", "2/2 -:--:-- 0 would be marked"),
-        ("reindex", "100% -:--:--"),
+        ("doctor --reindex", "100% -:--:--"),
         ("copy STORE COPY", "100% -:--:--"),
     ],
 )

@@ -76,7 +76,7 @@ READS = {
     "cat": "cat {0} -s a",
     "cat of a shared record": "cat {0} -s guest",
     "cat of an inherited record": "cat {0} -s forked",
-    "tail": "tail {0} -s a",
+    "tail": "show {0} --tail 5 -s a",
     "grep": "grep made",
     "grep of a session": "grep made -s a",
     "search": "search made",

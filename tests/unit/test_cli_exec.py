@@ -214,4 +214,4 @@ def test_lines_are_shown_by_their_numbers(place: Path, run: Run) -> None:
     assert (past.returncode, "past the end" in past.stderr) == (2, True)
     done = run("show", "last", "--lines", "3", "--limit", "5")
     assert done.returncode == 2
-    assert "use --lines, or --offset and --limit, not both" in done.stderr
+    assert "use --lines, or --tail, or --offset and --limit" in done.stderr

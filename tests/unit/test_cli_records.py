@@ -55,7 +55,7 @@ def test_a_record_is_found_in_any_session_by_the_beginning_of_its_id(run: Run, s
                 "",
             )
         assert run("cat", ref[:9], "--store", store).stdout.startswith("0 a line of the log\n1 a")
-        assert run("tail", ref[:9], "-n", 1, "--store", store, "--session", "s").stdout.count("\n") == 1
+        assert run("show", ref[:9], "--tail", 1, "--store", store, "--session", "s").stdout.count("\n") == 1
         found = run("grep", "line of", ref[:9], "--max-matches", 1, "--store", store)
         assert found.stdout == "1:0 a line of the log\n"
         assert "1 match in 1 record of 1 session of" in found.stderr
@@ -224,7 +224,7 @@ def test_grep_takes_what_people_know_of_grep(run: Run, store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [("grep", "-l", "line"), ("grep", "line"), ("show", "last"), ("tail", "last")]
+    "command", [("grep", "-l", "line"), ("grep", "line"), ("show", "last"), ("show", "last", "--tail", "9")]
 )
 def test_a_command_lists_a_session_as_often_whatever_its_size(
     run: Run, tmp_path: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -250,7 +250,7 @@ def test_a_command_lists_a_session_as_often_whatever_its_size(
 
 def test_a_tail_is_no_longer_than_an_answer_and_names_the_rest(run: Run, tmp_path: Path) -> None:
     Offloader(str(tmp_path / "long"), session="s").offload_text("x" * 30_000 + "end")
-    done = run("tail", "last", "--session", "s", "--store", tmp_path / "long")
+    done = run("show", "last", "--tail", 20, "--session", "s", "--store", tmp_path / "long")
     assert (len(done.stdout.strip()), done.stdout.endswith("xend\n")) == (8192, True)
     assert "; more: offload show" in done.stderr
     assert "--offset 0 --session s" in done.stderr

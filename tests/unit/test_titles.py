@@ -335,7 +335,7 @@ def test_the_command_line_shows_titles_with_escaped_control_characters(
     [info] = opened(store).offload(reads("src/\x1b[31mapp.py")).records
 
     assert "src/␛[31mapp.py" in run("ls", "--store", store, "--session", "s").stdout
-    document = json.loads(run("tail", info.ref, "--store", store, "--json").stdout)
+    document = json.loads(run("show", info.ref, "--tail", 5, "--store", store, "--json").stdout)
     assert (
         document["title"]
         == json.loads(run("ls", "--store", store, "--session", "s", "--json").stdout)["records"][0]["title"]

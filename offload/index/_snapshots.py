@@ -84,22 +84,25 @@ def read_snapshot(
 def write_snapshot(
     store: OffloadStore, part: str, listing: SessionListing, now: float, labels: dict[str, Label]
 ) -> None:
-    """Store a listing of a large session unless there is a fresh one; delete all but the newest two.
+    """Store a listing of a large session unless there is a fresh one; delete older ones but the last.
 
-    Its labels are `labels` and those of the snapshot before it, which are added to `labels`. Errors of the
-    store are ignored.
+    Its labels are `labels` and those of the snapshot before it, which are added to `labels`. That one is
+    deleted too if it has a record that the session lacks now. Errors of the store are ignored.
     """
     if len(listing.names) < _MIN_RECORDS:
         return
     with suppress(OffloadError):
-        snapshots = list(_snapshots(store, part))
+        snapshots = sorted(_snapshots(store, part))
         if any(snapshot.is_fresh(now) for snapshot in snapshots):
             return
         # Another thread may add a record meanwhile, its time last.
         count = len(listing.times)
         lists = {name: getattr(listing, name)[:count] for name in ("names", "sizes", "times")}
-        if snapshots and (before := _read(store, max(snapshots).key)) is not None:
+        before = _read(store, snapshots[-1].key) if snapshots else None
+        if before is not None:
             labels.update(before.known_labels())
+            if {*before.names} <= {*lists["names"]}:
+                snapshots.pop()
         lists |= _lists_of([labels.get(name) for name in lists["names"]])
         packed = msgspec.msgpack.encode({"version": _VERSION, **lists})
         key = SNAPSHOT.key(
@@ -109,8 +112,7 @@ def write_snapshot(
             letters=random_letters(),
         )
         store.put(key, zstandard.ZstdCompressor(write_checksum=True).compress(packed))
-        snapshots.append(_Snapshot(listing.began, listing.took, now, key))
-        for old in sorted(snapshots)[:-_KEPT]:
+        for old in snapshots:
             store.delete(old.key)
 
 

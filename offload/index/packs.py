@@ -16,7 +16,7 @@ import msgspec
 import zstandard
 
 from offload.errors import OffloadError
-from offload.layout import PACK, RECORD, SENT, encode_part, name_of, random_letters
+from offload.layout import PACK, RECORD, SENT, SNAPSHOT, encode_part, name_of, random_letters
 from offload.store import OffloadStore, delete_many, get_many
 
 # Fewer records are read at once in as little time.
@@ -128,12 +128,9 @@ class Packs:
 
 
 def delete_derived(store: OffloadStore, part: str) -> None:
-    """Delete what repeats content of the records of the session with a key part, which it may lack now.
-
-    Raises `StoreError`.
-    """
-    listed = [stored.key for stored in store.keys(PACK.prefix(part))]
-    delete_many(store, [key for key in listed if PACK.match(key) or SENT.match(key)])
+    """Delete all that repeats texts of the records of the session with a key part. Raises `StoreError`."""
+    listed = [stored.key for stored in store.keys(SNAPSHOT.prefix(part))]
+    delete_many(store, [key for key in listed if any(f.match(key) for f in (SNAPSHOT, PACK, SENT))])
 
 
 def _parsed(data: bytes) -> _Body | None:

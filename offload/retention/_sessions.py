@@ -72,9 +72,9 @@ def _delete_sidecars(run: Run, records: Iterable[DeletedRecord]) -> None:
 
 
 def _delete_marks(run: Run, part: str) -> None:
-    """Delete the marks of use and sharing, and the snapshots, of a session whose records are gone."""
-    families = (layout.LAST_USE, layout.LAST_READ, layout.GRANT, layout.SNAPSHOT)
-    listed = [*run.store.keys(layout.PIN.prefix(part)), *run.store.keys(layout.SNAPSHOT.prefix(part))]
+    """Delete the marks of use and sharing of a session whose records are gone."""
+    families = (layout.LAST_USE, layout.LAST_READ, layout.GRANT)
+    listed = run.store.keys(layout.PIN.prefix(part))
     stale = [stored.key for stored in listed if any(family.match(stored.key) for family in families)]
     delete_many(run.store, stale)
     _delete_origins(run, part)

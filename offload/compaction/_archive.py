@@ -54,14 +54,21 @@ class MessageArchive:
         self.offloader.keep_look_alikes(messages)
         notice, small = self._redacted(notice), self._without_items(messages, removed)
         offloader, edit = self._open(notice), self._edit(small)
+        found: tuple[str, Any] | None = None
         # A long summary may be shorter than the messages, and longer than what is left of them.
         for rows in (small.messages, _with_items(messages, small)):
             content = "\n".join(Row(index, rows[index]).line(edit) for index in removed)
             text = offloader.offload_text(
                 content, tool_name=NOTICE_TOOL, item_type=NOTICE_TYPE, title=_title(notice, len(removed))
             )
-            if text != content:
-                return notice.find_ref(text) or "", adapter_for(messages[removed[0]]).user_message(text)
+            if text == content:
+                continue
+            found = notice.find_ref(text) or "", adapter_for(messages[removed[0]]).user_message(text)
+            # An earlier compaction of the same messages stored them under its own notice.
+            if notice.summary.strip() in text:
+                return found
+        if found is not None:
+            return found
         raise ContextFullError(f"the notice would be longer than the {len(removed)} messages")
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:

@@ -191,12 +191,12 @@ class Log:
         If it raises an exception, nothing has changed.
         """
         last = self.states[-1] if self.states else None
-        self.thinking.add(state)
-        self.messages.add(message, known)
         # In some formats one reply consists of several messages in a row.
         begins = state.role == "assistant" and (last is None or last.role != "assistant")
         state.answers = begins + (0 if last is None else last.answers)
         state.texts = (LatestTexts() if last is None else last.texts).after(state.role, state.text)
+        self.thinking.add(state)
+        self.messages.add(message, known)
         if state.role == "assistant":
             self._replied_at.append(len(self.states))
         self.states.append(state)

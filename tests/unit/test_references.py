@@ -167,8 +167,9 @@ def test_deleted_damaged_and_redacted_records_are_refused_and_the_error_has_its_
         off.with_options().resolve({"content": {"$ref": ref}}, "write_file")
     assert isinstance(caught.value.__cause__, CorruptError)
     delete(off.store, "s", [ref])
+    other = Offloader(off.store, session="s", references=off.options.references)
     with pytest.raises(ReferenceRefusedError, match="Do not retry") as caught:
-        off.with_options().resolve({"content": {"$ref": ref}}, "write_file")
+        other.resolve({"content": {"$ref": ref}}, "write_file")
     assert isinstance(caught.value.__cause__, ExpiredError)
     secret, secret_ref = opened("key sk-1234\n" * 3000, redact=lambda text: text.replace("sk-1234", "sk-…"))
     assert "was redacted before it was stored" in refused(secret, {"content": {"$ref": secret_ref}})

@@ -121,7 +121,9 @@ def test_the_notice_of_a_compaction_names_the_stored_items_that_it_removed_with_
     roles = ("assistant", "user")
     later = [{"role": role, "content": f"{n} some talk " * 60} for n in range(9) for role in roles]
     compactor = RoundCompactor(
-        off if is_same_process else off.with_options(),
+        off
+        if is_same_process
+        else Offloader(off.store, session=off.session, **(off.options.arguments() | {"events": None})),
         None,
         RoundConfig(max_context_tokens=4_000, keep_recent_rounds=1, require_confirmation=False),
     )

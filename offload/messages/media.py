@@ -21,7 +21,7 @@ from offload.messages.marks import marks_of, with_marks, without_marks
 from offload.patterns import lazy_pattern
 
 _DATA_URL = lazy_pattern(r"data:((?:image|application)/[\w.+-]{1,80})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
-_STAND_IN = lazy_pattern(
+_MEDIA_PLACEHOLDER = lazy_pattern(
     rf"\[Offloaded: (?:image|document) of [^\n]{{1,200}}, id ({REF_PATTERN})\. It cannot be shown again\]"
 )
 _HEAD_CHARS = 64 * 1024
@@ -97,7 +97,7 @@ def base64_facts(media_type: str, text: str, start: int = 0) -> MediaFacts:
 
 def media_ref(text: str) -> str | None:
     """Return the ref in a text that looks like the placeholder of an image or a document, else None."""
-    match = _STAND_IN.fullmatch(text)
+    match = _MEDIA_PLACEHOLDER.fullmatch(text)
     return match[1] if match else None
 
 

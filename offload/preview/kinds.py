@@ -10,7 +10,7 @@ from offload.preview.names import LETTERS, error_words
 from offload.threads.locks import cached
 
 
-class _LinePattern:
+class _LineStart:
     r"""A pattern of the beginning of a line, in which `[\w]` is a letter of any script and all else is ASCII.
 
     It is compiled at its first use: all of them take a third of the time to import the library.
@@ -42,7 +42,7 @@ class Kind(NamedTuple):
 
     name: str
     evidence: tuple[tuple[Callable[[Sequence[str]], int], float], ...] = ()
-    marks: _LinePattern | None = None
+    marks: _LineStart | None = None
     worths: tuple[float, ...] = ()
     trouble: float = 0.0
     tail: float = 0.0
@@ -78,7 +78,7 @@ _C_FUNCTION = (
     r"(?!(?:else|return|if|for|while|switch|await|yield|raise|throw|assert|new|case|echo)\b)"
     r"[A-Za-z_][\w*&:<>]*+ [\w *&:<>]{1,60}+\([^;]{0,120}+$"
 )
-_STATEMENT = _LinePattern(
+_STATEMENT = _LineStart(
     r"(?:\d+[:-])?\s*(?:import|from|use|alias|require|#include|return|if|else|elif|for|while|const|let|var"
     r"|case|export|class|def|defp|function|func|fn|public|private|static|self\.|this\.|[\w]++ = |\} else|end$"
     r"|@[\w]|\}\)?[;,]?$|[\w]++\([\w])"
@@ -90,13 +90,13 @@ _CODE = Kind(
         (lambda texts: len([text for text in texts if text.endswith(_STATEMENT_ENDS)]), 0.3),
         (_STATEMENT, 0.1),
     ),
-    marks=_LinePattern(f"{_BEFORE}(?:({_TYPE})|({_FUNCTION}))|({_C_FUNCTION})"),
+    marks=_LineStart(f"{_BEFORE}(?:({_TYPE})|({_FUNCTION}))|({_C_FUNCTION})"),
     worths=(1.0, 0.5, 0.4),
 )
 _DIFF = Kind(
     "diff",
-    evidence=((_LinePattern(r"diff --git |@@ -\d|\+\+\+ [ab]/|Index: "), 0.01),),
-    marks=_LinePattern(r"(diff |\+\+\+ |rename |deleted file|new file)|(@@ )|([+-]\s*[\w])"),
+    evidence=((_LineStart(r"diff --git |@@ -\d|\+\+\+ [ab]/|Index: "), 0.01),),
+    marks=_LineStart(r"(diff |\+\+\+ |rename |deleted file|new file)|(@@ )|([+-]\s*[\w])"),
     worths=(1.5, 0.5, 0.25),
 )
 
@@ -106,7 +106,7 @@ def _count_troubled(texts: Sequence[str]) -> int:
     return len([text for text in texts if any(word in text for word in words)])
 
 
-_LOGGED = _LinePattern(
+_LOGGED = _LineStart(
     r"\[?\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR|TRACE)\b"
     r"|npm (?:error|ERR|warn|WARN)|={5,}|-{3} (?:FAIL|PASS)|=== RUN|[^\s:]++::\S++ (?:PASSED|FAILED)"
     r"|(?:PASSED|FAILED|ok|not ok|Running|Compiling|Installing|Collecting)\b"
@@ -115,7 +115,7 @@ _LOGGED = _LinePattern(
 _LOG = Kind(
     "log",
     evidence=((_LOGGED, 0.12),),
-    marks=_LinePattern(
+    marks=_LineStart(
         r"(=+ .*\b(?:passed|failed|error))"
         r"|(\s*(?:\S++\s++)?\d++ (?:passed|failed|tests?|examples|errors?|doctests?)\b|Tests?:|Ran \d"
         r"|FAILED|--- FAIL)"
@@ -129,21 +129,21 @@ _TROUBLED = _LOG._replace(evidence=((_count_troubled, 0.05),))
 _MARKDOWN = Kind(
     "Markdown",
     evidence=(
-        (_LinePattern(r"#{1,6} \S"), 0.01),
-        (_LinePattern(r"#{1,6} \S|\s*(?:[-*] |\d+\. |\||```)"), 0.2),
+        (_LineStart(r"#{1,6} \S"), 0.01),
+        (_LineStart(r"#{1,6} \S|\s*(?:[-*] |\d+\. |\||```)"), 0.2),
     ),
-    marks=_LinePattern(r"(#{1,2} )|(#{3,6} )|(\s*(?:[-*]|\d+\.) +(?:\*\*|`|\[))"),
+    marks=_LineStart(r"(#{1,2} )|(#{3,6} )|(\s*(?:[-*]|\d+\.) +(?:\*\*|`|\[))"),
     worths=(1.5, 0.75, 0.25),
 )
 _HTML = Kind(
     "HTML",
-    evidence=((_LinePattern(r"\s*<[!/a-zA-Z]"), 0.4),),
-    marks=_LinePattern(r"\s*<(?:(title|TITLE|[hH][1-3])|(a|A|form|input|p|P))\b"),
+    evidence=((_LineStart(r"\s*<[!/a-zA-Z]"), 0.4),),
+    marks=_LineStart(r"\s*<(?:(title|TITLE|[hH][1-3])|(a|A|form|input|p|P))\b"),
     worths=(1.5, 0.15),
 )
-PATHS = Kind("list of paths", evidence=((_LinePattern(r"[^\s\\/]*+[\\/]\S++$"), 0.6),))
+PATHS = Kind("list of paths", evidence=((_LineStart(r"[^\s\\/]*+[\\/]\S++$"), 0.6),))
 # Beginnings of sentences and paragraphs.
-_TEXT = Kind("text", marks=_LinePattern(r"([^a-z\s…].{40})"), worths=(0.15,), trouble=1.0)
+_TEXT = Kind("text", marks=_LineStart(r"([^a-z\s…].{40})"), worths=(0.15,), trouble=1.0)
 _JSON = Kind("JSON", trouble=1.0)
 _NDJSON = Kind("JSON lines", trouble=1.0)
 _TABLE = Kind("table", trouble=1.0)
@@ -151,7 +151,7 @@ _TABLE = Kind("table", trouble=1.0)
 # In this order; the first that fits is used.
 _KINDS = (_DIFF, _HTML, PATHS, _MARKDOWN, _LOG, _CODE, _TROUBLED, _TEXT)
 
-_JSON_START = _LinePattern(r"\{\s*(?:\"|\}?$)|\[\s*(?:[\[{\"\d-]|\]?$|true|false|null)")
+_JSON_START = _LineStart(r"\{\s*(?:\"|\}?$)|\[\s*(?:[\[{\"\d-]|\]?$|true|false|null)")
 _SNIFFED_HEAD = 90
 _SNIFFED_TAIL = 30
 _DELIMITERS = "\t|,;"

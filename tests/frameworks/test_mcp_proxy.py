@@ -248,19 +248,19 @@ def test_large_strings_are_offloaded_from_structured_content_that_still_conforms
     assert records_of(store) == {ref_in(text_of(result)): big_text()}
 
 
-def stand_in_of(result: Any) -> str:
+def replacement_of(result: Any) -> str:
     """Return the placeholder of structured content, which the SDK's client has validated."""
     [(name, placeholder)] = result.structured_content.items()
     assert name == "offloaded"
     return str(placeholder)
 
 
-def test_a_stand_in_replaces_structured_content_with_a_strict_schema() -> None:
+def test_a_placeholder_replaces_structured_content_with_a_strict_schema() -> None:
     store = MemoryStore()
     result = called("picky", opened(store))
     assert result.content[0].text == "see code"
     stored = records_of(store)
-    assert json.loads(stored[ref_in(stand_in_of(result))]) == {"code": "x" * 50_000}
+    assert json.loads(stored[ref_in(replacement_of(result))]) == {"code": "x" * 50_000}
     assert [block.uri for block in result.content[1:]] == [f"ctx://{ref}" for ref in stored]
 
 
@@ -269,7 +269,7 @@ def test_a_long_list_of_objects_is_offloaded_with_its_texts() -> None:
     result = called("table", opened(store))
     assert len(result.model_dump_json()) < 6000
     stored = records_of(store)
-    assert json.loads(stored[ref_in(stand_in_of(result))]) == {"result": ROWS}
+    assert json.loads(stored[ref_in(replacement_of(result))]) == {"result": ROWS}
     assert [json.loads(line) for line in stored[ref_in(text_of(result))].split("\n")] == ROWS
 
 
@@ -280,7 +280,7 @@ def test_small_structured_content_passes_and_is_valid_by_the_schema_that_is_show
     assert called("table", opened()).structured_content == {"result": [{"name": "a row"}]}
 
 
-def test_shown_schemas_allow_the_stand_in_or_their_own_values_and_nothing_else() -> None:
+def test_shown_schemas_allow_the_replacement_or_their_own_values_and_nothing_else() -> None:
     shown = through_proxy(listed)["table"].output_schema
     assert shown["properties"]["result"] == ROWS_SCHEMA["properties"]["result"]
     assert shown["x-wraps"] is True
@@ -304,7 +304,7 @@ def test_shown_schemas_allow_the_stand_in_or_their_own_values_and_nothing_else()
         {"type": "object", "required": True},
     ],
 )
-def test_a_schema_to_which_the_stand_in_cannot_be_added_is_not_shown(schema: Any) -> None:
+def test_a_schema_to_which_the_replacement_cannot_be_added_is_not_shown(schema: Any) -> None:
     results = opened()
     assert results.note({"name": "odd", "outputSchema": schema}) == {"name": "odd"}
     result = {"content": [], "structuredContent": {"rows": ROWS}}
@@ -368,7 +368,7 @@ def test_without_a_schema_structured_content_is_offloaded_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("has_schema", [False, True])
-def test_structured_content_equal_to_a_text_is_stored_once_also_for_a_stand_in(
+def test_structured_content_equal_to_a_text_is_stored_once_also_as_a_replacement(
     has_schema: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if has_schema:
@@ -406,7 +406,7 @@ def test_structured_content_of_an_unlisted_tool_is_replaced_as_any_shown_schema_
     result = through_proxy(talk, opened(store))
     assert len(result.model_dump_json()) < 6000
     assert schema is None or Draft202012Validator(schema).is_valid(result.structured_content)
-    assert json.loads(records_of(store)[ref_in(stand_in_of(result))]) == value
+    assert json.loads(records_of(store)[ref_in(replacement_of(result))]) == value
 
 
 def test_hidden_schemas_are_not_listed_and_hold_nothing_back() -> None:

@@ -21,8 +21,8 @@ from offload.store import OffloadStore
 _log = logging.getLogger("offload")
 
 # The only field of the object that replaces offloaded structured content.
-_STAND_IN = "offloaded"
-_STAND_IN_SCHEMA: Json = {
+_OFFLOADED = "offloaded"
+_OFFLOADED_SCHEMA: Json = {
     "type": "string",
     "description": "Replaces all other fields of a large result: description, excerpt, and how to read it.",
 }
@@ -110,7 +110,7 @@ class ResultOffloader:
         form is removed.
         """
         schema = tool.get("outputSchema")
-        loosened = None if self._hides_schemas else _with_stand_in(schema)
+        loosened = None if self._hides_schemas else _with_offloaded(schema)
         self._schemas[tool["name"]] = schema if loosened is not None else None
         rest = {k: v for k, v in tool.items() if k != "outputSchema"}
         return rest if loosened is None else {**rest, "outputSchema": loosened}
@@ -197,8 +197,8 @@ class ResultOffloader:
         new = [] if same else blocks
         # The client may have a schema of the tool, possibly from an earlier listing.
         if not self._hides_schemas and self._schemas.get(call.tool, {}) is not None:
-            stand_in = {_STAND_IN: blocks[0]["text"]}
-            return {**result, "content": [*content, *new[1:]], "structuredContent": stand_in}
+            replacement = {_OFFLOADED: blocks[0]["text"]}
+            return {**result, "content": [*content, *new[1:]], "structuredContent": replacement}
         rest = {k: v for k, v in result.items() if k != "structuredContent"}
         return {**rest, "content": [*content, *new]}
 
@@ -283,16 +283,16 @@ def _is_json_of(block: Json, value: Any) -> bool:
 # replaced only if its schema requires nothing but a string.
 
 
-def _with_stand_in(schema: object) -> Json | None:
-    """Return the output schema of a tool, loosened to allow the stand-in; None for an unsupported form."""
+def _with_offloaded(schema: object) -> Json | None:
+    """Return the output schema of a tool, loosened to allow the replacement; None for an unsupported form."""
     if not isinstance(schema, dict) or not _is_plain(schema, "object", _MEMBERS):
         return None
     properties, required = schema.get("properties", {}), schema.get("required", [])
-    if not isinstance(properties, dict) or not isinstance(required, list) or _STAND_IN in properties:
+    if not isinstance(properties, dict) or not isinstance(required, list) or _OFFLOADED in properties:
         return None
     loosened = {k: v for k, v in schema.items() if k != "required"}
-    choice = {"anyOf": [{"required": required}, {"required": [_STAND_IN]}]} if required else {}
-    return {**loosened, "properties": {**properties, _STAND_IN: _STAND_IN_SCHEMA}, **choice}
+    choice = {"anyOf": [{"required": required}, {"required": [_OFFLOADED]}]} if required else {}
+    return {**loosened, "properties": {**properties, _OFFLOADED: _OFFLOADED_SCHEMA}, **choice}
 
 
 def _with_strings_replaced(value: Any, schema: Any, replace: Callable[[str], str]) -> Any:

@@ -79,7 +79,7 @@ MODULES: dict[str, Sequence[str]] = {
         "unit/test_history.py",
         "unit/test_turns.py",
         "unit/test_documents.py",
-        "unit/test_moment.py",
+        "unit/test_cache_state.py",
         "unit/test_ceiling.py",
         "unit/test_bound_thinking.py",
         "unit/test_removed_thinking.py",

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from offload import policy as policies
 from offload.codec import get_codec
 from offload.codec.spooled import SpooledContent
+from offload.engine.cache_state import HostCache
 from offload.engine.conversation import Conversation
-from offload.engine.moment import HostCache
 from offload.engine.restorer import restore
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult, Remembered, Restored, Stats
 from offload.engine.sink import Sink
@@ -147,7 +147,7 @@ class Offloader:
         self.store: OffloadStore = open_store(store, storage_options=storage_options)
         self.session: str = new_name() if session is None else check_name(session)
         records = Session(self.store, self.session, get_codec(options.codec), options.refs, options.category)
-        records.known.is_listed = session is None
+        records.facts.is_listed = session is None
         self._start(records)
         self.journal: JournalWriter | None = (
             self._new_journal(is_new=session is None) if options.journal else None

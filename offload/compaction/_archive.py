@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from offload.engine.results import OffloadResult
-from offload.engine.rows import Row
+from offload.engine.rows import RemovedMessage
 from offload.errors import ContextFullError, StoreError
 from offload.messages.formats import adapter_for, scan_of
 from offload.offloader import Offloader
@@ -57,7 +57,7 @@ class MessageArchive:
         found: tuple[str, Any] | None = None
         # A long summary may be shorter than the messages, and longer than what is left of them.
         for rows in (small.messages, _with_items(messages, small)):
-            content = "\n".join(Row(index, rows[index]).line(edit) for index in removed)
+            content = "\n".join(RemovedMessage(index, rows[index]).line(edit) for index in removed)
             text = offloader.offload_text(
                 content, tool_name=NOTICE_TOOL, item_type=NOTICE_TYPE, title=_title(notice, len(removed))
             )

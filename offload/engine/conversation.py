@@ -11,13 +11,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from offload.codec.spooled import SpooledContent
+from offload.engine.cache_state import CacheWatch
 from offload.engine.failures import Failures, name_of
 from offload.engine.following import Follower
 from offload.engine.items import Slot, unweighed
 from offload.engine.leaving import fallback_text
 from offload.engine.log import Log
 from offload.engine.look_alikes import LookAlikes
-from offload.engine.moment import CacheWatch
 from offload.engine.parts import MessageState
 from offload.engine.reading import facts_of
 from offload.engine.recognition import Recognition
@@ -135,7 +135,7 @@ class Conversation:
     def start_over(self) -> None:
         """Drop the log, which is incomplete after an interrupted turn."""
         self._log = self._new_log(self._log.told)
-        self._session.known.is_listed = False
+        self._session.facts.is_listed = False
 
     @observed("offload_text")
     def offload_item(self, item: Item, readers: Readers, agent: str | None) -> OffloadOutcome:

@@ -40,7 +40,9 @@ def _is_shown_elsewhere(turn: Turn, slot: Slot) -> bool:
     return (
         turn.is_bound
         and slot.stored is None
-        and any(twin.at < turn.log.fresh and not twin.is_replaced for twin in turn.log.items.equal_to(slot))
+        and any(
+            other.at < turn.log.fresh and not other.is_replaced for other in turn.log.items.equal_to(slot)
+        )
     )
 
 
@@ -102,7 +104,7 @@ def decide(turn: Turn, slots: Iterable[Slot]) -> None:
 
 
 def _decide(turn: Turn, slot: Slot) -> None:
-    if slot.state is State.FAILED or (slot.state is State.UNWEIGHED and not slot.is_foreign):
+    if slot.state is State.FAILED or (slot.state is State.UNWEIGHED and not slot.is_refuted):
         return
     items, sweep = turn.log.items, turn.policy.sweep
     items.decide(slot, _decision(turn, slot))
@@ -119,7 +121,7 @@ def _decision(turn: Turn, slot: Slot) -> Decision:
     if slot.claim is None or slot.proof is None:
         return decision
     decision = _with_claim(turn, decision, slot.claim, slot.proof)
-    if slot.is_foreign and slot.stored is None and turn.is_sent(slot):
+    if slot.is_refuted and slot.stored is None and turn.is_sent(slot):
         return replace(decision, action="keep", is_exempt=True)
     return decision
 
@@ -129,7 +131,7 @@ def _with_claim(turn: Turn, decision: Decision, claim: Claim, proof: Proof) -> D
     if isinstance(proof, OffloadError):
         reason = Reason(ReasonKind.UNPROVEN, name=str(proof))
         return replace(decision, action="keep", reason=reason, is_exempt=True)
-    if proof == "ours":
+    if proof == "proven":
         return turn.policy.decide(decision.item._replace(is_stored=True))
     if decision.item.is_pinned or decision.item.is_programmatic:
         return decision

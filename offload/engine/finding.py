@@ -24,7 +24,7 @@ def find_stored(turn: Turn, known: int, first: int) -> None:
     # More than one reply at once: another process continued the session, or it was rolled back.
     is_continued = turn.replies > (1 if known else 0)
     # What is known of the session serves a conversation that only begins here.
-    is_listed = turn.recognition.session.known.is_listed
+    is_listed = turn.recognition.session.facts.is_listed
     may_matter = is_continued if turn.before else is_continued and not is_listed
     may_matter = may_matter or (not is_listed and _may_be_stored(turn, first))
     if not may_matter and Repair.LIST not in log.pending:
@@ -55,7 +55,7 @@ def prove_claims(turn: Turn) -> None:
     claims = [
         (slot, slot.claim)
         for slot in sorted(turn.log.items.opened(), key=attrgetter("number"))
-        if slot.claim is not None and slot.proof not in ("ours", "foreign")
+        if slot.claim is not None and slot.proof not in ("proven", "refuted")
     ]
     if not claims:
         return
@@ -63,12 +63,12 @@ def prove_claims(turn: Turn) -> None:
     ours = {slot.number for slot, _ in claims if turn.recognition.is_proven(slot.item)}
     proofs = turn.recognition.prove([(slot.item, claim) for slot, claim in claims], is_listed=turn.is_listed)
     for (slot, claim), proof in zip(claims, proofs, strict=True):
-        slot.proof = "foreign" if proof == "ours" and _is_copy(turn, slot, claim, ours) else proof
+        slot.proof = "refuted" if proof == "proven" and _is_copy(turn, slot, claim, ours) else proof
         if isinstance(slot.proof, OffloadError):
             turn.report(slot, slot.proof)
-        elif slot.proof == "ours":
-            turn.log.items.note_standing(slot, claim.refs[0])
-        elif not claim.is_strict:
+        elif slot.proof == "proven":
+            turn.log.items.note_placeholder(slot, claim.refs[0])
+        elif not claim.has_own_form:
             slot.claim = slot.proof = None
 
 
@@ -85,7 +85,7 @@ def _is_copy(turn: Turn, slot: Slot, claim: Claim, ours: Collection[int]) -> boo
     is_repeated = is_equal = False
     for other in turn.log.items.before(slot):
         if other.claim is not None:
-            if other.proof == "ours" and other.item.text == slot.item.text:
+            if other.proof == "proven" and other.item.text == slot.item.text:
                 is_repeated = True
                 is_equal |= slot.item.subject is not None and slot.item.subject == other.item.subject
         elif _ref_of(turn, other, sizes) in claim.refs:

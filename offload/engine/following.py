@@ -35,7 +35,7 @@ class Follower:
             with suppress(Exception):  # A message object may raise anything; its calls are then unknown.
                 self._add(state, answers, again)
             answers = state.answers
-        for item, ref in log.items.take_standing():
+        for item, ref in log.items.take_placeholders():
             key = item.tool_use_id if item.call is None else self._key(item.tool_use_id, item.call)
             if key is not None:
                 self._sources.add_record(key, ref, is_result=item.item_type == "tool_result")
@@ -54,7 +54,7 @@ class Follower:
         for slot in state.slots:
             item = slot.item
             if item.item_type == "tool_result" and item.call is not None and item.media is None:
-                text = None if slot.proof == "ours" else item.text
+                text = None if slot.proof == "proven" else item.text
                 key = self._key(item.tool_use_id, item.call)
                 self._sources.add_result(key, text, is_error=item.is_error)
 

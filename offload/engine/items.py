@@ -110,9 +110,9 @@ class Slot(msgspec.Struct, eq=False):
         return self.item.item_type, self.item.tool_name
 
     @property
-    def is_foreign(self) -> bool:
+    def is_refuted(self) -> bool:
         """Whether its text looks like a placeholder but is not one."""
-        return self.proof == "foreign"
+        return self.proof == "refuted"
 
     @property
     def is_replaced(self) -> bool:
@@ -172,7 +172,7 @@ class Items:
         self._infos: list[RecordInfo] = []
         self._result_infos: list[RecordInfo] = []
         self._kinds: Counter[tuple[str, str | None]] = Counter()
-        self._new_standing: list[tuple[Item, str]] = []
+        self._new_placeholders: list[tuple[Item, str]] = []
         # Those that were replaced, or whose record was found, since the plan by cost asked last.
         self._new_out: list[Slot] = []
         # By item type and call id; those without an id have one place, and so may several with one id.
@@ -231,7 +231,7 @@ class Items:
     def due(self) -> list[Slot]:
         """Return the items to store now, in order; a look-alike is stored also if it is kept."""
         opened = self._opened.values()
-        due = [s for s in opened if s.state is State.LEAVING or (s.is_foreign and s.state is State.OPEN)]
+        due = [s for s in opened if s.state is State.LEAVING or (s.is_refuted and s.state is State.OPEN)]
         return sorted(due, key=attrgetter("number"))
 
     def move(self, slot: Slot, state: State) -> None:
@@ -311,7 +311,7 @@ class Items:
 
     def note_unstored(self, slot: Slot) -> None:
         """Record that the session holds no record of an item that may be offloaded."""
-        self._unstored.setdefault(_twin_key(slot), {})[slot.number] = slot
+        self._unstored.setdefault(_equal_key(slot), {})[slot.number] = slot
 
     def note_stored(self, slot: Slot, ref: str | None) -> None:
         """Record the ref of the record that the session holds of an item; None if it holds none."""
@@ -324,19 +324,19 @@ class Items:
         taken, self._new_out = self._new_out, []
         return taken
 
-    def twins(self, slot: Slot) -> list[Slot]:
+    def take_equal(self, slot: Slot) -> list[Slot]:
         """Forget the items without a record that are equal to one that has it now, and return them."""
-        return list(self._unstored.pop(_twin_key(slot), {}).values())
+        return list(self._unstored.pop(_equal_key(slot), {}).values())
 
     def equal_to(self, slot: Slot) -> list[Slot]:
         """Return the other items without a record that are equal to an item."""
-        return [twin for twin in self._unstored.get(_twin_key(slot), {}).values() if twin is not slot]
+        return [other for other in self._unstored.get(_equal_key(slot), {}).values() if other is not slot]
 
     def _forget_unstored(self, slot: Slot) -> None:
-        equal = self._unstored.get(_twin_key(slot), {})
+        equal = self._unstored.get(_equal_key(slot), {})
         equal.pop(slot.number, None)
         if not equal:
-            self._unstored.pop(_twin_key(slot), None)
+            self._unstored.pop(_equal_key(slot), None)
 
     # Replaced items
 
@@ -356,7 +356,7 @@ class Items:
         at = bisect_left(self._numbers, slot.number)
         self._numbers.insert(at, slot.number)
         self._infos.insert(at, info)
-        self.note_standing(slot, info.ref)
+        self.note_placeholder(slot, info.ref)
 
     def renew(self, slot: Slot, info: RecordInfo) -> None:
         """Note another record behind the placeholder of an item."""
@@ -380,13 +380,13 @@ class Items:
             self._result_infos = self._infos.copy()
         return self._result_infos
 
-    def note_standing(self, slot: Slot, ref: str) -> None:
+    def note_placeholder(self, slot: Slot, ref: str) -> None:
         """Record that the text of `slot` is the placeholder of record `ref`."""
-        self._new_standing.append((slot.item, ref))
+        self._new_placeholders.append((slot.item, ref))
 
-    def take_standing(self) -> list[tuple[Item, str]]:
+    def take_placeholders(self) -> list[tuple[Item, str]]:
         """Return the items whose placeholders were noted since the last call, with their refs."""
-        taken, self._new_standing = self._new_standing, []
+        taken, self._new_placeholders = self._new_placeholders, []
         return taken
 
     def _count(self, slot: Slot, sign: int) -> None:
@@ -398,7 +398,7 @@ class Items:
 def _state_after(slot: Slot, decision: Decision) -> State:
     if decision.action != "keep":
         return State.LEAVING if decision.action == "offload" else State.WAITING
-    is_unproven = slot.claim is not None and slot.proof != "ours"
+    is_unproven = slot.claim is not None and slot.proof != "proven"
     return State.OPEN if decision.item.is_pinned or is_unproven else State.KEPT
 
 
@@ -406,5 +406,5 @@ def _place_of(slot: Slot) -> tuple[str, str | None]:
     return slot.item.item_type, slot.item.tool_use_id
 
 
-def _twin_key(slot: Slot) -> tuple[str, str | None, str]:
+def _equal_key(slot: Slot) -> tuple[str, str | None, str]:
     return slot.item.item_type, slot.item.tool_use_id, slot.item.text

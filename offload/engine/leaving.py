@@ -42,11 +42,11 @@ def leave(turn: Turn) -> None:
 def leave_cited(turn: Turn) -> None:
     """Offload the items that a new process would, since an equal item was stored in this turn."""
     items = turn.log.items
-    twins = [twin for slot in turn.placed for twin in items.twins(slot)]
-    twins = [t for t in twins if not (t.is_final or turn.is_sent(t))]
+    equal = [each for slot in turn.placed for each in items.take_equal(slot)]
+    equal = [slot for slot in equal if not (slot.is_final or turn.is_sent(slot))]
     # Equal items of two categories have two records.
-    finding.note_stored(turn, twins)
-    cited = [slot for slot in twins if slot.stored is not None]
+    finding.note_stored(turn, equal)
+    cited = [slot for slot in equal if slot.stored is not None]
     if cited:
         deciding.decide(turn, cited)
         ask_hook(turn)
@@ -79,7 +79,7 @@ def can_leave(turn: Turn, slot: Slot) -> bool:
 def ask_hook(turn: Turn) -> None:
     """Keep the items that `should_offload` rejects; it is asked once per item."""
     leaving = turn.log.items.leaving()
-    turn.each([s for s in leaving if not (s.is_foreign or s.is_approved)], _ask_about)
+    turn.each([s for s in leaving if not (s.is_refuted or s.is_approved)], _ask_about)
 
 
 def _ask_about(turn: Turn, slot: Slot) -> None:
@@ -197,8 +197,8 @@ def _request(turn: Turn, slot: Slot) -> WriteRequest:
         slot.decision,
         turn.log.query(slot.at),
         turn.policy.min_saving,
-        is_forced=slot.is_foreign,
-        keeps_text=slot.is_foreign and must_keep,
+        is_forced=slot.is_refuted,
+        keeps_text=slot.is_refuted and must_keep,
         ref=slot.stored,
         agent=turn.agent,
     )

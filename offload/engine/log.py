@@ -36,7 +36,7 @@ class Moved(msgspec.Struct, frozen=True, eq=False):
     state: MessageState
 
 
-class Change(NamedTuple):
+class LogChange(NamedTuple):
     """The parts of messages that a log dropped, and the index of the first new one."""
 
     dropped: Sequence[MessageState]
@@ -229,9 +229,9 @@ class Log:
         """The parts of all messages that `take_change` returned as new, and not as dropped."""
         return [*self._gone, *self.states[: self._told]]
 
-    def take_change(self) -> Change:
+    def take_change(self) -> LogChange:
         """Return what changed since the last call."""
-        change = Change(self._gone, self._told)
+        change = LogChange(self._gone, self._told)
         self._gone, self._told = [], len(self.states)
         return change
 

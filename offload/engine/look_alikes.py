@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from offload.engine.items import unweighed
-from offload.engine.recognition import Claim, Recognition, Standing
+from offload.engine.recognition import Claim, ProofKey, Recognition
 from offload.engine.writer import ItemWriter, WriteRequest
 from offload.errors import MessageError, OffloadError
 from offload.messages.base import Item
@@ -24,7 +24,7 @@ class LookAlikes:
     def __init__(self, recognition: Recognition, writer: ItemWriter) -> None:
         self._recognition = recognition
         self._writer = writer
-        self._kept = set[Standing]()
+        self._kept = set[ProofKey]()
 
     def keep(self, messages: Sequence[Any]) -> None:
         """Store each of them in `messages` that is not stored yet, with the text as its own placeholder.
@@ -38,13 +38,13 @@ class LookAlikes:
         for (item, _), proof in zip(claims, self._recognition.prove(claims), strict=True):
             if isinstance(proof, OffloadError):
                 failed.append(proof)
-            elif proof == "foreign":
+            elif proof == "refuted":
                 requests.append(WriteRequest(item, unweighed(item, 0), is_forced=True, keeps_text=True))
         for request, outcome in zip(requests, self._writer.write(requests), strict=True):
             if isinstance(outcome, OffloadError):
                 failed.append(outcome)
             else:
-                self._kept.add(Standing.of(request.item))
+                self._kept.add(ProofKey.of(request.item))
         for error in failed:
             raise error
 
@@ -56,5 +56,5 @@ class LookAlikes:
                 continue
             for item in scan.offloadable:
                 claim = self._recognition.claim(item)
-                if claim is not None and claim.is_strict and Standing.of(item) not in self._kept:
+                if claim is not None and claim.has_own_form and ProofKey.of(item) not in self._kept:
                     yield item, claim

@@ -22,12 +22,12 @@ from offload.record import Header, RecordInfo
 from offload.record.text import encode_text
 from offload.session import Session
 from offload.session.reader import SessionReader
-from offload.settings.hooks import foreign
+from offload.settings.hooks import host_call
 from offload.settings.options import Options
 
-# "ours": a record says that the text is its placeholder. "foreign": no record does, and all were read.
+# "proven": a record says that the text is its placeholder. "refuted": no record does, and all were read.
 # An error: the records could not be read.
-Proof = Literal["ours", "foreign"] | OffloadError
+Proof = Literal["proven", "refuted"] | OffloadError
 
 
 _NOTICE = Notice()
@@ -38,17 +38,17 @@ class Claim(NamedTuple):
 
     Attributes:
         refs: the refs that it names, one per form that it has; the record of one of them may prove it.
-        is_strict: whether it has the form of the session's own placeholders or of a notice. Unproven,
+        has_own_form: whether it has the form of the session's own placeholders or of a notice. Unproven,
             `offload` stores it as a look-alike and `restore` reports it; any other form is then just text.
         is_notice: whether it has the form of a notice.
     """
 
     refs: tuple[str, ...]
-    is_strict: bool
+    has_own_form: bool
     is_notice: bool
 
 
-class Standing(NamedTuple):
+class ProofKey(NamedTuple):
     """The key of a proof: the same text in another place is another claim.
 
     The place of a result without a call id is its tool.
@@ -60,14 +60,14 @@ class Standing(NamedTuple):
     tool: str | None = None
 
     @classmethod
-    def of(cls, item: Item) -> Standing:
+    def of(cls, item: Item) -> ProofKey:
         """Return the place and the text of an item."""
         is_named = item.item_type == "tool_result" and item.tool_use_id is None and item.tool_name
         tool = plain_name(item.tool_name) if is_named and item.tool_name else None
         return cls(item.text, item.item_type, item.tool_use_id, tool)
 
     @property
-    def anywhere(self) -> Standing:
+    def anywhere(self) -> ProofKey:
         """The key of a result that was stored before its call had an id: it proves the text of any call."""
         return self._replace(tool_use_id=None, tool=None) if self.item_type == "tool_result" else self
 
@@ -84,11 +84,11 @@ class Recognition:
         self.session = session
         self._never_replaced = frozenset(options.policy.never_replaced)
         self._renderer = MediaAwareRenderer(options.placeholder)
-        self._is_foreign = type(options.placeholder) is not DefaultRenderer
+        self._has_other_renderer = type(options.placeholder) is not DefaultRenderer
         self._hooks = options
-        self.proven: set[Standing] = set()
+        self.proven: set[ProofKey] = set()
         # Of the forms that this renderer knows, so of no other offloader.
-        self._foreign: set[Standing] = set()
+        self._refuted: set[ProofKey] = set()
 
     # Placeholders
 
@@ -103,7 +103,7 @@ class Recognition:
         """
         text = item.text if text is None else text
         try:
-            with foreign() if self._is_foreign else nullcontext():
+            with host_call() if self._has_other_renderer else nullcontext():
                 own = self._renderer.find_ref(text)
         except Exception as error:
             raise failure("placeholder: find_ref raised", error, text) from error
@@ -111,15 +111,15 @@ class Recognition:
         refs = dict.fromkeys(ref for ref in (notice, own, *known_refs(text)) if ref)
         if not refs:
             return None
-        is_strict = bool(own or notice) and not self.is_plain(item)
-        return Claim(tuple(refs), is_strict, notice is not None)
+        has_own_form = bool(own or notice) and not self.is_plain(item)
+        return Claim(tuple(refs), has_own_form, notice is not None)
 
     def note(self, item: Item, placeholder: str) -> None:
         """Remember that `placeholder` replaces `item`."""
-        standing = Standing.of(item)._replace(text=placeholder)
-        self.proven.add(standing)
+        key = ProofKey.of(item)._replace(text=placeholder)
+        self.proven.add(key)
         if item.tool_use_id is None:
-            self.proven.add(standing.anywhere)
+            self.proven.add(key.anywhere)
 
     def prove(self, claims: Sequence[tuple[Item, Claim]], *, is_listed: bool = False) -> list[Proof]:
         """Return the proof of each claim.
@@ -130,27 +130,27 @@ class Recognition:
         """
         unknown = [(item, claim) for item, claim in claims if self._known(item) is None]
         proofs = self._checked(unknown, is_listed=is_listed)
-        checked = dict(zip((Standing.of(item) for item, _ in unknown), proofs, strict=True))
-        self.proven.update(key for key, proof in checked.items() if proof == "ours")
-        self._foreign.update(key for key, proof in checked.items() if proof == "foreign")
-        return [self._known(item) or checked[Standing.of(item)] for item, _ in claims]
+        checked = dict(zip((ProofKey.of(item) for item, _ in unknown), proofs, strict=True))
+        self.proven.update(key for key, proof in checked.items() if proof == "proven")
+        self._refuted.update(key for key, proof in checked.items() if proof == "refuted")
+        return [self._known(item) or checked[ProofKey.of(item)] for item, _ in claims]
 
     def is_proven(self, item: Item) -> bool:
         """Return whether a record is known to say that the text of an item is its placeholder."""
-        return self._known(item) == "ours"
+        return self._known(item) == "proven"
 
     def _known(self, item: Item) -> Proof | None:
-        standing = Standing.of(item)
-        if standing in self.proven or (standing.tool is None and standing.anywhere in self.proven):
-            return "ours"
-        return "foreign" if standing in self._foreign else None
+        key = ProofKey.of(item)
+        if key in self.proven or (key.tool is None and key.anywhere in self.proven):
+            return "proven"
+        return "refuted" if key in self._refuted else None
 
     def _checked(self, claims: Sequence[tuple[Item, Claim]], *, is_listed: bool) -> list[Proof]:
         headers: dict[str, list[Header | OffloadError]] = {}
         try:
             if not is_listed:
                 self.session.catalog.refresh(ref for _, claim in claims for ref in claim.refs)
-            for info, record in self.session.heads_of(candidates(self.session, claims)):
+            for info, record in self.session.heads_of(named_records(self.session, claims)):
                 header = record if isinstance(record, OffloadError) else record.header
                 headers.setdefault(info.ref, []).append(header)
         except Exception as error:  # noqa: BLE001 # a store may raise anything
@@ -175,7 +175,7 @@ class Recognition:
     def load_session(self) -> None:
         """Load the catalog of the session with one listing. Raises `OffloadError`; it is unknown then."""
         self.session.catalog.load()
-        self.session.known.is_listed = True
+        self.session.facts.is_listed = True
 
     def stored_ref(self, item: Item) -> str | None:
         """Return the ref of the record that the session is known to hold of `item`. Asks no store.
@@ -221,7 +221,7 @@ def _ref_among(
     return next((header.ref for header in alike if identity == header.identity), None)
 
 
-def candidates(session: SessionReader, claims: Iterable[tuple[Item, Claim]]) -> list[RecordInfo]:
+def named_records(session: SessionReader, claims: Iterable[tuple[Item, Claim]]) -> list[RecordInfo]:
     """Return the known records whose keys match claims by ref and item type, in order of their refs."""
     types: dict[str, set[str]] = {}
     for item, claim in claims:
@@ -246,6 +246,6 @@ def stands_for(header: Header, item: Item) -> bool:
 
 def _proof(headers: Sequence[Header | OffloadError], item: Item) -> Proof:
     if any(isinstance(header, Header) and stands_for(header, item) for header in headers):
-        return "ours"
+        return "proven"
     errors = [header for header in headers if isinstance(header, OffloadError)]
-    return errors[0] if errors else "foreign"
+    return errors[0] if errors else "refuted"

@@ -10,9 +10,9 @@ import msgspec
 
 from offload.codec.base import StoredRecord
 from offload.engine.failures import malformed
-from offload.engine.recognition import Claim, Recognition, Standing, candidates, stands_for
+from offload.engine.recognition import Claim, ProofKey, Recognition, named_records, stands_for
 from offload.engine.results import Missing, Restored
-from offload.engine.rows import Row, put_back, read_rows
+from offload.engine.rows import RemovedMessage, put_back, read_rows
 from offload.engine.thinking import RemovedThinking
 from offload.errors import (
     CorruptError,
@@ -43,20 +43,20 @@ class _Original(NamedTuple):
 
 
 # None if the text is just text, or why it cannot be undone.
-_Outcome = _Original | OffloadError | None
+_Resolution = _Original | OffloadError | None
 
 
-class _Notice(NamedTuple):
+class _ProvenNotice(NamedTuple):
     """The messages that a proven notice replaces; of several notices the latest is undone first."""
 
     number: int
     created_at: float
     ref: str
-    rows: list[Row]
+    rows: list[RemovedMessage]
     block: Block
 
 
-class _Place(msgspec.Struct, eq=False):
+class _RestoreState(msgspec.Struct, eq=False):
     """A message of the list.
 
     Attributes:
@@ -69,7 +69,7 @@ class _Place(msgspec.Struct, eq=False):
     message: Any
     above: frozenset[str] = frozenset()
     missing: list[tuple[Block, str, OffloadError]] = msgspec.field(default_factory=list)
-    notice: _Notice | None = None
+    notice: _ProvenNotice | None = None
     undone: set[str] = msgspec.field(default_factory=set)
     contents: set[str] = msgspec.field(default_factory=set)
 
@@ -86,17 +86,17 @@ def restore(
             `messages` and `missing`.
     """
     undoing = _Undoing(recognition)
-    places = result_or_error(undoing.undo, messages)
-    if isinstance(places, OffloadError):
-        places = [_Place(message, missing=[(None, "", places)]) for message in messages]
-    restored = Restored([place.message for place in places])
+    states = result_or_error(undoing.undo, messages)
+    if isinstance(states, OffloadError):
+        states = [_RestoreState(message, missing=[(None, "", states)]) for message in messages]
+    restored = Restored([state.message for state in states])
     whole = result_or_error(_with_thinking, undoing, thinking, restored)
     if not isinstance(whole, OffloadError):
         restored[:] = whole
     restored.missing.extend(
         Missing(index, block, ref, error)
-        for index, place in enumerate(places)
-        for block, ref, error in place.missing
+        for index, state in enumerate(states)
+        for block, ref, error in state.missing
     )
     # A store that cannot be read is reported once.
     if isinstance(whole, OffloadError) and not restored.missing:
@@ -143,11 +143,11 @@ def undone(recognition: Recognition, messages: Sequence[Any]) -> list[list[Any]]
     """
     undoing = _Undoing(recognition)
     found = [undoing.undo([message]) for message in messages]
-    errors = (error for places in found for place in places for _, _, error in place.missing)
+    errors = (error for states in found for state in states for _, _, error in state.missing)
     for error in errors:
         if isinstance(error, StoreError) or type(error) is OffloadError:
             raise error
-    return [[place.message for place in places] for places in found]
+    return [[state.message for state in states] for states in found]
 
 
 class _Undoing:
@@ -156,7 +156,7 @@ class _Undoing:
     def __init__(self, recognition: Recognition) -> None:
         self._session = recognition.session
         self._recognition = recognition
-        self._outcomes: dict[Standing, _Outcome] = {}
+        self._outcomes: dict[ProofKey, _Resolution] = {}
         self._code_calls = set[str]()
         self._is_listed = False
 
@@ -167,127 +167,129 @@ class _Undoing:
             self._session.catalog.load()
             self._is_listed = True
 
-    def undo(self, messages: Sequence[Any]) -> list[_Place]:
+    def undo(self, messages: Sequence[Any]) -> list[_RestoreState]:
         """Return the messages with each placeholder and notice undone."""
-        places = [_Place(message) for message in messages]
-        self.open(places)
-        while notices := [(place.notice, place) for place in places if place.notice is not None]:
-            notice, place = max(notices, key=lambda pair: pair[0][:2])
-            expanded = result_or_error(self.expand, notice, place, places)
+        states = [_RestoreState(message) for message in messages]
+        self.open(states)
+        while notices := [(state.notice, state) for state in states if state.notice is not None]:
+            notice, state = max(notices, key=lambda pair: pair[0][:2])
+            expanded = result_or_error(self.expand, notice, state, states)
             if isinstance(expanded, OffloadError):
-                place.notice = None
-                place.missing.append((None, notice.ref, expanded))
+                state.notice = None
+                state.missing.append((None, notice.ref, expanded))
             else:
-                places = expanded
-        return places
+                states = expanded
+        return states
 
-    def open(self, places: Sequence[_Place]) -> None:
+    def open(self, states: Sequence[_RestoreState]) -> None:
         """Undo the placeholders in messages, then those in the texts that took their place; read notices."""
-        while places:
-            claims: list[tuple[_Place, Item, Claim, Standing]] = []
-            for place in places:
-                found = result_or_error(self._claims, place)
+        while states:
+            claims: list[tuple[_RestoreState, Item, Claim, ProofKey]] = []
+            for state in states:
+                found = result_or_error(self._claims, state)
                 if isinstance(found, OffloadError):
-                    place.missing.append((None, "", found))
+                    state.missing.append((None, "", found))
                 else:
                     claims += found
             self._resolve({key: (item, claim) for _, item, claim, key in claims})
             changed = []
-            for place, item, claim, key in claims:
-                is_changed = result_or_error(self._undo, place, item, claim, self._outcomes[key])
+            for state, item, claim, key in claims:
+                is_changed = result_or_error(self._undo, state, item, claim, self._outcomes[key])
                 if isinstance(is_changed, OffloadError):
-                    place.missing.append((item.block, claim.refs[0], is_changed))
+                    state.missing.append((item.block, claim.refs[0], is_changed))
                 elif is_changed:
-                    changed.append(place)
-            places = list(dict.fromkeys(changed))
+                    changed.append(state)
+            states = list(dict.fromkeys(changed))
 
-    def expand(self, notice: _Notice, place: _Place, places: list[_Place]) -> list[_Place]:
-        """Return `places` with the messages of `notice`, opened, in place of `place`."""
-        above = place.above | {notice.ref}
-        rows = [(row.at, _Place(row.message, above)) for row in notice.rows]
+    def expand(
+        self, notice: _ProvenNotice, state: _RestoreState, states: list[_RestoreState]
+    ) -> list[_RestoreState]:
+        """Return `states` with the messages of `notice`, opened, in place of `state`."""
+        above = state.above | {notice.ref}
+        rows = [(row.at, _RestoreState(row.message, above)) for row in notice.rows]
         self.open([row for _, row in rows])
-        at = places.index(place)
-        before, after = self._around(place, notice.block)
-        return [*places[:at], *before, *put_back([*after, *places[at + 1 :]], rows)]
+        at = states.index(state)
+        before, after = self._around(state, notice.block)
+        return [*states[:at], *before, *put_back([*after, *states[at + 1 :]], rows)]
 
-    def _around(self, place: _Place, block: Block) -> tuple[list[_Place], list[_Place]]:
+    def _around(self, state: _RestoreState, block: Block) -> tuple[list[_RestoreState], list[_RestoreState]]:
         """Return the messages before and after the notice at `block` that were joined with it."""
-        parts = adapter_for(place.message).split(place.message, block)
+        parts = adapter_for(state.message).split(state.message, block)
         own = 0 if block is None or len(parts) == 1 or block == 0 else 1
-        places = [
-            _Place(part, place.above, undone=place.undone, contents=place.contents)
+        states = [
+            _RestoreState(part, state.above, undone=state.undone, contents=state.contents)
             for part in [*parts[:own], *parts[own + 1 :]]
         ]
-        self.open(places)
-        return places[:own], places[own:]
+        self.open(states)
+        return states[:own], states[own:]
 
-    def _claims(self, place: _Place) -> list[tuple[_Place, Item, Claim, Standing]]:
+    def _claims(self, state: _RestoreState) -> list[tuple[_RestoreState, Item, Claim, ProofKey]]:
         """Return the items of a message that look like placeholders, except results that code reads.
 
         The content of a record is none: a copy of a placeholder is offloaded like any other text.
         """
-        place.missing.clear()
+        state.missing.clear()
         try:
-            scan = adapter_for(place.message).scan(place.message, "message", Calls())
+            scan = adapter_for(state.message).scan(state.message, "message", Calls())
         except MessageError:
             return []
-        place.missing += [(None, "", malformed(error, where)) for where, error in scan.failed]
+        state.missing += [(None, "", malformed(error, where)) for where, error in scan.failed]
         self._code_calls |= scan.code_calls
         found = []
         for item in scan.offloadable:
-            if item.tool_use_id in self._code_calls or item.text in place.undone:
+            if item.tool_use_id in self._code_calls or item.text in state.undone:
                 continue
             claim = result_or_error(self._claim, item)
             if isinstance(claim, OffloadError):
-                place.missing.append((item.block, "", claim))
-            elif claim is not None and (claim[0].is_notice or item.text not in place.contents):
-                found.append((place, item, *claim))
+                state.missing.append((item.block, "", claim))
+            elif claim is not None and (claim[0].is_notice or item.text not in state.contents):
+                found.append((state, item, *claim))
         return found
 
-    def _claim(self, item: Item) -> tuple[Claim, Standing] | None:
+    def _claim(self, item: Item) -> tuple[Claim, ProofKey] | None:
         claim = self._recognition.claim(item)
-        return None if claim is None else (claim, Standing.of(item))
+        return None if claim is None else (claim, ProofKey.of(item))
 
-    def _undo(self, place: _Place, item: Item, claim: Claim, outcome: _Outcome) -> bool:
+    def _undo(self, state: _RestoreState, item: Item, claim: Claim, outcome: _Resolution) -> bool:
         """Undo one text; return whether the message changed."""
         if isinstance(outcome, OffloadError):
             # A look-alike was offloaded like any other text.
-            is_content = item.text in place.contents and isinstance(outcome, NotFoundError)
+            is_content = item.text in state.contents and isinstance(outcome, NotFoundError)
             if not is_content or self._was_deleted(item, claim):
-                place.missing.append((item.block, claim.refs[0], outcome))
+                state.missing.append((item.block, claim.refs[0], outcome))
             return False
         if outcome is None or outcome.text == item.text:
             return False
         if claim.is_notice and outcome.header.tool_name == NOTICE_TOOL:
-            self._read_notice(place, item, outcome)
+            self._read_notice(state, item, outcome)
             return False
         header = outcome.header
         form = header.order or header.form
-        place.message = item.restore_in(place.message, outcome.text, form, header.marked)
-        place.undone.add(item.text)
-        place.contents.add(outcome.text)
+        state.message = item.restore_in(state.message, outcome.text, form, header.marked)
+        state.undone.add(item.text)
+        state.contents.add(outcome.text)
         return True
 
-    def _read_notice(self, place: _Place, item: Item, original: _Original) -> None:
+    def _read_notice(self, state: _RestoreState, item: Item, original: _Original) -> None:
         ref = original.header.ref
         try:
-            parts = adapter_for(place.message).split(place.message, item.block)
-            if len(parts) == 1 and len(scan_of(place.message).offloadable) > 1:
+            parts = adapter_for(state.message).split(state.message, item.block)
+            if len(parts) == 1 and len(scan_of(state.message).offloadable) > 1:
                 raise MessageError(
                     "the notice shares its message with other content; pass it in a message of its own"
                 )
-            if ref in place.above:
+            if ref in state.above:
                 raise CorruptError(f"record {ref} contains its own notice")
             rows = read_rows(original.text)
         except OffloadError as error:
-            place.missing.append((item.block, ref, error))
+            state.missing.append((item.block, ref, error))
         else:
             number = notice_number(item.text)
-            notice = _Notice(number, original.header.created_at, ref, rows, item.block)
-            if place.notice is None or place.notice[:2] <= notice[:2]:
-                place.notice = notice
+            notice = _ProvenNotice(number, original.header.created_at, ref, rows, item.block)
+            if state.notice is None or state.notice[:2] <= notice[:2]:
+                state.notice = notice
 
-    def _resolve(self, claims: Mapping[Standing, tuple[Item, Claim]]) -> None:
+    def _resolve(self, claims: Mapping[ProofKey, tuple[Item, Claim]]) -> None:
         """Find the outcome of each new claim: the listing is read once, each record once."""
         unknown = {key: claims[key] for key in claims.keys() - self._outcomes.keys()}
         if not unknown:
@@ -300,32 +302,32 @@ class _Undoing:
         for key, (item, claim) in unknown.items():
             self._outcomes[key] = result_or_error(self._outcome, item, claim, found.get(key))
 
-    def _outcome(self, item: Item, claim: Claim, found: _Outcome) -> _Outcome:
+    def _outcome(self, item: Item, claim: Claim, found: _Resolution) -> _Resolution:
         """Return the outcome of a claim, given what its record says."""
         outcome = found or self._lost(item, claim)
         is_failed = isinstance(outcome, OffloadError)
         return None if is_failed and self._is_text(item, claim, outcome) else outcome
 
-    def _read(self, claims: Mapping[Standing, tuple[Item, Claim]]) -> dict[Standing, _Outcome]:
+    def _read(self, claims: Mapping[ProofKey, tuple[Item, Claim]]) -> dict[ProofKey, _Resolution]:
         """Read the headers of the claimed records, and the contents of those that prove a claim."""
         self.list_records()
-        by_ref: dict[str, list[Standing]] = {}
+        by_ref: dict[str, list[ProofKey]] = {}
         for key, (_, claim) in claims.items():
             for ref in claim.refs:
                 by_ref.setdefault(ref, []).append(key)
-        infos = candidates(self._session, claims.values())
+        infos = named_records(self._session, claims.values())
         with self._session.holding_quoted(infos):
             return self._read_all(claims, by_ref, infos)
 
     def _read_all(
         self,
-        claims: Mapping[Standing, tuple[Item, Claim]],
-        by_ref: Mapping[str, Sequence[Standing]],
+        claims: Mapping[ProofKey, tuple[Item, Claim]],
+        by_ref: Mapping[str, Sequence[ProofKey]],
         infos: Sequence[RecordInfo],
-    ) -> dict[Standing, _Outcome]:
-        found: dict[Standing, _Outcome] = {}
+    ) -> dict[ProofKey, _Resolution]:
+        found: dict[ProofKey, _Resolution] = {}
         for info, record in self._session.open_many(infos):
-            original: _Outcome = None
+            original: _Resolution = None
             for key in by_ref[info.ref]:
                 item, _ = claims[key]
                 if isinstance(found.get(key), _Original) or item.item_type != info.item_type:
@@ -343,7 +345,7 @@ class _Undoing:
 
     def _lost(self, item: Item, claim: Claim) -> OffloadError:
         """Return the error for a claim without a record: it was deleted, or there was never one."""
-        if not claim.is_strict and not self._was_deleted(item, claim):
+        if not claim.has_own_form and not self._was_deleted(item, claim):
             return NotFoundError(f"no record {claim.refs[0]!r} says that this is its placeholder")
         errors = [self._session.missing(ref) for ref in claim.refs]
         return next((error for error in errors if isinstance(error, ExpiredError)), errors[0])
@@ -353,7 +355,7 @@ class _Undoing:
         headers = (header for ref in claim.refs for header in self._recognition.deleted(ref, item))
         return any(isinstance(header, OffloadError) or stands_for(header, item) for header in headers)
 
-    def _is_text(self, item: Item, claim: Claim, error: _Outcome) -> bool:
+    def _is_text(self, item: Item, claim: Claim, error: _Resolution) -> bool:
         """Return whether a look-alike needs no record, or a record proves that it is just text.
 
         Its placeholder is the text itself if that had to be kept; else the text is its content, and who
@@ -361,7 +363,7 @@ class _Undoing:
         """
         if self._recognition.is_plain(item):
             return True
-        if not claim.is_strict:
+        if not claim.has_own_form:
             return type(error) is NotFoundError
         kind = (item.item_type, len(item.text))
         alike = [i for i in self._session.catalog.entries() if (i.item_type, i.chars) == kind]
@@ -384,7 +386,7 @@ def _proving(record: StoredRecord | OffloadError, item: Item) -> StoredRecord:
     return record
 
 
-def _worse(known: _Outcome, error: OffloadError) -> OffloadError:
+def _worse(known: _Resolution, error: OffloadError) -> OffloadError:
     """Return which of two errors of a claim to report: that a record is not there says least."""
     return known if isinstance(known, OffloadError) and type(error) is NotFoundError else error
 

@@ -13,7 +13,7 @@ from offload.messages.stored import map_texts, without_json
 _T = TypeVar("_T")
 
 
-class Row(NamedTuple):
+class RemovedMessage(NamedTuple):
     """A removed message, and its index in the conversation before the compaction."""
 
     at: int
@@ -46,9 +46,9 @@ def encode_row(row: dict[str, Any], edit: Callable[[str], str] | None = None) ->
     return line if edit is None else json.dumps(map_texts(data, edit), ensure_ascii=False)
 
 
-def read_rows(content: str) -> list[Row]:
+def read_rows(content: str) -> list[RemovedMessage]:
     """Return the rows in the content of a record. Raises `CorruptError` if it has others."""
-    return decode_rows(content, "messages", lambda row: Row(int(row["at"]), row["message"]))
+    return decode_rows(content, "messages", lambda row: RemovedMessage(int(row["at"]), row["message"]))
 
 
 def decode_rows(content: str, kind: str, build: Callable[[Any], _T]) -> list[_T]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from offload.engine import deciding, finding, leaving, reading
 from offload.engine.bound import mode_of
+from offload.engine.cache_state import CacheState, CacheWatch, HostCache
 from offload.engine.failures import AboveCeilingError
 from offload.engine.items import Slot
-from offload.engine.moment import CacheWatch, HostCache, Moment
 from offload.engine.parts import MessageState
 from offload.engine.results import CacheReport, HistoryMode, OffloadResult
 from offload.engine.turn import Turn
@@ -33,12 +33,12 @@ def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache 
     if not _keep_placeholders(turn):
         known = log.keep_none()
         unread = reading.add(turn, messages)
-    moment = part(watch.begin, Moment(), log.answers, host, turn.failures)
+    cache = part(watch.begin, CacheState(), log.answers, host, turn.failures)
     mode = part(mode_of, HistoryMode(), turn.policy.history, turn.model, log.thinking.at)
     first = 0 if log.note_rule(turn.policy, is_bound=turn.is_bound) else known
     part(finding.find_stored, None, turn, known, first)
     part(finding.prove_claims, None, turn)
-    part(_open_paying, None, turn, moment, known)
+    part(_open_paying, None, turn, cache, known)
     part(deciding.decide, None, turn, log.items.opened())
     part(deciding.decide_together, None, turn, known)
     # Thinking that was removed before this turn counts no more: a sweep looks at the tokens that are sent.
@@ -49,7 +49,7 @@ def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache 
     part(_report_excess, None, turn, known)
     part(log.end_turn, None)
     mode = mode._replace(thinking_removed=turn.thinking_removed)
-    result = _result(turn, part(_cache_report, None, turn, watch, moment), mode)
+    result = _result(turn, part(_cache_report, None, turn, watch, cache), mode)
     for index in unread:
         result.messages[index] = messages[index]
     return result
@@ -90,7 +90,7 @@ def _keep_placeholders(turn: Turn) -> bool:
     return True
 
 
-def _open_paying(turn: Turn, moment: Moment, known: int) -> None:
+def _open_paying(turn: Turn, cache: CacheState, known: int) -> None:
     """Open the items whose offload is expected to lower the cost.
 
     A list of which nothing was offloaded before is decided request by request, as if it had grown.
@@ -106,14 +106,14 @@ def _open_paying(turn: Turn, moment: Moment, known: int) -> None:
     if turn.is_bound or (first < plan.turn and any(map(_was_offloaded, log.since(0)))):
         first = plan.turn
     for number in range(min(first, plan.turn), plan.turn + 1):
-        is_cold = moment.is_cold and number == plan.turn
+        is_cold = cache.is_cold and number == plan.turn
         may_leave = partial(leaving.can_leave, turn)
         for slot in plan.decide(number, may_leave, is_bound=turn.is_bound, is_cold=is_cold):
             log.items.reopen(slot)
 
 
 def _was_offloaded(slot: Slot) -> bool:
-    return slot.is_replaced or slot.stored is not None or slot.proof == "ours"
+    return slot.is_replaced or slot.stored is not None or slot.proof == "proven"
 
 
 def _ref_of(slot: Slot) -> str | None:
@@ -159,15 +159,15 @@ def _report_excess(turn: Turn, known: int) -> None:
         turn.failures.note(AboveCeilingError(text), EventType.ABOVE_CEILING)
 
 
-def _cache_report(turn: Turn, watch: CacheWatch, moment: Moment) -> CacheReport | None:
+def _cache_report(turn: Turn, watch: CacheWatch, cache: CacheState) -> CacheReport | None:
     """Return the effect of this turn on the provider's cache."""
     log, sent = turn.log, turn.log.sent()
     kept = min(sent, log.unchanged(turn.late))
     freed, rewritten = log.rewritten(min(sent, turn.before), turn.late)
-    if moment.is_cold:
-        rewritten = 0 if moment.cause == "first" else log.tokens_before(sent)
+    if cache.is_cold:
+        rewritten = 0 if cache.cause == "first" else log.tokens_before(sent)
     return watch.end(
-        moment,
+        cache,
         tokens=log.tokens_before(len(log)),
         unchanged=log.tokens_before(kept),
         freed=freed,

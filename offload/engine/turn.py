@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import msgspec
 
+from offload.engine.cache_state import HostCache
 from offload.engine.failures import Failures, name_of
 from offload.engine.items import Slot, State
 from offload.engine.log import Log
-from offload.engine.moment import HostCache
 from offload.engine.recognition import Recognition
 from offload.engine.results import OffloadResult
 from offload.engine.thinking import RemovedThinking

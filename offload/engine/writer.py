@@ -36,7 +36,7 @@ from offload.record.retrieval import is_answer
 from offload.record.text import decode_text, without_colors
 from offload.session import Draft, Session
 from offload.session.session import OffloadedItem
-from offload.settings.hooks import foreign
+from offload.settings.hooks import host_call
 from offload.settings.options import Options
 from offload.store import in_groups
 from offload.threads.locks import NO_FORK
@@ -361,7 +361,7 @@ class ItemWriter:
             call=self._call_of(item),
         )
         try:
-            with foreign():
+            with host_call():
                 return self._renderer.render(facts)
         except Exception as error:
             raise failure("placeholder:", error, measured.ends) from error

@@ -81,7 +81,7 @@ class Damage(msgspec.Struct, frozen=True):
     error: OffloadError
 
 
-class Known(msgspec.Struct, eq=False):
+class SessionFacts(msgspec.Struct, eq=False):
     """Knowledge of a session besides its listing; the readers of one process may share it.
 
     Attributes:
@@ -116,7 +116,7 @@ class SessionReader:
         self.heads: Heads = Heads()
         # By key, the errors of records that titles were asked of and that do not fit the key of the store.
         self.unfit: dict[str, EncryptionError] = {}
-        self.known: Known = Known()
+        self.facts: SessionFacts = SessionFacts()
         # Open records that others quote, by ref, while these are read together.
         self._held: dict[str, StoredRecord] = {}
         # By the keys of links that were followed, the sessions that share.
@@ -235,7 +235,7 @@ class SessionReader:
 
     def _stored(self, info: RecordInfo) -> RecordInfo:
         """Return the entry of an inherited record in the session that stored it, of any other this one."""
-        parent = self.known.parent
+        parent = self.facts.parent
         if parent is None or not self.catalog.is_inherited(info.key):
             return info
         originals = parent.catalog.known(info.ref)
@@ -358,7 +358,7 @@ class SessionReader:
         Which refs a fork has from its parent does not depend on what the parent deletes or stores later.
         """
         return (
-            ref in self.known.parent_refs
+            ref in self.facts.parent_refs
             or bool(self.catalog.known(ref))
             or self.catalog.tombstone(ref) is not None
         )
@@ -375,10 +375,10 @@ class SessionReader:
             origin, refs = records_of_branch(self.store, branch)
             parent = SessionReader(self.store, origin.session)
             parent.catalog.load()
-            self.known.parent, self.known.parent_refs = parent, frozenset(refs)
-            names = [parent.name, *parent.known.origins, *names]
+            self.facts.parent, self.facts.parent_refs = parent, frozenset(refs)
+            names = [parent.name, *parent.facts.origins, *names]
             inherited = [self._as_link(info) for info in parent.catalog.entries() if info.ref in refs]
-        self.known.origins = [name for name in dict.fromkeys(names) if name != self.name]
+        self.facts.origins = [name for name in dict.fromkeys(names) if name != self.name]
         return inherited
 
     def _as_link(self, info: RecordInfo) -> RecordInfo:
@@ -390,7 +390,7 @@ class SessionReader:
         return msgspec.structs.replace(info, session=self.name, key=key, expires_at=None)
 
     def _follow(self, info: RecordInfo, body: bytes | None = None) -> StoredRecord:
-        if (parent := self.known.parent) is not None and self.catalog.is_inherited(info.key):
+        if (parent := self.facts.parent) is not None and self.catalog.is_inherited(info.key):
             return self._inherited_record(parent, info, body)
         try:
             data = self._fetch(info, info.key)(end=_LINK_BYTES)

@@ -80,7 +80,7 @@ class _Attempt(NewRecord, frozen=True, kw_only=True):
     draw: int
 
 
-_Outcome = Header | OffloadError
+_HeaderOrError = Header | OffloadError
 
 
 class Session(SessionReader):
@@ -238,11 +238,11 @@ class Session(SessionReader):
         An item that came with a fork or a copy has the ref that it drew in the other session, of any style,
         also once its record is deleted.
         """
-        for name in self.known.origins:
+        for name in self.facts.origins:
             for style in REF_FORMS:
-                foreign = draw_ref(name, *item[:4], style=style, draw=draw)
-                if self.has_had(foreign):
-                    return foreign
+                other = draw_ref(name, *item[:4], style=style, draw=draw)
+                if self.has_had(other):
+                    return other
         return draw_ref(self.name, *item[:4], style=self._refs, draw=draw)
 
     def identity_of(self, item: Item, sha256: bytes) -> ItemIdentity:
@@ -272,7 +272,7 @@ class Session(SessionReader):
     def _attempt(self, draft: Draft, draw: int = 0) -> _Attempt:
         item, counts = draft.item.identity(draft.content.counts.sha256), draft.content.counts
         ref = self.ref_of(item, draw=draw) if draw else draft.ref
-        drawn_in = drawn_by(ref, item, (self.name, *self.known.origins))
+        drawn_in = drawn_by(ref, item, (self.name, *self.facts.origins))
         if drawn_in is None:
             # The ref of a record that another session shared: it is gone, and no other record may have it.
             ref, drawn_in = draw_ref(self.name, *item[:4], style=self._refs, draw=draw), self.name
@@ -305,7 +305,7 @@ class Session(SessionReader):
             quotes=draft.quotes,
         )
 
-    def _create(self, attempts: Iterable[_Attempt]) -> list[_Outcome]:
+    def _create(self, attempts: Iterable[_Attempt]) -> list[_HeaderOrError]:
         """Create the records, and look up in the store the refs that are taken."""
         tried: list[tuple[_Attempt, bool]] = []
 
@@ -329,7 +329,9 @@ class Session(SessionReader):
         error = result_or_error(self._refresh, taken)
         return [error or outcome if isinstance(outcome, ExistsError) else outcome for outcome in outcomes]
 
-    def _above_floor(self, attempts: Sequence[_Attempt], outcomes: Sequence[_Outcome]) -> list[_Outcome]:
+    def _above_floor(
+        self, attempts: Sequence[_Attempt], outcomes: Sequence[_HeaderOrError]
+    ) -> list[_HeaderOrError]:
         """Return the outcomes of creates that took longer than a listing of the floor counts.
 
         A record below the floor may have a key that was free once: its item is stored again.
@@ -377,7 +379,7 @@ class Session(SessionReader):
         if quoted - wanted:
             self.catalog.refresh(quoted - wanted)
 
-    def _settle(self, attempt: _Attempt, outcome: _Outcome) -> OffloadedItem | OffloadError:
+    def _settle(self, attempt: _Attempt, outcome: _HeaderOrError) -> OffloadedItem | OffloadError:
         """Return the stored item: created, adopted, under another ref or as the next generation."""
         for _ in range(_MAX_TRIES):
             if not isinstance(outcome, ExistsError):
@@ -432,9 +434,9 @@ class Session(SessionReader):
     def _touch(self) -> None:
         """Record once an hour that the session is used, also if nothing new is stored."""
         now = time.monotonic()
-        if now - self.known.touched_at < _TOUCH_SECONDS:
+        if now - self.facts.touched_at < _TOUCH_SECONDS:
             return
-        self.known.touched_at = now
+        self.facts.touched_at = now
         # Adopted records are stored, so a failure must not fail the turn.
         try:
             self.store.put(LAST_USE.key(session=encode_part(self.name)), b"", overwrite=True)

@@ -15,7 +15,7 @@ from offload.messages.stored import map_texts
 from offload.policy import ItemFacts
 from offload.record.text import escape_surrogates
 from offload.record.titles import first_line_of, title_of
-from offload.threads.calls import call_hook, foreign_code
+from offload.threads.calls import call_hook, host_code
 
 MAX_SUMMARY_CHARS = 1000
 # Time limit of an async hook for one item; no other call waits longer for other code of the caller either.
@@ -91,9 +91,9 @@ class Hooks:
         return escape_surrogates(summary).strip()[:MAX_SUMMARY_CHARS] or None
 
 
-def foreign() -> AbstractContextManager[None]:
-    """Run other code of the caller in a block, such as a token counter; see `foreign_code`."""
-    return foreign_code(HOOK_SECONDS)
+def host_call() -> AbstractContextManager[None]:
+    """Run other code of the caller in a block, such as a token counter; see `host_code`."""
+    return host_code(HOOK_SECONDS)
 
 
 def _call(name: str, hook: Callable[..., Any], about: object, content: str) -> Any:

@@ -16,7 +16,7 @@ from offload.policy.facts import PolicyName
 from offload.policy.tool_names import TOOL_NAMES
 from offload.record.header import REF_FORMS, RefStyle
 from offload.record.titles import checked_agent
-from offload.settings.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload, foreign
+from offload.settings.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload, host_call
 from offload.threads.locks import cached
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.tools._definitions import MAX_ANSWER_CHARS, check_offer
@@ -98,7 +98,7 @@ class Options(Hooks):
         counter = in_whole_numbers(self.token_counter)
 
         def count(text: str) -> int:
-            with foreign():
+            with host_call():
                 return counter(text)
 
         return count

@@ -274,13 +274,13 @@ def call_hook(function: Callable[..., Any], *args: Any, seconds: float) -> Any:
         HookTimeoutError: the hook took longer.
         asyncio.CancelledError: the async caller was cancelled.
     """
-    with foreign_code(seconds):
+    with host_code(seconds):
         value = function(*args)
         return _resolve_hook(value, seconds) if inspect.isawaitable(value) else value
 
 
 @contextmanager
-def foreign_code(seconds: float) -> Iterator[None]:
+def host_code(seconds: float) -> Iterator[None]:
     """Run code of the caller in a block; calls that wait for this one are refused once it takes longer.
 
     It may wait for one of them, and then both would wait for ever.

@@ -244,7 +244,7 @@ class _Copy:
     def run(self, told: OnProgress) -> CopyReport:
         self._source.catalog.load()
         self._target.catalog.load()
-        self._origins.update(self._target.known.origins)
+        self._origins.update(self._target.facts.origins)
         if self._source_part == self._target_part:
             self._copy_pins()
         listed = sorted(self._source.catalog.objects(), key=lambda info: (info.created_at, info.key))
@@ -452,7 +452,7 @@ class _Copy:
             # The key is taken first, so that no writer stores a record under it that would count as deleted.
             if renamed in torn or key not in taken:
                 # Its item may be stored again.
-                self._note_origins([self._source.name, *self._source.known.origins])
+                self._note_origins([self._source.name, *self._source.facts.origins])
             if renamed in torn or (key not in taken and create(self._target.store, key)):
                 create(self._target.store, layout.tombstone_key(key, reason))
 

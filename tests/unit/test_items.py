@@ -136,7 +136,7 @@ def test_only_items_that_leave_and_open_look_alikes_are_due_in_order() -> None:
     items, slots = Items(), [slot(n) for n in range(4)]
     items.add(slots)
     plain, look_alike, kept, leaving = slots
-    look_alike.proof = kept.proof = "foreign"
+    look_alike.proof = kept.proof = "refuted"
     for one, states in [
         (leaving, [State.LEAVING]),
         (plain, [State.OPEN]),

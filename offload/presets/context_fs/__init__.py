@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Unpack
 
-from offload.engine.moment import HostCache
+from offload.engine.cache_state import HostCache
 from offload.engine.results import OffloadResult, Restored
 from offload.errors import ConfigError, OffloadError
 from offload.layout import encode_part

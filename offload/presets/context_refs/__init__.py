@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Unpack
 
-from offload.engine.moment import HostCache
+from offload.engine.cache_state import HostCache
 from offload.engine.results import OffloadResult, Restored
 from offload.engine.sink import Sink
 from offload.errors import ConfigError, NotFoundError, OffloadError, StoreError, check_messages, check_number

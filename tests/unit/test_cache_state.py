@@ -118,7 +118,7 @@ def test_a_first_request_and_a_cache_without_or_with_a_longer_lifetime_rewrite_n
     assert [session.cause(1000) for _ in range(3)] == [None, None, None]
 
 
-def test_a_moment_lasts_until_the_model_has_replied() -> None:
+def test_a_state_lasts_until_the_model_has_replied() -> None:
     session = Session()
     session.turn()
     session.clock.now += 1000

@@ -10,10 +10,9 @@ from offload.engine.results import CacheCause, CacheReport
 from offload.errors import ConfigError, OffloadError, failure
 from offload.messages import Usage
 from offload.messages.usage import is_same_reply, usage_of
-from offload.settings.hooks import foreign
+from offload.settings.hooks import host_call
 from offload.settings.options import Options
 
-CacheState = Literal["cold", "warm", "missed"]
 # The states that a host can know.
 HostCache = Literal["cold", "warm"]
 Cause = Literal["", "first", "pause", "host", "miss"]
@@ -24,7 +23,7 @@ _LEAST_TOKENS = 1024
 _HIT = 0.5
 
 
-class Moment(NamedTuple):
+class CacheState(NamedTuple):
     """State of the provider's prompt cache when a request is about to be sent.
 
     Attributes:
@@ -35,7 +34,7 @@ class Moment(NamedTuple):
             provider reported a "miss". Empty for the default.
     """
 
-    cache: CacheState = "warm"
+    cache: Literal["cold", "warm", "missed"] = "warm"
     cause: Cause = ""
 
     @property
@@ -48,7 +47,7 @@ class CacheWatch:
     """Follows the requests of a session: when the last was sent, and what the provider's cache served of it.
 
     A request counts as sent when `offload` is called, and as cached once the model has replied to it: a
-    second call before that has the same moment. All figures are of one conversation, so `begin` and `end`
+    second call before that has the same state. All figures are of one conversation, so `begin` and `end`
     are called by one thread at a time.
     """
 
@@ -66,7 +65,7 @@ class CacheWatch:
         # cache then, and whether the provider is known to use one.
         self._reported = 0
         self._share = 1.0
-        self._moment = Moment()
+        self._state = CacheState()
         self._pause = 0.0
         self._has_cache = False
         # The last report, and whether there was a request since.
@@ -86,7 +85,7 @@ class CacheWatch:
             raise ConfigError(f"last_request must be seconds or None, got {seconds!r:.60}")
         self._sent, self._answers = seconds, None
 
-    def begin(self, answers: int, host: HostCache | None, failures: Failures) -> Moment:
+    def begin(self, answers: int, host: HostCache | None, failures: Failures) -> CacheState:
         """Return the state of the cache for the next request of a conversation with `answers` replies.
 
         A clock that fails is reported; then nothing is inferred from it.
@@ -97,36 +96,36 @@ class CacheWatch:
             self._cached, self._answered, self._answers = self._sent, self._total, answers
         self._sent = now
         if host is not None:
-            return Moment(host, "host")
+            return CacheState(host, "host")
         if not answers:
-            return Moment("cold", "first")
+            return CacheState("cold", "first")
         pause = 0.0 if now is None or self._cached is None else now - self._cached
         # A clock that was set back gives a negative pause.
         if self._ttl is not None and pause > self._ttl:
             self._pause = pause
-            return Moment("cold", "pause")
-        return Moment("missed", "miss") if self._missed else Moment()
+            return CacheState("cold", "pause")
+        return CacheState("missed", "miss") if self._missed else CacheState()
 
     def end(
-        self, moment: Moment, *, tokens: int, unchanged: int, freed: int, rewritten: int
+        self, state: CacheState, *, tokens: int, unchanged: int, freed: int, rewritten: int
     ) -> CacheReport | None:
         """Note the messages that are sent now; return the effect on the cache, None if there is none.
 
         Args:
-            moment: the state of the cache before.
+            state: the state of the cache before.
             tokens: tokens of the messages that are sent.
             unchanged: tokens of the messages at their beginning that the last answered request had too.
             freed: tokens that replacing items in messages that were sent before frees.
             rewritten: tokens that were sent before and are not in the cache.
         """
         self._share *= min(1.0, unchanged / self._answered) if self._answered else 1.0
-        self._moment = moment if moment.is_cold else self._moment
+        self._state = state if state.is_cold else self._state
         self._total = tokens
         missed, self._missed = self._missed, 0
         if not rewritten and not missed:
             return None
         prices = self._model
-        return CacheReport(freed, rewritten, _cause(moment, rewritten), missed, prices.read, prices.write)
+        return CacheReport(freed, rewritten, _cause(state, rewritten), missed, prices.read, prices.write)
 
     def report(self, reply: Any, *, is_changed: bool) -> Usage | None:
         """Note the usage of a provider's reply; return it, with the missed tokens.
@@ -145,7 +144,7 @@ class CacheWatch:
         if self._has_cache and usage.read is not None and expected >= _LEAST_TOKENS:
             usage = usage._replace(missed=self._missing(expected, usage.read))
         self._missed += usage.missed
-        self._reported, self._share, self._moment = usage.tokens, 1.0, Moment()
+        self._reported, self._share, self._state = usage.tokens, 1.0, CacheState()
         self._has_cache = self._has_cache or bool(usage.read or usage.written)
         if usage.kept_for is not None:
             self._ttl = usage.kept_for
@@ -154,13 +153,13 @@ class CacheWatch:
     def _missing(self, expected: int, read: int) -> int:
         """Return how many tokens a warm cache missed; note the length of a pause that a cold one outlived."""
         is_hit = read >= _HIT * expected
-        if is_hit and self._moment.cause == "pause":
+        if is_hit and self._state.cause == "pause":
             self._ttl = self._pause
-        return 0 if is_hit or self._moment.is_cold else expected - read
+        return 0 if is_hit or self._state.is_cold else expected - read
 
     def _now(self, failures: Failures) -> float | None:
         try:
-            with foreign():
+            with host_call():
                 now = self._clock()
             if _is_time(now):
                 return now
@@ -170,10 +169,10 @@ class CacheWatch:
         return None
 
 
-def _cause(moment: Moment, rewritten: int) -> CacheCause:
+def _cause(state: CacheState, rewritten: int) -> CacheCause:
     if not rewritten:
         return "miss"
-    return "pause" if moment.cause == "pause" else "host" if moment.is_cold else "ours"
+    return "pause" if state.cause == "pause" else "host" if state.is_cold else "ours"
 
 
 def _is_time(value: Any) -> bool:

@@ -14,7 +14,7 @@ from offload.session.reader import SessionReader
 _GROUP = 32
 
 
-class JournalReader:
+class JournalRequests:
     """Reads the requests of one session, and later those that were added."""
 
     def __init__(self, reader: SessionReader) -> None:
@@ -60,12 +60,11 @@ class JournalReader:
             if time.monotonic() > deadline:
                 return False
             for change in journal.changes(journal.entries[start : min(start + _GROUP, end)]):
-                if self._read and not _follows(self._read[-1], change.entry):
+                if self._read and not self._continues(change.entry):
                     self._requests.left_out = "entries were deleted"
                 self._requests.add(change)
                 self._read.append(change.entry)
         return True
 
-
-def _follows(before: JournalEntry, entry: JournalEntry) -> bool:
-    return entry.kind == "begun" or before.number in (entry.number - 1, entry.base)
+    def _continues(self, entry: JournalEntry) -> bool:
+        return entry.kind == "begun" or entry.follows(self._read[-1])

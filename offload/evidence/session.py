@@ -9,7 +9,7 @@ from typing import Any
 
 from offload.errors import ConfigError, check_messages
 from offload.evidence._finder import Finder
-from offload.evidence._journal import JournalReader
+from offload.evidence._journal import JournalRequests
 from offload.evidence._records import Records
 from offload.evidence._requests import Requests
 from offload.evidence._results import Evidence, Value
@@ -42,7 +42,7 @@ class SessionEvidence:
         """Forget all texts, in a forked child: a thread of the parent may have been reading."""
         self._lock = Lock()
         self._records = Records(self._reader, may_be_redacted=self._hooks.redact is None)
-        self._journal = JournalReader(self._reader)
+        self._journal = JournalRequests(self._reader)
 
     def check(self, text: str, *, at: int | None, messages: Sequence[Any] | None) -> Evidence:
         """Return the values in a text and where the session has them; see `Offloader.evidence`."""
@@ -99,7 +99,7 @@ class SessionEvidence:
             requests = Requests()
             requests.add_request(messages)
             return requests, requests.left_out
-        journal = self._journal if at is None else JournalReader(self._reader)
+        journal = self._journal if at is None else JournalRequests(self._reader)
         return journal.requests(at, deadline)
 
 

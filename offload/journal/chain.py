@@ -199,7 +199,7 @@ def needed(entries: Sequence[JournalEntry], place: int, session: str) -> Sequenc
             raise CollisionError(
                 f"two agents continued session {session!r} at the same time, so this request is in doubt"
             )
-        if after.number != before.number + 1 and after.base != before.number:
+        if not after.follows(before):
             whole = -1
     if whole < 0:
         raise NotFoundError(f"journal entries of session {session!r} that this request needs were deleted")

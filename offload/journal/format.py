@@ -7,6 +7,7 @@ from typing import NamedTuple
 from offload.codec._frames import decompress
 from offload.errors import CorruptError, EncryptionError, MessageError
 from offload.layout import JOURNAL, decode_part, name_of, random_letters
+from offload.messages import Usage
 from offload.patterns import lazy_pattern
 from offload.record.digested import check_digest, undigested, with_digest
 from offload.record.text import encode_text
@@ -56,7 +57,7 @@ class JournalEntry(NamedTuple):
     at: str
     size: int = 0
     sent: Sent | None = None
-    used: tuple[int, int | None, int] | None = None
+    used: Usage | None = None
     model: str | None = None
     base: int | None = None
     parent: str | None = None
@@ -66,6 +67,10 @@ class JournalEntry(NamedTuple):
     def is_rewind(self) -> bool:
         """Whether the session continues in it from an entry that is not the one before."""
         return self.base is not None and self.parent is None
+
+    def follows(self, before: JournalEntry) -> bool:
+        """Return whether it continues an entry: no other one is missing between them."""
+        return before.number in (self.number - 1, self.base)
 
 
 def own_entries(store: OffloadStore, part: str) -> list[JournalEntry]:
@@ -83,7 +88,7 @@ def entry_of(key: str) -> JournalEntry | None:
     used = None
     if match["used"]:
         tokens, read, written = match["used"].split("-")
-        used = int(tokens), int(read) if read else None, int(written)
+        used = Usage(int(tokens), int(read) if read else None, int(written))
     return JournalEntry(
         int(match["number"]),
         match["kind"],

@@ -75,7 +75,7 @@ class JournalWriter:
         self._clock = clock
         self._on_created = on_created
         self._is_shared = is_shared
-        # Whether it is known what the session has; then what the next answer has to say of it.
+        # Whether it is known what the journal has; and why it could not be read, for the next answer.
         self._is_read = is_new
         self._unread: list[OffloadError] = []
         # Who wrote last, if the unchanged messages that it counts are those of its entry.
@@ -149,9 +149,8 @@ class JournalWriter:
         def state(start: int) -> JournalState:
             # A message is its own mark if its mark is not known.
             own = [*messages[start:unchanged], *marks]
-            lines = [
-                JournalMessage(_type_of(m), m, mark) for m, mark in zip(messages[start:], own, strict=True)
-            ]
+            pairs = zip(messages[start:], own, strict=True)
+            lines = [JournalMessage(_type_of(message), message, mark) for message, mark in pairs]
             return JournalState(lines, {}, tokens_offloaded=freed)
 
         had_failed = self._has_failed

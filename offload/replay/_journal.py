@@ -244,7 +244,7 @@ def _send(
     quoting, gone = _Quoting(), list[bool]()
     for change, new in changes:
         if requests and change.entry.used is not None:
-            requests[-1].used = Usage(*change.entry.used)
+            requests[-1].used = change.entry.used
         after = change.after(before, new)
         start = 0 if change.is_whole else min((edit[0] for edit in change.edits), default=len(before))
         start = _same(before, after, start)

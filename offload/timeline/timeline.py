@@ -216,7 +216,7 @@ def _requests(entries: Sequence[JournalEntry]) -> list[SentRequest]:
     sent = list[tuple[Sent, str | None]]()
     for entry in entries:
         if entry.used is not None:
-            used[len(sent)] = Usage(*entry.used)
+            used[len(sent)] = entry.used
         if entry.sent is not None:
             sent.append((entry.sent, entry.model))
     return [

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeVar, TypeVarTuple
 
 import msgspec
-import zstandard
 
 from offload.engine.results import Remembered
 from offload.errors import CorruptError, NotFoundError
 from offload.gateway._apis.base import digest_of
 from offload.gateway._status import Status
+from offload.index.derived import compressed, opened
 from offload.layout import SENT, encode_part
 from offload.record.header import Head
 from offload.store import OffloadStore
@@ -153,7 +153,7 @@ class SentStore:
             known.stored = names
 
     def _put(self, key: str, data: bytes) -> None:
-        packed = zstandard.ZstdCompressor(level=1, write_checksum=True).compress(data)
+        packed = compressed(data)
         if len(packed) <= _MOST_BYTES and len(data) <= _MOST_READ:
             self._store.put(key, packed, overwrite=True)
 
@@ -161,11 +161,9 @@ class SentStore:
         """Return what is stored; nothing if there is none, or a damaged one."""
         try:
             packed = self._store.get(key, end=_MOST_BYTES)
-            if 0 < zstandard.frame_content_size(packed) <= _MOST_READ:
-                return _BODIES.decode(zstandard.ZstdDecompressor().decompress(packed))
-        except (NotFoundError, CorruptError, zstandard.ZstdError, msgspec.MsgspecError, RecursionError):
-            pass
-        return Body()
+        except (NotFoundError, CorruptError):
+            return Body()
+        return opened(packed, _MOST_READ, _BODIES.decode) or Body()
 
     async def _call(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)

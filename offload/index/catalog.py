@@ -10,7 +10,7 @@ from itertools import islice
 import msgspec
 
 from offload.index._listing import LARGE, MAX_AGE, Candidates, Page, SessionListing, is_fresh
-from offload.index._snapshots import delete_snapshots, read_snapshot, write_snapshot
+from offload.index.derived import delete_derived, read_snapshot, write_snapshot
 from offload.index.entries import Tombstone, parse_key
 from offload.index.floors import Floor, clocks
 from offload.index.objects import DeletedRecord, split_objects
@@ -342,7 +342,7 @@ def reindex(store: OffloadStore, session: str, *, part: str | None = None) -> in
     `part` is its key part, for a name that is not known whole. Raises `StoreError` if the store fails, also
     to delete a snapshot; no record is affected.
     """
-    delete_snapshots(store, encode_part(session) if part is None else part)
+    delete_derived(store, encode_part(session) if part is None else part)
     catalog = Catalog(store, session, part=part)
     catalog.load()
     return len(catalog.entries())

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from offload import layout
+from offload.index.derived import delete_derived
 from offload.index.objects import SessionObjects, list_session
-from offload.index.packs import delete_derived
 from offload.journal.chain import kept_entries, last_use, parse_branch
 from offload.journal.format import entry_of, own_entries
 from offload.retention._aside import aside_key, is_entry, original_key, replaced, set_aside

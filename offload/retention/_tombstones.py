@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from offload.errors import ExistsError
+from offload.index.derived import delete_derived
 from offload.index.objects import DeletedRecord, list_session, note_deletions
-from offload.index.packs import delete_derived
 from offload.layout import DeletionReason, session_part, tombstone_key
 from offload.record import RecordInfo
 from offload.store import OffloadStore, delete_many, put_many

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from offload.codec.base import StoredRecord
 from offload.errors import ConfigError, OffloadError, StoreError, check_number
-from offload.index.packs import Packs
+from offload.index.derived import Packs
 from offload.record import RecordInfo
 from offload.record.text import decode_text
 from offload.search._passages import Cut, cut_passages, is_text

@@ -24,7 +24,7 @@ import zstandard
 
 from offload import CorruptError, Offloader, OffloadPolicy, Rule
 from offload.codec import get_codec
-from offload.index._snapshots import read_snapshot
+from offload.index.derived import read_snapshot
 from offload.record.header import draw_ref
 from offload_backends.memory import MemoryStore
 
@@ -468,7 +468,7 @@ LISTS: dict[str, Callable[[int], bytes]] = {
 READER = """
 import sys, tracemalloc
 from pathlib import Path
-from offload.index._snapshots import read_snapshot
+from offload.index.derived import read_snapshot
 from offload_backends.memory import MemoryStore
 
 store, now = MemoryStore(), 1_000_000.0

@@ -29,7 +29,7 @@ class Machines(RuleBasedStateMachine):
         self.clock = Clock()
         self.patched.setattr("offload.index.catalog.time", self.clock)
         self.patched.setattr("offload.index.catalog.LARGE", SMALL)
-        self.patched.setattr("offload.index._snapshots._MIN_RECORDS", SMALL)
+        self.patched.setattr("offload.index.derived._LEAST_LISTED", SMALL)
         self.store = LargeStore(self.clock, seconds)
         fill(self.store, SMALL + 3)
         self.catalogs = [Catalog(self.store, "s") for _ in range(MACHINES)]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, open_store
 from offload.cli.app import app
-from offload.index import _snapshots
+from offload.index import derived
 from offload.session.reader import SessionReader
 from offload.session.titles import with_titles
 from offload_backends.memory import MemoryStore
@@ -83,8 +83,8 @@ def test_the_agent_changes_no_placeholder_and_no_other_byte(codec: str) -> None:
 
 
 def test_a_listing_in_the_index_has_the_agents(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_snapshots, "_MIN_RECORDS", 1)
-    monkeypatch.setattr(_snapshots, "is_fresh", lambda _age, _took: True)
+    monkeypatch.setattr(derived, "_LEAST_LISTED", 1)
+    monkeypatch.setattr(derived, "is_fresh", lambda _age, _took: True)
     for number, agent in enumerate(["writer", None]):
         opened(store, agent).offload_text(TEXT, tool_use_id=str(number), title=f"{number}")
     reader = SessionReader(store, "s")
@@ -92,10 +92,10 @@ def test_a_listing_in_the_index_has_the_agents(store: MemoryStore, monkeypatch: 
     catalog, labels = reader.catalog, reader.catalog._labels
     catalog.load()
     assert catalog._loaded is not None
-    _snapshots.write_snapshot(store, "s", catalog._loaded, time.time(), labels)
+    derived.write_snapshot(store, "s", catalog._loaded, time.time(), labels)
     found: dict[str, Any] = {}
 
-    assert _snapshots.read_snapshot(store, "s", time.time(), found) is not None
+    assert derived.read_snapshot(store, "s", time.time(), found) is not None
     assert found == labels
 
 

@@ -21,7 +21,7 @@ PRIVATE = "the title of a private file"
 @pytest.fixture(autouse=True)
 def _any_session_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("offload.index.catalog.LARGE", 2)
-    monkeypatch.setattr("offload.index._snapshots._MIN_RECORDS", 2)
+    monkeypatch.setattr("offload.index.derived._LEAST_LISTED", 2)
 
 
 def contents(store: OffloadStore) -> str:

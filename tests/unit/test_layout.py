@@ -133,7 +133,7 @@ def test_every_key_that_the_library_writes_belongs_to_exactly_one_family(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("offload.index.catalog.LARGE", 1)
-    monkeypatch.setattr("offload.index._snapshots._MIN_RECORDS", 1)
+    monkeypatch.setattr("offload.index.derived._LEAST_LISTED", 1)
     store = RecordingStore(MemoryStore())
     write_records_and_marks(store)
     write_a_fork(store)
@@ -144,7 +144,7 @@ def test_every_key_that_the_library_writes_belongs_to_exactly_one_family(
     list(diagnose(store))
     read_a_context_file(store)
     answer_a_call(store)
-    monkeypatch.setattr("offload.index.packs._MIN_RECORDS", 1)
+    monkeypatch.setattr("offload.index.derived._LEAST_PACKED", 1)
     monkeypatch.setattr(MemoryStore, "is_shared", True)
     Offloader(store, session="A session / é").search("words")
 

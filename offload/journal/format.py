@@ -19,7 +19,7 @@ MOST_BYTES = 256 * 1024 * 1024
 _PARENT = lazy_pattern(r"~from[^/~]+(?=\.zst$)")
 
 
-class Sent(NamedTuple):
+class RequestFigures(NamedTuple):
     """A request, as the key of its entry shows it.
 
     Attributes:
@@ -56,7 +56,7 @@ class JournalEntry(NamedTuple):
     kind: str
     at: str
     size: int = 0
-    sent: Sent | None = None
+    sent: RequestFigures | None = None
     used: Usage | None = None
     model: str | None = None
     base: int | None = None
@@ -84,7 +84,7 @@ def entry_of(key: str) -> JournalEntry | None:
     match = JOURNAL.match(key)
     if match is None:
         return None
-    sent = Sent(*map(int, match["sent"].split("-"))) if match["sent"] else None
+    sent = RequestFigures(*map(int, match["sent"].split("-"))) if match["sent"] else None
     used = None
     if match["used"]:
         tokens, read, written = match["used"].split("-")

@@ -58,7 +58,7 @@ class JournalState(NamedTuple):
         ratios: by model, the tokens that its provider counts for one estimated token.
         compactions: how many compactions removed messages.
         requested: time of the last request in seconds, by the writer's clock; None if unknown.
-        tokens_offloaded: as in the last request, see `Sent`.
+        tokens_offloaded: as in the last request, see `RequestFigures`.
         wait: when a compaction is tried again after one that was not enough.
         model: the model that replied last, as the host named it; None if it did not.
         records: ids of records that the session created, those that its entries name.

@@ -16,7 +16,7 @@ from offload.context.ir import item_type_of
 from offload.errors import MessageError, OffloadError, failure
 from offload.events.observer import Activity
 from offload.index.objects import latest_deletion
-from offload.journal.format import JournalEntry, Sent, new_entry, own_entries
+from offload.journal.format import JournalEntry, RequestFigures, new_entry, own_entries
 from offload.journal.reader import Journal, JournalMessage, JournalState
 from offload.layout import JOURNAL, encode_part
 from offload.messages import Usage, to_json
@@ -225,7 +225,7 @@ class JournalWriter:
         self._facts, self._is_sent = state.facts, sent is not None
         return failed
 
-    def _noted(self, start: int, state: JournalState, tokens: int | None) -> Sent | None:
+    def _noted(self, start: int, state: JournalState, tokens: int | None) -> RequestFigures | None:
         """Note what the next entry has besides messages; return the request, if the messages are sent."""
         created, reads = self.activity.take()
         if self._on_created is not None:
@@ -237,7 +237,7 @@ class JournalWriter:
         if tokens is None:
             return None
         self._requested = self._clock()
-        return Sent(
+        return RequestFigures(
             int(self._requested * 1000),
             start + len(state.messages),
             tokens,
@@ -251,7 +251,7 @@ class JournalWriter:
         waste = _WASTE if self._entries < _MANY_ENTRIES else _MANY_WASTE
         return self._grown > waste * self._size
 
-    def _described(self, sent: Sent | None, model: str | None) -> dict[str, str | None]:
+    def _described(self, sent: RequestFigures | None, model: str | None) -> dict[str, str | None]:
         """Return what the key of an entry shows of a request, and of the usage of the one before."""
         used, named = self.used, encode_part(model) if sent and model else ""
         read = used.read if used and used.read is not None else ""

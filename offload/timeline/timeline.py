@@ -10,7 +10,7 @@ from html import escape
 from typing import Any, Literal, overload
 
 from offload.errors import ConfigError, check_number
-from offload.journal.format import JournalEntry, Sent
+from offload.journal.format import JournalEntry, RequestFigures
 from offload.journal.reader import Journal, JournalState
 from offload.layout import encode_part
 from offload.messages import Usage, to_json
@@ -213,7 +213,7 @@ class Timeline(Sequence[SentRequest]):
 def _requests(entries: Sequence[JournalEntry]) -> list[SentRequest]:
     """Return the requests among the entries of a journal."""
     used = dict[int, Usage]()
-    sent = list[tuple[Sent, str | None]]()
+    sent = list[tuple[RequestFigures, str | None]]()
     for entry in entries:
         if entry.used is not None:
             used[len(sent)] = entry.used

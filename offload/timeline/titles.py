@@ -7,7 +7,7 @@ from heapq import nlargest
 from typing import Any, NamedTuple
 
 from offload.errors import EncryptionError, OffloadError, result_or_error
-from offload.journal.format import JournalEntry, Sent, entry_of
+from offload.journal.format import JournalEntry, RequestFigures, entry_of
 from offload.journal.reader import first_messages
 from offload.layout import JOURNAL, session_part
 from offload.messages.formats import role_or_none, scan_of
@@ -35,7 +35,7 @@ class JournalSummary(NamedTuple):
     first: JournalEntry
     last: StoredObject
     requests: int = 0
-    sent: Sent | None = None
+    sent: RequestFigures | None = None
     model: str | None = None
 
 

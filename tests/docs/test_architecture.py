@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -31,6 +32,16 @@ def test_every_file_on_the_page_exists() -> None:
     assert [
         name for name in names if not ((ROOT / name).exists() or (ROOT / "offload" / name).exists())
     ] == []
+
+
+def test_the_glossary_has_each_term_once_with_a_module_that_exists() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?!term|-)([^|]+) \| [A-Z][^|]+\. \| `([\w./]+)` \|$", page, re.MULTILINE)
+    terms = [term for names, _ in rows for term in names.split(", ")]
+
+    assert len(rows) == len(re.findall(r"^\| (?!term)\w", page, re.MULTILINE))
+    assert [term for term, count in Counter(terms).items() if count > 1] == []
+    assert [module for _, module in rows if not (ROOT / "offload" / module).exists()] == []
 
 
 def test_the_page_fits_a_screen() -> None:

@@ -1,6 +1,6 @@
 # Everything is set up from nothing in .venv; only Python >= 3.11 is needed.
 #   make demo        the main job on real input from this machine
-#   make test        the tests
+#   make test        the tests; make test T=tests/unit/test_policy.py those of a file, which needs few packages
 #   make test-integrations   each framework's tests, at its current release, in an environment of its own
 #   make test-scale  work on whole stores, by the workers of Dask and Ray on this machine; 1,000 sessions of a gateway
 #   make test-clouds the stores of Google and Azure, on servers of their kind on this machine
@@ -27,8 +27,8 @@ IN_MEMORY := $(shell grep -qs ' /dev/shm tmpfs [^ ]*noexec' /proc/mounts || \
 	df -Pk /dev/shm 2>/dev/null | awk 'NR > 1 && $$4 > 2000000 {print "PYTEST_DEBUG_TEMPROOT=/dev/shm"}')
 
 # Tests of frameworks run by `make test-integrations`, also those whose framework happens to be here.
-test: .venv/.compiled
-	$(IN_MEMORY) $(BIN)/python -m pytest -n auto --dist worksteal -q --ignore tests/frameworks --ignore tests/docs/test_framework_pages.py
+test: $(if $(T),.venv/.unit,.venv/.compiled)
+	$(IN_MEMORY) $(BIN)/python -m pytest -q $(or $(T),-n auto --dist worksteal --ignore tests/frameworks --ignore tests/docs/test_framework_pages.py)
 
 # Whatever takes longer than a few minutes is marked `slow`.
 test-all: .venv/.compiled
@@ -123,6 +123,10 @@ INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python $(1) || $(BIN)/py
 
 .venv/.demo: .venv/.made pyproject.toml
 	$(call INSTALL,-e ".[cli]")
+	@touch $@
+
+.venv/.unit: .venv/.made pyproject.toml
+	test -e .venv/.dev || { $(call INSTALL,-e ".[s3$(comma)cli$(comma)testing]" --group unit); }
 	@touch $@
 
 .venv/.dev: .venv/.made pyproject.toml

@@ -144,7 +144,7 @@ STABLE = {
     "offload.compaction:SelectiveCompaction": "offloader summarizer threshold_tokens",
     "offload.compaction:SelectiveCompaction.compact": "",
     "offload.compaction:SelectiveCompaction.restore": "",
-    "offload.config:load_config": "",
+    "offload.settings.loader:load_config": "",
     "offload.context:ContextIR": "",
     "offload.context:EventBus": "",
     "offload.placeholder:DefaultRenderer.render": "facts",

@@ -47,38 +47,31 @@ class AnthropicCalls(Calls):
     format: Format = "anthropic"
 
     def without_tools(self, fields: Mapping[str, Any]) -> str | None:
-        """Return which requests get no tools if this is one of them."""
         return "requests of a message thread" if "thread" in fields else None
 
     def wants_document(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether a request asks for a document."""
         config = fields.get("output_config")
         is_newer = isinstance(config, Mapping) and config.get("format")
         return bool(is_newer or fields.get("output_format"))
 
     def digest(self, messages: Sequence[Any]) -> str:
-        """Return a digest of messages."""
         return digest_of([_essence(message) for message in messages if not is_notice(message)])
 
     def marks(self, message: Any) -> list[str]:
-        """Return the marks of a message."""
         return [mark for block in _blocks(message) if (mark := _mark(block))]
 
     def storable(self, steps: Sequence[Any], may_store: Callable[[Any], bool]) -> list[Any]:
-        """Return steps without the texts of blocks that may not be stored."""
         return [
             step if _is_bare(step) or may_store(json.loads(step[-1])) else [*_kind_of_step(step)]
             for step in steps
         ]
 
     def reply(self, names: Collection[str], *, is_stream: bool) -> Reply:
-        """Return a reader."""
         return _Streamed(names) if is_stream else _Whole(names)
 
     def put_back(
         self, places: Places, request: Request, at: int, steps: Sequence[Any], reply: str | None
     ) -> Iterator[Edit]:
-        """Yield the changes of a request."""
         message = request.views[at]
         self.check([message], reply)
         following = request.views[at + 1] if at + 1 < len(request.views) else None
@@ -241,7 +234,6 @@ class _Blocks(SteppedReply):
         self._shown = []
 
     def messages(self) -> list[str]:
-        """Return the reply so far."""
         return [dumped({"role": "assistant", "content": self.visible})]
 
 
@@ -320,7 +312,6 @@ class _Streamed(StreamedReply, _Blocks):
         self._open, self._delta = {}, None
 
     def close(self, *, is_stopped: bool) -> bytes:
-        """Return the end of the message."""
         if self._delta is None:
             return self._last
         event, data = self._delta
@@ -333,7 +324,6 @@ class _Streamed(StreamedReply, _Blocks):
         return ended + event_of({**data, "usage": self._all_usage()}) + self._last
 
     def failed(self, error: Any) -> bytes:
-        """Return an error."""
         return event_of(cast("Json", error))
 
 

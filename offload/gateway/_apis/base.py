@@ -300,11 +300,9 @@ class SteppedReply(Reply):
         self._hidden, self._texts, self._hides_texts = [], [], False
 
     def texts(self) -> list[Call]:
-        """Return the hidden texts of an answer."""
         return [Call(number, "", holder["text"]) for number, (_, _, holder) in enumerate(self._texts)]
 
     def rewritten(self, call: Call) -> None:
-        """Replace the arguments of a hidden call, or a hidden text."""
         if call.name:
             at, part, _ = self._hidden[call.number]
             (self._called(part) or {})[self._ARGUMENTS] = call.arguments
@@ -314,7 +312,6 @@ class SteppedReply(Reply):
         self.steps[at] = ["c", dumped(part)]
 
     def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
-        """Add the answers to the hidden calls."""
         pairs = zip(self._hidden, answers, strict=True)
         texts = [self._answer(part, own, answer) for (_, part, own), answer in pairs]
         self.steps.append(["a" if goes_on else "j", texts])
@@ -328,7 +325,6 @@ class SteppedReply(Reply):
 
     @property
     def has_hidden(self) -> bool:
-        """Whether it has hidden calls."""
         return any(step[0] == "c" for step in self.steps)
 
 
@@ -352,7 +348,6 @@ class WholeReply(Reply):
         """Return the reply as the client gets it."""
 
     def feed(self, data: bytes) -> bytes:
-        """Read a part of an answer."""
         self._parts.append(data)
         self._size += len(data)
         if self._size > _MOST_OF_WHOLE:
@@ -360,7 +355,6 @@ class WholeReply(Reply):
         return b""
 
     def end(self) -> tuple[list[Call], bool]:
-        """Read an answer."""
         self._value, body = None, b"".join(self._parts)
         if self.is_document:
             probe = type(self)(self._names)

@@ -65,19 +65,16 @@ class ChatCalls(Calls):
     format: Format = "openai"
 
     def without_tools(self, fields: Mapping[str, Any]) -> str | None:
-        """Return which requests get no tools if this is one of them."""
         if fields.get("n") not in (None, 1):
             return "requests for several replies"
         return "requests with `functions`" if fields.get("functions") else None
 
     def wants_document(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether a request asks for a document."""
         form = fields.get("response_format")
         kind = form.get("type") if isinstance(form, Mapping) else None
         return kind not in (None, "text") or any(fields.get(name) for name in _GUIDED)
 
     def digest(self, messages: Sequence[Any]) -> str:
-        """Return a digest of messages."""
         return digest_of([_essence(message) for message in messages if not is_notice(message)])
 
     def marks(self, message: Any) -> list[str]:
@@ -86,13 +83,11 @@ class ChatCalls(Calls):
         return [str(call.get("id")) for call in calls if isinstance(call, dict)]
 
     def reply(self, names: Collection[str], *, is_stream: bool) -> Reply:
-        """Return a reader."""
         return _Streamed(names) if is_stream else _Whole(names)
 
     def put_back(
         self, places: Places, request: Request, at: int, steps: Sequence[Any], reply: str | None
     ) -> Iterator[Edit]:
-        """Yield the changes of a request."""
         del places
         message = request.views[at]
         self.check([message], reply)
@@ -300,11 +295,9 @@ class _Message(Reply):
         self.stopped = self.grow({"content": text})
 
     def texts(self) -> list[Call]:
-        """Return the hidden text of an answer."""
         return [] if self._unsaid is None else [Call(0, "", self._unsaid.value)]
 
     def rewritten(self, call: Call) -> None:
-        """Replace the arguments of a hidden call, or the hidden text."""
         if not call.name:
             self._unsaid = _Grown(type(call.arguments))
             self._unsaid.add(call.arguments)
@@ -313,7 +306,6 @@ class _Message(Reply):
         one["function"]["arguments"] = call.arguments
 
     def answered(self, answers: Sequence[str], *, goes_on: bool) -> None:
-        """Add the answers to the hidden calls."""
         hidden = self._hidden()
         texts = [
             dumped({"role": "tool", "tool_call_id": call.get("id"), "content": answer})
@@ -341,11 +333,9 @@ class _Message(Reply):
 
     @property
     def has_hidden(self) -> bool:
-        """Whether it has hidden calls."""
         return bool(self.steps)
 
     def messages(self) -> list[str]:
-        """Return the reply so far."""
         return [dumped(self.message)]
 
 
@@ -467,7 +457,6 @@ class _Streamed(StreamedReply, _Message):
         self._held, self._numbers, self._arguments = [], {}, defaultdict(list)
 
     def close(self, *, is_stopped: bool) -> bytes:
-        """Return the last chunks."""
         if not self._was_hidden:
             return b"".join(event for event, _ in self._held) + self._last
         usage = self._all_usage()
@@ -492,5 +481,4 @@ class _Streamed(StreamedReply, _Message):
         return {**chunk, **own, "choices": choices}
 
     def failed(self, error: Any) -> bytes:
-        """Return an error."""
         return event_of(error if "error" in error else {"error": error}, is_named=False)

@@ -58,7 +58,6 @@ class GeminiCalls(Calls):
     format: Format = "gemini"
 
     def without_tools(self, fields: Mapping[str, Any]) -> str | None:
-        """Return which requests get no tools if this is one of them."""
         config = _get(fields, "generationConfig", "generation_config") or {}
         tools = _get(fields, "toolConfig", "tool_config") or {}
         calling = _get(tools, "functionCallingConfig", "function_calling_config") or {}
@@ -71,17 +70,14 @@ class GeminiCalls(Calls):
         return "requests with `cachedContent`" if is_cached else None
 
     def wants_document(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether a request asks for a document."""
         config = _get(fields, "generationConfig", "generation_config") or {}
         kind = _get(config, "responseMimeType", "response_mime_type")
         return kind not in (None, "text/plain") or _get(config, *_SCHEMAS) is not None
 
     def is_reply(self, message: Any) -> bool:
-        """Return whether a content is the model's."""
         return isinstance(message, dict) and message.get("role") == "model"
 
     def digest(self, messages: Sequence[Any]) -> str:
-        """Return a digest of contents."""
         said: list[Any] = []
         for message in messages:
             if not self.is_reply(message):
@@ -93,17 +89,14 @@ class GeminiCalls(Calls):
         return digest_of([*chain.from_iterable(["".join(run)] if is_text else run for is_text, run in runs)])
 
     def marks(self, message: Any) -> list[str]:
-        """Return the marks of a content."""
         return [mark for part in _parts(message) for mark in _marks(part)]
 
     def reply(self, names: Collection[str], *, is_stream: bool) -> Reply:
-        """Return a reader."""
         return _Streamed(names) if is_stream else _Whole(names)
 
     def put_back(
         self, places: Places, request: Request, at: int, steps: Sequence[Any], reply: str | None
     ) -> Iterator[Edit]:
-        """Yield the changes of a request."""
         end = at
         while end < len(request.views) and self.is_reply(request.views[end]):
             end += 1
@@ -390,7 +383,6 @@ class _Parts(SteppedReply):
         self._start, self._is_next = len(self.steps), self._has_text
 
     def messages(self) -> list[str]:
-        """Return the reply so far."""
         return [dumped({"role": "model", "parts": self.visible})]
 
     def _all_usage(self) -> Json:
@@ -478,12 +470,10 @@ class _List(Events):
         del self._kept[:start]
 
     def rest(self) -> bytes:
-        """Return what follows the last element."""
         self._depth, self._is_in_text = 0, False
         return super().rest()
 
     def data(self, event: bytes) -> Any:
-        """Return an element, None if it cannot be read."""
         return super().data(
             b"data:" + event.lstrip(_BEFORE_ELEMENT).replace(b"\n", b" ").replace(b"\r", b" ")
         )
@@ -496,11 +486,9 @@ class _List(Events):
         return event
 
     def written(self, value: Json) -> bytes:
-        """Return an element."""
         return self._put(event_of(value, is_named=False)[6:-2])
 
     def end(self) -> bytes:
-        """Return the end of the array."""
         return b"\n]"
 
     def _put(self, element: bytes) -> bytes:
@@ -519,7 +507,6 @@ class _Streamed(StreamedReply, _Parts):
         self._held: Json | None = None
 
     def feed(self, data: bytes) -> bytes:
-        """Read chunks; return those for the client."""
         if not self._has_begun and (start := data.lstrip()):
             self._has_begun = True
             self._events = _List() if start.startswith(b"[") else self._events
@@ -566,7 +553,6 @@ class _Streamed(StreamedReply, _Parts):
         self._held = None
 
     def close(self, *, is_stopped: bool) -> bytes:
-        """Return the end of the reply."""
         has_text = self._ended_with(is_stopped=is_stopped) is not None
         if self._held is None:
             return self._last
@@ -575,7 +561,6 @@ class _Streamed(StreamedReply, _Parts):
         return self._written(held, candidate, self.visible[-1:] if has_text else []) + self._last
 
     def failed(self, error: Any) -> bytes:
-        """Return an error."""
         inner = error.get("error")
         if isinstance(inner, dict) and inner.get("code", 0) is None:
             # An error of the gateway: clients of this API read a number.

@@ -72,25 +72,21 @@ class ResponsesCalls(Calls):
         return "requests in the background" if fields.get("background") else None
 
     def wants_document(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether a request asks for a document."""
         text = fields.get("text")
         form = text.get("format") if isinstance(text, Mapping) else None
         return isinstance(form, Mapping) and form.get("type") not in (None, "text")
 
     def is_reply(self, message: Any) -> bool:
-        """Return whether an item is the model's."""
         if not isinstance(message, dict):
             return False
         kind = message.get("type")
         return message.get("role") == "assistant" or kind in (_REASONED, *_OWN, *_SERVED)
 
     def digest(self, messages: Sequence[Any]) -> str:
-        """Return a digest of items."""
         counted = (item for item in messages if not (_is_reasoning(item) or is_notice(item)))
         return digest_of([_essence(item) for item in counted])
 
     def marks(self, message: Any) -> list[str]:
-        """Return the mark of an item."""
         mark = _mark(message) if isinstance(message, dict) else None
         return [] if mark is None else [mark]
 
@@ -101,13 +97,11 @@ class ResponsesCalls(Calls):
                 yield index
 
     def reply(self, names: Collection[str], *, is_stream: bool) -> Reply:
-        """Return a reader."""
         return _Streamed(names) if is_stream else _Whole(names)
 
     def put_back(
         self, places: Places, request: Request, at: int, steps: Sequence[Any], reply: str | None
     ) -> Iterator[Edit]:
-        """Yield the changes of a request."""
         del places
         taken: list[Any] = []
         end: int | None = None
@@ -365,7 +359,6 @@ class _Streamed(StreamedReply, _Items):
         return event_of({**data, "sequence_number": number} if "sequence_number" in data else data)
 
     def end(self) -> tuple[list[Call], bool]:
-        """Read the end of an answer."""
         if self._response is not None and not self._indexes:
             # A provider that sends the items only at the end.
             for item in as_list(self._response.get("output")):
@@ -378,7 +371,6 @@ class _Streamed(StreamedReply, _Items):
         self._end = None
 
     def close(self, *, is_stopped: bool) -> bytes:
-        """Return the end of the response."""
         if self._end is None:
             return self._last
         event, data = self._end
@@ -399,7 +391,6 @@ class _Streamed(StreamedReply, _Items):
         return more + self._written(final) + self._last
 
     def failed(self, error: Any) -> bytes:
-        """Return an error."""
         inner = error.get("error") if isinstance(error.get("error"), dict) else error
         fields = {name: inner.get(name) for name in ("code", "message", "param")}
         return event_of({"type": "error", **fields, "sequence_number": self._sequence})

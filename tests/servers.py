@@ -147,7 +147,7 @@ def _installed(program: str) -> str:
     """Return the path of a program; skip the test where it is not installed."""
     path = shutil.which(program, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if path is None:
-        pytest.skip(f"{program} is not installed: it comes with the dependency group `test`")
+        pytest.skip(f"{program} is not installed: the dependency group `servers` has it")
     return path
 
 

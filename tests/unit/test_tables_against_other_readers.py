@@ -21,8 +21,8 @@ from offload.errors import ConfigError
 from offload.tables import schema_line
 from offload.tables._query import Record, query
 
-duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: the test group has it")
-pandas = pytest.importorskip("pandas", reason="pandas is not installed: the test group has it")
+duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: the dependency group `tables` has it")
+pandas = pytest.importorskip("pandas", reason="pandas is not installed: the dependency group `tables` has it")
 
 # A cell: its text, and its value.
 Cell = tuple[str, Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kit.conversation import tool_turn
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from offload.messages import formats
@@ -44,6 +45,4 @@ def exchange(kind: str, name: str, arguments: dict[str, Any], result: str, call:
         return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [got]}]
     if kind != "anthropic":
         raise NotImplementedError(f"a call in the format {kind}")
-    used = {"type": "tool_use", "id": call, "name": name, "input": arguments}
-    block = {"type": "tool_result", "tool_use_id": call, "content": result}
-    return [{"role": "assistant", "content": [used]}, {"role": "user", "content": [block]}]
+    return tool_turn(call, result, name, arguments)

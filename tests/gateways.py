@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
+from kit.conversation import tool_turn
 
 from offload import Offloader, OffloadPolicy
 from offload.gateway import gateway_app
@@ -251,9 +252,7 @@ def turns(count: int, text: str = LOG, tail: str = "", start: int = 0) -> list[d
     """Return the messages of an agent after so many tool calls."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "text", "text": "Build it."}]}]
     for n in range(start, start + count):
-        use = {"type": "tool_use", "id": f"toolu_{n}", "name": "Bash", "input": {"command": f"make {n}"}}
-        result = {"type": "tool_result", "tool_use_id": f"toolu_{n}", "content": f"make {n}\n{text}{tail}"}
-        messages += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+        messages += tool_turn(f"toolu_{n}", f"make {n}\n{text}{tail}", "Bash", {"command": f"make {n}"})
     return messages
 
 

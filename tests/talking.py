@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from kit.conversation import from_model, from_user, tool_use
+
 Json = dict[str, Any]
 PATHS = {"messages": "/v1/messages", "chat": "/v1/chat/completions", "responses": "/v1/responses"}
 # Gemini's stream is one of events or an array; the second client joins what it repeats.
@@ -57,9 +59,7 @@ def events_of(data: bytes) -> list[Any]:
 def read_messages(body: bytes, *, streams: bool) -> Answered:
     message = _joined_message(events_of(body)) if streams else json.loads(body)
     blocks = message["content"]
-    return Answered(
-        blocks, message["stop_reason"], message["usage"], [{"role": "assistant", "content": blocks}]
-    )
+    return Answered(blocks, message["stop_reason"], message["usage"], [from_model(blocks)])
 
 
 def _joined_message(events: list[Any]) -> Json:
@@ -101,14 +101,7 @@ def read_chat(body: bytes, *, streams: bool) -> Answered:
     blocks = [{"type": "text", "text": message["content"]}] if message.get("content") else []
     for call in message.get("tool_calls") or []:
         function = call["function"]
-        blocks.append(
-            {
-                "type": "tool_use",
-                "id": call["id"],
-                "name": function["name"],
-                "input": json.loads(function["arguments"]),
-            }
-        )
+        blocks.append(tool_use(call["id"], function["name"], json.loads(function["arguments"])))
     stop = {"tool_calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}[choice["finish_reason"]]
     kept = {name: value for name, value in message.items() if name != "refusal"}
     return Answered(blocks, stop, reply["usage"], [kept])
@@ -242,9 +235,7 @@ READERS: dict[str, Callable[..., Answered]] = {
 
 def user_of(kind: str, text: str) -> Json:
     """Return a message of the user."""
-    return (
-        {"role": "user", "parts": [{"text": text}]} if kind in GEMINI else {"role": "user", "content": text}
-    )
+    return {"role": "user", "parts": [{"text": text}]} if kind in GEMINI else from_user(text)
 
 
 def tools_in(request: Json) -> list[Json]:

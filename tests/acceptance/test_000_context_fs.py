@@ -53,6 +53,7 @@ from typing import Any
 import prepared
 import pytest
 import zstandard
+from kit.conversation import chat_result, from_model, from_user, tool_result, tool_use
 
 from offload import ConfigError, ExpiredError, OffloadPolicy, Rule, StoreError, StorePermissionError
 from offload.agent import AgentConfig, ContextManager
@@ -76,10 +77,7 @@ def count_words(text: str) -> int:
 def turn(call: str, content: str, tool: str = "Read") -> list[dict[str, Any]]:
     """Return a call of a tool and its result."""
     made = {"id": call, "type": "function", "function": {"name": tool, "arguments": "{}"}}
-    return [
-        {"role": "assistant", "content": None, "tool_calls": [made]},
-        {"role": "tool", "tool_call_id": call, "content": content},
-    ]
+    return [{"role": "assistant", "content": None, "tool_calls": [made]}, chat_result(call, content)]
 
 
 ANSWER = {"role": "assistant", "content": "seen"}
@@ -391,16 +389,10 @@ def messages_of(item_type: str, text: str) -> list[dict[str, Any]]:
     call = {"type": "tool_use", "id": "a", "name": "Read", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "a", "content": "done"}
     messages: dict[str, list[dict[str, Any]]] = {
-        "tool_result": [
-            {"role": "assistant", "content": [call]},
-            {"role": "user", "content": [{**result, "content": text}]},
-        ],
-        "tool_call": [
-            {"role": "assistant", "content": [{**call, "name": "Write", "input": {"text": text}}]},
-            {"role": "user", "content": [result]},
-        ],
-        "user_message": [{"role": "user", "content": text}],
-        "assistant_message": [{"role": "assistant", "content": text}, {"role": "user", "content": "go on"}],
+        "tool_result": [from_model([call]), from_user([{**result, "content": text}])],
+        "tool_call": [from_model([{**call, "name": "Write", "input": {"text": text}}]), from_user([result])],
+        "user_message": [from_user(text)],
+        "assistant_message": [from_model(text), from_user("go on")],
         "system_prompt": [{"role": "system", "content": text}],
     }
     return [*messages[item_type], ANSWER]
@@ -543,15 +535,9 @@ def test_16_a_text_that_was_not_seen_is_offloaded_above_the_ceiling_of_one_reque
 TEXT = words(3000)
 CONVERSATIONS: dict[str, list[Any]] = {
     "anthropic": [
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "Read", "input": {}}]},
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": TEXT}] * 2},
-                {"type": "text", "text": TEXT},
-            ],
-        },
-        {"role": "assistant", "content": "seen"},
+        from_model([tool_use("a", "Read")]),
+        from_user([tool_result("a", [{"type": "text", "text": TEXT}] * 2), {"type": "text", "text": TEXT}]),
+        from_model("seen"),
     ],
     "responses": [
         {"type": "function_call", "call_id": "a", "name": "Read", "arguments": "{}"},
@@ -559,9 +545,9 @@ CONVERSATIONS: dict[str, list[Any]] = {
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "seen"}]},
     ],
     "bedrock": [
-        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": "Read", "input": {}}}]},
-        {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": TEXT}] * 2}}]},
-        {"role": "assistant", "content": [{"text": "seen"}]},
+        from_model([{"toolUse": {"toolUseId": "a", "name": "Read", "input": {}}}]),
+        from_user([{"toolResult": {"toolUseId": "a", "content": [{"text": TEXT}] * 2}}]),
+        from_model([{"text": "seen"}]),
     ],
     "gemini": [
         {"role": "model", "parts": [{"functionCall": {"id": "a", "name": "Read", "args": {}}}]},

@@ -43,6 +43,7 @@ from typing import Any
 import compactions
 import pytest
 from compactions import NOTICE, SYSTEM, Scripted, heard, kinds_of, stored
+from kit.conversation import from_model, from_user, tool_use
 from langchain_core.messages import AIMessage, HumanMessage
 
 from offload import (
@@ -518,13 +519,7 @@ def test_15_of_what_a_request_cannot_hold_the_rules_say_what_is_not_told(tmp_pat
 
 SECRET = {"path": "the dangling one"}
 WAITING = {
-    "anthropic": {
-        "role": "assistant",
-        "content": [
-            {"type": "text", "text": "I look."},
-            {"type": "tool_use", "id": "x", "name": "f", "input": SECRET},
-        ],
-    },
+    "anthropic": from_model([{"type": "text", "text": "I look."}, tool_use("x", "f", SECRET)]),
     "openai-chat": {
         "role": "assistant",
         "content": "I look.",
@@ -538,10 +533,9 @@ WAITING = {
         "name": "f",
         "arguments": json.dumps(SECRET),
     },
-    "bedrock": {
-        "role": "assistant",
-        "content": [{"text": "I look."}, {"toolUse": {"toolUseId": "x", "name": "f", "input": SECRET}}],
-    },
+    "bedrock": from_model(
+        [{"text": "I look."}, {"toolUse": {"toolUseId": "x", "name": "f", "input": SECRET}}]
+    ),
     "gemini": {
         "role": "model",
         "parts": [{"text": "I look."}, {"functionCall": {"name": "f", "args": SECRET}}],
@@ -556,10 +550,7 @@ SPOKEN = {
         said("well"),
         {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "I look."}]},
     ],
-    "bedrock": [
-        {"role": "user", "content": [{"text": "go " * 90}]},
-        {"role": "assistant", "content": [{"text": "well"}]},
-    ],
+    "bedrock": [from_user([{"text": "go " * 90}]), from_model([{"text": "well"}])],
     "gemini": [
         {"role": "user", "parts": [{"text": "go " * 90}]},
         {"role": "model", "parts": [{"text": "well"}]},

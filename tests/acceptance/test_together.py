@@ -24,6 +24,7 @@ import pytest
 import recorded
 from binding import Binding
 from command import runner
+from kit.conversation import tool_turn
 from recorded import FILES
 
 from offload import Offloader
@@ -151,12 +152,9 @@ def conversation() -> list[Message]:
     """Return rounds with one large result each."""
     out: list[Message] = []
     for n in range(8):
-        call = {"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {"command": f"make m{n}"}}
-        result = {"type": "tool_result", "tool_use_id": f"c{n}", "content": f"round {n}\n{LOG}"}
         out += [
             {"role": "user", "content": f"Build module {n}."},
-            {"role": "assistant", "content": [call]},
-            {"role": "user", "content": [result]},
+            *tool_turn(f"c{n}", f"round {n}\n{LOG}", "Bash", {"command": f"make m{n}"}),
             {"role": "assistant", "content": f"Module {n} is built."},
         ]
     return out

@@ -11,6 +11,7 @@ import pytest
 from buckets.racing import POLICY
 from cloud_servers import AzureContainer, Container, GoogleBucket, new_container
 from command import runner
+from kit.conversation import chat_result
 from relay import Proxy
 from servers import Server
 
@@ -23,9 +24,7 @@ pytest.importorskip("gcp_storage_emulator", reason="make test-clouds runs it")
 
 LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" for n in range(400))
 TEXTS = [LOG, LOG[::-1], LOG * 2]
-MESSAGES = [
-    {"role": "tool", "tool_call_id": f"call_{number}", "content": text} for number, text in enumerate(TEXTS)
-]
+MESSAGES = [chat_result(f"call_{number}", text) for number, text in enumerate(TEXTS)]
 
 
 def opened(container: Container, session: str = "s") -> Offloader:
@@ -75,10 +74,7 @@ def test_a_collected_record_is_expired_and_its_bytes_are_gone(container: Contain
 
 
 def test_many_objects_go_and_come_at_once(container: Container) -> None:
-    messages = [
-        {"role": "tool", "tool_call_id": f"call_{n}", "content": f"item {n} of many\n" * 50}
-        for n in range(200)
-    ]
+    messages = [chat_result(f"call_{n}", f"item {n} of many\n" * 50) for n in range(200)]
     sent = opened(container, "many").offload(messages).messages
 
     assert len(opened(container, "many").records()) == 200

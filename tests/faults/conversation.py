@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import zstandard
+from kit.conversation import tool_turn
 
 from offload import Offloader, OffloadResult
 
@@ -23,9 +24,7 @@ def _output(name: str) -> str:
 
 
 def _exchange(name: str) -> list[Message]:
-    call = {"type": "tool_use", "id": f"toolu_{name}", "name": "Bash", "input": {"command": name}}
-    result = {"type": "tool_result", "tool_use_id": f"toolu_{name}", "content": TEXTS[name]}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return tool_turn(f"toolu_{name}", TEXTS[name], "Bash", {"command": name})
 
 
 TEXTS = {name: _output(name) for name in ("first", "second", "third")}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kit.conversation import tool_turn
 
 from offload import ConfigError, NotFoundError, Offloader, OffloadPolicy, Rule
 from offload.store import OffloadStore
@@ -99,10 +100,7 @@ def opened(place: Place, session: str) -> Offloader:
 
 
 def call(name: str, call_id: str, text: str = TEXT) -> list[dict[str, Any]]:
-    return [
-        {"role": "assistant", "content": [{"type": "tool_use", "id": call_id, "name": name, "input": {}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call_id, "content": text}]},
-    ]
+    return tool_turn(call_id, text, name)
 
 
 def check_objects(place: Place, count: int) -> None:

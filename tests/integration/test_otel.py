@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from kit.conversation import tool_turn
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -73,9 +74,7 @@ def opened(told: Telemetry, store: Any = None, **options: Any) -> Offloader:
 
 
 def conversation(text: str = LOG) -> list[dict[str, Any]]:
-    call = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {}}
-    result = {"type": "tool_result", "tool_use_id": "c1", "content": text}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return tool_turn("c1", text)
 
 
 def attributes(span: ReadableSpan) -> dict[str, Any]:

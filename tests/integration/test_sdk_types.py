@@ -14,6 +14,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from kit.conversation import from_user, tool_result
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from strength import examples
 
@@ -345,26 +346,18 @@ CHAT_IMAGE = {"type": "image_url", "image_url": {"url": URL}}
 LANGCHAIN_TOOL = {"type": "tool", "tool_call_id": "t", "content": [CHAT_IMAGE, ANTHROPIC_IMAGE]}
 WITH_MEDIA: dict[str, list[dict[str, Any]]] = {
     "anthropic": [
-        {"role": "user", "content": [ANTHROPIC_IMAGE, ANTHROPIC_PAPER]},
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": "t", "content": [ANTHROPIC_IMAGE, ANTHROPIC_PAPER]}
-            ],
-        },
+        from_user([ANTHROPIC_IMAGE, ANTHROPIC_PAPER]),
+        from_user([tool_result("t", [ANTHROPIC_IMAGE, ANTHROPIC_PAPER])]),
     ],
-    "openai-chat": [{"role": "user", "content": [CHAT_IMAGE, {"type": "text", "text": "look"}]}],
+    "openai-chat": [from_user([CHAT_IMAGE, {"type": "text", "text": "look"}])],
     "openai-responses": [
         {"type": "message", "role": "user", "content": [INPUT_IMAGE, INPUT_FILE]},
         {"type": "function_call_output", "call_id": "t", "output": [INPUT_IMAGE, INPUT_FILE]},
     ],
     "langchain": [{"type": "tool", "data": LANGCHAIN_TOOL}],
     "bedrock": [
-        {"role": "user", "content": [CONVERSE_IMAGE, CONVERSE_PAPER, {"text": "look"}]},
-        {
-            "role": "user",
-            "content": [{"toolResult": {"toolUseId": "t", "content": [CONVERSE_IMAGE, CONVERSE_PAPER]}}],
-        },
+        from_user([CONVERSE_IMAGE, CONVERSE_PAPER, {"text": "look"}]),
+        from_user([{"toolResult": {"toolUseId": "t", "content": [CONVERSE_IMAGE, CONVERSE_PAPER]}}]),
     ],
     "gemini": [{"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data": B64}}]}],
 }

@@ -6,6 +6,7 @@ import json
 
 import prepared
 import pytest
+from kit.conversation import from_user, tool_result
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
@@ -33,13 +34,7 @@ print("done")
 
 
 def results(*texts):
-    return [
-        {
-            "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": f"call_{i}", "content": text}],
-        }
-        for i, text in enumerate(texts)
-    ]
+    return [from_user([tool_result(f"call_{i}", text)]) for i, text in enumerate(texts)]
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 import prepared
 import pytest
 import recorded
+from kit.conversation import chat_result, tool_result, tool_use
 from recorded import FILES
 
 from offload import Offloader
@@ -38,10 +39,7 @@ def to_openai(messages):
         results = [b for b in content if b["type"] == "tool_result"]
         calls = [b for b in content if b["type"] == "tool_use"]
         rest = [b for b in content if b["type"] not in ("tool_result", "tool_use")]
-        out += [
-            {"role": "tool", "tool_call_id": b["tool_use_id"], "content": b.get("content", "")}
-            for b in results
-        ]
+        out += [chat_result(b["tool_use_id"], b.get("content", "")) for b in results]
         if rest or calls:
             said = {"role": message["role"], "content": rest or None}
             if calls:
@@ -58,22 +56,13 @@ def to_anthropic(messages):
     out = []
     for message in messages:
         if message["role"] in ("tool", "function"):
-            block = {
-                "type": "tool_result",
-                "tool_use_id": message.get("tool_call_id", "none"),
-                "content": message["content"],
-            }
+            block = tool_result(message.get("tool_call_id", "none"), message["content"])
             out.append({"role": "user", "content": [block]})
             continue
         blocks = message.get("content") or []
         blocks = [{"type": "text", "text": blocks}] if isinstance(blocks, str) else list(blocks)
         blocks += [
-            {
-                "type": "tool_use",
-                "id": c["id"],
-                "name": c["function"]["name"],
-                "input": {"arguments": c["function"]["arguments"]},
-            }
+            tool_use(c["id"], c["function"]["name"], {"arguments": c["function"]["arguments"]})
             for c in message.get("tool_calls") or []
         ]
         out.append({"role": message["role"], "content": blocks})

@@ -8,6 +8,7 @@ import tarfile
 
 import pytest
 from command import runner
+from kit.conversation import from_user, tool_result
 
 from offload import Offloader, open_store
 from offload.transfer import copy
@@ -19,13 +20,7 @@ TEXTS = [LOG, LOG[::-1], LOG * 2]
 
 
 def results(*texts):
-    return [
-        {
-            "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": f"call_{i}", "content": text}],
-        }
-        for i, text in enumerate(texts)
-    ]
+    return [from_user([tool_result(f"call_{i}", text)]) for i, text in enumerate(texts)]
 
 
 def files(folder):

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from kit.conversation import tool_turn
 from pages import Html, path_of, stranger, visitor
 from retained import opened
 
@@ -30,9 +31,7 @@ def store() -> MemoryStore:
 
 def call(number: int, text: str, tool: str = "Bash") -> list[dict[str, Any]]:
     """Return a tool call and its result."""
-    use = {"type": "tool_use", "id": f"t{number}", "name": tool, "input": {"command": f"cat part_{number}"}}
-    result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": text}
-    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    return tool_turn(f"t{number}", text, tool, {"command": f"cat part_{number}"})
 
 
 def talk(store: Any, *messages: dict[str, Any], **options: Any) -> Offloader:

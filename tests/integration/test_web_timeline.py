@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from forks import exchange
+from kit.conversation import tool_turn
 from pages import Html, path_of, visitor
 
 from offload import Offloader, OffloadPolicy, Rule
@@ -115,13 +116,10 @@ def test_cost_stands_beneath_the_plot_and_requests_with_a_cold_cache_are_marked(
 
 def test_a_strip_shows_what_fills_the_context_by_color_and_in_words(store: MemoryStore) -> None:
     off = Offloader(store, session="s", journal=True)
-    small = {"type": "tool_result", "tool_use_id": "small", "content": "a short result " * 20}
-    use = {"type": "tool_use", "id": "small", "name": "Read", "input": {"path": HOSTILE}}
     messages: list[Any] = [
         {"role": "system", "content": "Be brief. " * 30},
         {"role": "user", "content": f"{HOSTILE} " * 20},
-        {"role": "assistant", "content": [use]},
-        {"role": "user", "content": [small]},
+        *tool_turn("small", "a short result " * 20, "Read", {"path": HOSTILE}),
         *exchange(1),
     ]
     out = off.offload(messages)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.conversation import tool_turn
 from pages import ORIGIN, Html, visitor
 
 from offload import Offloader, OffloadStore, open_store
@@ -20,9 +21,7 @@ LOG = "".join(f"{n} line\n" for n in range(3000))
 def conversation(calls: int = 2) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
     for n in range(calls):
-        call = {"type": "tool_use", "id": f"toolu_{n}", "name": "Bash", "input": {"command": "make"}}
-        result = {"type": "tool_result", "tool_use_id": f"toolu_{n}", "content": f"{n} {LOG}"}
-        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+        messages += tool_turn(f"toolu_{n}", f"{n} {LOG}", "Bash", {"command": "make"})
     return [*messages, {"role": "assistant", "content": "done"}]
 
 

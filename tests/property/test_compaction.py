@@ -14,6 +14,7 @@ import recorded
 from anthropic.types import MessageParam
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from kit.conversation import chat_result, tool_result, tool_use
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import TypeAdapter
 from recorded import FILES
@@ -46,19 +47,10 @@ def text_of(content: Any) -> str:
 def as_anthropic(message: Any) -> list[Any]:
     """Return a message of the OpenAI chat API as messages of Anthropic's."""
     if message["role"] == "tool":
-        block = {
-            "type": "tool_result",
-            "tool_use_id": message["tool_call_id"],
-            "content": text_of(message["content"]),
-        }
+        block = tool_result(message["tool_call_id"], text_of(message["content"]))
         return [{"role": "user", "content": [block]}]
     calls = [
-        {
-            "type": "tool_use",
-            "id": made["id"],
-            "name": made["function"]["name"],
-            "input": {"raw": made["function"]["arguments"]},
-        }
+        tool_use(made["id"], made["function"]["name"], {"raw": made["function"]["arguments"]})
         for made in message.get("tool_calls") or ()
     ]
     role = "assistant" if message["role"] == "assistant" else "user"
@@ -69,9 +61,7 @@ def as_openai(message: Any) -> list[Any]:
     """Return a message of Anthropic's API as messages of the OpenAI chat API."""
     blocks = blocks_of(message)
     results = [
-        {"role": "tool", "tool_call_id": b["tool_use_id"], "content": text_of(b["content"])}
-        for b in blocks
-        if b["type"] == "tool_result"
+        chat_result(b["tool_use_id"], text_of(b["content"])) for b in blocks if b["type"] == "tool_result"
     ]
     calls = [
         {

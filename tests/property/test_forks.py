@@ -18,6 +18,7 @@ from unittest import mock
 
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from kit.conversation import tool_turn
 from retained import clocked, text_of
 from strength import examples
 
@@ -43,9 +44,7 @@ places = st.floats(0, 1, exclude_max=True)
 
 def exchange(number: int) -> list[dict[str, Any]]:
     """Return a call and its result; those of a number are the same in every session."""
-    call = {"type": "tool_use", "id": f"t{number}", "name": f"T{number % len(TTLS)}", "input": {}}
-    result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": text_of(number)}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return tool_turn(f"t{number}", text_of(number), f"T{number % len(TTLS)}")
 
 
 def refs_in(messages: Sequence[Any]) -> set[str]:

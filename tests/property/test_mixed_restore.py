@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from kit.conversation import from_model, from_user, tool_turn
 from strength import examples
 
 from offload import ContextFullError, Offloader, OffloadError, OffloadPolicy, Rule
@@ -32,12 +33,7 @@ Round = Callable[[str, str, str], list[Any]]
 
 
 def anthropic(call: str, asked: str, text: str) -> list[Any]:
-    return [
-        {"role": "user", "content": asked},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": call, "name": "Bash", "input": {}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": text}]},
-        {"role": "assistant", "content": [{"type": "text", "text": "done"}]},
-    ]
+    return [from_user(asked), *tool_turn(call, text), from_model([{"type": "text", "text": "done"}])]
 
 
 def openai_chat(call: str, asked: str, text: str) -> list[Any]:

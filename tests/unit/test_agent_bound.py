@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import sdk_errors
 from binding import REFUSAL, Binding, BoundError
+from kit.conversation import from_model, tool_result, tool_use
 from strength import some, thinned
 
 from offload import Offloader, OffloadError, OffloadPolicy, Rule
@@ -69,18 +70,13 @@ class Model:
             self._calls += 1
             name = self.rng.choice(TOOLS)
             arguments = {"path": f"/src/{self._calls}.py", "note": words(self.rng, self.rng.choice((5, 400)))}
-            content.append(
-                {"type": "tool_use", "id": f"toolu_{self._calls}", "name": name, "input": arguments}
-            )
+            content.append(tool_use(f"toolu_{self._calls}", name, arguments))
         return {"role": "assistant", "content": content}
 
     def results(self, reply: Message) -> Message:
         sizes = (20, 200, 800, 1500)
         made = [block["id"] for block in reply["content"] if block["type"] == "tool_use"]
-        blocks = [
-            {"type": "tool_result", "tool_use_id": call, "content": words(self.rng, self.rng.choice(sizes))}
-            for call in made
-        ]
+        blocks = [tool_result(call, words(self.rng, self.rng.choice(sizes))) for call in made]
         return {"role": "user", "content": blocks}
 
 
@@ -244,9 +240,7 @@ def test_a_model_that_allows_edits_keeps_its_thinking(tmp_path: Path) -> None:
     for number in range(12):
         m.add({"role": "user", "content": words(rng, 500)})
         m.before_model_call()
-        m.after_model_call(
-            {"role": "assistant", "content": [thinking, {"type": "text", "text": str(number)}]}
-        )
+        m.after_model_call(from_model([thinking, {"type": "text", "text": str(number)}]))
     assert m.compaction_count > 0
     assert all(has_thinking(message) for message in m.messages if message["role"] == "assistant")
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from compactions import context_of
 from counted import CountedStore
+from kit.conversation import tool_turn
 
 import offload
 from offload import Offloader, OffloadPolicy, Rule
@@ -52,9 +53,7 @@ def steps(function: Callable[[], Any]) -> int:
 
 
 def exchange(n: int, text: str = "done") -> list[dict[str, Any]]:
-    use = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": "make"}}
-    result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": text}
-    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    return tool_turn(f"t{n}", text, "Bash", {"command": "make"})
 
 
 def messages_of(length: int) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import zstandard
+from kit.conversation import tool_turn
 from pages import Html, visitor
 from strength import thinned
 from typer.testing import CliRunner
@@ -43,9 +44,7 @@ def resumed(store: Any, config: AgentConfig = SMALL, session: str = "s") -> Cont
 
 
 def exchange(n: int, words: int = 8) -> list[dict[str, Any]]:
-    call = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": f"make {n}"}}
-    result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"made {n} " * words}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return tool_turn(f"t{n}", f"made {n} " * words, "Bash", {"command": f"make {n}"})
 
 
 def turn(m: ContextManager, n: int, words: int = 8) -> list[dict[str, Any]]:

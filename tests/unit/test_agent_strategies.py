@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from compactions import heard
+from kit.conversation import tool_turn
 
 from offload import ConfigError, ContextFullError, Offloader, OffloadPolicy
 from offload.agent import AgentConfig, ContextManager
@@ -38,12 +39,9 @@ def manager(store: Any = None, strategy: Any = "rounds", **options: Any) -> Cont
 
 def a_round(n: int) -> list[Any]:
     """Return the messages of a round: a question, a call, its result, an answer."""
-    use = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"n": n}}
-    result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"row {n}\n" * 100}
     return [
         {"role": "user", "content": f"question {n} " + "please " * 110},
-        {"role": "assistant", "content": [use]},
-        {"role": "user", "content": [result]},
+        *tool_turn(f"t{n}", f"row {n}\n" * 100, "Bash", {"n": n}),
         {"role": "assistant", "content": f"answer {n} " + "word " * 50},
     ]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from binding import Binding, BoundError
 from counted import CountedStore
+from kit.conversation import from_model, from_user
 from pydantic import BaseModel
 from strength import thinned
 
@@ -388,11 +389,7 @@ def test_texts_that_are_equal_are_sent_alike_in_each_process(chars: int) -> None
         sent = off.offload(messages).messages
         provider.check(sent)
         thinking = {"type": "thinking", "thinking": "so", "signature": provider.sign(sent)[0]}
-        messages += [
-            {"role": "assistant", "content": [thinking]},
-            *added,
-            {"role": "user", "content": "go on"},
-        ]
+        messages += [from_model([thinking]), *added, from_user("go on")]
 
     for process in (off, Offloader(off.store, session="s")):
         sent = process.offload(messages).messages

@@ -11,6 +11,7 @@ from typing import Any
 
 import prepared
 import pytest
+from kit.conversation import tool_turn
 
 from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, OffloadResult, Rule
 from offload.agent import AgentConfig, ContextManager
@@ -51,12 +52,7 @@ class Session:
             self.clock.now += seconds
         out = self.off.offload(self.messages, **options)
         number = len(self.messages)
-        use = {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {}}
-        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": LOG}
-        self.messages += [
-            {"role": "assistant", "content": [use]},
-            {"role": "user", "content": [result]},
-        ]
+        self.messages += tool_turn(f"t{number}", LOG)
         return out
 
     def cause(self, seconds: float = 0, **options: Any) -> str | None:

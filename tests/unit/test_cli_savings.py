@@ -18,6 +18,7 @@ import recorded
 from command import Run, runner
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from kit.conversation import tool_turn
 from strength import thinned
 
 from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, Rule
@@ -1067,9 +1068,7 @@ def test_that_nothing_is_saved_or_there_is_no_conversation_is_said(run: Run, tmp
 
 def used(tool: str, content: Any, number: int, **more: Any) -> Messages:
     """Return a call of a tool, and its result, in the form of a Claude Code session."""
-    use = {"type": "tool_use", "id": f"u{number}", "name": tool, "input": {"n": number}}
-    block = {"type": "tool_result", "tool_use_id": f"u{number}", "content": content, **more}
-    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [block]}]
+    return tool_turn(f"u{number}", content, tool, {"n": number}, **more)
 
 
 def with_results(*results: tuple[str, Messages | str]) -> Messages:

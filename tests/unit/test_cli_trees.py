@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from command import Run, runner
 from counted import CountedStore
+from kit.conversation import from_model, from_user, tool_turn
 
 from offload import Offloader, open_store
 from offload.presets.context_fs import ContextFileSystem
@@ -26,13 +27,7 @@ LAYOUTS = ("context_fs", "context_refs", "tool_results")
 
 
 def conversation(log: str = LOG) -> list[dict[str, Any]]:
-    call = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "make"}}
-    return [
-        {"role": "user", "content": "go"},
-        {"role": "assistant", "content": [call]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": log}]},
-        {"role": "assistant", "content": "done"},
-    ]
+    return [from_user("go"), *tool_turn("toolu_1", log, "Bash", {"command": "make"}), from_model("done")]
 
 
 class Made(NamedTuple):

@@ -16,6 +16,7 @@ import zstandard
 from counted import CountedStore
 from forks import conversation, journaled, keys, played
 from forks import run as agent
+from kit.conversation import from_user, tool_turn
 from worker import size_of
 
 from offload import (
@@ -442,10 +443,7 @@ def sessions_of_every_kind(place: Path) -> LocalStore:
 
 def results(name: str, number: str) -> list[Any]:
     text = f"{number} is a line of {name}\n" * 40
-    return [
-        {"role": "assistant", "content": [{"type": "tool_use", "id": number, "name": "Bash", "input": {}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": number, "content": text}]},
-    ]
+    return tool_turn(number, text)
 
 
 def contents(store: OffloadStore) -> dict[str, Any]:
@@ -532,9 +530,7 @@ def forked_alone(store: OffloadStore) -> None:
 def test_a_name_too_long_for_a_key_costs_no_sound_record_and_no_copy_of_its_session(change: Any) -> None:
     store, target = MemoryStore(), MemoryStore()
     off = Offloader(store, session=LONG, policy=SMALL, journal=True)
-    off.offload(
-        [{"role": "user", "content": "Do it."}, *(m for n in range(23) for m in results("s", str(n)))]
-    )
+    off.offload([from_user("Do it."), *(m for n in range(23) for m in results("s", str(n)))])
     change(store)
     readable = {
         name: {info.ref for info in Offloader(store, session=name).records() if is_readable(store, info)}

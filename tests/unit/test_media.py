@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.conversation import chat_result, from_user, tool_result
 
 from offload import Offloader, OffloadPolicy, ReasonKind, Rule
 from offload.messages.calls import Calls
@@ -51,10 +52,7 @@ def text(said: str) -> dict[str, Any]:
 
 
 def result(*blocks: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "role": "user",
-        "content": [text("look"), {"type": "tool_result", "tool_use_id": "t", "content": list(blocks)}],
-    }
+    return from_user([text("look"), tool_result("t", list(blocks))])
 
 
 def in_result(message: Any) -> Any:
@@ -75,23 +73,22 @@ MESSAGES: dict[str, tuple[dict[str, Any], Callable[[Any], Any], str | None]] = {
         "text",
     ),
     "anthropic-user": (
-        {"role": "user", "content": [anthropic(cache_control={"type": "ephemeral"})]},
+        from_user([anthropic(cache_control={"type": "ephemeral"})]),
         lambda m: m["content"],
         "text",
     ),
     "openai-chat-user": (
-        {
-            "role": "user",
-            "content": [
+        from_user(
+            [
                 {"type": "image_url", "image_url": {"url": URL, "detail": "low"}},
                 {"type": "file", "file": {"file_data": PDF_URL, "filename": "a.pdf"}},
-            ],
-        },
+            ]
+        ),
         lambda m: m["content"],
         "text",
     ),
     "openai-chat": (
-        {"role": "tool", "tool_call_id": "t", "content": [{"type": "image_url", "image_url": {"url": URL}}]},
+        chat_result("t", [{"type": "image_url", "image_url": {"url": URL}}]),
         lambda m: m["content"],
         "text",
     ),
@@ -131,9 +128,8 @@ MESSAGES: dict[str, tuple[dict[str, Any], Callable[[Any], Any], str | None]] = {
         "text",
     ),
     "bedrock": (
-        {
-            "role": "user",
-            "content": [
+        from_user(
+            [
                 {
                     "toolResult": {
                         "toolUseId": "t",
@@ -143,13 +139,13 @@ MESSAGES: dict[str, tuple[dict[str, Any], Callable[[Any], Any], str | None]] = {
                         ],
                     }
                 }
-            ],
-        },
+            ]
+        ),
         lambda m: m["content"][0]["toolResult"]["content"],
         None,
     ),
     "bedrock-user": (
-        {"role": "user", "content": [{"image": {"format": "png", "source": {"bytes": PNG}}}]},
+        from_user([{"image": {"format": "png", "source": {"bytes": PNG}}}]),
         lambda m: m["content"],
         None,
     ),
@@ -283,10 +279,7 @@ LOOK_ALIKE = "[Offloaded: image of Screenshot, image/png, 9 bytes, id aaaaaaaaaa
 
 
 def test_a_text_that_only_looks_like_an_image_that_left_is_untouched(tmp_path: Path) -> None:
-    messages = [
-        result(text(LOOK_ALIKE), text(LONG), text(LOOK_ALIKE)),
-        {"role": "user", "content": LOOK_ALIKE},
-    ]
+    messages = [result(text(LOOK_ALIKE), text(LONG), text(LOOK_ALIKE)), from_user(LOOK_ALIKE)]
     off = Offloader(tmp_path, session="s")
 
     out = off.offload(messages)

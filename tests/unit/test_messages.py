@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kit.conversation import from_model, from_user, tool_result, tool_use
 
 from offload.errors import MessageError
 from offload.messages import Call
@@ -27,10 +28,7 @@ def texts(message: Any) -> list[tuple[Block, str, str]]:
 
 
 def result(content: Any, **more: Any) -> dict[str, Any]:
-    return {
-        "role": "user",
-        "content": [{"type": "tool_result", "tool_use_id": "t1", "content": content, **more}],
-    }
+    return from_user([tool_result("t1", content, **more)])
 
 
 def text(words: str, **more: Any) -> dict[str, Any]:
@@ -59,10 +57,7 @@ def test_a_text_is_an_item_of_the_type_of_its_role(role: str, item_type: str) ->
 
 
 def test_a_tool_result_is_an_item_with_the_name_and_the_id_of_its_call() -> None:
-    call = {
-        "role": "assistant",
-        "content": [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"cmd": "ls"}}],
-    }
+    call = from_model([tool_use("t1", "Bash", {"cmd": "ls"})])
     calls = scan(call)
     assert calls.calls == [("t1", Call("Bash", {"cmd": "ls"}))]
     [item] = scan(result("out", is_error=True), dict(calls.calls)).items

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.conversation import tool_turn
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.engine import reading
@@ -18,10 +19,8 @@ EAGER = OffloadPolicy(types={"tool_result": Rule(min_tokens=300)})
 def turns(count: int) -> list[Any]:
     made: list[Any] = [{"role": "user", "content": "Build it."}]
     for n in range(count):
-        use = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": f"make {n}"}}
         text = f"target {n}\n" + "".join(f"line {line} of {n}\n" for line in range(400))
-        result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": text}
-        made += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+        made += tool_turn(f"t{n}", text, "Bash", {"command": f"make {n}"})
     return made
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from counted import CountedStore
+from kit.conversation import tool_turn
 
 from offload import (
     CorruptError,
@@ -47,9 +48,7 @@ def said(text: str = "well") -> dict[str, Any]:
 
 
 def ran(text: str, call: str = "c1", name: str = "Bash") -> list[Any]:
-    use = {"type": "tool_use", "id": call, "name": name, "input": {}}
-    result = {"type": "tool_result", "tool_use_id": call, "content": text}
-    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    return tool_turn(call, text, name)
 
 
 def talk(rounds: int) -> list[Any]:

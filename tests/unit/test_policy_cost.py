@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.conversation import tool_turn
 from pairs import each_in_turn
 from strength import examples
 
@@ -311,9 +312,7 @@ def text(chars: int, seed: int) -> str:
 
 
 def turn(number: int, chars: int, tool: str = "Bash", arguments: int = 10) -> Messages:
-    call = {"type": "tool_use", "id": f"c{number}", "name": tool, "input": {"x": text(arguments, -number)}}
-    result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text(chars, number)}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return tool_turn(f"c{number}", text(chars, number), tool, {"x": text(arguments, -number)})
 
 
 def session(seed: int, turns: int = 25) -> Messages:
@@ -362,9 +361,7 @@ def editing(seed: int, turns: int) -> Messages:
         path = f"{rng.randrange(4)}.py"
         edit = {"old_string": text(60, rng.randrange(9)), "new_string": text(2500, n)}
         given = {"file_path": path, **(edit if tool == "Edit" else {})}
-        call = {"type": "tool_use", "id": f"c{n}", "name": tool, "input": given}
-        result = {"type": "tool_result", "tool_use_id": f"c{n}", "content": text(chars, seed + n)}
-        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+        messages += tool_turn(f"c{n}", text(chars, seed + n), tool, given)
     return messages
 
 
@@ -389,15 +386,11 @@ def test_a_process_that_restarts_before_each_request_sends_what_one_that_runs_on
 
 def test_a_file_that_is_worked_on_stays_and_leaves_once_it_was_left_alone() -> None:
     def read(n: int, path: str) -> Messages:
-        call = {"type": "tool_use", "id": f"r{n}", "name": "Read", "input": {"file_path": path}}
-        result = {"type": "tool_result", "tool_use_id": f"r{n}", "content": text(60_000, n)}
-        return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+        return tool_turn(f"r{n}", text(60_000, n), "Read", {"file_path": path})
 
     def edit(n: int) -> Messages:
         given = {"file_path": "a.py", "old_string": "a", "new_string": "b"}
-        call = {"type": "tool_use", "id": f"e{n}", "name": "Edit", "input": given}
-        result = {"type": "tool_result", "tool_use_id": f"e{n}", "content": "done"}
-        return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+        return tool_turn(f"e{n}", "done", "Edit", given)
 
     messages = [{"role": "user", "content": "go"}, *read(1, "a.py"), *read(2, "b.py")]
     off = Offloader("memory://", session="s", **NO_CLOCK)

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from kit.conversation import tool_turn
 
 from offload import Offloader, OffloadPolicy
 from offload.policy.cost import LEFT_ALONE
@@ -19,9 +20,7 @@ NAMES = re.compile(r"\[Names within it: (.*)\]")
 
 
 def called(number: int, tool: str, said: str, **given: Any) -> Messages:
-    call = {"type": "tool_use", "id": f"c{number}", "name": tool, "input": given}
-    result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": said}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return tool_turn(f"c{number}", said, tool, given)
 
 
 def reasons(preset: Any, tool: str = "Read", *, edited_at: int | None = None, replies: int = 60) -> list[str]:

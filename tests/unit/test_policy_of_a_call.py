@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.conversation import tool_turn
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreError, Sweep, open_store
 from offload.wrappers import WrapperStore
@@ -27,10 +28,8 @@ class Full(WrapperStore):
 def turns(count: int) -> list[Any]:
     made: list[Any] = [{"role": "user", "content": "Build it."}]
     for n in range(count):
-        use = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": f"make {n}"}}
         text = f"target {n}\n" + "".join(f"line {line} of {n}\n" for line in range(400))
-        result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": text}
-        made += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+        made += tool_turn(f"t{n}", text, "Bash", {"command": f"make {n}"})
     return made
 
 

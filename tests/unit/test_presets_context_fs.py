@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.conversation import from_model, from_user, tool_turn
 
 from offload import (
     ExpiredError,
@@ -94,16 +95,8 @@ def test_the_items_of_a_result_are_listed_even_if_an_image_moved_up(tmp_path):
     data = base64.b64encode(b"GIF89a" + bytes(600)).decode()
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": data}}
     texts = [{"type": "text", "text": f"{word} " * 3000} for word in ("alpha", "beta")]
-    result = {"type": "tool_result", "tool_use_id": "t", "content": [*texts, image]}
-    shot = {"type": "tool_use", "id": "t", "name": "Shot", "input": {}}
     fs = ContextFileSystem(tmp_path / "tree", session="s")
-    fs.offload(
-        [
-            {"role": "assistant", "content": [shot]},
-            {"role": "user", "content": [result]},
-            {"role": "assistant", "content": "seen"},
-        ]
-    )
+    fs.offload([*tool_turn("t", [*texts, image], "Shot"), from_model("seen")])
 
     assert [(item.block, item.offloaded) for item in fs.items() if item.message == 1] == [
         ((0, 2), False),
@@ -397,10 +390,7 @@ def test_the_pieces_of_a_text_join_to_it_and_fit_into_a_line(text: str, times: i
         assert 0 < len(piece) <= 1_900
 
 
-CONVERSATION = [
-    {"role": "user", "content": "alpha beta " * 3000},
-    {"role": "assistant", "content": "seen"},
-]
+CONVERSATION = [from_user("alpha beta " * 3000), from_model("seen")]
 
 
 def test_a_tree_needs_no_hard_links(tmp_path, monkeypatch):
@@ -462,16 +452,9 @@ def test_a_fork_has_its_documents_and_deleting_one_session_keeps_the_others(tmp_
 
 
 def test_restore_keeps_what_is_missing_if_that_is_asked_for(tmp_path: Path) -> None:
-    call = {"type": "tool_use", "id": "a", "name": "Bash", "input": {}}
-    result = {"type": "tool_result", "tool_use_id": "a", "content": "a line of output\n" * 2000}
     fs = ContextFileSystem(tmp_path, session="s")
     sent = fs.offload(
-        [
-            {"role": "user", "content": "go"},
-            {"role": "assistant", "content": [call]},
-            {"role": "user", "content": [result]},
-            {"role": "assistant", "content": "done"},
-        ]
+        [from_user("go"), *tool_turn("a", "a line of output\n" * 2000), from_model("done")]
     ).messages
     delete(fs.offloader.store, "s", [fs.offloader.records()[0].ref])
     with pytest.raises(ExpiredError):

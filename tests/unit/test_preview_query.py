@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kit.conversation import from_model, from_user, tool_turn
 
 from offload import Offloader, OffloadPolicy, Rule
 
@@ -14,13 +15,7 @@ WANTED = "322,user321,user321@example.com"
 
 
 def anthropic(question: str, query: str) -> list[dict[str, Any]]:
-    call = {"type": "tool_use", "id": "c1", "name": "sql", "input": {"query": query}}
-    result = {"type": "tool_result", "tool_use_id": "c1", "content": ROWS}
-    return [
-        {"role": "user", "content": question},
-        {"role": "assistant", "content": [call]},
-        {"role": "user", "content": [result]},
-    ]
+    return [from_user(question), *tool_turn("c1", ROWS, "sql", {"query": query})]
 
 
 def openai_chat(question: str, query: str) -> list[dict[str, Any]]:
@@ -58,9 +53,5 @@ def test_a_question_that_is_many_calls_old_still_counts(conversation) -> None:
 @pytest.mark.parametrize("conversation", [anthropic, openai_chat])
 def test_what_is_said_after_an_answer_changes_nothing_in_its_placeholder(conversation) -> None:
     messages = conversation("Look it up.", "all")
-    later = [
-        *messages,
-        {"role": "user", "content": "And user321?"},
-        {"role": "assistant", "content": "user321"},
-    ]
+    later = [*messages, from_user("And user321?"), from_model("user321")]
     assert shown(later) == shown(messages)

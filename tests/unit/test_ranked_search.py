@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from counted import CountedStore
+from kit.conversation import tool_turn
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.errors import ConfigError, StoreError
@@ -241,9 +242,7 @@ def test_nothing_of_an_encrypted_store_leaves_it_in_the_clear(tmp_path: Path):
 
 def test_what_a_hook_removed_cannot_be_found():
     off = opened(MemoryStore(), redact=lambda text: text.replace("hunter2", "***"))
-    call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}
-    result = {"type": "tool_result", "tool_use_id": "t1", "content": f"{FILLER}password zebra hunter2\n" * 3}
-    off.offload([{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}])
+    off.offload(tool_turn("t1", f"{FILLER}password zebra hunter2\n" * 3))
 
     assert off.search("hunter2").passages == []
     assert off.search("zebra").passages[0].is_redacted

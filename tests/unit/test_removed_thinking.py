@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from kit.conversation import from_model, from_user
 
 from offload import ConfigError, Offloader, OffloadPolicy, OffloadStore, open_store
 from offload.testing import FaultyStore
@@ -26,10 +27,7 @@ def conversation() -> list[Any]:
         thinking = {"type": "thinking", "thinking": f"the password is hunter{n}", "signature": signature}
         call = {"type": "tool_use", "id": f"toolu_{n}", "name": "Bash", "input": {"command": f"run {n}"}}
         result = {"type": "tool_result", "tool_use_id": f"toolu_{n}", "content": f"{n}: value\n" * 900}
-        messages += [
-            {"role": "assistant", "content": [thinking, call]},
-            {"role": "user", "content": [result]},
-        ]
+        messages += [from_model([thinking, call]), from_user([result])]
     return messages
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.conversation import tool_turn
 
 from offload import Offloader, OffloadPolicy
 from offload.messages.formats import FORMATS, answered_calls, scan_of
@@ -24,13 +25,10 @@ def notification(report: str, task: str = "a1", call: str | None = "toolu_1") ->
 
 
 def conversation(text: str, role: str = "system", *, is_block: bool = False) -> list[dict[str, Any]]:
-    use = {"type": "tool_use", "id": "toolu_1", "name": "Task", "input": {"description": "review the code"}}
-    started = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "started"}
     content: Any = [{"type": "text", "text": text}] if is_block else text
     return [
         {"role": "user", "content": "Review it."},
-        {"role": "assistant", "content": [use]},
-        {"role": "user", "content": [started]},
+        *tool_turn("toolu_1", "started", "Task", {"description": "review the code"}),
         {"role": "assistant", "content": [{"type": "text", "text": "It is running."}]},
         {"role": role, "content": content},
     ]

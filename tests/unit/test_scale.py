@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 import pytest
 import scale_prices
 from forks import journaled, run
+from kit.conversation import tool_turn
 from retained import ClockedStore
 
 from offload import MissingExtraError, NotFoundError, Offloader, Retention, layout
@@ -217,9 +218,7 @@ def test_a_copy_and_an_index_of_all_sessions_take_a_few_listings_for_each(count)
 
 def test_ls_counts_a_record_under_two_keys_once_and_what_a_fork_reads():
     store = CountingStore()
-    call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
-    result = {"type": "tool_result", "tool_use_id": "t1", "content": "word " * 9000}
-    messages = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    messages = tool_turn("t1", "word " * 9000, "Bash", {"command": "ls"})
     off = Offloader(store, session="a", journal=True)
     off.offload(messages)
     [stored] = store.keys("r/a/")

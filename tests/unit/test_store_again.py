@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.conversation import tool_turn
 
 from offload import Offloader, OffloadPolicy, Rule, StoredObject, StoreError, open_store
 from offload.retention import delete
@@ -30,9 +31,7 @@ class Filled(WrapperStore):
 def messages(count: int = 3) -> list[Any]:
     made: list[Any] = [{"role": "user", "content": "Build it."}]
     for n in range(count):
-        use = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": f"make {n}"}}
-        result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"{n}\n{TEXT}"}
-        made += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+        made += tool_turn(f"t{n}", f"{n}\n{TEXT}", "Bash", {"command": f"make {n}"})
     return made
 
 

@@ -12,6 +12,7 @@ import pytest
 import zstandard
 from command import runner
 from counted import CountedStore
+from kit.conversation import tool_turn
 from large import Clock, LargeStore, fill, info_of
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreUnavailableError
@@ -43,10 +44,8 @@ CODECS = pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
 
 
 def turn(number: int, fields: Any, text: str = "", tool: str = "Read") -> list[Any]:
-    call = {"type": "tool_use", "id": f"c{number}", "name": tool, "input": fields}
     text = text or f"{number} some line of the result\n" * 20
-    result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text}
-    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return tool_turn(f"c{number}", text, tool, fields)
 
 
 def reads(*paths: str) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import recorded
 import zstandard
+from kit.conversation import from_model, from_user
 
 from offload.errors import MessageError
 from offload.messages import Usage
@@ -143,15 +144,9 @@ def test_the_rows_of_one_answer_become_one_message_even_with_a_result_between(tm
         row("user", [{"type": "tool_result", "tool_use_id": "b"}], "5"),
     )
     assert the_one(path).messages == [
-        {"role": "user", "content": [text("go")]},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "a"}, {"type": "tool_use", "id": "b"}]},
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": "a"},
-                {"type": "tool_result", "tool_use_id": "b"},
-            ],
-        },
+        from_user([text("go")]),
+        from_model([{"type": "tool_use", "id": "a"}, {"type": "tool_use", "id": "b"}]),
+        from_user([{"type": "tool_result", "tool_use_id": "a"}, {"type": "tool_result", "tool_use_id": "b"}]),
     ]
 
 

@@ -28,7 +28,7 @@ from peers._conversations import folder
 from peers._tables import markdown
 
 from offload import CacheModel, Offloader
-from offload.gateway import _rewriter, gateway_app
+from offload.gateway import _turns, gateway_app
 from offload.replay import Bill, Recording, Transcript, load
 
 QUICK_MESSAGES = 110
@@ -127,7 +127,7 @@ def _through(recording: Recording, way: Way, *, reads_back: bool) -> tuple[Repla
         offloader = Offloader("memory://", session="gateway", clock=lambda: replay.now)
         replay.offloader = offloader if reads_back else None
         # On a busy machine, requests would pass unchanged, and the figures would be others.
-        with patch.object(_rewriter, "DEADLINE", _PATIENCE), running(provider.url, offloader) as replay.url:
+        with patch.object(_turns, "DEADLINE", _PATIENCE), running(provider.url, offloader) as replay.url:
             return replay, replay.run()
 
 

@@ -213,7 +213,7 @@ def _accounts(store: OffloadStore, timelines: Iterable[str], since: float) -> li
 
 def _summary(status: Mapping[str, Any], accounts: Sequence[Account]) -> list[str]:
     """Return what a gateway did, in a line, and its first warnings."""
-    from offload.gateway._status import NOTHING_DUE  # noqa: PLC0415 # of an extra, and slow to load
+    from offload.gateway._status import Unchanged  # noqa: PLC0415 # of an extra, and slow to load
 
     warnings = status["warnings"]
     more = [] if len(warnings) <= _MOST_WARNINGS else [f"and {len(warnings) - _MOST_WARNINGS} more warnings"]
@@ -221,7 +221,7 @@ def _summary(status: Mapping[str, Any], accounts: Sequence[Account]) -> list[str
     if not status["requests"]:
         return [*problems, "no request came through the gateway: does the client use another URL?"]
     freed = sum(account.kept_out for account in accounts) or status["tokens_removed"]
-    unusual = {why: number for why, number in status["passed"].items() if why != NOTHING_DUE}
+    unusual = {why: number for why, number in status["passed"].items() if why != Unchanged.NOTHING_DUE}
     passed = "; ".join(f"{number:,} passed unchanged: {why}" for why, number in unusual.items())
     kept = f"{freed:,} tokens kept out" if freed else passed or "nothing was large or old enough to offload"
     parts = [count(status["requests"], "request"), kept]

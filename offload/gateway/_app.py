@@ -17,13 +17,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from offload import __version__
 from offload.errors import ConfigError, StoreError, check_choice
+from offload.gateway._clock import StoreClock
 from offload.gateway._forward import BrokenAnswerError, Forwarder, send_error, send_json
 from offload.gateway._headers import framing_fault
+from offload.gateway._incoming import MAX_WAIT, api_of
+from offload.gateway._notes import Notes
 from offload.gateway._own_tools import OwnTools
-from offload.gateway._requests import MAX_WAIT, api_of
 from offload.gateway._rewriter import Rewriter, ToolsMode
 from offload.gateway._sent import SentStore
 from offload.gateway._status import Status, logger
+from offload.gateway._threads import Threads
+from offload.gateway._turns import Turns, Workers
 from offload.offloader import Offloader
 from offload.origins import listening, refusal_of, url_host
 from offload.session.names import session_for
@@ -60,11 +64,27 @@ class Gateway:
         self._names = _LOCAL_NAMES.union(map(_without_port, names))
         self._status = Status()
         check_choice("tools", tools, get_args(ToolsMode))
-        sent = SentStore(offloader.store, self._status)
-        rewriter = Rewriter(offloader, self._status, sent, tools=tools, max_wait=max_wait)
-        own = OwnTools(offloader, self._status, sent, are_added=tools == "gateway", max_wait=max_wait)
-        self._forwarder = Forwarder(self._upstream, rewriter, own, self._status)
-        self._sent = sent
+        clock, self._workers = StoreClock(offloader.store), Workers()
+        self._sent = SentStore(offloader.store, self._status)
+        threads = Threads(offloader, clock, self._status)
+        turns = Turns(self._workers, clock, self._sent, self._status, max_wait)
+        self._notes = Notes(self._workers, threads, self._sent, self._status)
+        self._own = OwnTools(
+            offloader,
+            self._workers,
+            self._status,
+            self._sent,
+            are_added=tools == "gateway",
+            max_wait=max_wait,
+        )
+        rewriter = Rewriter(
+            self._workers,
+            threads,
+            turns,
+            self._status,
+            needs_read_back=tools != "none",
+        )
+        self._forwarder = Forwarder(self._upstream, rewriter, self._notes, self._own, self._status)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -127,7 +147,7 @@ class Gateway:
     @property
     def timelines(self) -> list[str]:
         """The sessions with the timelines that this gateway wrote."""
-        return sorted(self._forwarder.timelines)
+        return sorted(self._notes.timelines)
 
     def _is_own_name(self, host: str) -> bool:
         """Return whether a Host header names this server; a web page can give its own name any address."""
@@ -141,6 +161,9 @@ class Gateway:
         await in_thread(_warm_up)
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        await self._notes.close()
+        self._workers.close()
+        await self._own.close()
         await self._forwarder.close()
         await self._sent.close()
         await send({"type": "lifespan.shutdown.complete"})

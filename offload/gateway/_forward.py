@@ -21,7 +21,7 @@ from yarl import URL
 
 from offload.engine.refusals import BoundRefusal, bound_refusal
 from offload.gateway._apis import CALLS_OF
-from offload.gateway._apis.base import Call, Events, Json, Reply, data_of
+from offload.gateway._apis.base import Events, Json, OwnCall, Reply, data_of
 from offload.gateway._codings import KNOWN, Decoder, decoder
 from offload.gateway._headers import (
     ExactRequest,
@@ -34,10 +34,13 @@ from offload.gateway._headers import (
     for_repeated,
     for_rewritten,
 )
+from offload.gateway._incoming import COUNT, Api, Incoming, api_of
+from offload.gateway._notes import Notes
+from offload.gateway._outgoing import Outgoing
 from offload.gateway._own_tools import MOST_ROUNDS, Opened, OwnTools
-from offload.gateway._requests import COUNT, Api, NotRecalledError, Received, api_of
-from offload.gateway._rewriter import NOT_RECALLED, Rewriter, Rewritten
-from offload.gateway._status import Status, logger
+from offload.gateway._rewriter import Rewriter
+from offload.gateway._sent import NotRecalledError
+from offload.gateway._status import Status, Unchanged, logger
 from offload.gateway._usage import UsageReader
 from offload.threads.calls import in_thread
 
@@ -79,22 +82,19 @@ class RefusedRequestError(Exception):
 class Forwarder:
     """Sends requests on to one provider, at a URL to which the path of a request is added."""
 
-    def __init__(self, upstream: str, rewriter: Rewriter, own: OwnTools, status: Status) -> None:
+    def __init__(
+        self, upstream: str, rewriter: Rewriter, notes: Notes, own: OwnTools, status: Status
+    ) -> None:
         self._upstream = upstream.rstrip("/")
         # It may be at the end of the URL, at the beginning of a request's path, or both.
         self._version = match[0] if (match := _VERSION.search(self._upstream)) else ""
         self._rewriter = rewriter
+        self._notes = notes
         self._own = own
         self._status = status
         self._client: aiohttp.ClientSession | None = None
 
-    @property
-    def timelines(self) -> frozenset[str]:
-        return self._rewriter.timelines
-
     async def close(self) -> None:
-        await self._rewriter.close()
-        await self._own.close()
         if self._client is not None:
             await self._client.close()
 
@@ -117,7 +117,7 @@ class Forwarder:
         is_counted = scope["path"].endswith(COUNT)
         api = api_of(scope["path"].removesuffix(COUNT)) if scope["method"] == "POST" else None
         name = _name_of(scope["method"], api)
-        exchange = _Exchange(scope, Headers(scope=scope), body, send, name, session, api)
+        exchange = Exchange(scope, Headers(scope=scope), body, send, name, session, api)
         try:
             opened = await self._request(exchange, is_counted=is_counted)
             if opened is None or is_counted:
@@ -136,13 +136,13 @@ class Forwarder:
                 await self._fail(exchange, error)
 
     @asynccontextmanager
-    async def _asked(self, exchange: _Exchange) -> AsyncIterator[aiohttp.ClientResponse | _Refused]:
+    async def _asked(self, exchange: Exchange) -> AsyncIterator[aiohttp.ClientResponse | _Refused]:
         """Send a request; yield the answer of the provider, or of a repaired request if that helps."""
-        if exchange.request is not None:
-            self._rewriter.check(exchange.request)
+        if exchange.outgoing is not None:
+            self._notes.sending(exchange.outgoing)
         async with AsyncExitStack() as stack:
-            answer = await stack.enter_async_context(self._open(exchange, exchange.request))
-            refused = await _refused(exchange.request, answer)
+            answer = await stack.enter_async_context(self._open(exchange, exchange.outgoing))
+            refused = await _refused(exchange.outgoing, answer)
             if refused is None:
                 yield answer
                 return
@@ -151,14 +151,14 @@ class Forwarder:
             yield refused if repaired is None else repaired
 
     async def _repaired(
-        self, exchange: _Exchange, refused: _Refused, stack: AsyncExitStack
+        self, exchange: Exchange, refused: _Refused, stack: AsyncExitStack
     ) -> aiohttp.ClientResponse | None:
         """Send a refused request again without its refused thinking; None if its answer is no better.
 
         All thinking is removed if the request is refused again. Any other error of it is better answered by
         the first refusal, unless the client can try again.
         """
-        request, again = exchange.request, refused
+        request, again = exchange.outgoing, refused
         refusals = [] if refused.refusal is None else [refused.refusal, BoundRefusal(None)]
         for refusal in refusals:
             if request is None or again.refusal is None:
@@ -171,23 +171,23 @@ class Forwarder:
                 opening = self._open(exchange, repaired)
                 answer: aiohttp.ClientResponse = await stack.enter_async_context(opening)
                 if answer.status != HTTPStatus.BAD_REQUEST:
-                    exchange.request = repaired
+                    exchange.outgoing = repaired
                     return answer
                 again = await _read_refusal(answer)
             except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
                 return None
         return None
 
-    async def _whole(self, exchange: _Exchange, opened: Opened) -> None:
+    async def _whole(self, exchange: Exchange, opened: Opened) -> None:
         """Pass a reply on; if it ends early, what it asked the provider is not part of the conversation."""
         is_whole = False
         try:
             is_whole = await self._converse(exchange, opened)
         finally:
             if exchange.is_continued and not is_whole:
-                self._rewriter.forget(exchange.request)
+                self._notes.forget(exchange.outgoing)
 
-    async def _converse(self, exchange: _Exchange, opened: Opened) -> bool:
+    async def _converse(self, exchange: Exchange, opened: Opened) -> bool:
         """Pass a reply on, with calls of own tools answered; return whether it is whole."""
         reply: Reply | None = None
         while True:
@@ -211,14 +211,14 @@ class Forwarder:
         await self._finish(exchange, taken, rest, is_changed=reply.is_changed)
         return reply.is_whole
 
-    def _reply(self, exchange: _Exchange, opened: Opened, answer: aiohttp.ClientResponse) -> Reply:
+    def _reply(self, exchange: Exchange, opened: Opened, answer: aiohttp.ClientResponse) -> Reply:
         """Return a reader of the reply that begins with an answer."""
-        exchange.is_streamed = opened.received.api.streams or _kind_of(answer) == _EVENTS
+        exchange.is_streamed = opened.incoming.api.streams or _kind_of(answer) == _EVENTS
         reply = opened.calls.reply(self._own.names, is_stream=exchange.is_streamed)
-        reply.is_document = opened.calls.wants_document(opened.visible.request.fields)
+        reply.is_document = opened.calls.wants_document(opened.visible.parsed.fields)
         return reply
 
-    async def _finish(self, exchange: _Exchange, taken: _Taken, rest: bytes, *, is_changed: bool) -> None:
+    async def _finish(self, exchange: Exchange, taken: _Taken, rest: bytes, *, is_changed: bool) -> None:
         """Send the rest of a reply, which is all of one that is not a stream."""
         if not exchange.is_streamed:
             rest = rest if is_changed else taken.raw
@@ -229,22 +229,22 @@ class Forwarder:
         await exchange.end()
 
     async def _answer_calls(
-        self, exchange: _Exchange, opened: Opened, calls: Sequence[Call], reply: Reply, *, goes_on: bool
+        self, exchange: Exchange, opened: Opened, calls: Sequence[OwnCall], reply: Reply, *, goes_on: bool
     ) -> None:
-        conversation = exchange.request.conversation if exchange.request is not None else None
+        thread = exchange.outgoing.thread if exchange.outgoing is not None else None
         for call in (*calls, *reply.texts()):
             if (redacted := await self._own.redacted(call)) is not None:
                 reply.rewritten(redacted)
-        offloader = None if conversation is None else conversation.offloader
+        offloader = None if thread is None else thread.offloader
         answers = await self._own.answers(opened, calls, offloader)
         reply.answered(answers, goes_on=goes_on)
 
-    async def _take(self, exchange: _Exchange, answer: aiohttp.ClientResponse, reply: Reply) -> _Taken:
+    async def _take(self, exchange: Exchange, answer: aiohttp.ClientResponse, reply: Reply) -> _Taken:
         """Read an answer, and send on what the client gets of it now."""
         exchange.status = answer.status
         reader, decode = UsageReader(_kind_of(answer).encode()), _known_decoder(answer)
-        if exchange.request is not None:
-            await self._rewriter.accepted(exchange.request)
+        if exchange.outgoing is not None:
+            await self._notes.accepted(exchange.outgoing)
         if exchange.is_streamed and not exchange.is_begun:
             exchange.stream = reply
             await exchange.begin(answer.status, _head_of(answer, None, is_changed=True))
@@ -265,7 +265,7 @@ class Forwarder:
         return _Taken(answer, b"".join(raw))
 
     async def _break_off(
-        self, exchange: _Exchange, answer: aiohttp.ClientResponse | _Refused, reply: Reply | None
+        self, exchange: Exchange, answer: aiohttp.ClientResponse | _Refused, reply: Reply | None
     ) -> None:
         """Send an answer on that is not a reply; if the client has part of a stream, its error ends that."""
         if reply is None or not exchange.is_streamed:
@@ -282,24 +282,24 @@ class Forwarder:
         await exchange.pass_part(reply.failed(error))
         await exchange.end()
 
-    async def _pass_refusal(self, exchange: _Exchange, refused: _Refused) -> None:
+    async def _pass_refusal(self, exchange: Exchange, refused: _Refused) -> None:
         """Send an error on that was read."""
         await exchange.begin(refused.status, refused.headers)
         await exchange.end(refused.body)
         self._note(exchange, None)
 
-    async def _pass_on(self, exchange: _Exchange, answer: aiohttp.ClientResponse | _Refused) -> None:
+    async def _pass_on(self, exchange: Exchange, answer: aiohttp.ClientResponse | _Refused) -> None:
         """Send an answer on as it comes, and note the usage in what came."""
         if isinstance(answer, _Refused):
             await self._pass_refusal(exchange, answer)
             return
-        if exchange.request is not None and answer.status < HTTPStatus.BAD_REQUEST:
-            await self._rewriter.accepted(exchange.request)
+        if exchange.outgoing is not None and answer.status < HTTPStatus.BAD_REQUEST:
+            await self._notes.accepted(exchange.outgoing)
         events = _events_of(exchange, answer)
         reader = UsageReader(
-            _kind_of(answer).encode() if exchange.request else b"",
+            _kind_of(answer).encode() if exchange.outgoing else b"",
             b"" if events else _codings_of(answer).encode(),
-            keeps_reply=exchange.request is not None and exchange.request.is_threaded,
+            keeps_reply=exchange.outgoing is not None and exchange.outgoing.is_threaded,
         )
         size = None if events else _size_of(answer)
         await exchange.begin(answer.status, _head_of(answer, size, is_changed=events is not None))
@@ -311,7 +311,7 @@ class Forwarder:
                     if events is None and answer.content.at_eof():
                         reader.close()
                     # The client may continue the thread as soon as it has the end of the reply.
-                    self._rewriter.replied(exchange.request, reader.reply)
+                    self._notes.replied(exchange.outgoing, reader.reply)
                     await exchange.pass_part(part)
             rest = b"" if events is None else events.end()
         finally:
@@ -319,16 +319,16 @@ class Forwarder:
             self._note(exchange, reader.close())
         await exchange.end(rest)
 
-    async def _ask_to_retry(self, exchange: _Exchange) -> None:
+    async def _ask_to_retry(self, exchange: Exchange) -> None:
         """Answer a request that cannot be sent as its conversation was sent before."""
-        text = f"offload gateway: {NOT_RECALLED}; send the request again"
+        text = f"offload gateway: {Unchanged.NOT_RECALLED}; send the request again"
         if exchange.is_begun:
             await exchange.end_early(text)
         exchange.status = HTTPStatus.SERVICE_UNAVAILABLE
         self._note(exchange, None)
         await send_error(exchange.send, exchange.status, text, [(b"retry-after", b"%d" % _RETRY_SECONDS)])
 
-    async def _fail(self, exchange: _Exchange, error: Exception) -> None:
+    async def _fail(self, exchange: Exchange, error: Exception) -> None:
         # The text of the error may quote the request.
         self._status.failed(f"the provider failed: {type(error).__name__}")
         logger.info("%s failed: %s", exchange.name, type(error).__name__)
@@ -338,7 +338,7 @@ class Forwarder:
         else:
             await exchange.end_early(text, is_broken=not isinstance(error, ValueError))
 
-    async def _request(self, exchange: _Exchange, *, is_counted: bool) -> Opened | None:
+    async def _request(self, exchange: Exchange, *, is_counted: bool) -> Opened | None:
         """Make the request to be sent that of `exchange`; one that is too long or unknown passes unread.
 
         Returns it if the gateway answers the calls in its reply. Raises `RefusedRequestError`.
@@ -347,33 +347,33 @@ class Forwarder:
         if api is None:
             return None
         if not await body.read(MOST_BYTES):
-            self._status.passed("larger than 32 MB")
+            self._status.passed(Unchanged.TOO_LONG)
             return None
         plain = await _plain(body.whole, exchange.headers)
         body.plain = body.whole if plain is None else plain
         is_signed = exchange.headers.get("authorization", "").startswith(_SIGNED)
         if plain is None or is_signed:
-            reason = "signed" if is_signed else "larger than 32 MB"
-            self._status.passed(reason)
-            exchange.request = Rewritten(body.plain, reason=reason)
+            why = Unchanged.SIGNED if is_signed else Unchanged.TOO_LONG
+            self._status.passed(why)
+            exchange.outgoing = Outgoing(body.plain, why=why)
             return None
-        received = Received(exchange.session, api, exchange.headers, plain)
-        received, opened = await self._own.opened(received, is_counted=is_counted)
+        incoming = Incoming(exchange.session, api, exchange.headers, plain)
+        incoming, opened = await self._own.opened(incoming, is_counted=is_counted)
         rewrite = self._rewriter.counted if is_counted else self._rewriter.rewrite
-        exchange.request = await rewrite(received)
+        exchange.outgoing = await rewrite(incoming)
         exchange.seconds = time.perf_counter() - began
         return opened
 
-    async def _rewrite(self, exchange: _Exchange, opened: Opened) -> None:
+    async def _rewrite(self, exchange: Exchange, opened: Opened) -> None:
         """Make the request that continues a reply that of `exchange`."""
         exchange.is_continued = True
         began = time.perf_counter()
-        exchange.request = await self._rewriter.rewrite(opened.completed)
+        exchange.outgoing = await self._rewriter.rewrite(opened.completed)
         exchange.seconds = time.perf_counter() - began
 
     @asynccontextmanager
     async def _open(
-        self, exchange: _Exchange, request: Rewritten | None
+        self, exchange: Exchange, request: Outgoing | None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request and yield its answer. Raises `ValueError` for one that cannot be sent on."""
         scope = exchange.scope
@@ -407,12 +407,12 @@ class Forwarder:
             )
         return self._client
 
-    def _note(self, exchange: _Exchange, usage: Any) -> None:
+    def _note(self, exchange: Exchange, usage: Any) -> None:
         """Note an answer: its usage for the conversation, and a line in the log."""
-        request, status = exchange.request, exchange.status
+        request, status = exchange.outgoing, exchange.status
         counted = None
         if request is not None and status < HTTPStatus.BAD_REQUEST:
-            counted = self._rewriter.answered(request, usage)
+            counted = self._notes.answered(request, usage)
         if counted is not None:
             self._status.note_usage(counted)
         if not logger.isEnabledFor(logging.INFO):
@@ -420,7 +420,7 @@ class Forwarder:
         parts = [f"{exchange.name} {status}"]
         if request is not None:
             removed = f"{request.tokens_removed:,} tokens removed"
-            change = f"unchanged, {request.reason}" if request.reason else removed
+            change = f"unchanged, {request.why}" if request.why else removed
             parts.append(f"{change} in {exchange.seconds * 1000:.0f} ms")
         if counted is not None:
             parts.append(f"cache read {counted.read or 0:,}, written {counted.written:,}")
@@ -428,7 +428,7 @@ class Forwarder:
 
 
 @dataclass(slots=True)
-class _Exchange:
+class Exchange:
     """A request and its answer.
 
     Attributes:
@@ -437,7 +437,7 @@ class _Exchange:
         name: its method and API, for the log: a path may name content.
         session: the one with the records of its conversation.
         api: the API of a model that its path names.
-        request: the request as it is sent; None if it is unread.
+        outgoing: the request as it is sent; None if it is unread.
         seconds: the time from its arrival until it is sent.
         status: that of the provider's answer, 0 before it comes.
         is_sent: whether the provider was asked already.
@@ -454,7 +454,7 @@ class _Exchange:
     name: str
     session: str
     api: Api | None
-    request: Rewritten | None = None
+    outgoing: Outgoing | None = None
     seconds: float = 0.0
     status: int = 0
     is_sent: bool = False
@@ -463,7 +463,7 @@ class _Exchange:
     is_streamed: bool = False
     is_continued: bool = False
 
-    def framed(self, request: Rewritten | None) -> tuple[list[tuple[bytes, bytes]], Any]:
+    def framed(self, request: Outgoing | None) -> tuple[list[tuple[bytes, bytes]], Any]:
         """Return the headers and the body of a request, whose framing follows from that body."""
         headers: Iterable[tuple[bytes, bytes]] = end_to_end(self.scope["headers"])
         if self.api is not None:
@@ -524,9 +524,9 @@ class _Refused(NamedTuple):
     refusal: BoundRefusal | None
 
 
-async def _refused(request: Rewritten | None, answer: aiohttp.ClientResponse) -> _Refused | None:
+async def _refused(request: Outgoing | None, answer: aiohttp.ClientResponse) -> _Refused | None:
     """Return the error in an answer if the request can be repaired; None lets the answer pass unread."""
-    is_known = request is not None and request.conversation is not None
+    is_known = request is not None and request.thread is not None
     size = answer.content_length or 0
     if not is_known or answer.status != HTTPStatus.BAD_REQUEST or size > _MOST_ERROR_BYTES:
         return None
@@ -692,7 +692,7 @@ def _known_decoder(answer: aiohttp.ClientResponse) -> Decoder:
     return decoder
 
 
-def _events_of(exchange: _Exchange, answer: aiohttp.ClientResponse) -> _EventStream | None:
+def _events_of(exchange: Exchange, answer: aiohttp.ClientResponse) -> _EventStream | None:
     """Return a reader of a stream that the API of the request can end with an error; None for all else."""
     decode = _decoder_of(answer)
     if exchange.api is None or _kind_of(answer) != _EVENTS or decode is None:

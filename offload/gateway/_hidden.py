@@ -20,12 +20,12 @@ import asyncio
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from offload.errors import CorruptError, ExistsError
+from offload.gateway._behind import WriteBehind
 from offload.gateway._status import Status
 from offload.layout import CALLS, encode_part, name_of
 from offload.record.digested import check_digest, undigested, with_digest
@@ -35,8 +35,8 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _THREADS = 4
-# Conversations that are held in memory, and the replies of one that are known to need no listing.
-_MOST_HELD, _MOST_PASSED = 512, 64
+# The replies of a conversation that are known to need no listing.
+_MOST_PASSED = 64
 # A reply waits no longer for its calls to be stored; they are stored later then.
 DEADLINE = 1.0
 _MOST_BYTES = 16 * 1024 * 1024
@@ -94,23 +94,11 @@ class Known:
             self.passed.popitem(last=False)
 
 
-class HiddenStore:
+class HiddenStore(WriteBehind[Root, Known]):
     """Keeps hidden calls in their sessions, and in memory those of the latest conversations."""
 
     def __init__(self, store: OffloadStore, status: Status) -> None:
-        self._store = store
-        self._status = status
-        self._known: OrderedDict[Root, Known] = OrderedDict()
-        self._threads = ThreadPoolExecutor(_THREADS, "offload-gateway-calls")
-        self._writing: set[asyncio.Task[None]] = set()
-
-    def known(self, root: Root) -> Known:
-        """Return what is known of the conversations with a beginning."""
-        known = self._known.pop(root, None) or Known()
-        self._known[root] = known
-        while len(self._known) > _MOST_HELD:
-            self._known.popitem(last=False)
-        return known
+        super().__init__(store, status, Known, "offload-gateway-calls", _THREADS)
 
     async def listed(self, root: Root, seconds: float) -> None:
         """Learn what other processes stored. Raises `OffloadError` and `TimeoutError`."""
@@ -160,7 +148,7 @@ class HiddenStore:
         known.begun.add(before)
         if is_new:
             known.unstored[self._key(root, before)] = b""
-        return self._written(known)
+        return self._written(self._store_pending(known))
 
     def keep(self, root: Root, hidden: HiddenCalls) -> asyncio.Task[None]:
         """Store the hidden calls of a reply; they are known at once."""
@@ -170,20 +158,7 @@ class HiddenStore:
         data = with_digest(undigested(json.dumps(fields, separators=(",", ":")).encode()), name_of(key))
         known.hidden.setdefault(hidden.before, {})[hidden.reply] = hidden._replace(data=data)
         known.unstored[key] = data
-        return self._written(known)
-
-    async def close(self) -> None:
-        """Wait a moment for what is being stored."""
-        if self._writing:
-            await asyncio.wait(self._writing, timeout=DEADLINE)
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _written(self, known: Known) -> asyncio.Task[None]:
-        """Return the task that stores what is not stored yet."""
-        writing = asyncio.ensure_future(self._store_pending(known))
-        self._writing.add(writing)
-        writing.add_done_callback(self._writing.discard)
-        return writing
+        return self._written(self._store_pending(known))
 
     async def _store_pending(self, known: Known) -> None:
         async with known.writing:
@@ -206,9 +181,6 @@ class HiddenStore:
         except ExistsError:
             return self._store.get(key) if data else data
         return data
-
-    async def _call(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
     async def _in_time(self, seconds: float, function: Callable[[*Ts], T], *args: *Ts) -> T:
         async with asyncio.timeout(seconds):

@@ -10,7 +10,7 @@ from typing import Any
 from offload.engine.results import OffloadResult
 from offload.errors import OffloadError
 from offload.events.observer import error_text
-from offload.gateway._requests import Request, changed
+from offload.gateway._edits import Edited, changed
 from offload.gateway._status import Status
 from offload.journal.writer import JournalWriter
 from offload.messages import Usage
@@ -23,7 +23,7 @@ _LANES, _MOST_WAITING = 4, 32
 _STOP_SECONDS = 5
 
 
-class ConversationJournal:
+class ThreadJournal:
     """The journal of one conversation: a session of its own, which reads the records that it cites.
 
     The records are in the session `owner`, where the tools to read back find them.
@@ -52,29 +52,29 @@ class ConversationJournal:
         self._returned: list[Any] = []
         self._sent: list[Any] = []
 
-    def write(self, request: Request, result: OffloadResult, used: Usage | None) -> list[OffloadError]:
+    def write(self, edited: Edited, result: OffloadResult, used: Usage | None) -> list[OffloadError]:
         """Store a request and the provider's counts for it; return the failures.
 
         Args:
-            request: as it was sent.
+            edited: it, as it was sent.
             result: what the engine returned for its views.
             used: what the provider counted for it, if it is known.
         """
         self._failed = []
         self._share(decision.ref for decision in result.decisions if decision.ref is not None)
-        known, messages = self._as_sent(request, result.messages)
+        known, messages = self._as_sent(edited, result.messages)
         failed = self.writer.record(
             self,
             messages,
             (known, messages[known:]),
             tokens=result.tokens_after,
             tokens_before=result.tokens_before,
-            model=request.model,
+            model=edited.parsed.model,
         )
         self.writer.used = used
         return [*self._failed, *failed]
 
-    def _as_sent(self, request: Request, returned: Sequence[Any]) -> tuple[int, list[Any]]:
+    def _as_sent(self, edited: Edited, returned: Sequence[Any]) -> tuple[int, list[Any]]:
         """Return the messages of a request as they were sent, and how many of the last one it begins with.
 
         Those that were known are the same objects.
@@ -82,14 +82,14 @@ class ConversationJournal:
         same = next(changed(self._returned, returned), min(len(self._returned), len(returned)))
         known = dict(zip(map(id, self._returned[same:]), self._sent[same:], strict=True))
         # The text of a thread has its new messages alone.
-        known |= {id(one): one for one in returned[same : request.first] if id(one) not in known}
+        known |= {id(one): one for one in returned[same : edited.parsed.first] if id(one) not in known}
         new = (
-            known[id(one)] if id(one) in known else request.message_sent(index)
+            known[id(one)] if id(one) in known else edited.message(index)
             for index, one in enumerate(returned[same:], same)
         )
         self._returned, self._sent = [*returned], [*self._sent[:same], *new]
         # Those of the model at the end are not for the engine.
-        return same, [*self._sent, *map(request.message_sent, range(len(returned), len(request.starts)))]
+        return same, [*self._sent, *map(edited.message, range(len(returned), len(edited.parsed.starts)))]
 
     def _share(self, refs: Iterable[str]) -> None:
         """Let the session of the journal read records, and note a failure."""
@@ -126,24 +126,22 @@ class JournalQueue:
         self._lanes = [_Lane() for _ in range(_LANES)]
         self.sessions: set[str] = set()
 
-    def add(
-        self, journal: ConversationJournal, request: Request, result: OffloadResult, used: Usage | None
-    ) -> None:
+    def add(self, journal: ThreadJournal, edited: Edited, result: OffloadResult, used: Usage | None) -> None:
         """Write an entry later; the next one has its messages if the store is too slow for it."""
         lane = self._lanes[hash(journal.session) % _LANES]
         if len(lane.waiting) >= _MOST_WAITING:
             self._status.failed("requests are missing in the timeline, since the store is slow")
             return
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(lane.thread, self._write, journal, request, result, used)
+        work = loop.run_in_executor(lane.thread, self._write, journal, edited, result, used)
         lane.waiting.add(work)
         work.add_done_callback(lane.waiting.discard)
 
     def _write(
-        self, journal: ConversationJournal, request: Request, result: OffloadResult, used: Usage | None
+        self, journal: ThreadJournal, edited: Edited, result: OffloadResult, used: Usage | None
     ) -> None:
         try:
-            failed = journal.write(request, result, used)
+            failed = journal.write(edited, result, used)
         except Exception as error:  # noqa: BLE001 # a journal costs no request
             self._status.failed(f"a request is missing in the timeline: {type(error).__name__}")
             return

@@ -10,43 +10,33 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any
 
 from offload.errors import OffloadError, StoreUnavailableError
 from offload.gateway._apis import CALLS_OF
-from offload.gateway._apis.base import Call, Calls, Reply, digest_of, dumped
+from offload.gateway._apis.base import Calls, OwnCall, Reply, digest_of, dumped
 from offload.gateway._hidden import DEADLINE, HiddenCalls, HiddenStore, Known, Root
-from offload.gateway._requests import (
-    MAX_WAIT,
-    READ_BACK,
-    Api,
-    NotRecalledError,
-    Received,
-    Request,
-    is_kept_elsewhere,
-    name_of_conversation,
-    parsed,
-)
-from offload.gateway._sent import FEW, Place, SentStore
+from offload.gateway._incoming import MAX_WAIT, Api, Incoming
+from offload.gateway._parsed import READ_BACK, Parsed, is_kept_elsewhere, parse
+from offload.gateway._sent import FEW, NotRecalledError, SentStore, ThreadId
 from offload.gateway._spans import Edit, Places, body_of, replaced, text_of
 from offload.gateway._status import Status
+from offload.gateway._threads import name_of_unprepared
+from offload.gateway._turns import Workers
 from offload.messages.stored import map_texts
 from offload.messages.thinking import signed_thinking
 from offload.offloader import Offloader
 from offload.threads.locks import Recent
 
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-
 # Of one reply: how often the provider is asked again, and how long the answers may take together.
 MOST_ROUNDS, MOST_SECONDS = 20, 120.0
 # Of one answer of the provider: how many calls are answered, and how long each may take.
 MOST_CALLS, CALL_SECONDS = 16, 20.0
-_THREADS, _READERS = 4, 2
+_THREADS = 4
 _MOST_HELD_BYTES = 64 * 1024 * 1024
 CHANGED = (
     "a client changed a reply in which the gateway had answered calls: they are left out from now on, and so "
@@ -59,7 +49,7 @@ UNDER_WAY = (
 _NO_TEXT = "[a text that could not be redacted]"
 _NO_ANSWER = "Error: the stored items cannot be read now. Continue without them, or try again later."
 _NO_MORE = "Error: no more calls of this tool are answered in this reply. Answer with what you have."
-_TOO_MANY = f"Error: at most {MOST_CALLS} calls at once. Call again."
+_TOO_MANY = f"Error: at most {MOST_CALLS} calls at once. OwnCall again."
 
 
 @dataclass(slots=True)
@@ -73,14 +63,14 @@ class Visible:
             and the index of a message behind all that they depend on.
     """
 
-    request: Request
+    parsed: Parsed
     chain: list[str]
     root: str
     edits: dict[int, tuple[int, list[Edit]]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
-        return len(self.request.text)
+        return len(self.parsed.text)
 
 
 @dataclass(slots=True)
@@ -88,7 +78,7 @@ class Opened:
     """A request, read.
 
     Attributes:
-        received: it, with the session that they read.
+        incoming: it, with the session that they read.
         body: what is sent: with the tools, and with the hidden calls of earlier replies.
         left_out: digests of the thinking after hidden calls that could not be inserted.
         has_tools: whether its conversation has the tools of the gateway.
@@ -98,7 +88,7 @@ class Opened:
         rounds: how many answers of the provider there are, with the next one.
     """
 
-    received: Received
+    incoming: Incoming
     calls: Calls
     visible: Visible
     body: bytes = b""
@@ -111,13 +101,13 @@ class Opened:
 
     @property
     def root(self) -> Root:
-        return Root(self.received.session, self.visible.root)
+        return Root(self.incoming.session, self.visible.root)
 
     @property
-    def completed(self) -> Received:
+    def completed(self) -> Incoming:
         """The request with this body."""
         is_lacking = self.has_tools and not self.is_answered
-        return self.received._replace(body=self.body, left_out=self.left_out, lacks_tools=is_lacking)
+        return self.incoming._replace(body=self.body, left_out=self.left_out, lacks_tools=is_lacking)
 
 
 class OwnTools:
@@ -126,6 +116,7 @@ class OwnTools:
     def __init__(
         self,
         offloader: Offloader,
+        workers: Workers,
         status: Status,
         sent: SentStore,
         *,
@@ -141,31 +132,30 @@ class OwnTools:
         self._texts = {calls.format: _definitions(offloader, calls) for calls in CALLS_OF.values()}
         self.names = frozenset(tool["name"] for tool in offloader.tools.definitions("anthropic"))
         self._visible: Recent[Any, Visible] = Recent(_MOST_HELD_BYTES, lambda visible: visible.size)
+        self._reading = workers.reading
         self._threads = ThreadPoolExecutor(_THREADS, "offload-gateway-tools")
-        self._readers = ThreadPoolExecutor(_READERS, "offload-gateway-visible")
 
     async def close(self) -> None:
         """Start no more work."""
         await self._store.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._readers.shutdown(wait=False, cancel_futures=True)
 
-    async def opened(self, received: Received, *, is_counted: bool) -> tuple[Received, Opened | None]:
+    async def opened(self, incoming: Incoming, *, is_counted: bool) -> tuple[Incoming, Opened | None]:
         """Return a request as it is sent, and with its parts if it has the tools.
 
         One that is only counted begins nothing. Raises `NotRecalledError` if the store does not say in time
         what was sent before.
         """
         if not self._are_added:
-            return received, None
+            return incoming, None
         try:
-            opened = await self._reading(self._read, received)
+            opened = await self._reading(self._read, incoming)
             opened.has_tools = opened.has_tools and await self._found(opened, is_counted=is_counted)
             is_changed = await self._reading(self._complete, opened)
         except (ValueError, RecursionError):
-            return received, None
+            return incoming, None
         is_answered = opened.has_tools and opened.is_answered
-        return opened.completed if is_changed else received, opened if is_answered else None
+        return opened.completed if is_changed else incoming, opened if is_answered else None
 
     async def _found(self, opened: Opened, *, is_counted: bool) -> bool:
         """Find the hidden calls of a request; return whether its conversation began with the tools."""
@@ -181,7 +171,7 @@ class OwnTools:
     async def _begun(self, opened: Opened, *, is_counted: bool) -> bool:
         """Find what completes a request whose conversation began with the tools; return whether it did."""
         calls, visible = opened.calls, opened.visible
-        views, digests = visible.request.views, visible.chain
+        views, digests = visible.parsed.views, visible.chain
         known = self._store.known(opened.root)
         first = next((i for i, view in enumerate(views) if calls.is_reply(view)), None)
         if first is None and not opened.is_answered:
@@ -214,12 +204,12 @@ class OwnTools:
     async def _find_hidden(self, opened: Opened, known: Known) -> None:
         """Find the hidden calls of the replies in a request, and thinking after those that do not fit."""
         calls, visible = opened.calls, opened.visible
-        views = visible.request.views
+        views = visible.parsed.views
         places = [(i, before) for i, before in enumerate(visible.chain[:-1]) if before in known.hidden]
         known_before = [*dict.fromkeys(before for _, before in places)]
         if len(self._store.unread(opened.root, known_before)) >= FEW:
             async with asyncio.timeout(self._max_wait):
-                sent = await self._sent.read(await self._reading(_place_of, opened))
+                sent = await self._sent.read(await self._reading(_id_of, opened))
             self._store.learn(opened.root, sent.calls)
         found = await self._store.read(opened.root, known_before, self._max_wait)
         left_out: set[str] = set()
@@ -237,16 +227,16 @@ class OwnTools:
 
     def _insert(self, opened: Opened, index: int, hidden: HiddenCalls) -> bool:
         """Insert hidden calls into the reply that begins at a message; return whether they fit."""
-        request, edits = opened.visible.request, opened.visible.edits
+        parsed, edits = opened.visible.parsed, opened.visible.edits
         if index in edits:
             return True
-        places = Places(request.text)
+        places = Places(parsed.text)
         try:
-            made = [*opened.calls.put_back(places, request, index, hidden.steps, hidden.reply or None)]
+            made = [*opened.calls.put_back(places, parsed, index, hidden.steps, hidden.reply or None)]
         except (ValueError, LookupError, TypeError, AttributeError):
             return False
         # A step is at most one message of the client, or some of those of the model, and its results follow.
-        views, end = request.views, index
+        views, end = parsed.views, index
         while end < len(views) and opened.calls.is_reply(views[end]):
             end += 1
         edits[index] = max(end, index + len(hidden.steps)) + 2, made
@@ -258,50 +248,52 @@ class OwnTools:
         What the provider refuses without a hidden call behind it goes with the call. Return whether that is
         another request than the client's.
         """
-        request, edits = opened.visible.request, list[Edit]()
+        parsed, edits = opened.visible.parsed, list[Edit]()
         if opened.has_tools:
             if opened.is_answered:
-                end = request.end_of_tools()
+                end = parsed.end_of_tools()
                 edits += [Edit(end, end, f", {self._texts[opened.calls.format]}")]
             edits += chain.from_iterable(made for _, made in opened.visible.edits.values())
         followed = {edit.start for edit in edits}
-        loose = [at for at in opened.calls.loose(request.views) if request.ends[at] not in followed]
-        edits += [Edit(request.starts[at], request.starts[at + 1], "") for at in loose]
+        loose = [at for at in opened.calls.loose(parsed.views) if parsed.ends[at] not in followed]
+        edits += [Edit(parsed.starts[at], parsed.starts[at + 1], "") for at in loose]
         is_changed = bool(edits) or (opened.has_tools and not opened.is_answered)
-        opened.body = body_of(replaced(request.text, edits)) if is_changed else b""
+        opened.body = body_of(replaced(parsed.text, edits)) if is_changed else b""
         return is_changed
 
-    def _read(self, received: Received) -> Opened:
+    def _read(self, incoming: Incoming) -> Opened:
         """Read a request of the client. Raises `ValueError`."""
-        calls = CALLS_OF[received.api.name]
-        before = self._visible.get(received.hint)
-        opened = Opened(received, calls, _visible_of(text_of(received.body), received.api, calls, before))
+        calls = CALLS_OF[incoming.api.name]
+        before = self._visible.get(incoming.hint)
+        opened = Opened(incoming, calls, _visible_of(text_of(incoming.body), incoming.api, calls, before))
         opened.has_tools = self._can_have_tools(opened)
         if opened.has_tools:
-            self._visible.put(received.hint, opened.visible)
+            self._visible.put(incoming.hint, opened.visible)
         return opened
 
     def _can_have_tools(self, opened: Opened) -> bool:
-        request = opened.visible.request
-        names = request.tool_names
-        if not request.views or not names or any(n in self.names or n.endswith(READ_BACK) for n in names):
+        parsed = opened.visible.parsed
+        names = parsed.tool_names
+        if not parsed.views or not names or any(n in self.names or n.endswith(READ_BACK) for n in names):
             return False
-        if is_kept_elsewhere(request.fields):
+        if is_kept_elsewhere(parsed.fields):
             return False
-        if (which := opened.calls.without_tools(request.fields)) is not None:
+        if (which := opened.calls.without_tools(parsed.fields)) is not None:
             opened.is_answered = False
             self._status.say_once(f"{which} get no tools of the gateway, see docs/gateway.md")
         return True
 
-    async def answers(self, opened: Opened, calls: Sequence[Call], offloader: Offloader | None) -> list[str]:
+    async def answers(
+        self, opened: Opened, calls: Sequence[OwnCall], offloader: Offloader | None
+    ) -> list[str]:
         """Answer the calls in one answer of the provider. An error is an answer too."""
         began = time.monotonic()
         tools = (
-            offloader or self._offloader.with_options(session=opened.received.session, journal=False)
+            offloader or self._offloader.with_options(session=opened.incoming.session, journal=False)
         ).tools
         is_late = opened.rounds >= MOST_ROUNDS or opened.seconds >= MOST_SECONDS
 
-        async def answer(number: int, call: Call) -> str:
+        async def answer(number: int, call: OwnCall) -> str:
             if number >= MOST_CALLS or is_late:
                 return _NO_MORE if is_late else _TOO_MANY
             loop = asyncio.get_running_loop()
@@ -320,7 +312,7 @@ class OwnTools:
         opened.seconds += time.monotonic() - began
         return answers
 
-    async def redacted(self, call: Call) -> Call | None:
+    async def redacted(self, call: OwnCall) -> OwnCall | None:
         """Return a call, or a text, with the arguments that may be stored; None if these are its own."""
         try:
             arguments = await self._reading(map_texts, call.arguments, self._offloader.options.redacted)
@@ -343,14 +335,14 @@ class OwnTools:
         return await self._reading(self._grown, opened, reply)
 
     def _grown(self, opened: Opened, reply: Reply) -> Opened:
-        request = opened.visible.request
+        parsed = opened.visible.parsed
         messages = reply.messages()
-        end = request.ends[-1]
-        text = replaced(request.text, [Edit(end, end, "".join(f", {message}" for message in messages))])
-        again, _ = parsed(text, opened.received.api, request)
-        visible = replace(opened.visible, request=again, edits=dict(opened.visible.edits))
+        end = parsed.ends[-1]
+        text = replaced(parsed.text, [Edit(end, end, "".join(f", {message}" for message in messages))])
+        again, _ = parse(text, opened.incoming.api, parsed)
+        visible = replace(opened.visible, parsed=again, edits=dict(opened.visible.edits))
         more = replace(opened, visible=visible, rounds=opened.rounds + 1)
-        if not self._insert(more, len(request.views), HiddenCalls("", "", reply.steps)):
+        if not self._insert(more, len(parsed.views), HiddenCalls("", "", reply.steps)):
             raise ValueError("a reply cannot be continued")
         self._complete(more)
         # The next answer continues the request of the client again.
@@ -370,18 +362,15 @@ class OwnTools:
             hidden = HiddenCalls(before, digest, steps, reply.marks, reply.unfounded)
             writing.append(self._store.keep(opened.root, hidden))
             calls = self._store.noted(opened.root, visible.chain)
-            self._sent.note_calls(await self._reading(_place_of, opened), calls)
+            self._sent.note_calls(await self._reading(_id_of, opened), calls)
         if writing:
             await asyncio.wait(writing, timeout=DEADLINE)
 
-    async def _reading(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._readers, function, *args)
 
-
-def _place_of(opened: Opened) -> Place:
-    """Return the place of the conversation of a request."""
-    name = name_of_conversation(opened.visible.request, opened.received.headers)
-    return Place(opened.received.session, name)
+def _id_of(opened: Opened) -> ThreadId:
+    """Return the id of the conversation of a request."""
+    name = name_of_unprepared(opened.visible.parsed, opened.incoming.headers)
+    return ThreadId(opened.incoming.session, name)
 
 
 def _definitions(offloader: Offloader, calls: Calls) -> str:
@@ -400,23 +389,23 @@ def _as_messages(text: str, api: Api) -> str:
 
 
 def _visible_of(text: str, api: Api, calls: Calls, before: Visible | None) -> Visible:
-    request, known = parsed(text, api, None if before is None else before.request)
-    if isinstance(request.fields.get(api.messages), str):
+    parsed, known = parse(text, api, None if before is None else before.parsed)
+    if isinstance(parsed.fields.get(api.messages), str):
         return _visible_of(_as_messages(text, api), api, calls, before)
     digests = [digest_of([])] if before is None else before.chain[: known + 1]
     nothing = calls.digest([])
-    for view in request.views[len(digests) - 1 :]:
+    for view in parsed.views[len(digests) - 1 :]:
         digest = calls.digest([view])
         digests.append(digests[-1] if digest == nothing else digest_of([digests[-1], digest]))
-    is_user = (isinstance(view, dict) and view.get("role") == "user" for view in request.views)
+    is_user = (isinstance(view, dict) and view.get("role") == "user" for view in parsed.views)
     first = next((index for index, user in enumerate(is_user) if user), 0)
     edits = {} if before is None else {at: made for at, made in before.edits.items() if made[0] < known}
-    return Visible(request, digests, digests[min(first + 1, len(digests) - 1)], edits)
+    return Visible(parsed, digests, digests[min(first + 1, len(digests) - 1)], edits)
 
 
 def _is_passed(known: Known, opened: Opened) -> bool:
     """Return whether this process passed the last reply in a request, and so knows all before it."""
-    views, digests = opened.visible.request.views, opened.visible.chain
+    views, digests = opened.visible.parsed.views, opened.visible.chain
     end = next(i + 1 for i in reversed(range(len(views))) if opened.calls.is_reply(views[i]))
     start = end - 1
     while start and opened.calls.is_reply(views[start - 1]):

@@ -8,35 +8,34 @@ too: if the object is missing or old, these are read. gc deletes it when it dele
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeVar, TypeVarTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from offload.engine.results import Remembered
 from offload.errors import CorruptError, NotFoundError
 from offload.gateway._apis.base import digest_of
+from offload.gateway._behind import WriteBehind
 from offload.gateway._status import Status
 from offload.index.derived import compressed, opened
 from offload.layout import SENT, encode_part
 from offload.record.header import Head
 from offload.store import OffloadStore
 
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-
 # Fewer objects are read one by one.
 FEW = 3
-_THREADS, _MOST_HELD = 2, 512
-_STOP_SECONDS = 1.0
+_THREADS = 2
 _MOST_BYTES, _MOST_READ = 16 * 1024 * 1024, 64 * 1024 * 1024
 
 
-class Place(NamedTuple):
-    """The place of a conversation: a session, and a name in it."""
+class NotRecalledError(Exception):
+    """The store did not say in time what was sent before of a conversation under way."""
+
+
+class ThreadId(NamedTuple):
+    """The id of a conversation: a session, and a name in it."""
 
     session: str
     name: str
@@ -87,21 +86,18 @@ class _Known:
         return len(self.body.names - self.stored) >= FEW
 
 
-class SentStore:
-    """Reads and stores what was sent, of many conversations. It is called in the event loop alone."""
+class SentStore(WriteBehind[ThreadId, _Known]):
+    """Reads and stores what was sent, of many conversations."""
 
     def __init__(self, store: OffloadStore, status: Status) -> None:
-        self._store = store
-        self._status = status
-        self._known: OrderedDict[Place, _Known] = OrderedDict()
-        self._threads = ThreadPoolExecutor(_THREADS, "offload-gateway-sent")
+        super().__init__(store, status, _Known, "offload-gateway-sent", _THREADS)
 
-    async def read(self, place: Place) -> Body:
+    async def read(self, thread: ThreadId) -> Body:
         """Return what is known of a conversation, with what other processes stored. Raises `OffloadError`."""
-        known = self._of(place)
+        known = self.known(thread)
         async with known.reading:
             if not known.is_read:
-                body = await self._call(self._get, place.key)
+                body = await self._call(self._get, thread.key)
                 known.is_read, known.stored = True, body.names
                 known.body = Body(
                     heads=body.heads | known.body.heads,
@@ -110,43 +106,29 @@ class SentStore:
                 )
         return known.body
 
-    def note_records(self, place: Place, remembered: Remembered) -> None:
+    def note_records(self, thread: ThreadId, remembered: Remembered) -> None:
         """Note the records of the latest request, and store them later if a new process needs that."""
-        body = self._of(place).body
+        body = self.known(thread).body
         body.heads, body.thinking = remembered.heads, remembered.thinking
-        self._save(place)
+        self._save(thread)
 
-    def note_calls(self, place: Place, calls: Mapping[str, bytes]) -> None:
+    def note_calls(self, thread: ThreadId, calls: Mapping[str, bytes]) -> None:
         """Note the hidden calls of the latest request and its reply in the same way."""
-        self._of(place).body.calls = dict(calls)
-        self._save(place)
+        self.known(thread).body.calls = dict(calls)
+        self._save(thread)
 
-    async def close(self) -> None:
-        """Wait a moment for what is being stored."""
-        saving = [known.saving for known in self._known.values() if known.saving is not None]
-        if saving:
-            await asyncio.wait(saving, timeout=_STOP_SECONDS)
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _of(self, place: Place) -> _Known:
-        known = self._known.pop(place, None) or _Known()
-        self._known[place] = known
-        while len(self._known) > _MOST_HELD:
-            self._known.popitem(last=False)
-        return known
-
-    def _save(self, place: Place) -> None:
-        known = self._of(place)
+    def _save(self, thread: ThreadId) -> None:
+        known = self.known(thread)
         if known.is_due and (known.saving is None or known.saving.done()):
-            known.saving = asyncio.ensure_future(self._saved(place, known))
+            known.saving = self._written(self._saved(thread, known))
 
-    async def _saved(self, place: Place, known: _Known) -> None:
+    async def _saved(self, thread: ThreadId, known: _Known) -> None:
         """Store what was sent, again if more came meanwhile."""
         while known.is_due:
             names = known.body.names
             data = msgspec.msgpack.encode(known.body)  # Here, since the body changes in this thread.
             try:
-                await self._call(self._put, place.key, data)
+                await self._call(self._put, thread.key, data)
             except Exception as error:  # noqa: BLE001 # the objects that it repeats are stored
                 self._status.lost("what was sent is not stored in one object for a restart", error)
                 return
@@ -164,6 +146,3 @@ class SentStore:
         except (NotFoundError, CorruptError):
             return Body()
         return opened(packed, _MOST_READ, _BODIES.decode) or Body()
-
-    async def _call(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)

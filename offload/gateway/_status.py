@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from enum import StrEnum
 from typing import Any
 
 from offload.errors import OffloadError
@@ -13,8 +14,23 @@ from offload.threads.locks import Lock
 
 logger = logging.getLogger("offload.gateway")
 
-# Why most requests pass unchanged.
-NOTHING_DUE = "nothing to replace"
+
+class Unchanged(StrEnum):
+    """Why nothing new is replaced in a request."""
+
+    NOTHING_DUE = "nothing to replace"
+    NOTHING_THERE = "without tools or messages"
+    NO_READ_BACK = "without tools to read back"
+    NO_TOOLS_NOW = "without the tools of its conversation"
+    KEPT_ELSEWHERE = "the provider keeps the conversation"
+    COUNTED = "tokens are counted"
+    SIGNED = "signed"
+    TOO_LONG = "larger than 32 MB"
+    NOT_UNDERSTOOD = "not understood"
+    NOT_RECALLED = "the store did not say in time what was sent before"
+    SLOW = "the store is slow"
+    STORE_FAILED = "the store failed"
+    FAILED = "failed"
 
 
 class Status:
@@ -31,10 +47,10 @@ class Status:
         with self._lock:
             self._counts[name] += by
 
-    def passed(self, reason: str) -> None:
+    def passed(self, why: Unchanged) -> None:
         """Count a request of a known API that passes unchanged."""
         with self._lock:
-            self._passed[reason] += 1
+            self._passed[why.value] += 1
 
     def failed(self, problem: str) -> None:
         """Count a failure, and log it if it is a new one."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from offload.gateway import _own_tools, _rewriter
+from offload.gateway import _own_tools, _turns
 
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (_rewriter, _own_tools):
+    for module in (_turns, _own_tools):
         monkeypatch.setattr(module, "DEADLINE", 60.0)

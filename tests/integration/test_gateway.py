@@ -49,7 +49,7 @@ from offload import (
     StoreUnavailableError,
     open_store,
 )
-from offload.gateway import _forward, _rewriter, serve
+from offload.gateway import _forward, _threads, _turns, serve
 from offload.retention import collect, delete
 from offload.testing import FaultyStore
 from offload.wrappers import EncryptingStore, WrapperStore
@@ -389,7 +389,7 @@ def test_what_is_stored_ahead_leaves_no_request_before_the_model_has_replied_to_
 
 
 def test_a_conversation_that_was_dropped_from_memory_goes_on_as_before(upstream, off, monkeypatch):
-    monkeypatch.setattr(_rewriter, "_MOST_BYTES", 1)
+    monkeypatch.setattr(_threads, "_MOST_BYTES", 1)
     other = {**HEADERS, "X-Claude-Code-Session-Id": "other"}
     with running(upstream.url, off) as gateway:
         for count in (2, 3):
@@ -539,8 +539,8 @@ def test_a_store_that_fails_lets_every_request_pass(upstream, off, tmp_path):
 def test_a_store_that_hangs_delays_a_request_by_the_deadline_and_the_next_not_at_all(
     upstream, off, monkeypatch
 ):
-    monkeypatch.setattr(_rewriter, "DEADLINE", 0.2)
-    monkeypatch.setattr(_rewriter, "BOUND_DEADLINE", 0.2)
+    monkeypatch.setattr(_turns, "DEADLINE", 0.2)
+    monkeypatch.setattr(_turns, "BOUND_DEADLINE", 0.2)
     released = threading.Event()
 
     class Hanging(WrapperStore):
@@ -620,7 +620,7 @@ def test_what_was_sent_stays_while_the_store_is_held_and_the_new_leaves_once_it_
         if is_edited:
             messages[1]["content"][0]["input"]["command"] = "make all"
         store.hold(*verbs, error=error)
-        monkeypatch.setattr(_rewriter, "DEADLINE", 0.2)
+        monkeypatch.setattr(_turns, "DEADLINE", 0.2)
         for _ in range(2):
             ask(gateway + PATH, body_of(messages))
         monkeypatch.undo()
@@ -648,7 +648,7 @@ def left(seen):
 def test_a_request_after_a_restart_waits_for_the_store_to_say_what_was_sent(upstream, off, monkeypatch, verb):
     before = sent_by(upstream, off, 5)
     store = HeldStore(off.store)
-    monkeypatch.setattr(_rewriter, "DEADLINE", 0.01)
+    monkeypatch.setattr(_turns, "DEADLINE", 0.01)
     with running(upstream.url, opened(store, session="s")) as gateway:
         store.hold(verb)
         client = threading.Thread(target=ask, args=(gateway + PATH, body_of(turns(6))))
@@ -679,14 +679,14 @@ def test_a_store_that_does_not_say_in_time_what_was_sent_makes_the_client_retry(
 ):
     before = sent_by(upstream, off, 5)
     store = HeldStore(off.store)
-    monkeypatch.setattr(_rewriter, "DEADLINE", 0.01)
+    monkeypatch.setattr(_turns, "DEADLINE", 0.01)
     with running(upstream.url, opened(store, session="s"), max_wait=0.2) as gateway:
         store.hold(verb, error=error)
         refused = ask(gateway + PATH, body_of(turns(6)))
         fresh = ask(gateway + PATH, body_of(turns(0)))
         said = status(gateway)
         store.release()
-        monkeypatch.setattr(_rewriter, "DEADLINE", 60)
+        monkeypatch.setattr(_turns, "DEADLINE", 60)
         wait_for(lambda: ask(gateway + PATH, body_of(turns(6))).status == 200)
 
     assert refused.status == 503
@@ -701,7 +701,7 @@ def test_a_new_result_that_hangs_after_a_restart_costs_its_own_offload_alone(ups
     off = opened(MemoryStore())
     before = sent_by(upstream, off, 5)
     store = HeldStore(off.store)
-    monkeypatch.setattr(_rewriter, "BOUND_DEADLINE", 0.2)
+    monkeypatch.setattr(_turns, "BOUND_DEADLINE", 0.2)
     with running(upstream.url, opened(store, session="s")) as gateway:
         store.hold("put")
         ask(gateway + PATH, body_of(turns(7)))
@@ -811,7 +811,7 @@ def test_a_write_that_hangs_on_a_local_disk_after_a_restart_takes_nothing_back(
     off = opened(tmp_path / "store")
     before = sent_by(upstream, off, 3)
     store = HeldStore(off.store)
-    monkeypatch.setattr(_rewriter, "BOUND_DEADLINE", 0.2)
+    monkeypatch.setattr(_turns, "BOUND_DEADLINE", 0.2)
     with running(upstream.url, opened(store, session="s"), max_wait=1) as gateway:
         store.hold("put")
         got = ask(gateway + PATH, body_of(turns(4)))
@@ -986,7 +986,7 @@ def test_records_that_are_deleted_beneath_a_live_gateway_are_there_again_with_th
 
 
 def test_an_answer_passes_while_the_look_for_its_records_hangs_or_fails(upstream, off, monkeypatch):
-    monkeypatch.setattr(_rewriter, "DEADLINE", 0.2)
+    monkeypatch.setattr(_turns, "DEADLINE", 0.2)
     released = threading.Event()
 
     class Odd(WrapperStore):

@@ -21,7 +21,7 @@ from recorded import each, needed
 from strength import thinned
 
 from offload import Offloader, OffloadPolicy, RecordInfo, StoreError, open_store
-from offload.gateway import _rewriter
+from offload.gateway import _threads, _turns
 from offload.replay import Transcript, load
 from offload.store import OffloadStore
 from offload.testing import FaultyStore
@@ -306,8 +306,8 @@ def records(store: str) -> list[RecordInfo]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_rewriter, "DEADLINE", 0.1)
-    monkeypatch.setattr(_rewriter, "BOUND_DEADLINE", 0.3)
+    monkeypatch.setattr(_turns, "DEADLINE", 0.1)
+    monkeypatch.setattr(_turns, "BOUND_DEADLINE", 0.3)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -325,7 +325,7 @@ def test_a_store_that_hangs_never_changes_what_thinking_was_made_behind(
         while len(records(store)) == stored:
             time.sleep(0.01)
         # A busy machine would be late in the last request too, which the next gateway cannot know.
-        monkeypatch.setattr(_rewriter, "BOUND_DEADLINE", 20)
+        monkeypatch.setattr(_turns, "BOUND_DEADLINE", 20)
         for _ in range(5):
             agent.turn(url, LOG * 3)
         said = status(url)
@@ -341,7 +341,7 @@ def test_a_store_that_hangs_never_changes_what_thinking_was_made_behind(
 def test_a_bound_conversation_waits_longer_for_the_store(
     provider: Provider, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_rewriter, "BOUND_DEADLINE", 20)
+    monkeypatch.setattr(_turns, "BOUND_DEADLINE", 20)
     slow = Slow(open_store(store))
     agent = Agent(provider)
     with gateway(provider, slow) as url:
@@ -628,7 +628,7 @@ def test_what_was_sent_is_repeated_in_the_form_that_it_has_now(
         agent.turn(url)
         agent.turn(url)
         agent.messages[1] = {"role": "system", "content": "# Environment"}
-        monkeypatch.setattr(_rewriter, "_offloaded", raising)
+        monkeypatch.setattr(_threads.Thread, "_offloaded", raising)
         agent.send(url)
     assert agent.arrived[1] == {"role": "system", "content": "# Environment"}
     assert replaced([m for m in agent.arrived if m["role"] == "user"]) == [0]

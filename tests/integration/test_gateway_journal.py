@@ -11,7 +11,7 @@ from gateways import REPLY, USAGE, ask, body_of, providing, running, turns, wait
 from offload import Offloader, index
 from offload.context.ir import item_type_of
 from offload.errors import StoreUnavailableError
-from offload.gateway import _rewriter
+from offload.gateway import _threads
 from offload.jobs import verify
 from offload.journal import writer
 from offload.journal.reader import Journal
@@ -218,7 +218,7 @@ def test_without_a_journal_nothing_but_records_is_stored(upstream, tmp_path):
 
 
 def test_a_conversation_that_is_dropped_from_memory_keeps_one_timeline(upstream, off, monkeypatch):
-    monkeypatch.setattr(_rewriter, "_MOST_BYTES", 1)
+    monkeypatch.setattr(_threads, "_MOST_BYTES", 1)
     other = [{"role": "user", "content": "Another task."}]
     with sending(upstream, off) as send:
         for count in range(1, 4):

@@ -16,7 +16,7 @@ from gateways import HEADERS, REPLY, Provider, Upstream, ask, body_of, opened, p
 from servers import Server, new_bucket
 
 from offload import Offloader
-from offload.gateway import _journals, _rewriter
+from offload.gateway import _journals, _threads
 from offload.timeline import Timeline
 
 Json = dict[str, Any]
@@ -181,7 +181,7 @@ def test_a_request_that_the_host_gives_no_session_is_refused_and_goes_nowhere(
 def test_a_session_that_leaves_memory_while_its_request_is_under_way_loses_nothing(
     tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_rewriter, "_MOST_BYTES", 1)
+    monkeypatch.setattr(_threads, "_MOST_BYTES", 1)
     arrived, may_go = Event(), Event()
 
     def answer(provider: Provider) -> None:

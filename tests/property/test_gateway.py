@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from strength import examples
 
 from offload import Offloader, OffloadPolicy, Rule, estimate_tokens
-from offload.gateway._requests import APIS, read_request
-from offload.gateway._rewriter import policy_for
+from offload.gateway._edits import edited
+from offload.gateway._incoming import APIS
+from offload.gateway._parsed import read_request
 from offload.gateway._spans import Edit, Places, body_of, replaced, text_of
+from offload.gateway._threads import policy_for
 
 texts = st.text(max_size=8)
 values = st.recursive(
@@ -77,7 +79,7 @@ def test_a_request_in_any_spelling_differs_in_the_replaced_results_only(data):
     assert request is not None
     off = Offloader("memory://", session="s", policy=policy_for(SEEN_ONCE, APIS[0]))
 
-    after = request.with_messages(off.offload(request.views).messages)
+    after = edited(request, off.offload(request.views).messages).body()
 
     new = json.loads(after)["messages"][2]["content"][0]["content"]
     assert new.startswith("[Offloaded: ")

@@ -23,8 +23,8 @@ from strength import thinned
 
 from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, Rule
 from offload.cli.reach import reach_of
-from offload.gateway._requests import APIS
-from offload.gateway._rewriter import policy_for
+from offload.gateway._incoming import APIS
+from offload.gateway._threads import policy_for
 from offload.integrations import _claude_results
 from offload.messages import Usage
 from offload.messages.calls import Calls

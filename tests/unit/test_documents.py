@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from offload import Offloader, OffloadPolicy, OffloadResult
-from offload.gateway._requests import APIS, read_request
+from offload.gateway._edits import edited
+from offload.gateway._incoming import APIS
+from offload.gateway._parsed import read_request
 from offload.messages.base import Scan
 from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for
@@ -358,7 +360,7 @@ def test_the_gateway_changes_the_text_of_a_search_result_and_no_other_byte() -> 
     text = json.dumps(body, indent=1)
     request = read_request(text.encode(), APIS[0])
     assert request is not None
-    sent = request.with_messages(Offloader("memory://").offload(request.views).messages)
+    sent = edited(request, Offloader("memory://").offload(request.views).messages).body()
 
     before, after = text.encode().split(json.dumps(LONG).encode())
     assert sent.startswith(before)

@@ -16,8 +16,10 @@ from gateways import LOG, USAGE, body_of, turns
 from offload import Offloader, OffloadPolicy, Rule
 from offload.gateway import _spans
 from offload.gateway._apis import CALLS_OF, base
-from offload.gateway._requests import APIS, ElsewhereError, api_of, conversation_of, read_request
-from offload.gateway._rewriter import policy_for
+from offload.gateway._edits import edited
+from offload.gateway._incoming import APIS, api_of
+from offload.gateway._parsed import ElsewhereError, read_request
+from offload.gateway._threads import name_of, policy_for
 from offload.gateway._usage import UsageReader
 from offload.messages.usage import usage_of
 from offload.record import json_reader
@@ -38,7 +40,7 @@ def rewritten(
     off = Offloader("memory://", session="s", policy=policy_for(policy or OffloadPolicy(), api))
     request = read_request(body, api)
     assert request is not None
-    return body, request.with_messages(off.offload(request.views).messages), off
+    return body, edited(request, off.offload(request.views).messages).body(), off
 
 
 def with_result(content: Any, name: str = "Bash", **fields: Any) -> list[dict[str, Any]]:
@@ -176,7 +178,7 @@ def test_only_the_text_of_the_result_changes_also_in_raw_utf_8():
     assert request is not None
     off = Offloader("memory://", session="s", policy=policy_for(OffloadPolicy(), ANTHROPIC))
 
-    after = request.with_messages(off.offload(request.views).messages)
+    after = edited(request, off.offload(request.views).messages).body()
 
     [record] = off.records()
     assert b"".join(off.content(record.ref)).decode() == messages[2]["content"][0]["content"]
@@ -292,7 +294,7 @@ def test_a_notice_of_claude_code_that_it_cut_an_output_stays_whole(notice, by_co
     off = Offloader("memory://", session="s", policy=policy)
 
     assert request is not None
-    assert request.with_messages(off.offload(request.views).messages) == body
+    assert edited(request, off.offload(request.views).messages).body() == body
 
 
 def test_a_result_that_only_quotes_such_a_notice_leaves():
@@ -419,8 +421,10 @@ def test_a_key_that_comes_twice_on_the_way_to_a_result_lets_it_stay():
     off = Offloader("memory://", session="s", policy=policy_for(OffloadPolicy(), ANTHROPIC))
     assert request is not None
 
-    assert request.with_messages(off.offload(request.views).messages) == body
-    assert request.problems == ["a message cannot be changed"]
+    made = edited(request, off.offload(request.views).messages)
+
+    assert made.body() == body
+    assert made.problems == ["a message cannot be changed"]
 
 
 def test_results_in_items_of_the_responses_api_leave():
@@ -446,7 +450,7 @@ def test_results_in_items_of_the_responses_api_leave():
 def named(messages: Any, headers: dict[str, str] | None = None, **fields: Any) -> str:
     request = read_request(body_of(messages, **fields), ANTHROPIC)
     assert request is not None
-    return conversation_of(request, headers or {})
+    return name_of(request, headers or {})
 
 
 def test_a_conversation_keeps_its_name_as_it_grows_and_a_side_request_has_another():

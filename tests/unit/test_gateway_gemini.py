@@ -9,8 +9,10 @@ import pytest
 from gateways import LOG
 
 from offload import Offloader, OffloadPolicy
-from offload.gateway._requests import api_of, conversation_of, read_request
-from offload.gateway._rewriter import policy_for
+from offload.gateway._edits import edited
+from offload.gateway._incoming import api_of
+from offload.gateway._parsed import read_request
+from offload.gateway._threads import name_of, policy_for
 
 PATH = "/v1beta/models/gemini-3.1-pro-preview:generateContent"
 REMINDER = "\n<system-reminder>Note.</system-reminder>"
@@ -44,8 +46,9 @@ def rewritten(body: bytes, path: str = PATH) -> tuple[bytes, Offloader]:
     assert request is not None
     off = Offloader("memory://", session="s", policy=policy_for(OffloadPolicy(), api))
     result = off.offload(request.views, model=request.model)
-    after = request.with_messages(result.messages)
-    assert request.problems == []
+    made = edited(request, result.messages)
+    after = made.body()
+    assert made.problems == []
     return after, off
 
 
@@ -164,5 +167,5 @@ def test_another_system_instruction_is_another_conversation():
         instruction = {"parts": [{"text": text}]}
         request = read_request(body_of(contents_of({"output": "x"}), systemInstruction=instruction), api)
         assert request is not None
-        names.add(conversation_of(request, {}))
+        names.add(name_of(request, {}))
     assert len(names) == 2

@@ -16,7 +16,7 @@ from offload.codec import CODECS
 from offload.doctor import diagnose
 from offload.errors import InvalidKeyError
 from offload.gateway._hidden import HiddenCalls, HiddenStore, Root
-from offload.gateway._sent import Place, SentStore
+from offload.gateway._sent import SentStore, ThreadId
 from offload.gateway._status import Status
 from offload.index.catalog import Catalog
 from offload.integrations._objects import ObjectStore
@@ -81,7 +81,7 @@ def answer_a_call(store: OffloadStore) -> None:
         await calls.keep(Root("s", "0" * 32), HiddenCalls("1" * 32, "2" * 32, []))
         await calls.close()
         sent = SentStore(store, Status())
-        sent.note_calls(Place("s", "name"), dict.fromkeys("abc", b""))
+        sent.note_calls(ThreadId("s", "name"), dict.fromkeys("abc", b""))
         await sent.close()
 
     asyncio.run(keep())

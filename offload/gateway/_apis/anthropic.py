@@ -30,8 +30,9 @@ from offload.gateway._apis.base import (
     key_of_thinking,
     without_reminders,
 )
-from offload.gateway._requests import Request, mark_fields
+from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Places, read
+from offload.gateway._views import mark_fields
 from offload.messages.thinking import content_digest
 from offload.tools._definitions import Format
 
@@ -70,16 +71,16 @@ class AnthropicCalls(Calls):
         return _Streamed(names) if is_stream else _Whole(names)
 
     def put_back(
-        self, places: Places, request: Request, at: int, steps: Sequence[Any], reply: str | None
+        self, places: Places, parsed: Parsed, at: int, steps: Sequence[Any], reply: str | None
     ) -> Iterator[Edit]:
-        message = request.views[at]
+        message = parsed.views[at]
         self.check([message], reply)
-        following = request.views[at + 1] if at + 1 < len(request.views) else None
+        following = parsed.views[at + 1] if at + 1 < len(parsed.views) else None
         joins = _has_results(following)
-        messages, joined = _assembled(deque(_parts(places, request, at)), steps, joins=joins)
-        yield Edit(request.starts[at], request.ends[at], ", ".join(messages))
+        messages, joined = _assembled(deque(_parts(places, parsed, at)), steps, joins=joins)
+        yield Edit(parsed.starts[at], parsed.ends[at], ", ".join(messages))
         if joined:
-            place = places.find(request.starts[at + 1], ("content",))
+            place = places.find(parsed.starts[at + 1], ("content",))
             yield Edit(place.start + 1, place.start + 1, ", ".join(joined) + ", ")
 
 
@@ -131,15 +132,15 @@ def _message(role: str, blocks: Sequence[str]) -> str:
     return f'{{"role": "{role}", "content": [{", ".join(blocks)}]}}'
 
 
-def _parts(places: Places, request: Request, at: int) -> Iterator[tuple[Any, str]]:
+def _parts(places: Places, parsed: Parsed, at: int) -> Iterator[tuple[Any, str]]:
     """Yield the blocks of a message, each with its text in the request."""
-    content = request.views[at].get("content")
+    content = parsed.views[at].get("content")
     if isinstance(content, str):
         yield {"type": "text", "text": content}, dumped({"type": "text", "text": content})
         return
     for index, block in enumerate(as_list(content)):
-        inner = places.find(request.starts[at], ("content", index))
-        yield block, read(request.text[inner.start : inner.end])
+        inner = places.find(parsed.starts[at], ("content", index))
+        yield block, read(parsed.text[inner.start : inner.end])
 
 
 def _has_results(message: Any) -> bool:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from offload.gateway._requests import Request
+from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Places
 from offload.messages.thinking import thinking_key
 from offload.tools._definitions import Format
@@ -31,7 +31,7 @@ STOPPED = "[offload: this reply read stored items too often and was ended]"
 CUT = "[offload: this reply ended while it read stored items]"
 
 
-class Call(NamedTuple):
+class OwnCall(NamedTuple):
     """A call of a retrieval tool by the model, or a text that the client does not get.
 
     It has its number among those of an answer, the tool, which is empty for a text, and the arguments, as an
@@ -78,13 +78,13 @@ class Calls(ABC):
 
     @abstractmethod
     def put_back(
-        self, places: Places, request: Request, at: int, steps: Sequence[Any], reply: str | None
+        self, places: Places, parsed: Parsed, at: int, steps: Sequence[Any], reply: str | None
     ) -> Iterator[Edit]:
         """Yield the changes of a request that insert hidden calls into the reply that begins at a message.
 
         Args:
             places: the text of the request.
-            request: it, read.
+            parsed: it, read.
             at: index of the message.
             steps: the steps that rebuild the reply.
             reply: the digest that the reply must have; None is any.
@@ -152,11 +152,11 @@ class Reply(ABC):
         """Read a part of an answer; return what the client gets now."""
 
     @abstractmethod
-    def end(self) -> tuple[list[Call], bool]:
+    def end(self) -> tuple[list[OwnCall], bool]:
         """Read the end of an answer; return the hidden calls, and whether the client has calls of its own."""
 
     @abstractmethod
-    def _ended(self) -> tuple[list[Call], bool]:
+    def _ended(self) -> tuple[list[OwnCall], bool]:
         """Return the same once an answer was read."""
 
     @abstractmethod
@@ -199,19 +199,19 @@ class Reply(ABC):
         """Return what the client gets only at the end of an answer."""
         return b""
 
-    def _calls_in(self, parts: Iterable[Json]) -> list[Call]:
+    def _calls_in(self, parts: Iterable[Json]) -> list[OwnCall]:
         found = filter(None, map(self._called, parts))
         return [
-            Call(number, str(called.get("name")), called.get(self._ARGUMENTS) or "{}")
+            OwnCall(number, str(called.get("name")), called.get(self._ARGUMENTS) or "{}")
             for number, called in enumerate(found)
         ]
 
     @abstractmethod
-    def texts(self) -> list[Call]:
+    def texts(self) -> list[OwnCall]:
         """Return the hidden texts of an answer."""
 
     @abstractmethod
-    def rewritten(self, call: Call) -> None:
+    def rewritten(self, call: OwnCall) -> None:
         """Replace the arguments of a hidden call, or a hidden text."""
 
     @abstractmethod
@@ -287,7 +287,7 @@ class SteppedReply(Reply):
             self._hidden.append((at, part, self._own))
         self.steps.append(["c", dumped(part)])
 
-    def _ended(self) -> tuple[list[Call], bool]:
+    def _ended(self) -> tuple[list[OwnCall], bool]:
         self.is_whole = self._stop is not None
         if self._stop != self._CALLING:
             self._forget()
@@ -299,10 +299,10 @@ class SteppedReply(Reply):
             del self.steps[at]
         self._hidden, self._texts, self._hides_texts = [], [], False
 
-    def texts(self) -> list[Call]:
-        return [Call(number, "", holder["text"]) for number, (_, _, holder) in enumerate(self._texts)]
+    def texts(self) -> list[OwnCall]:
+        return [OwnCall(number, "", holder["text"]) for number, (_, _, holder) in enumerate(self._texts)]
 
-    def rewritten(self, call: Call) -> None:
+    def rewritten(self, call: OwnCall) -> None:
         if call.name:
             at, part, _ = self._hidden[call.number]
             (self._called(part) or {})[self._ARGUMENTS] = call.arguments
@@ -354,7 +354,7 @@ class WholeReply(Reply):
             raise ValueError(f"an answer of the provider has more than {_MOST_OF_WHOLE} bytes")
         return b""
 
-    def end(self) -> tuple[list[Call], bool]:
+    def end(self) -> tuple[list[OwnCall], bool]:
         self._value, body = None, b"".join(self._parts)
         if self.is_document:
             probe = type(self)(self._names)
@@ -443,7 +443,7 @@ class StreamedReply(Reply):
         waiting, self._waiting = self._waiting, []
         return b"".join(map(self._read, waiting))
 
-    def end(self) -> tuple[list[Call], bool]:
+    def end(self) -> tuple[list[OwnCall], bool]:
         """Read the end of an answer. Raises `ValueError` if that is amid what the client does not get."""
         self._last += self._events.rest()
         ended = self._ended()

@@ -21,9 +21,9 @@ from itertools import chain
 from typing import Any
 
 from offload.gateway._apis.base import (
-    Call,
     Calls,
     Json,
+    OwnCall,
     Reply,
     StreamedReply,
     WholeReply,
@@ -33,7 +33,7 @@ from offload.gateway._apis.base import (
     event_of,
     is_notice,
 )
-from offload.gateway._requests import Request
+from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Places
 from offload.messages.thinking import content_digest
 from offload.tools._definitions import Format
@@ -86,12 +86,12 @@ class ChatCalls(Calls):
         return _Streamed(names) if is_stream else _Whole(names)
 
     def put_back(
-        self, places: Places, request: Request, at: int, steps: Sequence[Any], reply: str | None
+        self, places: Places, parsed: Parsed, at: int, steps: Sequence[Any], reply: str | None
     ) -> Iterator[Edit]:
         del places
-        message = request.views[at]
+        message = parsed.views[at]
         self.check([message], reply)
-        following = request.views[at + 1] if at + 1 < len(request.views) else None
+        following = parsed.views[at + 1] if at + 1 < len(parsed.views) else None
         texts, tail, behind = list[str](), dict(message), list[str]()
         for step in steps:
             if step["goes_on"]:
@@ -102,7 +102,7 @@ class ChatCalls(Calls):
                 behind = step["answers"]
         if any(value for name, value in tail.items() if name != "role"):
             texts.append(dumped(tail))
-        yield Edit(request.starts[at], request.ends[at], ", ".join([*texts, *behind]))
+        yield Edit(parsed.starts[at], parsed.ends[at], ", ".join([*texts, *behind]))
 
 
 def _part(message: Json, step: Json) -> str:
@@ -272,7 +272,7 @@ class _Message(Reply):
     def _hidden(self) -> list[tuple[int, Json]]:
         return [(at, call) for at, call in enumerate(self._calls.values()) if self.is_hidden(call)]
 
-    def _ended(self) -> tuple[list[Call], bool]:
+    def _ended(self) -> tuple[list[OwnCall], bool]:
         self.is_whole = self._stop is not None
         own = [call for call in self._calls.values() if not self.is_hidden(call)]
         self._own += own
@@ -294,10 +294,10 @@ class _Message(Reply):
     def _say(self, text: str) -> None:
         self.stopped = self.grow({"content": text})
 
-    def texts(self) -> list[Call]:
-        return [] if self._unsaid is None else [Call(0, "", self._unsaid.value)]
+    def texts(self) -> list[OwnCall]:
+        return [] if self._unsaid is None else [OwnCall(0, "", self._unsaid.value)]
 
-    def rewritten(self, call: Call) -> None:
+    def rewritten(self, call: OwnCall) -> None:
         if not call.name:
             self._unsaid = _Grown(type(call.arguments))
             self._unsaid.add(call.arguments)
@@ -374,7 +374,7 @@ class _Streamed(StreamedReply, _Message):
         # By their number, the parts of the arguments of calls.
         self._arguments: defaultdict[int, list[str]] = defaultdict(list)
 
-    def _ended(self) -> tuple[list[Call], bool]:
+    def _ended(self) -> tuple[list[OwnCall], bool]:
         for number, call in self._calls.items():
             call["function"]["arguments"] = "".join(self._arguments[number])
         return super()._ended()

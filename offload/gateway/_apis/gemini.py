@@ -19,10 +19,10 @@ from itertools import chain, groupby
 from typing import Any
 
 from offload.gateway._apis.base import (
-    Call,
     Calls,
     Events,
     Json,
+    OwnCall,
     Reply,
     SteppedReply,
     StreamedReply,
@@ -34,7 +34,7 @@ from offload.gateway._apis.base import (
     summed,
     without_reminders,
 )
-from offload.gateway._requests import Request
+from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Place, Places, read
 from offload.messages.thinking import content_digest, thinking_key
 from offload.tools._definitions import Format
@@ -95,23 +95,23 @@ class GeminiCalls(Calls):
         return _Streamed(names) if is_stream else _Whole(names)
 
     def put_back(
-        self, places: Places, request: Request, at: int, steps: Sequence[Any], reply: str | None
+        self, places: Places, parsed: Parsed, at: int, steps: Sequence[Any], reply: str | None
     ) -> Iterator[Edit]:
         end = at
-        while end < len(request.views) and self.is_reply(request.views[end]):
+        while end < len(parsed.views) and self.is_reply(parsed.views[end]):
             end += 1
-        self.check(request.views[at:end], reply)
-        following = request.views[end] if end < len(request.views) else None
+        self.check(parsed.views[at:end], reply)
+        following = parsed.views[end] if end < len(parsed.views) else None
         results = [i for i, part in enumerate(_parts(following)) if _get(part, *_RESPONSE) is not None]
-        repeated = _Repeated([one for index in range(at, end) for one in _texts(places, request, index)])
+        repeated = _Repeated([one for index in range(at, end) for one in _texts(places, parsed, index)])
         contents = ", ".join(_assembled(repeated, steps, joins=bool(results)))
         if end > at:
-            yield Edit(request.starts[at], request.ends[end - 1], contents)
+            yield Edit(parsed.starts[at], parsed.ends[end - 1], contents)
         else:
-            yield Edit(request.starts[at], request.starts[at], f"{contents}, ")
+            yield Edit(parsed.starts[at], parsed.starts[at], f"{contents}, ")
         joined: list[tuple[int, str]] = next((step[1] for step in steps if step[0] == "j"), [])
         if results:
-            ends = [places.find(request.starts[end], ("parts", index)) for index in results]
+            ends = [places.find(parsed.starts[end], ("parts", index)) for index in results]
             yield from _joined(ends, joined)
 
 
@@ -238,11 +238,11 @@ def _content(role: str, parts: Sequence[str]) -> str:
     return f'{{"role": "{role}", "parts": [{", ".join(parts)}]}}'
 
 
-def _texts(places: Places, request: Request, at: int) -> Iterator[tuple[Json, str]]:
+def _texts(places: Places, parsed: Parsed, at: int) -> Iterator[tuple[Json, str]]:
     """Yield the parts of a content, each with its text in the request."""
-    for index, part in enumerate(as_list(request.views[at].get("parts"))):
-        place = places.find(request.starts[at], ("parts", index))
-        yield part, read(request.text[place.start : place.end])
+    for index, part in enumerate(as_list(parsed.views[at].get("parts"))):
+        place = places.find(parsed.starts[at], ("parts", index))
+        yield part, read(parsed.text[place.start : place.end])
 
 
 def _get(holder: Any, *names: str) -> Any:
@@ -327,7 +327,7 @@ class _Parts(SteppedReply):
         self._said_at.setdefault(at, [held["text"]]).append(part.get("text", ""))
         held |= {name: value for name, value in part.items() if name != "text"}
 
-    def _ended(self) -> tuple[list[Call], bool]:
+    def _ended(self) -> tuple[list[OwnCall], bool]:
         for at, part, _ in self._texts:
             if at in self._said_at:
                 part["text"] = "".join(self._said_at[at])

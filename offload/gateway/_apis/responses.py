@@ -15,9 +15,9 @@ from typing import Any
 from uuid import uuid4
 
 from offload.gateway._apis.base import (
-    Call,
     Calls,
     Json,
+    OwnCall,
     Reply,
     SteppedReply,
     StreamedReply,
@@ -30,7 +30,7 @@ from offload.gateway._apis.base import (
     key_of_thinking,
     summed,
 )
-from offload.gateway._requests import Request
+from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Places
 from offload.messages.thinking import content_digest
 from offload.tools._definitions import Format
@@ -100,7 +100,7 @@ class ResponsesCalls(Calls):
         return _Streamed(names) if is_stream else _Whole(names)
 
     def put_back(
-        self, places: Places, request: Request, at: int, steps: Sequence[Any], reply: str | None
+        self, places: Places, parsed: Parsed, at: int, steps: Sequence[Any], reply: str | None
     ) -> Iterator[Edit]:
         del places
         taken: list[Any] = []
@@ -109,20 +109,20 @@ class ResponsesCalls(Calls):
         inserted: dict[int | None, list[str]] = {}
         for kind, value in ((step[0], step[-1]) for step in steps):
             if kind in "to":
-                found = _next(request.views, following, kind, value)
+                found = _next(parsed.views, following, kind, value)
                 if found is not None:
-                    taken.append(request.views[found])
+                    taken.append(parsed.views[found])
                     end, following = found, found + 1
             else:
                 inserted.setdefault(end, []).extend([value] if kind == "c" else value)
         self.check(taken, reply)
         for place, texts in inserted.items():
             if place is not None:
-                yield Edit(request.ends[place], request.ends[place], "".join(f", {text}" for text in texts))
-            elif start < len(request.starts):
-                yield Edit(request.starts[start], request.starts[start], "".join(f"{t}, " for t in texts))
+                yield Edit(parsed.ends[place], parsed.ends[place], "".join(f", {text}" for text in texts))
+            elif start < len(parsed.starts):
+                yield Edit(parsed.starts[start], parsed.starts[start], "".join(f"{t}, " for t in texts))
             else:
-                last = request.ends[-1]
+                last = parsed.ends[-1]
                 yield Edit(last, last, "".join(f", {text}" for text in texts))
 
 
@@ -230,7 +230,7 @@ class _Items(SteppedReply):
         own = self._ids[name]
         return holder if own == name else {**holder, field: own}
 
-    def _ended(self) -> tuple[list[Call], bool]:
+    def _ended(self) -> tuple[list[OwnCall], bool]:
         self._stop = None if self._response is None else self._response.get("status", "")
         return super()._ended()
 
@@ -358,7 +358,7 @@ class _Streamed(StreamedReply, _Items):
         number, self._sequence = self._sequence, self._sequence + 1
         return event_of({**data, "sequence_number": number} if "sequence_number" in data else data)
 
-    def end(self) -> tuple[list[Call], bool]:
+    def end(self) -> tuple[list[OwnCall], bool]:
         if self._response is not None and not self._indexes:
             # A provider that sends the items only at the end.
             for item in as_list(self._response.get("output")):

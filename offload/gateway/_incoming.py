@@ -1,0 +1,75 @@
+"""Requests of clients before they are read: the API that the path names, the session, the body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+# Behind the path of a request, to count its tokens; the provider checks its thinking too.
+COUNT = "/count_tokens"
+# Seconds that a request waits for the store by default if only that knows what was sent before.
+MAX_WAIT = 30.0
+# Headers that name a session, and the header of a subagent in it.
+SESSION_HEADERS = ("x-claude-code-session-id", "thread-id", "session-id", "session_id", "x-session-affinity")
+AGENT_HEADER = "x-claude-code-agent-id"
+
+
+class Api(NamedTuple):
+    """An API of a model.
+
+    Attributes:
+        end: the end of its path.
+        messages: the field of a request with the messages.
+        cache: the name of the prices of its prompt cache, if the settings have none.
+        streams: whether each reply is a stream, in any form.
+        signs_calls: whether a call has a signature, which may be of its arguments.
+        model: the model, if the path names it.
+    """
+
+    name: str
+    end: str
+    messages: str
+    cache: str
+    streams: bool = False
+    signs_calls: bool = False
+    model: str | None = None
+
+
+APIS = (
+    Api("Anthropic Messages", "/v1/messages", "messages", "anthropic"),
+    Api("OpenAI chat", "/chat/completions", "messages", "openai"),
+    Api("OpenAI Responses", "/responses", "input", "openai"),
+    Api("Gemini", ":generateContent", "contents", "gemini", signs_calls=True),
+    Api("Gemini", ":streamGenerateContent", "contents", "gemini", streams=True, signs_calls=True),
+)
+
+
+class Incoming(NamedTuple):
+    """A request of a client before it is read.
+
+    Attributes:
+        session: the session with the records of its conversation.
+        left_out: digests of thinking that cannot be sent any more.
+        lacks_tools: whether it cannot get the tools of the gateway, which its conversation began with.
+    """
+
+    session: str
+    api: Api
+    headers: Mapping[str, str]
+    body: bytes
+    left_out: frozenset[str] = frozenset()
+    lacks_tools: bool = False
+
+    @property
+    def hint(self) -> tuple[str | None, ...]:
+        """A key that the unread requests of one conversation of a session have in common."""
+        names = (*SESSION_HEADERS, AGENT_HEADER)
+        return (self.session, self.api.name, *map(self.headers.get, names))
+
+
+def api_of(path: str) -> Api | None:
+    """Return the API of a path by its end."""
+    api = next((api for api in APIS if path.endswith(api.end)), None)
+    if api is None or not api.end.startswith(":"):
+        return api
+    return api._replace(model=path.removesuffix(api.end).rpartition("/")[2])

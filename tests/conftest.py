@@ -1,4 +1,4 @@
-"""Fixtures that several folders of tests share: S3 servers on the loopback interface."""
+"""Fixtures that several folders of tests share: stores, the command, S3 servers on the loopback interface."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import botocore
 import pytest
 import servers
 import strength
+from command import Run, runner
 from moto import backends
 from moto.s3 import models
 from moto.s3.responses import S3Response
@@ -21,7 +22,9 @@ from moto.server import ThreadedMotoServer
 from relay import Proxy, serving
 from servers import Bucket, Server, new_bucket
 
-from offload_backends._bucket import store, uploads
+from offload_backends._bucket import store as bucket_store
+from offload_backends._bucket import uploads
+from offload_backends.memory import MemoryStore
 
 __all__ = ["Bucket"]
 
@@ -56,6 +59,23 @@ def put_at_once(put: Callable[[Any], Any]) -> Callable[[Any], Any]:
             return put(response)
 
     return locked
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def medium() -> MemoryStore:
+    """The store that a wrapper of a test wraps."""
+    return MemoryStore()
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command line, in the process of the test."""
+    return runner(capsys, monkeypatch)
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +114,7 @@ def s3_bucket(s3_endpoint: str) -> Bucket:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let objects of more than 2 MiB be uploaded in parts of 1 MiB, which moto takes too."""
     monkeypatch.setattr(uploads, "_PART", 2**20)
-    monkeypatch.setattr(store, "_ONE_PUT", 2 * 2**20)
+    monkeypatch.setattr(bucket_store, "_ONE_PUT", 2 * 2**20)
     monkeypatch.setattr(models, "S3_UPLOAD_PART_MIN_SIZE", 2**20)
 
 

@@ -24,6 +24,7 @@ from typing import Any, get_args
 import pytest
 import recorded
 from binding import Binding
+from kit.values import drained
 from pydantic import TypeAdapter
 from recorded import FILES
 
@@ -118,13 +119,6 @@ def accepted(name: str) -> TypeAdapter[Any]:
     from openai.types.chat import ChatCompletionMessageParam  # noqa: PLC0415 # slow to load, and only this format needs it
 
     return TypeAdapter(ChatCompletionMessageParam)
-
-
-def drained(value: Any) -> Any:
-    """Look at every value: pydantic checks an `Iterable` only as it is read."""
-    if isinstance(value, dict):
-        return {k: drained(v) for k, v in value.items()}
-    return [drained(v) for v in value] if isinstance(value, Iterator | list) else value
 
 
 def texts(value: Any) -> Iterator[str]:

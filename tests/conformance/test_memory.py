@@ -3,7 +3,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from counted import steps
+from kit.store import steps
 
 from offload.store import OffloadStore
 from offload.testing import StoreConformance

@@ -12,6 +12,7 @@ from functools import cache, partial
 from typing import Any, Literal, NamedTuple
 
 import pytest
+from kit.conversation import results
 from pairs import every_pair
 from strength import some
 
@@ -86,18 +87,11 @@ def opened(store: MemoryStore | FaultyStore, codec: str) -> Offloader:
     return Offloader(store, session="s", policy=POLICY, codec=codec)
 
 
-def conversation(texts: list[str]) -> list[dict[str, Any]]:
-    return [
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"call_{i}", "content": text}]}
-        for i, text in enumerate(texts)
-    ]
-
-
 @cache
 def written(codec: str, *texts: str) -> tuple[Objects, list[Any], str]:
     """Return what a faultless run leaves: its objects, the messages to send, the ref of the last item."""
     store = MemoryStore()
-    out = opened(store, codec).offload(conversation(list(texts)))
+    out = opened(store, codec).offload(results(*list(texts)))
     assert len(out.records) == len(texts)
     return [(o.key, store.get(o.key)) for o in store.keys()], out.messages, out.records[-1].ref
 
@@ -106,7 +100,7 @@ def written(codec: str, *texts: str) -> tuple[Objects, list[Any], str]:
 def test_offload_keeps_what_it_could_not_store_and_stores_it_the_next_time(
     codec: str, kind: type[FaultyStore], way: Way, stored_before: int
 ) -> None:
-    messages = conversation(SMALL)
+    messages = results(*SMALL)
     _, sent, _ = written(codec, *SMALL)
 
     def check(inner: MemoryStore, store: FaultyStore) -> None:
@@ -115,7 +109,7 @@ def test_offload_keeps_what_it_could_not_store_and_stores_it_the_next_time(
         out = off.offload(messages)
 
         kept = [new is old for new, old in zip(out.messages, messages, strict=True)]
-        assert messages == conversation(SMALL)
+        assert messages == results(*SMALL)
         assert opened(inner, codec).restore(out.messages) == messages
         # A listing that fails is said too, and costs no item its offload.
         assert {type(error) for error in out.errors} <= {way.error}
@@ -136,7 +130,7 @@ def test_offload_keeps_what_it_could_not_store_and_stores_it_the_next_time(
 def test_a_record_that_a_broken_medium_tore_never_gets_a_placeholder(
     codec: str, kind: type[FaultyStore], way: Way
 ) -> None:
-    messages = conversation(SMALL)
+    messages = results(*SMALL)
 
     def check(inner: MemoryStore, store: FaultyStore) -> None:
         off = opened(store, codec)
@@ -165,11 +159,11 @@ def test_offload_text_returns_the_text_or_what_restores_it(codec: str, way: Way,
 
         answer = off.offload_text(text, tool_use_id="call_0")
         assert answer in (text, placeholder)
-        assert opened(inner, codec).restore(conversation([answer])) == conversation([text])
+        assert opened(inner, codec).restore(results(answer)) == results(text)
 
         store.heal()
         again = off.offload_text(text, tool_use_id="call_0")
-        assert opened(inner, codec).restore(conversation([again])) == conversation([text])
+        assert opened(inner, codec).restore(results(again)) == results(text)
         assert again == placeholder or way.moment == "torn"
 
     fail_each(check, FaultyStore, way, objects if is_stored else [])
@@ -179,7 +173,7 @@ def test_offload_text_returns_the_text_or_what_restores_it(codec: str, way: Way,
 def test_with_on_error_raise_nothing_else_than_the_error_leaves_and_the_next_call_goes_on(
     codec: str, kind: type[FaultyStore], way: Way
 ) -> None:
-    messages = conversation(SMALL)
+    messages = results(*SMALL)
     _, sent, _ = written(codec, *SMALL)
 
     def check(inner: MemoryStore, store: FaultyStore) -> None:
@@ -218,11 +212,11 @@ def test_restore_gives_everything_back_or_raises(codec: str, kind: type[FaultySt
     def check(inner: MemoryStore, store: FaultyStore) -> None:
         del inner
         off = opened(store, codec)
-        raised = error_of(partial(off.restore, sent), conversation(texts))
+        raised = error_of(partial(off.restore, sent), results(*texts))
         assert raised is None or (raised is way.error and store.failures > 0)
 
         store.heal()
-        assert off.restore(sent) == conversation(texts)
+        assert off.restore(sent) == results(*texts)
 
     fail_each(check, kind, way, objects, at_least=len(texts))
 

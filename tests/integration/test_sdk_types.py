@@ -8,13 +8,14 @@ import functools
 import importlib
 import importlib.util
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kit.conversation import from_user, tool_result
+from kit.values import drained
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from strength import examples
 
@@ -185,13 +186,6 @@ gemini_messages = record(
 @functools.cache
 def adapter(module: str, name: str) -> TypeAdapter[Any]:
     return TypeAdapter(getattr(sdk(module), name))
-
-
-def drained(value: Any) -> Any:
-    """Look at every value: pydantic checks an `Iterable` only as it is read."""
-    if isinstance(value, dict):
-        return {k: drained(v) for k, v in value.items()}
-    return [drained(v) for v in value] if isinstance(value, Iterator | list) else value
 
 
 def by_type(module: str, name: str) -> Callable[[Any], None]:

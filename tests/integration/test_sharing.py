@@ -6,7 +6,7 @@ import json
 
 import prepared
 import pytest
-from kit.conversation import from_user, tool_result
+from kit.conversation import results
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
@@ -31,10 +31,6 @@ for n in range(int(count)):
     off.offload_text(f"{name} {n}\\n" * 3000, tool_use_id=f"{name}-{n}")
 print("done")
 """
-
-
-def results(*texts):
-    return [from_user([tool_result(f"call_{i}", text)]) for i, text in enumerate(texts)]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import tarfile
 
 import pytest
 from command import runner
-from kit.conversation import from_user, tool_result
+from kit.conversation import results
 
 from offload import Offloader, open_store
 from offload.transfer import copy
@@ -17,10 +17,6 @@ LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" 
 # What does not shrink: its record is of several parts.
 LARGE = random.Random(1).randbytes(2_400_000).hex()  # noqa: S311 # reproducible
 TEXTS = [LOG, LOG[::-1], LOG * 2]
-
-
-def results(*texts):
-    return [from_user([tool_result(f"call_{i}", text)]) for i, text in enumerate(texts)]
 
 
 def files(folder):

@@ -20,11 +20,6 @@ HOSTILE = (
 DAY = 86_400
 
 
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
 def put_text(store: Any, text: str, session: str = "s", **names: Any) -> str:
     return ref_of(
         opened(store, session).offload_text(text, **({"tool_name": "Bash", "tool_use_id": "1"} | names))

@@ -29,11 +29,6 @@ LOG = "".join(f"line {n} of the log of a build\n" for n in range(3000))
 FIXED = estimate_tokens(json.dumps(definitions(), ensure_ascii=False) + system_prompt())
 
 
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
 class Loop:
     """An agent loop, one answer of its model at a time."""
 

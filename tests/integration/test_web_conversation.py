@@ -24,11 +24,6 @@ PATH = path_of("s") + "/conversation"
 HOSTILE = '"><script>alert(1)</script>\x1b[31m\u202etxt.exe'
 
 
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
 def call(number: int, text: str, tool: str = "Bash") -> list[dict[str, Any]]:
     """Return a tool call and its result."""
     return tool_turn(f"t{number}", text, tool, {"command": f"cat part_{number}"})

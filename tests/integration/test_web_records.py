@@ -28,11 +28,6 @@ LOG = "".join(
 )
 
 
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
 def put_text(store: Any, text: str, **names: Any) -> str:
     return ref_of(opened(store).offload_text(text, **({"tool_name": "Bash", "tool_use_id": "1"} | names)))
 

@@ -42,11 +42,6 @@ class Counted(OneByOne, WrapperStore):
         return get_many(self.inner, keys)
 
 
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
 def put(store: Any, title: str | None, session: str = "s", tool: str = "Read", text: str = "a line") -> str:
     content = f"{title} {text} of {session}\n" * 50
     return ref_of(opened(store, session).offload_text(content, tool_name=tool, title=title))

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from forks import exchange
 from kit.conversation import tool_turn
 from pages import Html, path_of, visitor
@@ -20,11 +19,6 @@ from offload_backends.memory import MemoryStore
 
 PATH = path_of("s") + "/timeline"
 HOSTILE = '"><script>alert(1)</script>'
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
 
 
 class Counted(WrapperStore):

@@ -17,11 +17,6 @@ from offload_backends.memory import MemoryStore
 HOSTILE = '"><script>alert(1)</script>\x1b[31m\u202etxt.exe &amp;'
 
 
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
 class Clock:
     """A clock by which each look at it takes a second, and nothing else takes any time."""
 

@@ -21,11 +21,6 @@ CODE = 'def add(a, b):\n    """Add_two <b>numbers</b>."""\n    return a + 1  # o
 CSV = "id,country,total\n" + "".join(f"{n},{'NO' if n % 2 else 'DE'},{n * 2}\n" for n in range(300))
 
 
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
 def put(store: Any, text: str, title: str | None = None, call: str = "1") -> str:
     return ref_of(opened(store).offload_text(text, tool_name="Read", tool_use_id=call, title=title))
 

@@ -38,3 +38,17 @@ def chat_call(call: str, name: str = "Bash", arguments: str = "{}") -> Message:
 
 def chat_result(call: str, content: Any) -> Message:
     return {"role": "tool", "tool_call_id": call, "content": content}
+
+
+def results(*texts: Any) -> list[Message]:
+    """Return results of calls that are not there, a message each."""
+    return [from_user([tool_result(f"call_{n}", text)]) for n, text in enumerate(texts)]
+
+
+def builds(count: int) -> list[Message]:
+    """Return a request and so many calls with large results."""
+    messages = [from_user("Build it.")]
+    for n in range(count):
+        text = f"target {n}\n" + "".join(f"line {line} of {n}\n" for line in range(400))
+        messages += tool_turn(f"t{n}", text, "Bash", {"command": f"make {n}"})
+    return messages

@@ -10,9 +10,10 @@ import subprocess
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from kit.inner import fetch_from
 from strength import examples
 
-from offload.codec import Fetch, get_codec
+from offload.codec import get_codec
 from offload.codec.base import Encoded, StoredRecord
 from offload.codec.content import TextContent
 from offload.record import Header
@@ -47,13 +48,6 @@ long_texts = st.builds(
     st.sampled_from(["", "\n", "end", "\U0001f600"]),
 )
 codecs = pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
-
-
-def fetch_from(data: bytes) -> Fetch:
-    def fetch(*, start: int = 0, end: int | None = None) -> bytes:
-        return data[start:end]
-
-    return fetch
 
 
 def encode(text: str, codec: str = "zstd") -> tuple[Header, Counts, Encoded]:

@@ -15,6 +15,7 @@ from anthropic.types import MessageParam
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kit.conversation import chat_result, tool_result, tool_use
+from kit.values import drained
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import TypeAdapter
 from recorded import FILES
@@ -86,13 +87,6 @@ def session(path: Path, name: str) -> list[Any]:
         return messages
     convert = as_anthropic if name == "anthropic" else as_openai
     return [converted for message in messages for converted in convert(message)]
-
-
-def drained(value: Any) -> Any:
-    """Look at every value: pydantic checks an `Iterable` only as it is read."""
-    if isinstance(value, dict):
-        return {k: drained(v) for k, v in value.items()}
-    return [drained(v) for v in value] if isinstance(value, Iterator | list) else value
 
 
 def ids_of(message: Any) -> tuple[set[str], set[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import copy
 import json
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from kit.values import in_base64
 from strength import examples
 
 from offload import Offloader, OffloadPolicy
@@ -20,10 +20,6 @@ CEILING = 1000
 POLICY = OffloadPolicy.model_validate({"preset": "balanced", "max_view_tokens": CEILING, "by_cost": "none"})
 LONG = "Some words of prose, and a number: 17. " * 400
 LEAST = 3000
-
-
-def encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
 
 
 def user(*content: Any) -> dict[str, Any]:
@@ -139,7 +135,7 @@ def item(kind: str, **fields: Any) -> dict[str, Any]:
     return {"type": kind, **fields}
 
 
-FILE = item("input_file", filename="a.txt", file_data=f"data:text/plain;base64,{encoded('short')}")
+FILE = item("input_file", filename="a.txt", file_data=f"data:text/plain;base64,{in_base64('short')}")
 RESPONSES = {
     "computer_call": item("computer_call", call_id="c", id="i", action={"type": "type", "text": "short"}),
     "computer_call_output": item(
@@ -201,7 +197,7 @@ RESPONSES = {
 }
 CHAT = {
     "file": user({"type": "file", "file": {"filename": "a.txt", "file_data": FILE["file_data"]}}),
-    "raw file": user({"type": "file", "file": {"filename": "a.txt", "file_data": encoded("short")}}),
+    "raw file": user({"type": "file", "file": {"filename": "a.txt", "file_data": in_base64("short")}}),
     "function_call": {
         "role": "assistant",
         "content": None,
@@ -224,7 +220,7 @@ GEMINI = {
     "text": {"role": "user", "parts": [{"text": "short"}]},
     "inlineData": {
         "role": "user",
-        "parts": [{"inlineData": {"mimeType": "text/plain", "data": encoded("a")}}],
+        "parts": [{"inlineData": {"mimeType": "text/plain", "data": in_base64("a")}}],
     },
     "inline_data": {"role": "user", "parts": [{"inline_data": {"mime_type": "text/csv", "data": b"a,b"}}]},
     "functionResponse": {
@@ -235,7 +231,7 @@ GEMINI = {
                     "name": "f",
                     "response": {"a": "short", "b": "c"},
                     "parts": [
-                        {"inlineData": {"mimeType": "text/plain", "data": encoded("a"), "displayName": "b"}}
+                        {"inlineData": {"mimeType": "text/plain", "data": in_base64("a"), "displayName": "b"}}
                     ],
                 }
             }
@@ -275,7 +271,7 @@ BEDROCK = {
     ),
     "document of bytes": user({"document": {"format": "csv", "name": "a", "source": {"bytes": b"short"}}}),
     "document of base64": user(
-        {"document": {"format": "md", "name": "a", "source": {"bytes": encoded("a")}}}
+        {"document": {"format": "md", "name": "a", "source": {"bytes": in_base64("a")}}}
     ),
     "searchResult": user(BEDROCK_SEARCH_RESULT),
     "guardContent": user({"guardContent": {"text": {"text": "short", "qualifiers": ["query"]}}}),
@@ -311,7 +307,7 @@ LANGCHAIN = {
     "text-plain": {"type": "human", "content": [{"type": "text-plain", "text": "short", "title": "a"}]},
     "file": {
         "type": "human",
-        "content": [{"type": "file", "mime_type": "text/plain", "base64": encoded("a")}],
+        "content": [{"type": "file", "mime_type": "text/plain", "base64": in_base64("a")}],
     },
     "tool": {
         "type": "tool",
@@ -374,9 +370,9 @@ def with_text(message: Any, place: Place, text: str) -> Any:
     if isinstance(old, bytes):
         holder[place[-1]] = text.encode()
     elif url[1]:
-        holder[place[-1]] = url[0] + url[1] + encoded(text)
-    elif old in (encoded("a"), encoded("short")):
-        holder[place[-1]] = encoded(text)
+        holder[place[-1]] = url[0] + url[1] + in_base64(text)
+    elif old in (in_base64("a"), in_base64("short")):
+        holder[place[-1]] = in_base64(text)
     else:
         holder[place[-1]] = text
     return message

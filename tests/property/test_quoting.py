@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 from answers import put, session
-from counted import steps
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.store import steps
 
 from offload.codec import QUOTING
 from offload.codec.content import Quote, TextContent

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.inner import find
 from strength import examples
 
 from offload.tools import search
-from offload.tools.search import Pattern, Search, Span, compile_pattern
-
-
-def find(chunks: Iterable[bytes], pattern: Pattern, offset: int = 0) -> Iterator[Span]:
-    return Search(pattern, offset).find(chunks, offset=offset)
-
+from offload.tools.search import compile_pattern
 
 many = examples(300)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
+from kit.store import ListsByPart, OverwritesAlways
 from strength import examples
 
 from offload.store import OffloadStore, StoredObject
@@ -77,11 +78,6 @@ def test_an_s3_bucket_is_a_dict(s3_bucket: Bucket):
     drive(make, lambda store: store, REMOTE)
 
 
-class ReplacesOnCreate(MemoryStore):
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:  # noqa: ARG002  # that is the fault
-        super().put(key, data, overwrite=True)
-
-
 class KeepsOnOverwrite(MemoryStore):
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         if not overwrite or not any(found.key == key for found in self.keys()):
@@ -98,11 +94,6 @@ class TakesNoPlace(MemoryStore):
         return super().keys(prefix)
 
 
-class ListsByPart(MemoryStore):
-    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        return iter(sorted(super().keys(prefix, after=after), key=lambda found: found.key.split("/")))
-
-
 class DeletesByPrefix(MemoryStore):
     def delete(self, key: str) -> None:
         for found in list(self.keys(key)):
@@ -117,7 +108,7 @@ class LosesBulk(FaultyBulkStore):
 @pytest.mark.parametrize(
     "broken",
     [
-        *(ReplacesOnCreate, KeepsOnOverwrite, CutsSuffixes, TakesNoPlace, ListsByPart),
+        *(OverwritesAlways, KeepsOnOverwrite, CutsSuffixes, TakesNoPlace, ListsByPart),
         pytest.param(DeletesByPrefix, marks=pytest.mark.slow),
     ],
 )

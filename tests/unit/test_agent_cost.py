@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from compactions import context_of
-from counted import CountedStore
 from kit.conversation import tool_turn
+from kit.store import CountedStore
 
 import offload
 from offload import Offloader, OffloadPolicy, Rule

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from counted import CountedStore
+from kit.store import CountedStore
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.agent import AgentConfig, ContextManager

@@ -32,11 +32,6 @@ def agents(store: Any) -> dict[str | None, str | None]:
     return {info.title: info.agent for info in with_titles(reader, reader.infos())}
 
 
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
 def test_lists_of_records_show_who_stored_them(store: MemoryStore) -> None:
     opened(store, "the researcher").offload_text(TEXT, title="one")
     opened(store).offload_text(TEXT, title="two", tool_use_id="2")

@@ -8,7 +8,7 @@ from typing import Any
 import command
 import formats
 import pytest
-from counted import CountedStore
+from kit.store import CountedStore
 from reading import LOG, POLICY, Reading
 from retained import HOUR, clocked
 

@@ -7,7 +7,7 @@ from typing import Any
 import compactions
 import formats
 import pytest
-from counted import CountedStore
+from kit.store import CountedStore
 from reading import LOG, POLICY, Reading
 
 from offload import Offloader, OffloadPolicy

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from binding import Binding, BoundError
-from counted import CountedStore
 from kit.conversation import from_model, from_user
+from kit.store import CountedStore
 from pydantic import BaseModel
 from strength import thinned
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.conversation import from_user
 
 from offload import ItemFacts, Offloader, OffloadPolicy, OffloadResult, Rule
 from offload.policy.policy import MAX_VIEW_TOKENS
@@ -32,15 +33,11 @@ def result(name: str, content: str, **fields: Any) -> dict[str, Any]:
     return {"role": "user", "content": [block]}
 
 
-def user(content: str) -> dict[str, Any]:
-    return {"role": "user", "content": content}
-
-
 def left(out: OffloadResult) -> list[str | None]:
     return [info.tool_use_id for info in out.records]
 
 
-TASK = user("Look at it all.")
+TASK = from_user("Look at it all.")
 LARGE = text(2 * MAX_VIEW_TOKENS)
 
 
@@ -50,8 +47,8 @@ LARGE = text(2 * MAX_VIEW_TOKENS)
         [TASK, calls("read1"), result("read1", LARGE)],
         [TASK, calls("bash1"), result("bash1", LARGE, is_error=True)],
         [TASK, calls("read1"), result("read1", LARGE, is_error=True)],
-        [user(LARGE)],
-        [TASK, calls("bash1"), result("bash1", "fine"), user(LARGE)],
+        [from_user(LARGE)],
+        [TASK, calls("bash1"), result("bash1", "fine"), from_user(LARGE)],
     ],
 )
 def test_what_is_above_the_ceiling_leaves_before_the_model_sees_it(messages: list[Any]) -> None:
@@ -90,7 +87,7 @@ def test_a_turn_that_comes_in_several_calls_is_one_turn_and_the_next_has_a_ceili
     off, messages = Offloader("memory://", policy=SMALL), [TASK]
     for turn in range(1, 5):
         name = f"bash{turn}"
-        messages = [*messages, calls(name), result(name, text(1200, name)), user(text(1200, name))]
+        messages = [*messages, calls(name), result(name, text(1200, name)), from_user(text(1200, name))]
         assert off.offload(messages).records == []
 
 
@@ -152,7 +149,7 @@ def test_what_is_pinned_stays_above_the_ceiling_and_the_errors_tell() -> None:
 
 def test_a_system_prompt_above_the_ceiling_stays_and_is_told_in_its_turn_alone() -> None:
     off = Offloader("memory://", policy=SMALL, on_error="raise")
-    messages = [{"role": "system", "content": text(9000)}, user(text(3000))]
+    messages = [{"role": "system", "content": text(9000)}, from_user(text(3000))]
     out = off.offload(messages)
 
     assert out.messages == messages

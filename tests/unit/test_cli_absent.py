@@ -18,7 +18,7 @@ from typing import Any
 
 import prepared
 import pytest
-from command import Run, is_one_line_from_us, runner
+from command import Run, is_one_line_from_us
 from rich.console import Console
 
 from offload import Offloader
@@ -45,11 +45,6 @@ def _away_from_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return runner(capsys, monkeypatch)
 
 
 @pytest.fixture

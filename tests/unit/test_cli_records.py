@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from command import Run, runner
-from counted import steps
 from forks import journaled, keys
 from forks import run as run_loop
+from kit.store import steps
 
 from offload import Offloader, StoredObject
 from offload.integrations._sessions import folder_session

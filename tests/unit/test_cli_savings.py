@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 import recorded
-from command import Run, runner
+from command import Run
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from kit.conversation import tool_turn
+from kit.conversation import from_model, from_user, tool_turn
 from strength import thinned
 
 from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, Rule
@@ -66,17 +66,9 @@ def text(tokens: int, letter: str = "x") -> str:
     return (f"{letter * 2} " * (tokens * 4))[: tokens * 18 // 5]
 
 
-def user(content: str) -> dict[str, Any]:
-    return {"role": "user", "content": content}
-
-
-def said(content: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": content}
-
-
 def talk(*contents: str) -> Messages:
     """Return texts of user and assistant in turn."""
-    return [(said if n % 2 else user)(content) for n, content in enumerate(contents)]
+    return [(from_model if n % 2 else from_user)(content) for n, content in enumerate(contents)]
 
 
 def answers(*rows: tuple[float, int, int]) -> dict[int, Answer]:
@@ -127,7 +119,7 @@ def test_the_prefix_of_the_last_request_is_read_and_the_rest_is_written(
 
 
 def test_a_conversation_without_a_request_costs_nothing() -> None:
-    record = recording([user("hello")])
+    record = recording([from_user("hello")])
 
     assert (record.requests, cost(record).cost) == ([], 0)
 
@@ -292,7 +284,7 @@ def edit(tool: str = "Edit", number: int = 0, **arguments: Any) -> dict[str, Any
 
 def edited(replacement: str, *answers: dict[str, Any], code: str = CODE, tools: float = 0) -> Bill:
     """Return the bill of a file that is replaced before it is sent, and of the answers that follow."""
-    messages = [user(code), *(m for answer in answers for m in (answer, user("go on")))]
+    messages = [from_user(code), *(m for answer in answers for m in (answer, from_user("go on")))]
     return cost(recording(messages), Replacing({0: {0: replacement}}, tools))
 
 
@@ -315,7 +307,7 @@ def edited(replacement: str, *answers: dict[str, Any], code: str = CODE, tools: 
 )
 def test_an_edit_of_each_client_quotes_what_it_replaces(answer: dict[str, Any]) -> None:
     first = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": CODE}]}
-    [request] = recording([first if "type" in answer else user(CODE), answer]).requests
+    [request] = recording([first if "type" in answer else from_user(CODE), answer]).requests
 
     assert [quote.text for quote in request.quotes] == [OLD]
 
@@ -327,15 +319,15 @@ def test_an_edit_quotes_only_what_it_replaces_and_the_conversation_has() -> None
     written = edit("Write", content=OLD + PATCH)
 
     for message in (answer, bracket, written):
-        assert recording([user(CODE + "}\n"), message]).requests[0].quotes == ()
-    assert [q.text for q in recording([user(CODE), added]).requests[0].quotes] == [OLD]
+        assert recording([from_user(CODE + "}\n"), message]).requests[0].quotes == ()
+    assert [q.text for q in recording([from_user(CODE), added]).requests[0].quotes] == [OLD]
 
 
 def test_a_quote_out_of_view_costs_a_request_and_an_answer_of_twice_its_size_which_stays() -> None:
     long = "\n".join(CODE.splitlines()[10:60])
     answer = max(GREP_TOKENS, 2 * len(long) / 3.6)
-    bill = edited(text(40), edit(old_string=long), said("done"), tools=500)
-    short = edited(text(40), edit(old_string=OLD), said("done"))
+    bill = edited(text(40), edit(old_string=long), from_model("done"), tools=500)
+    short = edited(text(40), edit(old_string=OLD), from_model("done"))
 
     assert (bill.reads, bill.quotes, bill.quotes_gone) == (1, 1, 1)
     assert bill.read_backs == pytest.approx((500 + 40) * 0.1 + answer * 1.1)
@@ -344,8 +336,8 @@ def test_a_quote_out_of_view_costs_a_request_and_an_answer_of_twice_its_size_whi
 
 def test_a_quote_in_view_or_that_was_read_back_costs_nothing() -> None:
     shown = edited(f"[cut]\n{OLD}\n[cut]", edit(old_string=OLD))
-    elsewhere = edited(text(40), said("it has\n" + OLD), edit(old_string=OLD))
-    messages = [user(CODE), edit(old_string=OLD), user("go on"), edit(number=1, old_string=OLD)]
+    elsewhere = edited(text(40), from_model("it has\n" + OLD), edit(old_string=OLD))
+    messages = [from_user(CODE), edit(old_string=OLD), from_user("go on"), edit(number=1, old_string=OLD)]
     # The first edit, which has the lines too, is replaced as well.
     again = cost(recording(messages), Replacing({0: {0: text(40)}, 1: {1: "an edit"}}))
 
@@ -372,7 +364,9 @@ class Answering(Replacing):
 
 def test_a_known_answer_is_written_once_then_cached_and_costs_its_placeholder_once_it_is_replaced() -> None:
     edits = [edit(number=n, old_string=f"{word} = compute(item, {word})") for n, word in enumerate(WORDS[:3])]
-    record = recording([user(CODE), *(m for each in edits for m in (each, user("go on"))), said("done")])
+    record = recording(
+        [from_user(CODE), *(m for each in edits for m in (each, from_user("go on"))), from_model("done")]
+    )
     sender = Answering({0: {0: text(40)}, 2: {len(record.rows) + 1: text(20)}})
 
     bill = cost(record, sender)
@@ -409,7 +403,7 @@ def result(number: int, content: str) -> dict[str, Any]:
 def session(*contents: str, last: str = "done") -> Messages:
     """Return a task, a call and its result for each text, and a last answer."""
     turns = [m for n, content in enumerate(contents) for m in (call(n), result(n, content))]
-    return [user("find it"), *turns, said(last)]
+    return [from_user("find it"), *turns, from_model(last)]
 
 
 LONG = "\n".join(f"row {n} in lib/part_{n}.py that nobody needs" for n in range(1000))
@@ -435,14 +429,14 @@ def in_anthropic(number: int, content: str) -> Messages:
 @pytest.mark.parametrize("turn", [in_anthropic, in_openai_responses, lambda n, c: [call(n), result(n, c)]])
 def test_the_offloader_is_billed_for_what_it_sends(turn: Any) -> None:
     first = {"role": "user", "content": [{"type": "input_text", "text": "go"}]}
-    opening = first if turn is in_openai_responses else user("go")
+    opening = first if turn is in_openai_responses else from_user("go")
     messages = [
         opening,
         *turn(0, LONG),
         *turn(1, "small"),
         *turn(2, LONG + "."),
         *turn(3, "small"),
-        said("done"),
+        from_model("done"),
     ]
     record = recording(messages)
     off = Offloader("memory://", session="any", policy=LATE)
@@ -479,11 +473,11 @@ def test_what_is_read_back_is_a_call_and_its_answer_in_the_messages_that_are_off
     turn: Any,
 ) -> None:
     first = {"role": "user", "content": [{"type": "input_text", "text": "go"}]}
-    messages = [first if turn is in_openai_responses else user("go"), *turn(0, LONG), *turn(1, "small")]
+    messages = [first if turn is in_openai_responses else from_user("go"), *turn(0, LONG), *turn(1, "small")]
     kind = adapter_for(messages[-1]).name
-    hidden = [said("see lib/part_567.py"), *turn(2, "small")]
+    hidden = [from_model("see lib/part_567.py"), *turn(2, "small")]
     edits = [edit(old_string="row 400 in lib/part_400.py that nobody needs"), *turn(3, "small")]
-    record = Recording(Transcript("t", kind, None, [*messages, *hidden, *edits, said("done")]), None)
+    record = Recording(Transcript("t", kind, None, [*messages, *hidden, *edits, from_model("done")]), None)
     sender = Offloading(record, OffloadPolicy(types={"tool_result": Rule(min_tokens=3000)}))
 
     bill = measure(record, sender, CACHE)
@@ -506,12 +500,12 @@ def test_an_answer_that_is_offloaded_again_costs_its_placeholder_from_then_on() 
     smalls = [m for n in range(2, 10) for m in in_anthropic(n, "small")]
     record = recording(
         [
-            user("go"),
+            from_user("go"),
             *in_anthropic(0, LONG),
             *in_anthropic(1, "small"),
             edit(old_string=rows),
             *smalls,
-            said("x"),
+            from_model("x"),
         ]
     )
     sender = Offloading(record, OffloadPolicy(history="editable", by_cost="none"))
@@ -768,11 +762,6 @@ def test_a_mistake_in_a_file_is_named_with_the_file_and_the_field(
 # The command
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return runner(capsys, monkeypatch)
-
-
 def write(folder: Path, name: str, messages: Messages, **more: Any) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.json"
@@ -844,11 +833,11 @@ def test_the_report_has_the_quotes_gone_and_the_extra_requests_beside_the_cost(
         *in_anthropic(0, LONG),
         *in_anthropic(1, "it is a file"),
         quote,
-        user("go on"),
+        from_user("go on"),
         shown,
-        user("go"),
+        from_user("go"),
     ]
-    path = write(tmp_path / "chats", "a", [user("go"), *messages, said("done")])
+    path = write(tmp_path / "chats", "a", [from_user("go"), *messages, from_model("done")])
 
     total = report_of(run, path)["total"]
     head, row, *rest = run("savings", path).stdout.splitlines()
@@ -963,12 +952,12 @@ def test_what_was_written_to_a_cache_of_an_hour_has_its_price_and_lifetime(run: 
         "cache_creation": {"ephemeral_1h_input_tokens": 1000},
     }
     rows = [
-        {"type": "user", "uuid": "1", "message": user("go")},
+        {"type": "user", "uuid": "1", "message": from_user("go")},
         {
             "type": "assistant",
             "uuid": "2",
             "timestamp": "2026-11-01T10:00:00Z",
-            "message": {**said("done"), "id": "m", "model": "claude-opus-4-5", "usage": usage},
+            "message": {**from_model("done"), "id": "m", "model": "claude-opus-4-5", "usage": usage},
         },
     ]
     (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -1037,7 +1026,7 @@ def test_a_malformed_message_is_left_out_and_other_files_are_skipped_and_both_ar
     run: Run, tmp_path: Path
 ) -> None:
     rows = [
-        {"type": "user", "uuid": "1", "message": user("go")},
+        {"type": "user", "uuid": "1", "message": from_user("go")},
         {"type": "user", "uuid": "2", "isSidechain": True, "message": {"role": "user", "content": [7]}},
     ]
     (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -1073,7 +1062,7 @@ def used(tool: str, content: Any, number: int, **more: Any) -> Messages:
 
 def with_results(*results: tuple[str, Messages | str]) -> Messages:
     turns = [m for n, (tool, content) in enumerate(results) for m in used(tool, content, n)]
-    return [user("find it"), *turns, *used("Bash", "small", 99), said("done")]
+    return [from_user("find it"), *turns, *used("Bash", "small", 99), from_model("done")]
 
 
 EVERY_TOOL = with_results(
@@ -1103,7 +1092,7 @@ def test_a_hook_or_a_proxy_replaces_results_of_its_tools_only_and_no_failed_call
     run: Run, tmp_path: Path, way: str, replaced: set[str]
 ) -> None:
     path = write(tmp_path / "chats", "a", EVERY_TOOL)
-    failed = [user("go"), *used("mcp__db__query", LONG * 9, 0, is_error=True), said("done")]
+    failed = [from_user("go"), *used("mcp__db__query", LONG * 9, 0, is_error=True), from_model("done")]
 
     assert replaced_by(run, way, path) == dict.fromkeys(replaced, 1)
     large = report_of(run, write(tmp_path / "chats", "b", failed), "--for", way)["large"]
@@ -1113,7 +1102,7 @@ def test_a_hook_or_a_proxy_replaces_results_of_its_tools_only_and_no_failed_call
 def test_the_ways_are_those_of_the_hook_and_of_the_gateway_which_replaces_of_every_tool_what_was_seen(
     run: Run, tmp_path: Path
 ) -> None:
-    *all_used, end = [user(LONG), *EVERY_TOOL[1:]]
+    *all_used, end = [from_user(LONG), *EVERY_TOOL[1:]]
     later = [m for n in range(200, 220) for m in used("Bash", "small", n)]
     path = write(tmp_path / "chats", "a", [*all_used, *later, end])
     unseen = write(tmp_path / "chats", "b", EVERY_TOOL[:3])

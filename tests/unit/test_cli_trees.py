@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from command import Run, runner
-from counted import CountedStore
 from kit.conversation import from_model, from_user, tool_turn
+from kit.store import CountedStore
 
 from offload import Offloader, open_store
 from offload.presets.context_fs import ContextFileSystem

@@ -8,17 +8,11 @@ from hashlib import sha256
 import msgspec
 import pytest
 from encoded import facts
+from kit.inner import fetch_from
 
-from offload.codec import CODECS, Fetch, find_codec, get_codec
+from offload.codec import CODECS, find_codec, get_codec
 from offload.codec.readable import parse_sidecar
 from offload.errors import ConfigError, CorruptError
-
-
-def fetch_from(data: bytes) -> Fetch:
-    def fetch(*, start: int = 0, end: int | None = None) -> bytes:
-        return data[start:end]
-
-    return fetch
 
 
 def test_a_json_record_is_a_document_that_any_reader_takes() -> None:

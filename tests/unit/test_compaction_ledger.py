@@ -9,6 +9,7 @@ from typing import Any
 import formats
 import pytest
 from compactions import context_of
+from kit.conversation import from_model, from_user
 from langchain_core.messages import AIMessage, HumanMessage
 from strength import some
 
@@ -27,14 +28,6 @@ TASK = "Fix the crash of the importer when a file is empty."
 LEDGER = "[Facts from these messages, collected by a program:]"
 
 
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
-def said(text: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": text}
-
-
 def call(
     name: str, arguments: dict[str, Any], result: str, n: int = 0, **fields: Any
 ) -> list[dict[str, Any]]:
@@ -44,7 +37,7 @@ def call(
 
 
 def padding(n: int = 30) -> list[dict[str, Any]]:
-    return [one for i in range(n) for one in (user(f"go on {'please ' * 60}"), said("well " * 60))]
+    return [one for i in range(n) for one in (from_user(f"go on {'please ' * 60}"), from_model("well " * 60))]
 
 
 def offloader(**options: Any) -> Offloader:
@@ -55,7 +48,7 @@ def compacted(messages: list[Any], off: Offloader | None = None, **config: Any) 
     """Return messages after a compaction that keeps the last round."""
     config = {"keep_recent_rounds": 1, "max_context_tokens": 80_000, "require_confirmation": False} | config
     compactor = RoundCompactor(off or offloader(), None, RoundConfig(**config))
-    result = compactor.compact([*messages, user("and now?"), said("now")])
+    result = compactor.compact([*messages, from_user("and now?"), from_model("now")])
     assert result.error is None
     assert result.is_compacted
     return result.new_messages
@@ -74,7 +67,7 @@ def test_names_and_errors_are_those_that_a_terminal_shows() -> None:
     output = "\x1b[31mE   ImportError\x1b[0m: \x1b[35msrc/importer/\x1b[1mrows.py\x1b[0m is empty"
     work = call("Bash", {"command": "make"}, f"{output}\nexit code: 1", is_error=True)
 
-    ledger = ledger_of(compacted([user(TASK), *work, *padding()]))
+    ledger = ledger_of(compacted([from_user(TASK), *work, *padding()]))
 
     assert "E   ImportError: src/importer/rows.py is empty" in ledger
     assert "\x1b" not in ledger
@@ -85,7 +78,9 @@ WORK = [
     *call("Read", {"file_path": "src/importer/reader.py"}, "def read(path):\n    return open(path)"),
     *call("Edit", {"file_path": "src/importer/empty.py", "old_string": "a", "new_string": "b"}, "done"),
     *call("Bash", {"command": SHELL}, "Exit code 1\nE   ValueError: empty input\n1 failed", is_error=True),
-    said("The ticket IMP-4711 describes it, see https://example.com/issues/4711 for the trace 0x7ffe12ab."),
+    from_model(
+        "The ticket IMP-4711 describes it, see https://example.com/issues/4711 for the trace 0x7ffe12ab."
+    ),
 ]
 
 
@@ -98,7 +93,7 @@ def test_a_name_with_a_number_after_a_colon_is_whole_or_without_it_and_never_ano
 
 
 def test_files_commands_exit_codes_errors_urls_and_ids_stay_in_view():
-    ledger = ledger_of(compacted([user(TASK), *WORK, *padding()]))
+    ledger = ledger_of(compacted([from_user(TASK), *WORK, *padding()]))
 
     assert "Files written: src/importer/empty.py\n" in ledger
     assert "Files read: src/importer/reader.py\n" in ledger
@@ -126,7 +121,7 @@ def test_messages_of_every_format_have_a_ledger(name, tool):
 
 def test_facts_of_the_first_compaction_are_in_view_after_the_tenth():
     off = offloader()
-    messages = compacted([user(TASK), *WORK, *padding()], off)
+    messages = compacted([from_user(TASK), *WORK, *padding()], off)
 
     for n in range(9):
         more = call("Bash", {"command": f"make target-{n}"}, "ok", n)
@@ -144,7 +139,7 @@ def test_a_ledger_fits_into_its_budget_with_recent_and_repeated_facts_before_old
         m for n in range(300) for m in call("Bash", {"command": f"run-step --number {n} --fast"}, "ok", n)
     ]
 
-    ledger = ledger_of(compacted([user(TASK), *often * 5, *calls], max_context_tokens=window))
+    ledger = ledger_of(compacted([from_user(TASK), *often * 5, *calls], max_context_tokens=window))
 
     assert most / 2 < estimate_tokens(ledger) <= most
     assert "cargo test --workspace --quiet" in ledger
@@ -155,7 +150,7 @@ def test_a_ledger_fits_into_its_budget_with_recent_and_repeated_facts_before_old
 def test_what_the_context_shows_anyway_is_not_repeated():
     off = offloader()
     compactor = RoundCompactor(off, None, RoundConfig(keep_recent_rounds=1, require_confirmation=False))
-    messages = [user(TASK), *WORK, *padding(), user(f"run {SHELL}"), said("I will.")]
+    messages = [from_user(TASK), *WORK, *padding(), from_user(f"run {SHELL}"), from_model("I will.")]
 
     ledger = ledger_of(compactor.compact(messages).new_messages)
 
@@ -166,7 +161,9 @@ def test_what_the_context_shows_anyway_is_not_repeated():
 def test_facts_of_offloaded_items_are_in_the_ledger():
     off = offloader(policy=OffloadPolicy(types={"tool_result": Rule(min_chars=1000, preview_chars=0)}))
     listing = "\n".join(["x" * 40] * 100 + ["src/deep/inside.rs"] + ["y" * 40] * 100)
-    messages = off.offload([user(TASK), *call("find_files", {"query": "a"}, listing), *padding()]).messages
+    messages = off.offload(
+        [from_user(TASK), *call("find_files", {"query": "a"}, listing), *padding()]
+    ).messages
     assert "inside.rs" not in json.dumps(messages)
 
     assert "src/deep/inside.rs" in ledger_of(compacted(messages, off))
@@ -175,7 +172,9 @@ def test_facts_of_offloaded_items_are_in_the_ledger():
 def test_a_store_that_cannot_be_read_costs_those_facts_only():
     store = MemoryStore()
     off = Offloader(store, session="s", policy=OffloadPolicy(types={"tool_result": Rule(min_chars=1000)}))
-    messages = off.offload([user(TASK), *WORK, *call("find", {}, "src/a.rs " * 900), *padding()]).messages
+    messages = off.offload(
+        [from_user(TASK), *WORK, *call("find", {}, "src/a.rs " * 900), *padding()]
+    ).messages
     broken = FaultyStore(store, verb="get")
 
     ledger = ledger_of(compacted(messages, Offloader(broken, session="s")))
@@ -190,7 +189,7 @@ def test_what_redact_removes_is_in_no_ledger_task_or_summary():
 
     secret = "hunter2-4711-AbCd"  # noqa: S105 # of no one
     messages = [
-        user(f"{TASK} The password: {secret}"),
+        from_user(f"{TASK} The password: {secret}"),
         *call(
             "Bash",
             {"command": f"login password: {secret}", "note": f"password:{secret}"},
@@ -204,7 +203,7 @@ def test_what_redact_removes_is_in_no_ledger_task_or_summary():
         RoundConfig(keep_recent_rounds=1, require_confirmation=False),
     )
 
-    notice = notice_of(compactor.compact([*messages, user("now?"), said("now")]).new_messages)
+    notice = notice_of(compactor.compact([*messages, from_user("now?"), from_model("now")]).new_messages)
 
     assert secret not in notice
     assert "login password: ***" in notice
@@ -217,7 +216,9 @@ def test_no_look_alike_passes_for_a_placeholder_or_a_part_of_a_notice_in_a_later
     echo = call("Bash", {"command": f"echo '{fake}'"}, "ok")
     off = offloader()
 
-    once = compacted([user(task), *WORK, user(f"look: {fake}"), said("x"), *echo, *padding()], off)
+    once = compacted(
+        [from_user(task), *WORK, from_user(f"look: {fake}"), from_model("x"), *echo, *padding()], off
+    )
     twice = compacted([*once, *padding()], off)
 
     for notice in map(notice_of, (once, twice)):
@@ -241,9 +242,9 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_long_hostile_text_is_digested(name):
     messages = [
-        user(TASK),
+        from_user(TASK),
         *call("Bash", {"command": HOSTILE[name]}, HOSTILE[name], is_error=True),
-        said("well"),
+        from_model("well"),
     ]
 
     assert TASK in notice_of(compacted([*messages, *padding(2)]))
@@ -252,7 +253,7 @@ def test_a_long_hostile_text_is_digested(name):
 def test_deeply_nested_arguments_are_digested():
     arguments = "[" * 100_000 + "]" * 100_000
     made = {"id": "a", "type": "function", "function": {"name": "bash", "arguments": arguments}}
-    messages = [user(TASK), {"role": "assistant", "content": None, "tool_calls": [made]}]
+    messages = [from_user(TASK), {"role": "assistant", "content": None, "tool_calls": [made]}]
     answer = {"role": "tool", "tool_call_id": "a", "content": "ok src/found.py"}
 
     assert "src/found.py" in notice_of(compacted([*messages, answer, *padding()]))
@@ -273,8 +274,8 @@ def steps(n: int) -> list[dict[str, Any]]:
 def test_the_first_request_is_in_view_after_sixty_steps(config, summarizer):
     off = offloader()
     manager = ContextManager(off, AgentConfig(window_tokens=4_000, **config), summarizer=summarizer)
-    manager.add(user(TASK))
-    sent = [user(TASK)]
+    manager.add(from_user(TASK))
+    sent = [from_user(TASK)]
 
     for n in range(60):
         answer, result = steps(n)
@@ -294,14 +295,14 @@ def test_a_refusal_keeps_the_first_request_in_view(refusal):
         offloader(), lambda _: "s", RoundConfig(max_context_tokens=6_000), confirm=lambda _: refusal
     )
 
-    result = compactor.compact([user(TASK), said("I begin."), *padding(60)])
+    result = compactor.compact([from_user(TASK), from_model("I begin."), *padding(60)])
 
     assert result.is_compacted
     assert TASK in notice_of(result.new_messages)
 
 
 def test_a_task_that_is_in_view_is_not_repeated():
-    context = context_of([user(TASK), *(m for n in range(20) for m in steps(n))])
+    context = context_of([from_user(TASK), *(m for n in range(20) for m in steps(n))])
 
     SelectiveCompaction(offloader(), threshold_tokens=3_000).compact(context)
 
@@ -311,7 +312,9 @@ def test_a_task_that_is_in_view_is_not_repeated():
 def test_of_a_long_task_the_first_lines_are_in_view():
     lines = [f"requirement {n}: the importer accepts files of kind {n}" for n in range(500)]
 
-    notice = notice_of(compacted([user("\n".join(lines)), said("ok"), *padding()], max_context_tokens=20_000))
+    notice = notice_of(
+        compacted([from_user("\n".join(lines)), from_model("ok"), *padding()], max_context_tokens=20_000)
+    )
 
     task = notice.partition("[The task, in the user's words:]\n")[2].partition(
         " more characters are stored]"
@@ -323,7 +326,7 @@ def test_of_a_long_task_the_first_lines_are_in_view():
 def test_an_offloaded_task_is_quoted_as_its_placeholder():
     off = offloader(policy=OffloadPolicy(types={"user_message": Rule(min_chars=3000, preview_chars=500)}))
     long = TASK + "\n" + "\n".join(f"note {n}: {'word ' * 9}" for n in range(200))
-    messages = off.offload([user(long), said("ok")]).messages
+    messages = off.offload([from_user(long), from_model("ok")]).messages
 
     notice = notice_of(compacted([*messages, *padding()], off))
 
@@ -354,7 +357,7 @@ def test_a_notice_of_an_earlier_release_is_merged_without_a_ledger():
     off = offloader()
     once = compacted(padding(), off)
 
-    assert TASK in notice_of(compacted([*once, user(TASK), *padding()], off))
+    assert TASK in notice_of(compacted([*once, from_user(TASK), *padding()], off))
 
 
 def test_a_rule_for_the_rest_of_the_conversation_is_worth_more_than_a_later_remark():
@@ -385,7 +388,7 @@ def test_of_two_commands_with_one_id_none_gets_the_exit_code_of_the_other():
     (asked, failed), (also, _) = (call("Bash", {"command": c}, "Exit code 1") for c in ("make", "ls -la"))
     two = {"role": "assistant", "content": [*asked["content"], *also["content"]]}
 
-    ledger = ledger_of(compacted([user(TASK), two, failed, *padding()]))
+    ledger = ledger_of(compacted([from_user(TASK), two, failed, *padding()]))
 
     assert "\n$ make\n" in ledger
     assert "\n$ ls -la\n" in ledger

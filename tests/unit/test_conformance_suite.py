@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+from kit.store import ListsByPart, OverwritesAlways
 from strength import thinned
 
 from offload.store import OffloadStore, StoredObject
@@ -12,20 +13,10 @@ from offload.testing import StoreConformance
 from offload_backends.memory import MemoryStore
 
 
-class OverwritesAlways(MemoryStore):
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:  # noqa: ARG002  # that is the fault
-        super().put(key, data, overwrite=True)
-
-
 class SucceedsOnTheSameBytes(MemoryStore):
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         if overwrite or not any(found.key == key for found in self.keys()) or self.get(key) != data:
             super().put(key, data, overwrite=overwrite)
-
-
-class ListsByPart(MemoryStore):
-    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        return iter(sorted(super().keys(prefix, after=after), key=lambda found: found.key.split("/")))
 
 
 class ListsOnePage(MemoryStore):

@@ -14,6 +14,7 @@ from compactions import context_of
 from formats import FORMATS
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.conversation import from_model, from_user
 from langchain_core.messages import messages_to_dict
 
 from offload import ConfigError, estimate_tokens
@@ -21,14 +22,6 @@ from offload.context import ContextEvent, ContextIR, EventBus, EventType, ItemTy
 from offload.context.pairs import partners, split_groups, split_rounds, waiting_from
 from offload.context.tokens import MessageCounter
 from offload.messages.formats import answered_calls, is_result
-
-
-def user(text: str) -> Any:
-    return {"role": "user", "content": text}
-
-
-def said(text: str) -> Any:
-    return {"role": "assistant", "content": text}
 
 
 def call(*ids: str) -> Any:
@@ -48,8 +41,8 @@ def searched(*blocks: Any) -> Any:
 
 
 def chat() -> ContextIR:
-    first = [user("one"), call("a", "b"), result("a"), result("b"), said("first")]
-    second = [user("two"), call("c"), result("c"), said("second")]
+    first = [from_user("one"), call("a", "b"), result("a"), result("b"), from_model("first")]
+    second = [from_user("two"), call("c"), result("c"), from_model("second")]
     return context_of([{"role": "system", "content": "Be careful."}, *first, *second])
 
 
@@ -81,18 +74,18 @@ def test_calls_wait_for_their_results_which_start_no_round_in_every_format(name)
     ("messages", "index"),
     [
         ([], 0),
-        ([user("hi")], 1),
+        ([from_user("hi")], 1),
         ([call("a", "b"), result("a")], 0),
-        ([said("first"), call("a"), call("b"), result("b")], 1),
-        ([said("first"), call("b"), call("a"), result("b")], 2),
+        ([from_model("first"), call("a"), call("b"), result("b")], 1),
+        ([from_model("first"), call("b"), call("a"), result("b")], 2),
         # Calls without ids: any result is theirs.
         ([NO_ID], 0),
         ([NO_ID, {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {}}}]}], 2),
         # A call that the user cut off, and a call that the API runs.
-        ([call("a"), user("never mind")], 2),
-        ([user("find it"), {"type": "web_search_call", "id": "w", "action": {"query": "q"}}], 2),
-        ([user("find it"), searched()], 2),
-        ([user("find it"), searched({"type": "tool_use", "id": "a", "name": "f", "input": {}})], 1),
+        ([call("a"), from_user("never mind")], 2),
+        ([from_user("find it"), {"type": "web_search_call", "id": "w", "action": {"query": "q"}}], 2),
+        ([from_user("find it"), searched()], 2),
+        ([from_user("find it"), searched({"type": "tool_use", "id": "a", "name": "f", "input": {}})], 1),
     ],
 )
 def test_only_calls_of_the_last_turn_without_a_result_are_open(messages, index):
@@ -100,16 +93,25 @@ def test_only_calls_of_the_last_turn_without_a_result_are_open(messages, index):
 
 
 def test_a_round_starts_with_the_next_user_message():
-    messages = [said("hello"), user("a"), user("b"), said("c"), user("d"), call("x"), user("e"), result("x")]
+    messages = [
+        from_model("hello"),
+        from_user("a"),
+        from_user("b"),
+        from_model("c"),
+        from_user("d"),
+        call("x"),
+        from_user("e"),
+        result("x"),
+    ]
 
     assert split_rounds(messages) == [range(4), range(4, 8)]
     assert split_rounds([]) == []
-    assert split_rounds([said("x")]) == [range(1)]
+    assert split_rounds([from_model("x")]) == [range(1)]
 
 
 @given(st.lists(st.sampled_from("uscr"), max_size=30))
 def test_rounds_are_the_whole_conversation_in_order(kinds):
-    made = {"u": user("x"), "s": said("x"), "c": call("a"), "r": result("a")}
+    made = {"u": from_user("x"), "s": from_model("x"), "c": call("a"), "r": result("a")}
     messages = [made[kind] for kind in kinds]
 
     rounds = split_rounds(messages)
@@ -121,15 +123,15 @@ def test_rounds_are_the_whole_conversation_in_order(kinds):
 
 def test_header_items_come_first_whenever_they_were_added_and_stay_when_the_rest_is_replaced():
     context = ContextIR()
-    context.add_message(user("hi"))
-    context.add_message(user("delegate"), ItemType.SUBAGENT_STRATEGY)
+    context.add_message(from_user("hi"))
+    context.add_message(from_user("delegate"), ItemType.SUBAGENT_STRATEGY)
     system = context.add_message({"role": "system", "content": "Be careful."})
     before = context.total_tokens
 
     assert [m["content"] for m in context.lower()] == ["delegate", "Be careful.", "hi"]
     assert context.header.items[1] is system
-    assert context.conversation_messages == [user("hi")]
-    summary = context.new_item(user("what was said"), ItemType.COMPACTION_SUMMARY)
+    assert context.conversation_messages == [from_user("hi")]
+    summary = context.new_item(from_user("what was said"), ItemType.COMPACTION_SUMMARY)
     context.replace_conversation([summary])
     assert [m["content"] for m in context.lower()] == ["delegate", "Be careful.", "what was said"]
     assert context.total_tokens == context.header.tokens + summary.token_count != before
@@ -139,24 +141,25 @@ def test_an_item_has_its_text_its_tokens_and_its_priority():
     context = ContextIR()
     text = "please read the whole of this file " * 20
 
-    item = context.add_message(user(text))
+    item = context.add_message(from_user(text))
 
     assert item.content_text == text
     assert item.token_count == 4 + estimate_tokens(text)
     assert context.total_tokens == item.token_count
     kinds = [
-        context.new_item(user("x"), kind).priority for kind in (ItemType.TOOL_RESULT, ItemType.USER_MESSAGE)
+        context.new_item(from_user("x"), kind).priority
+        for kind in (ItemType.TOOL_RESULT, ItemType.USER_MESSAGE)
     ]
     assert kinds[0] < kinds[1] < context.new_item({"role": "system", "content": "x"}).priority
-    assert len({context.new_item(user("x")).id for _ in range(5)}) == 5
+    assert len({context.new_item(from_user("x")).id for _ in range(5)}) == 5
 
 
 def test_a_search_by_the_api_is_an_assistant_message_and_removed_with_its_results():
     asked, found = ({"role": "assistant", "content": [block]} for block in searched()["content"])
     one, two = ContextIR(), ContextIR()
-    for message in (user("find it"), searched()):
+    for message in (from_user("find it"), searched()):
         one.add_message(message)
-    for message in (user("find it"), asked, found):
+    for message in (from_user("find it"), asked, found):
         two.add_message(message)
 
     assert [item.item_type for item in one.conversation.items] == ["user_message", "assistant_message"]
@@ -187,16 +190,16 @@ def test_a_message_is_counted_once_while_it_is_in_the_list_unless_that_failed():
         return len(text)
 
     counter = MessageCounter(count)
-    messages = [user("one"), user("two")]
+    messages = [from_user("one"), from_user("two")]
 
     assert counter.total(messages) == 14
-    assert counter.total([*messages, user("three")]) == 23
-    assert counter.total((user("one"), user("two"), user("three"), user("four"))) == 31
+    assert counter.total([*messages, from_user("three")]) == 23
+    assert counter.total((from_user("one"), from_user("two"), from_user("three"), from_user("four"))) == 31
     assert counted == ["one", "two", "three", "four"]
     with pytest.raises(RuntimeError):
-        counter.total([*messages, user("five")])
+        counter.total([*messages, from_user("five")])
     broken.clear()
-    assert [counter.total([*messages, user("five")]) for _ in range(2)] == [22, 22]
+    assert [counter.total([*messages, from_user("five")]) for _ in range(2)] == [22, 22]
 
 
 def test_a_result_is_removed_with_its_call_and_the_other_results():
@@ -225,7 +228,12 @@ def test_all_items_of_a_type_are_removed_with_their_calls_and_results():
     removed = context.remove_by_type(ItemType.TOOL_RESULT)
 
     assert len(removed) == 5
-    assert context.conversation_messages == [user("one"), said("first"), user("two"), said("second")]
+    assert context.conversation_messages == [
+        from_user("one"),
+        from_model("first"),
+        from_user("two"),
+        from_model("second"),
+    ]
     assert context.remove_by_type(ItemType.TOOL_RESULT) == []
     assert context.remove_by_type(ItemType.SYSTEM_PROMPT) == []
 
@@ -234,12 +242,23 @@ def test_all_items_of_a_type_are_removed_with_their_calls_and_results():
     ("messages", "left"),
     [
         (
-            [user("hi"), call("a"), user("hurry"), said("soon"), result("a"), user("thanks")],
-            [user("hi"), user("thanks")],
+            [
+                from_user("hi"),
+                call("a"),
+                from_user("hurry"),
+                from_model("soon"),
+                result("a"),
+                from_user("thanks"),
+            ],
+            [from_user("hi"), from_user("thanks")],
         ),
         (
-            [user("hi"), {"type": "reasoning", "id": "r", "summary": []}, *ONE_CALL["openai-responses"][1:]],
-            [user("hi")],
+            [
+                from_user("hi"),
+                {"type": "reasoning", "id": "r", "summary": []},
+                *ONE_CALL["openai-responses"][1:],
+            ],
+            [from_user("hi")],
         ),
     ],
     ids=["messages between", "reasoning before"],
@@ -257,7 +276,7 @@ def test_one_item_replaces_the_removed_items():
     events: list[ContextEvent] = []
     context.event_bus.subscribe(events.append)
     leaving = context.together(context.conversation.of_type(ItemType.TOOL_RESULT))
-    notice = context.new_item(user("five left"), ItemType.COMPACTION_NOTICE)
+    notice = context.new_item(from_user("five left"), ItemType.COMPACTION_NOTICE)
 
     context.replace_items(leaving, notice)
 
@@ -266,7 +285,7 @@ def test_one_item_replaces_the_removed_items():
     assert [(e.event_type, len(e.data["ids"])) for e in events] == [("item_removed", 5), ("item_added", 1)]
     for missing in ([], leaving):
         with pytest.raises(ConfigError, match="the conversation has none of the"):
-            context.replace_items(missing, context.new_item(user("x")))
+            context.replace_items(missing, context.new_item(from_user("x")))
     assert [m["content"] for m in context.conversation_messages] == texts
 
 
@@ -277,7 +296,7 @@ def test_each_change_emits_one_event_to_its_listeners():
     bus.subscribe(events.append)
     end = bus.subscribe(removals.append, EventType.ITEM_REMOVED)
     context = ContextIR(event_bus=bus)
-    item = context.add_message(user("hi"))
+    item = context.add_message(from_user("hi"))
     context.remove_by_id(item.id)
     context.replace_conversation([item])
     end()
@@ -341,7 +360,7 @@ def test_tokens_and_messages_are_those_of_the_items_however_these_are_changed(na
     for n, name in enumerate(names):
         items = context.conversation.items
         if len(items) > 3 or name in ("append", "insert", "extend"):
-            CHANGES[name](items, context.new_item(user(f"more {n} " * n)))
+            CHANGES[name](items, context.new_item(from_user(f"more {n} " * n)))
 
         items = context.conversation.items
         assert context.conversation.tokens == sum(item.token_count for item in items)
@@ -351,7 +370,7 @@ def test_tokens_and_messages_are_those_of_the_items_however_these_are_changed(na
 
 @given(st.lists(st.lists(st.integers(0, 6), max_size=9), max_size=6))
 def test_the_total_of_a_list_is_the_sum_of_its_messages_whatever_list_came_before(lists):
-    counter, messages = MessageCounter(), [user("word " * n) for n in range(7)]
+    counter, messages = MessageCounter(), [from_user("word " * n) for n in range(7)]
 
     for numbers in lists:
         given_list = [messages[n] for n in numbers]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import Run, runner
+from kit.store import OverwritesAlways
 
 from offload.doctor import Finding, diagnose
 from offload.errors import ExistsError, StoreError, StorePermissionError, StoreUnavailableError
@@ -83,11 +84,6 @@ def test_a_bucket_is_healthy_and_keeps_only_its_own_objects(s3_bucket: Bucket) -
 
 
 # What is wrong
-
-
-class OverwritesAlways(MemoryStore):
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:  # noqa: ARG002  # that is the fault
-        super().put(key, data, overwrite=True)
 
 
 class SwallowsASecondCreate(MemoryStore):

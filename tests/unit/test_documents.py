@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.values import in_base64
 
 from offload import Offloader, OffloadPolicy, OffloadResult
 from offload.gateway._edits import edited
@@ -23,10 +24,6 @@ from offload.tokens import estimate_tokens
 LINE = "another line of some words to read\n"
 LONG = LINE * 12_000
 SMALL = OffloadPolicy.model_validate({"preset": "balanced", "max_view_tokens": 4000, "by_cost": "none"})
-
-
-def encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
 
 
 def scan(message: Any) -> Scan:
@@ -91,10 +88,13 @@ def text_document(source: dict[str, Any]) -> dict[str, Any]:
 
 TEXT = {"type": "text", "media_type": "text/plain", "data": LONG}
 BLOCKS = {"type": "content", "content": [{"type": "text", "text": LONG}, {"text": "more", "type": "text"}]}
-FILE = {"type": "file", "file": {"filename": "a.txt", "file_data": f"data:text/plain;base64,{encoded(LONG)}"}}
-DATA_URL = f"data:text/markdown;base64,{encoded(LONG)}"
+FILE = {
+    "type": "file",
+    "file": {"filename": "a.txt", "file_data": f"data:text/plain;base64,{in_base64(LONG)}"},
+}
+DATA_URL = f"data:text/markdown;base64,{in_base64(LONG)}"
 INPUT_FILE = {"type": "input_file", "filename": "a.md", "file_data": DATA_URL}
-PART = {"inlineData": {"mimeType": "text/plain", "data": encoded(LONG)}}
+PART = {"inlineData": {"mimeType": "text/plain", "data": in_base64(LONG)}}
 BEDROCK_RESULT = {"searchResult": {"source": "s", "title": "t", "content": [{"text": LONG}], "citations": {}}}
 
 
@@ -235,7 +235,7 @@ def test_a_message_that_cannot_be_read_is_counted_and_named() -> None:
 
 
 def test_data_that_is_no_text_has_an_estimate_of_its_own() -> None:
-    data = encoded("x" * 300_000)
+    data = in_base64("x" * 300_000)
     image = {"type": "computer_screenshot", "image_url": f"data:image/png;base64,{data}"}
     assert tokens({"type": "computer_call_output", "call_id": "c", "output": image}) == 1600
     assert tokens({"type": "image_generation_call", "id": "i", "result": data}) == 1600

@@ -9,6 +9,7 @@ import pytest
 from forks import keys
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.conversation import from_model
 from strength import examples
 
 from offload import (
@@ -46,10 +47,6 @@ def called(call: str, tool: str = "Bash", **arguments: Any) -> dict[str, Any]:
 
 def answered(call: str, text: str) -> dict[str, Any]:
     return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": text}]}
-
-
-def said(text: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": text}
 
 
 def asked(text: str = "go") -> dict[str, Any]:
@@ -188,7 +185,7 @@ def test_each_value_has_the_place_that_showed_it_last_and_its_record() -> None:
     first = [asked("host_a of /srv/app.log"), called("t1", file_path="/srv/own.txt"), answered("t1", big)]
     [info] = off.offload(first).records
     read = off.tools.read(info.ref, start_line=101, end_line=101)
-    middle = [*first, called("t2", "context_read"), answered("t2", read), said("so 4711 it is")]
+    middle = [*first, called("t2", "context_read"), answered("t2", read), from_model("so 4711 it is")]
     off.offload([*middle, asked("on")])
     off.offload([asked("next"), *first[1:]])
 
@@ -236,7 +233,7 @@ def test_a_summary_is_no_source_but_shows_what_its_sources_have() -> None:
     for n in range(8):
         manager.add(asked(f"port {8443 + n} of the job\n{FILLER[:1500]}"))
         manager.before_model_call()
-        manager.after_model_call(said("done"))
+        manager.after_model_call(from_model("done"))
     assert manager.compaction_count
 
     manager.add(asked("which?"))
@@ -263,7 +260,7 @@ def test_a_summary_with_values_of_its_own_is_reported_or_made_again(strategy: st
     for n in range(8):
         manager.add(asked(f"port 8443 of the job {n} in src/a.py"))
         manager.before_model_call()
-        manager.after_model_call(said(f"done with step_{n}\n{FILLER[:1500]}"))
+        manager.after_model_call(from_model(f"done with step_{n}\n{FILLER[:1500]}"))
 
     result = manager.last_compaction
     assert result is not None
@@ -281,7 +278,7 @@ def test_a_summary_of_an_offloaded_item_is_not_doubted_and_a_check_that_fails_co
     off.offload([asked(), called("t1"), answered("t1", f"port 8443\n{FILLER}")])
     config = RoundConfig(max_context_tokens=1_500, keep_recent_rounds=1)
     compactor = RoundCompactor(off, lambda _: "<summary>port 8443, limit 9999</summary>", config)
-    messages = [asked(f"a {FILLER}"), said(f"b {FILLER}"), asked("c"), said("d")]
+    messages = [asked(f"a {FILLER}"), from_model(f"b {FILLER}"), asked("c"), from_model("d")]
 
     assert compactor.compact(messages).ungrounded == ("9999",)
     store.fails = True
@@ -298,7 +295,7 @@ def test_a_reply_is_checked_against_the_request_that_it_answers(*, resumable: bo
     manager.add(asked("which port has host_a?"))
     manager.before_model_call()
 
-    assert manager.after_model_call(said("host_a has port 8443")) == []
+    assert manager.after_model_call(from_model("host_a has port 8443")) == []
     assert manager.last_evidence is not None
     assert states(manager.last_evidence) == {"host_a": "in_view", "8443": "not_found"}
     assert [event.data for event in found] == [{"where": "reply", "values": ["8443"]}]
@@ -306,7 +303,13 @@ def test_a_reply_is_checked_against_the_request_that_it_answers(*, resumable: bo
 
 def test_all_but_the_assistants_own_words_are_sources_also_removed_and_offloaded_ones() -> None:
     off = opened(journal=False)
-    messages = [asked(f"port 8443 {FILLER}"), said(f"limit 9999 {FILLER}"), asked("a"), said("b"), asked("c")]
+    messages = [
+        asked(f"port 8443 {FILLER}"),
+        from_model(f"limit 9999 {FILLER}"),
+        asked("a"),
+        from_model("b"),
+        asked("c"),
+    ]
     compactor = RoundCompactor(off, config=RoundConfig(max_context_tokens=1_500, keep_recent_rounds=1))
     result = compactor.compact(messages)
     [port, limit] = off.evidence("8443 and 9999").values
@@ -314,7 +317,7 @@ def test_all_but_the_assistants_own_words_are_sources_also_removed_and_offloaded
     assert limit.ref is None
 
     off = opened(policy=OffloadPolicy(types={"assistant_message": Rule(min_chars=2_000)}, min_saving=0))
-    out = off.offload([asked(), said(f"{FILLER}port 8443\n{FILLER}"), asked("on")])
+    out = off.offload([asked(), from_model(f"{FILLER}port 8443\n{FILLER}"), asked("on")])
     assert len(out.records) == 1
     assert states(off.evidence("8443")) == {"8443": "not_found"}
 

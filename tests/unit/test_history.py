@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from counted import steps
+from kit.store import steps
 
 from offload import Offloader, OffloadPolicy, OffloadResult, Rule, Sweep
 from offload.engine.watching import LAST_WATCHED, OLDER_WATCHED

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from counted import CountedStore
+from kit.store import CountedStore
 
 from offload import ConfigError, Offloader, OffloadPolicy, ReasonKind, Rule, estimate_tokens
 from offload.agent import ContextManager

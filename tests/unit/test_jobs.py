@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import zstandard
-from counted import CountedStore
 from forks import conversation, journaled, keys, played
 from forks import run as agent
 from kit.conversation import from_user, tool_turn
+from kit.store import CountedStore
 from worker import size_of
 
 from offload import (

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from kit.store import everything_below
 
 from offload.errors import (
     ConfigError,
@@ -37,10 +38,6 @@ def failing(call: Callable[..., Any], number: int, when: Callable[..., bool]) ->
         return call(*args, **kwargs)
 
     return fail
-
-
-def everything_below(root: Path) -> list[str]:
-    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
 
 
 def mode(path: Path) -> int:

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 import systems
+from kit.store import everything_below
 
 from offload import layout
 from offload.errors import (
@@ -47,10 +48,6 @@ def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 def by_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     systems.use_for_a_test(request.param, monkeypatch)
     return str(request.param)
-
-
-def everything_below(root: Path) -> list[str]:
-    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
 
 
 @contextmanager

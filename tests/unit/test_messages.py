@@ -6,21 +6,17 @@ from typing import Any
 
 import pytest
 from kit.conversation import from_model, from_user, tool_result, tool_use
+from kit.inner import scan
 
 from offload.errors import MessageError
 from offload.messages import Call
-from offload.messages.base import Block, Scan
-from offload.messages.calls import Calls
+from offload.messages.base import Block
 from offload.messages.formats import adapter_for, answered_calls, role_of
 
 IMAGE = {"type": "image", "source": {"type": "base64", "data": "aGk="}}
 
 
 TOOL_USE = {"type": "tool_use", "id": "t", "name": "f"}
-
-
-def scan(message: Any, calls: dict[str, Call] | None = None) -> Scan:
-    return adapter_for(message).scan(message, "messages[3]", Calls((calls or {}).items()))
 
 
 def texts(message: Any) -> list[tuple[Block, str, str]]:

@@ -8,18 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.inner import scan
 
 from offload.errors import MessageError
 from offload.messages import Call
-from offload.messages.base import Item, Scan
-from offload.messages.calls import Calls
+from offload.messages.base import Item
 from offload.messages.formats import FORMATS, adapter_for, role_of
 
 LONG = "line one\nline two"
-
-
-def scan(message: Any, calls: dict[str, Call] | None = None) -> Scan:
-    return adapter_for(message).scan(message, "messages[3]", Calls((calls or {}).items()))
 
 
 def only(message: Any, calls: dict[str, Call] | None = None) -> Item:

@@ -8,20 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.conversation import tool_turn
+from kit.conversation import builds
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.engine import reading
 
 EAGER = OffloadPolicy(types={"tool_result": Rule(min_tokens=300)})
-
-
-def turns(count: int) -> list[Any]:
-    made: list[Any] = [{"role": "user", "content": "Build it."}]
-    for n in range(count):
-        text = f"target {n}\n" + "".join(f"line {line} of {n}\n" for line in range(400))
-        made += tool_turn(f"t{n}", text, "Bash", {"command": f"make {n}"})
-    return made
 
 
 @pytest.fixture
@@ -41,7 +33,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
 def test_messages_behind_removed_ones_are_sent_as_before_and_not_read_again(
     tmp_path: Path, read: Counter[int]
 ) -> None:
-    off, messages = Offloader(tmp_path, session="s", policy=EAGER), turns(6)
+    off, messages = Offloader(tmp_path, session="s", policy=EAGER), builds(6)
     before = off.offload(messages).messages
     left = [messages[0], *messages[5:]]
     read.clear()
@@ -61,7 +53,7 @@ def test_messages_behind_removed_ones_are_sent_as_before_and_not_read_again(
 
 
 def test_a_moved_message_that_was_edited_is_read_again(tmp_path: Path, read: Counter[int]) -> None:
-    off, messages = Offloader(tmp_path, policy=EAGER), turns(3)
+    off, messages = Offloader(tmp_path, policy=EAGER), builds(3)
     off.offload(messages)
     edited = "".join(f"another line {line}\n" for line in range(500))
     messages[4]["content"][0]["content"] = edited
@@ -73,7 +65,7 @@ def test_a_moved_message_that_was_edited_is_read_again(tmp_path: Path, read: Cou
 
 
 def test_a_result_whose_call_was_removed_is_read_again(tmp_path: Path, read: Counter[int]) -> None:
-    off, messages = Offloader(tmp_path, policy=EAGER), turns(3)
+    off, messages = Offloader(tmp_path, policy=EAGER), builds(3)
     off.offload(messages)
     read.clear()
     out = off.offload([messages[0], *messages[4:]])
@@ -92,7 +84,7 @@ def test_a_message_that_is_in_the_list_twice_has_items_of_its_own_each_time(tmp_
 
 
 def test_originals_are_the_messages_as_they_were_passed(tmp_path: Path) -> None:
-    off, messages = Offloader(tmp_path, session="s", policy=EAGER), turns(2)
+    off, messages = Offloader(tmp_path, session="s", policy=EAGER), builds(2)
     sent = off.offload(messages).messages
     assert sent[2] != messages[2]
     assert all(one is other for one, other in zip(off.originals(sent), messages, strict=True))
@@ -100,7 +92,7 @@ def test_originals_are_the_messages_as_they_were_passed(tmp_path: Path) -> None:
 
 
 def test_a_message_that_was_passed_with_a_placeholder_has_no_original(tmp_path: Path) -> None:
-    sent = Offloader(tmp_path, session="s", policy=EAGER).offload(turns(2)).messages
+    sent = Offloader(tmp_path, session="s", policy=EAGER).offload(builds(2)).messages
     off = Offloader(tmp_path, session="s", policy=EAGER)
     out = off.offload(sent)
     assert [one is None for one in off.originals(out.messages)] == [False, False, True, False, True]

@@ -15,7 +15,7 @@ from unittest.mock import Mock
 
 import prepared
 import pytest
-from counted import CountedStore
+from kit.store import CountedStore
 
 from offload import NotFoundError, Offloader, OffloadPolicy, Reason, ReasonKind, Retention, Rule, StoreError
 from offload.agent import AgentConfig, ContextManager

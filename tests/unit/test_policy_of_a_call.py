@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.conversation import tool_turn
+from kit.conversation import builds
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreError, Sweep, open_store
 from offload.wrappers import WrapperStore
@@ -25,24 +25,16 @@ class Full(WrapperStore):
         raise StoreError(f"the disk is full: {key} of {len(data)} bytes, {overwrite=}")
 
 
-def turns(count: int) -> list[Any]:
-    made: list[Any] = [{"role": "user", "content": "Build it."}]
-    for n in range(count):
-        text = f"target {n}\n" + "".join(f"line {line} of {n}\n" for line in range(400))
-        made += tool_turn(f"t{n}", text, "Bash", {"command": f"make {n}"})
-    return made
-
-
 def replaced(messages: list[Any], sent: list[Any]) -> list[int]:
     return [at for at, (one, other) in enumerate(zip(messages, sent, strict=True)) if one != other]
 
 
 def test_what_the_other_policy_offloads_remains_so_and_the_rest_is_decided_as_before(tmp_path: Path) -> None:
-    off, messages = Offloader(tmp_path, session="s", policy=OWN), turns(4)
+    off, messages = Offloader(tmp_path, session="s", policy=OWN), builds(4)
     assert off.offload(messages).messages == messages
     swept = off.offload(messages, policy=SWEPT)
     assert replaced(messages, swept.messages) == [2, 4]
-    messages = [*messages, *turns(6)[9:]]
+    messages = [*messages, *builds(6)[9:]]
     later = off.offload(messages)
     assert replaced(messages, later.messages) == [2, 4]
     assert later.messages[:9] == swept.messages
@@ -52,9 +44,9 @@ def test_what_the_other_policy_offloads_remains_so_and_the_rest_is_decided_as_be
 
 
 def test_a_call_by_another_policy_decides_about_new_messages_too(tmp_path: Path) -> None:
-    off, messages = Offloader(tmp_path, policy=OWN), turns(3)
+    off, messages = Offloader(tmp_path, policy=OWN), builds(3)
     assert replaced(messages, off.offload(messages, policy=EAGER).messages) == [2, 4, 6]
-    messages = [*messages, *turns(4)[7:]]
+    messages = [*messages, *builds(4)[7:]]
     assert replaced(messages, off.offload(messages).messages) == [2, 4, 6]
 
 
@@ -66,7 +58,7 @@ def test_a_policy_of_a_call_may_ask_for_a_smaller_saving_but_not_past_a_veto(tmp
         return bool(item.tool_use_id != "t0")
 
     stingy = OffloadPolicy(types={"tool_result": Rule(min_tokens=300)}, min_saving=90_000)
-    off, messages = Offloader(tmp_path, policy=stingy, should_offload=approve), turns(2)
+    off, messages = Offloader(tmp_path, policy=stingy, should_offload=approve), builds(2)
     assert off.offload(messages).messages == messages
     assert replaced(messages, off.offload(messages, policy=EAGER).messages) == [4]
     assert set(asked) == {"t0", "t1"}
@@ -74,7 +66,7 @@ def test_a_policy_of_a_call_may_ask_for_a_smaller_saving_but_not_past_a_veto(tmp
 
 
 def test_explain_shows_the_last_call_by_the_policy_of_the_offloader(tmp_path: Path) -> None:
-    off, messages = Offloader(tmp_path, policy=OWN), turns(2)
+    off, messages = Offloader(tmp_path, policy=OWN), builds(2)
     off.offload(messages)
     before = off.explain()
     off.offload(messages, policy=EAGER)
@@ -82,14 +74,14 @@ def test_explain_shows_the_last_call_by_the_policy_of_the_offloader(tmp_path: Pa
 
 
 def test_a_call_by_another_policy_cuts_no_text_that_it_cannot_store(tmp_path: Path) -> None:
-    off, messages = Offloader(Full(open_store(tmp_path)), policy=OWN, on_error="truncate"), turns(2)
+    off, messages = Offloader(Full(open_store(tmp_path)), policy=OWN, on_error="truncate"), builds(2)
     out = off.offload(messages, policy=EAGER)
     assert out.messages == messages
     assert {type(error) for error in out.errors} == {StoreError}
 
 
 def test_a_policy_of_a_call_may_be_named_and_another_value_is_refused(tmp_path: Path) -> None:
-    off, messages = Offloader(tmp_path, policy=OWN), turns(3)
+    off, messages = Offloader(tmp_path, policy=OWN), builds(3)
     assert off.offload(messages, policy="archive").records
     wrong: Any = {"sweep": None}
     with pytest.raises(ConfigError, match="policy must be an OffloadPolicy or the name of one, got dict"):

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counted import CountedStore
 from kit.conversation import tool_turn
+from kit.store import CountedStore
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.errors import ConfigError, StoreError

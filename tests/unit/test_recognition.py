@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counted import CountedStore
+from kit.store import CountedStore
 
 from offload import (
     CorruptError,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run, runner
+from command import Run
 from retained import DAY, HOUR, ClockedStore, clocked, got_back, opened, put, ref_of
 
 from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, StoredObject
@@ -518,11 +518,6 @@ def test_usage_tells_what_is_there_marked_and_pinned() -> None:
 
 
 # The command line
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return runner(capsys, monkeypatch)
 
 
 Answer = Callable[..., Any]

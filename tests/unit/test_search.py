@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import random
 import tracemalloc
-from collections.abc import Iterable, Iterator
 
 import pytest
+from kit.inner import find
 
 from offload.errors import ConfigError
-from offload.tools.search import MAX_PATTERN_CHARS, Pattern, PatternMode, Search, Span, compile_pattern
-
-
-def find(chunks: Iterable[bytes], pattern: Pattern, offset: int = 0) -> Iterator[Span]:
-    return Search(pattern, offset).find(chunks, offset=offset)
-
+from offload.tools.search import MAX_PATTERN_CHARS, PatternMode, Search, compile_pattern
 
 MIB = 1024 * 1024
 

@@ -68,11 +68,6 @@ def collect(store: MemoryStore, session: str, ref: str) -> None:
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
 def ref(store) -> str:
     """The ref of a record of session `a`, which session `b` was given."""
     made, _ = stored(store, "a")

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import zstandard
 from command import runner
-from counted import CountedStore
 from forks import conversation, exchange, keys, run
 from formats import FORMATS, user
 from formats import exchange as exchange_of
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.store import CountedStore
 from strength import examples
 
 from offload import (

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 import zstandard
 from command import runner
-from counted import CountedStore
 from kit.conversation import tool_turn
+from kit.store import CountedStore
 from large import Clock, LargeStore, fill, info_of
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreUnavailableError

@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from counted import CountedStore
+from kit.conversation import results
+from kit.store import CountedStore
 from pairs import every_pair
 from strength import some
 
@@ -56,20 +57,13 @@ LARGE = random.Random(1).randbytes(8_800_000).hex()  # noqa: S311 # reproducible
 on_every_codec = pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
 
 
-def conversation(texts: list[str]) -> list[dict[str, Any]]:
-    return [
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"call_{i}", "content": text}]}
-        for i, text in enumerate(texts)
-    ]
-
-
 def opened(store: Any, session: str = "s", codec: str = "zstd") -> Offloader:
     return Offloader(store, session=session, policy=POLICY, codec=codec)
 
 
 def filled(store: Any, codec: str = "zstd", texts: list[str] = TEXTS, session: str = "s") -> list[Any]:
     """Store `texts` and return the messages to send."""
-    out = opened(store, session, codec).offload(conversation(texts))
+    out = opened(store, session, codec).offload(results(*texts))
     assert len(out.records) == len(texts)
     return list(out.messages)
 
@@ -118,7 +112,7 @@ def test_a_copy_holds_the_same_bytes_under_the_same_keys(codec, tmp_path):
     files = {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     assert {k: v for k, v in files.items() if k != "offload.json"} == objects(source)
     assert (len(report.copied), report.already_there, report.failures) == (6, [], [])
-    assert opened(target).restore(sent) == conversation(TEXTS)
+    assert opened(target).restore(sent) == results(*TEXTS)
 
 
 def test_copying_again_reads_and_writes_what_is_new_alone():
@@ -209,7 +203,7 @@ def test_the_same_item_with_another_placeholder_is_a_collision_since_messages_wo
     source, target = MemoryStore(), MemoryStore()
     filled(source, texts=TEXTS[:1])
     wide = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=300)}, min_saving=0)
-    Offloader(target, session="s", policy=wide).offload(conversation(TEXTS[:1]))
+    Offloader(target, session="s", policy=wide).offload(results(*TEXTS[:1]))
     before = objects(target)
 
     report = copy(source, target, "s")
@@ -262,7 +256,7 @@ def test_a_copy_collects_nothing_that_the_target_holds_and_brings_back_what_it_h
     for info in opened(source).records():
         collect(source, info.key)
     copy(source, target, "s")
-    assert opened(target).restore(sent) == conversation(TEXTS)
+    assert opened(target).restore(sent) == results(*TEXTS)
 
 
 def test_pins_come_along_under_the_same_name_and_uses_and_grants_do_not():
@@ -292,7 +286,7 @@ def test_a_record_that_is_shared_becomes_the_copys_own():
     assert origin == "r/b/foreign~a"
     assert key.startswith(f"r/b/{ref}~")
     assert key.endswith(".json")
-    assert opened(target, "b").restore(sent) == conversation(TEXTS[:1])
+    assert opened(target, "b").restore(sent) == results(*TEXTS[:1])
     assert len(copy(source, target, "b").already_there) == 1
 
 
@@ -322,7 +316,7 @@ def test_a_copy_that_fails_anywhere_is_complete_when_it_is_run_again(codec, is_b
         report = copy(full, target, "s", name=name)
 
         assert report.failures == []
-        assert opened(target, name).restore(sent[1:]) == conversation(TEXTS)[1:]
+        assert opened(target, name).restore(sent[1:]) == results(*TEXTS)[1:]
         with pytest.raises(ExpiredError):
             opened(target, name).tools.read(gone.ref)
         if not faulty.failures:
@@ -360,7 +354,7 @@ def test_a_large_record_goes_over_in_pieces_and_through_an_archive(tmp_path):
     assert max(source.sizes) <= 8 * 1024 * 1024
     assert objects(other) == objects(source)
     for name in ("s", "t"):
-        assert opened(target, name).restore(sent) == conversation([LARGE])
+        assert opened(target, name).restore(sent) == results(LARGE)
 
 
 # Forking
@@ -370,14 +364,14 @@ def test_a_large_record_goes_over_in_pieces_and_through_an_archive(tmp_path):
 def test_messages_of_the_old_session_restore_in_both_after_a_fork(codec):
     store = MemoryStore()
     off = opened(store, codec=codec)
-    sent = off.offload(conversation(TEXTS)).messages
+    sent = off.offload(results(*TEXTS)).messages
 
     fork = off.fork("t")
 
     for info in off.records():
         store.delete(info.key)
-    assert fork.restore(sent) == conversation(TEXTS)
-    assert opened(store, "t").restore(sent) == conversation(TEXTS)
+    assert fork.restore(sent) == results(*TEXTS)
+    assert opened(store, "t").restore(sent) == results(*TEXTS)
     assert fork.offload(sent).messages == sent
     assert "needle 3" in fork.tools.grep("needle 3")
     assert fork.verify() == []
@@ -386,13 +380,13 @@ def test_messages_of_the_old_session_restore_in_both_after_a_fork(codec):
 def test_a_fork_of_a_fork_is_set_up_alike_and_a_copy_back_keeps_the_refs():
     store, other = MemoryStore(), MemoryStore()
     off = opened(store, codec="json")
-    sent = off.offload(conversation(TEXTS)).messages
+    sent = off.offload(results(*TEXTS)).messages
 
     last = off.fork("t").fork("u")
     copy(store, other, "u", name="s")
 
     assert objects(other) == {k: v for k, v in objects(store).items() if k.startswith("r/s/")}
-    assert opened(store, "u").restore(sent) == conversation(TEXTS)
+    assert opened(store, "u").restore(sent) == results(*TEXTS)
     assert last.policy is POLICY
     last.offload_text("new " * 1000)
     assert {k.rpartition(".")[2] for k in objects(store) if "/foreign~" not in k} == {"json"}
@@ -401,7 +395,7 @@ def test_a_fork_of_a_fork_is_set_up_alike_and_a_copy_back_keeps_the_refs():
 def test_what_is_new_after_a_fork_is_in_one_session_alone_until_it_is_forked_again():
     store = MemoryStore()
     off = opened(store)
-    off.offload(conversation(TEXTS[:3]))
+    off.offload(results(*TEXTS[:3]))
     fork = off.fork("t")
     placed = fork.offload_text(TEXTS[4], tool_name="Bash")
     before = {k: v for k, v in objects(store).items() if k.startswith("r/t/")}
@@ -411,15 +405,15 @@ def test_what_is_new_after_a_fork_is_in_one_session_alone_until_it_is_forked_aga
     with pytest.raises(NotFoundError):
         off.tools.read(new)
 
-    sent = off.offload(conversation(TEXTS)).messages
-    assert off.fork("t").restore(sent) == conversation(TEXTS)
+    sent = off.offload(results(*TEXTS)).messages
+    assert off.fork("t").restore(sent) == results(*TEXTS)
     assert before.items() <= objects(store).items()
 
 
 def test_a_fork_of_a_damaged_session_raises_and_has_the_rest():
     store = MemoryStore()
     off = opened(store)
-    off.offload(conversation(TEXTS))
+    off.offload(results(*TEXTS))
     key = off.records()[0].key
     plant(store, key, store.get(key)[:-1])
 
@@ -432,13 +426,13 @@ def test_a_record_that_the_old_session_lost_to_its_ttl_lives_on_in_the_fork():
     store = MemoryStore()
     policy = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=60, ttl=60)}, min_saving=0)
     off = Offloader(store, session="s", policy=policy)
-    sent = off.offload(conversation(TEXTS[:1])).messages
+    sent = off.offload(results(*TEXTS[:1])).messages
 
     fork = off.fork("t")
     collect(store, off.records()[0].key, "expired")
 
     assert fork.records()[0].expires_at is not None
-    assert fork.restore(sent) == conversation(TEXTS[:1])
+    assert fork.restore(sent) == results(*TEXTS[:1])
     with pytest.raises(ExpiredError):
         off.restore(sent)
 
@@ -460,7 +454,7 @@ def test_an_archive_brings_a_session_to_a_store_that_never_saw_the_first(codec, 
     assert len(report.copied) == 6
     assert import_(target, path).session == "s"
     assert objects(target) == objects(source)
-    assert opened(target).restore(sent) == conversation(TEXTS)
+    assert opened(target).restore(sent) == results(*TEXTS)
 
 
 def test_an_archive_holds_tombstones_and_pins_and_may_come_in_under_another_name(tmp_path):
@@ -474,7 +468,7 @@ def test_an_archive_holds_tombstones_and_pins_and_may_come_in_under_another_name
     import_(source, tmp_path / "s.tar", name="t")
 
     assert objects(target) == {k: v for k, v in objects(source).items() if "/t/" not in k}
-    assert opened(source, "t").restore(sent[1:]) == conversation(TEXTS)[1:]
+    assert opened(source, "t").restore(sent[1:]) == results(*TEXTS)[1:]
 
 
 def test_a_name_too_long_for_a_key_comes_back_from_an_archive(tmp_path):
@@ -485,7 +479,7 @@ def test_a_name_too_long_for_a_key_comes_back_from_an_archive(tmp_path):
     export(source, name, tmp_path / "s.tar")
 
     assert import_(target, tmp_path / "s.tar").session == name
-    assert opened(target, name).restore(sent) == conversation(TEXTS)
+    assert opened(target, name).restore(sent) == results(*TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -722,7 +716,7 @@ def test_a_tombstone_of_an_archive_collects_nothing_that_is_there(tmp_path):
 
     import_(store, write_tar(tmp_path / "s.tar", *marks))
 
-    assert opened(store).restore(sent) == conversation(TEXTS)
+    assert opened(store).restore(sent) == results(*TEXTS)
 
 
 def test_a_record_of_an_archive_that_is_of_another_session_is_refused(tmp_path):
@@ -760,7 +754,7 @@ def with_everything(codec: str) -> MemoryStore:
     store = MemoryStore()
     off = Offloader(store, session="s", policy=POLICY, codec=codec, journal=True)
     for count in (1, 2, 3):
-        off.offload(conversation(TEXTS[:count]))
+        off.offload(results(*TEXTS[:count]))
     key = CALLS.key(session="s", root="0" * 32, before="1" * 32, reply="2" * 32)
     data = undigested(b'{"steps":[],"marks":[],"unfounded":[]}')
     store.put(key, with_digest(data, name_of(key)))
@@ -839,7 +833,7 @@ def test_a_journal_that_both_sides_continued_is_not_copied_and_that_is_said():
     source, target = with_everything("zstd"), MemoryStore()
     copy(source, target, "s")
     for store in (source, target):
-        Offloader(store, session="s", policy=POLICY, journal=True).offload(conversation(TEXTS[:5]))
+        Offloader(store, session="s", policy=POLICY, journal=True).offload(results(*TEXTS[:5]))
     before = {key: data for key, data in objects(target).items() if key.startswith("j/")}
 
     [failure] = copy(source, target, "s").failures
@@ -856,7 +850,7 @@ def test_a_journal_of_which_gc_deleted_a_branch_is_copied_on():
     Offloader(source, session="s", policy=POLICY).rewind(1)
     gc(source, Retention(grace=0))
     off = Offloader(source, session="s", policy=POLICY, journal=True)
-    sent = off.offload(conversation(TEXTS[:1] + TEXTS[4:5])).messages
+    sent = off.offload(results(*TEXTS[:1] + TEXTS[4:5])).messages
 
     assert copy(source, target, "s").failures == []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from counted import CountedStore
+from kit.store import CountedStore
 
 from offload import CacheReport, Offloader, OffloadPolicy, ReasonKind, Rule
 from offload.policy import Sweep

@@ -22,11 +22,6 @@ from offload_backends.memory import MemoryStore
 WRAPPERS = [WrapperStore, RetryingStore, ReadOnlyStore, CachingStore, lambda s: EncryptingStore(s, b"k" * 32)]
 
 
-@pytest.fixture
-def medium():
-    return MemoryStore()
-
-
 @pytest.mark.parametrize("inner", [MemoryStore, lambda: FaultyBulkStore(MemoryStore())])
 @pytest.mark.parametrize("wrap", WRAPPERS[1:])
 def test_a_wrapper_of_the_library_has_bulk_verbs_and_streams_around_any_store(wrap, inner):

@@ -13,11 +13,6 @@ from offload_backends.memory import MemoryStore
 
 
 @pytest.fixture
-def medium():
-    return MemoryStore()
-
-
-@pytest.fixture
 def inner(medium):
     """Counts the gets that reach the medium."""
     return FaultyBulkStore(medium, verb="get", nth=sys.maxsize)

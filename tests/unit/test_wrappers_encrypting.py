@@ -9,10 +9,10 @@ from typing import Any
 
 import prepared
 import pytest
-from counted import CountedStore
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from kit.store import CountedStore
 
 from offload import Offloader, transfer
 from offload.errors import ConfigError, CorruptError, EncryptionError, NotFoundError, StoreUnavailableError
@@ -26,11 +26,6 @@ CHUNK = 64 * 1024
 SEALED = CHUNK + 16
 FOOTER = 56
 LARGE = b"".join(n.to_bytes(4, "big") for n in range(50_000))  # three chunks and a part
-
-
-@pytest.fixture
-def medium():
-    return MemoryStore()
 
 
 @pytest.fixture

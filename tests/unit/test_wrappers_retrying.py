@@ -3,7 +3,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from counted import CountedStore
+from kit.store import CountedStore
 
 from offload.errors import (
     ConfigError,
@@ -31,11 +31,6 @@ class Time:
     def sleep(self, seconds):
         self.pauses.append(seconds)
         self.now += seconds
-
-
-@pytest.fixture
-def medium():
-    return MemoryStore()
 
 
 @pytest.fixture

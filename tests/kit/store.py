@@ -1,9 +1,10 @@
-"""Counts of requests to a store, and of the calls that a function makes."""
+"""Stores that count their requests or have a fault, and counts of the calls that a function makes."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from offload.store import StoredObject
@@ -34,6 +35,20 @@ class CountedStore(MemoryStore):
 
     def count(self, verb: str) -> int:
         return sum(request.startswith(f"{verb} ") for request in self.requests)
+
+
+class OverwritesAlways(MemoryStore):
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:  # noqa: ARG002  # that is the fault
+        super().put(key, data, overwrite=True)
+
+
+class ListsByPart(MemoryStore):
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        return iter(sorted(super().keys(prefix, after=after), key=lambda found: found.key.split("/")))
+
+
+def everything_below(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
 
 
 def steps(function: Callable[..., Any], *args: Any) -> int:

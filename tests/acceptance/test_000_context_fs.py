@@ -507,8 +507,7 @@ def test_15_the_summary_of_a_compaction_is_never_offloaded(make):
 @pytest.mark.parametrize("tokens", [3_000, 50_000])
 def test_15_an_error_is_kept_in_view_up_to_the_ceiling_of_one_request(make, tokens):
     calls = [{"type": "tool_use", "id": "a", "name": "Bash", "input": {}}]
-    failed = {"type": "tool_result", "tool_use_id": "a", "is_error": True, "content": words(tokens)}
-    messages = [{"role": "assistant", "content": calls}, {"role": "user", "content": [failed]}, ANSWER]
+    messages = [from_model(calls), from_user([tool_result("a", words(tokens), is_error=True)]), ANSWER]
 
     done = make().offload(messages)
 

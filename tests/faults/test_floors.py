@@ -14,17 +14,17 @@ from functools import partial
 from typing import Any
 
 import pytest
+from kit.store import ActingStore
 from pairs import each_in_turn, every_pair
 from retained import DAY, ClockedStore, Paused, clocked, got_back, opened, put, ref_of
 
-from offload import NotFoundError, OffloadError, OffloadStore, StoredObject, StoreError, layout
+from offload import NotFoundError, OffloadError, OffloadStore, StoreError, layout
 from offload.index import floors
 from offload.index.floors import LEASE_SECONDS, SETTLED_SECONDS
 from offload.policy import Retention
 from offload.retention import collect, delete
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload.transfer import copy, share
-from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 AT_ONCE = Retention(grace=0, live_for=0)
@@ -300,18 +300,12 @@ def test_a_clock_of_the_store_that_jumps_ahead_costs_no_record(monkeypatch: pyte
 
 
 def test_a_writer_lists_the_floor_once_a_day_and_not_after_a_listing(store: ClockedStore) -> None:
-    listed = list[str]()
-
-    class Listed(WrapperStore):
-        def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-            listed.append(prefix)
-            return super().keys(prefix, after=after)
-
+    noting = ActingStore(store)
     for is_listed in (True, False):
-        off = opened(Listed(store))
+        off = opened(noting)
         if is_listed:
             off.records()
         for name, seconds in [("a", 0), ("b", LEASE_SECONDS - 1), ("c", 1), ("d", 1)]:
             store.now += seconds
             put(off, f"{name}{is_listed}")
-    assert listed == ["r/s/", "r/s/f", "r/s/f", "r/s/f"]
+    assert [key for verb, key in noting.asked if verb == "keys"] == ["r/s/", "r/s/f", "r/s/f", "r/s/f"]

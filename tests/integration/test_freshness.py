@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kit.store import ActingStore
 from recorded import FILES, needed
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.agent import AgentConfig, ContextManager
-from offload.store import StoredObject
 from offload.tools.answers import REPEATED
-from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 OLD = "".join(f"line {n} of the file\n" for n in range(2000))
 NEW = OLD.replace("line 7 ", "line seven ")
 READ, EDIT, FAILED = "the file", "OK", "Error: old_str was not found"
-
-
-class CountingStore(WrapperStore):
-    """Counts the requests that read."""
-
-    requests = 0
-
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        self.requests += 1
-        return super().get(key, start=start, end=end)
-
-    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        self.requests += 1
-        return super().keys(prefix, after=after)
 
 
 class Chat:
@@ -107,7 +91,7 @@ def source_of(off: Offloader, ref: str) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_an_edit_an_answer_says_so_without_a_request(kind: str) -> None:
-    counted = CountingStore(MemoryStore())
+    counted = ActingStore(MemoryStore())
     off, chat = opened(counted), Chat(kind)
     chat.call("read_file", OLD, path="./a.py")
     chat.messages.append(chat.said("assistant", "I see."))
@@ -122,12 +106,12 @@ def test_after_an_edit_an_answer_says_so_without_a_request(kind: str) -> None:
     assert "edited" not in source_of(off, record.ref)
 
     chat.call("str_replace", EDIT, path="a.py", old_str="line 7 ", new_str="line seven ")
-    counted.requests = 0
+    counted.asked.clear()
     again = off.offload(chat.messages)
     assert source_of(off, record.ref) == (
         "[read at call 1; edited at call 4 (str_replace): read the file again for its present text]"
     )
-    assert counted.requests == 0
+    assert counted.asked == []
     assert again.messages[: len(sent)] == sent, "a placeholder changed"
     assert "edited since, at call 4" in off.tools.list()
 

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from kit.store import ActingStore, failing
 from pages import Html, path_of, visitor
 from retained import opened
 
@@ -15,13 +16,11 @@ from offload.agent import AgentConfig, ContextManager
 from offload.layout import JOURNAL
 from offload.replay import Account, _prices, replay_journal
 from offload.session.reader import SessionReader
-from offload.store import OneByOne
 from offload.tokens import estimate_tokens
 from offload.tools._definitions import definitions, system_prompt
 from offload.web import _account, _session_pages, _store_pages
 from offload.web._account import Accounts
 from offload.web._render import compact
-from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 MODEL = "claude-opus-4-5"  # 5 dollars a million, a tenth if cached, a quarter more if written to the cache
@@ -207,24 +206,8 @@ def test_a_conversation_that_starts_anew_is_counted_alone(store: MemoryStore) ->
     assert (other.account.requests, other.account.times) == (1, {})
 
 
-class Failing(OneByOne, WrapperStore):
-    """A store that fails to read and write while it is down."""
-
-    is_down = False
-
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        if self.is_down:
-            raise StoreUnavailableError("down")
-        super().put(key, data, overwrite=overwrite)
-
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        if self.is_down:
-            raise StoreUnavailableError("down")
-        return super().get(key, start=start, end=end)
-
-
 def test_a_journal_that_was_written_anew_after_a_failure_is_counted_once() -> None:
-    store = Failing(MemoryStore())
+    store = ActingStore(MemoryStore())
     loop = Loop(store)
     loop.say("Why?")
     loop.use("Bash", LOG)
@@ -233,10 +216,10 @@ def test_a_journal_that_was_written_anew_after_a_failure_is_counted_once() -> No
     loop.use("Edit", "done", old_string="Why?", new_string="How?")
     loop.answer([{"type": "text", "text": "A moment."}])
     before = loop.account
-    store.is_down = True
+    store.act = failing(StoreUnavailableError("down"), "put", "get")
     loop.say("And?")
     loop.context.before_model_call()
-    store.is_down = False
+    store.act = None
     loop.answer([{"type": "text", "text": "So."}])
     found = loop.account
 
@@ -390,12 +373,11 @@ def test_an_account_that_a_failing_store_prevents_is_there_once_the_store_works(
     loop = Loop(store)
     loop.say("Why?")
     loop.answer("So.")
-    failing = Failing(store)
-    accounts = Accounts(lambda part: SessionReader(failing, part))
+    down = ActingStore(store, failing(StoreUnavailableError("down"), "put", "get"))
+    accounts = Accounts(lambda part: SessionReader(down, part))
 
-    failing.is_down = True
     assert accounts.of("s", "last") == "down"
-    failing.is_down = False
+    down.act = None
     assert isinstance(accounts.of("s", "last"), Account)
 
 

@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from forks import exchange
 from kit.conversation import tool_turn
+from kit.store import ActingStore
 from pages import Html, path_of, visitor
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.agent import AgentConfig, ContextManager
 from offload.retention import delete
-from offload.store import StoredObject
-from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 PATH = path_of("s") + "/timeline"
 HOSTILE = '"><script>alert(1)</script>'
-
-
-class Counted(WrapperStore):
-    """A store that notes its listings."""
-
-    def __init__(self, inner: Any) -> None:
-        super().__init__(inner)
-        self.listed: list[str] = []
-
-    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        self.listed.append(prefix)
-        return super().keys(prefix, after=after)
 
 
 def run(store: Any, turns: int, **options: Any) -> Offloader:
@@ -165,15 +151,15 @@ def test_what_changed_is_coloured_by_its_kind_and_what_is_gone_is_counted(store:
 
 def test_the_pages_of_a_session_list_its_journal_once_when_it_did_not_change(store: MemoryStore) -> None:
     run(store, 6)
-    counted = Counted(store)
+    counted = ActingStore(store)
     browser = visitor(counted)
     pages = [path_of("s"), PATH, f"{path_of('s')}/conversation?at=5"]
     for path in pages:
         browser.get(path)
-    counted.listed.clear()
+    counted.asked.clear()
     for path in pages:
         browser.get(path)
-    assert counted.listed.count("j/s/") == len(pages)
+    assert counted.asked.count(("keys", "j/s/")) == len(pages)
 
 
 def test_the_values_of_a_reply_open_their_places_and_one_that_is_found_nowhere_stands_out(

@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from offload.store import StoredObject
+from offload.store import OffloadStore, StoredObject
+from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
+
+Act = Callable[[str, str], object]
 
 
 class CountedStore(MemoryStore):
@@ -35,6 +38,46 @@ class CountedStore(MemoryStore):
 
     def count(self, verb: str) -> int:
         return sum(request.startswith(f"{verb} ") for request in self.requests)
+
+
+class ActingStore(WrapperStore):
+    """Notes the verb and the key of each operation, then calls `act` with them: what that raises fails it."""
+
+    def __init__(self, inner: OffloadStore, act: Act | None = None) -> None:
+        super().__init__(inner)
+        self.act = act
+        self.asked: list[tuple[str, str]] = []
+
+    def _ask(self, verb: str, key: str) -> None:
+        self.asked.append((verb, key))
+        if self.act is not None:
+            self.act(verb, key)
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        self._ask("put", key)
+        super().put(key, data, overwrite=overwrite)
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        self._ask("get", key)
+        return super().get(key, start=start, end=end)
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        self._ask("keys", prefix)
+        return super().keys(prefix, after=after)
+
+    def delete(self, key: str) -> None:
+        self._ask("delete", key)
+        super().delete(key)
+
+
+def failing(error: Exception, *verbs: str, part: str = "") -> Act:
+    """Return what fails the operations of some verbs on keys that contain `part`."""
+
+    def act(verb: str, key: str) -> None:
+        if verb in verbs and part in key:
+            raise error
+
+    return act
 
 
 class OverwritesAlways(MemoryStore):

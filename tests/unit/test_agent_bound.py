@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import sdk_errors
 from binding import REFUSAL, Binding, BoundError
-from kit.conversation import from_model, tool_result, tool_use
+from kit.conversation import from_model, from_user, tool_result, tool_use
 from strength import some, thinned
 
 from offload import Offloader, OffloadError, OffloadPolicy, Rule
@@ -196,8 +196,7 @@ def step(loop: Loop) -> Message:
     """Have the model make one call, with nothing cut before its result is there; return its reply."""
     reply = loop.turn(1)
     assert loop.manager.messages == [*loop.requests[-1].messages, reply]
-    block = {"type": "tool_result", "tool_use_id": reply["content"][-1]["id"], "content": words(RNG, 250)}
-    loop.add({"role": "user", "content": [block]})
+    loop.add(from_user([tool_result(reply["content"][-1]["id"], words(RNG, 250))]))
     return reply
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from binding import Binding, BoundError
-from kit.conversation import from_model, from_user
+from kit.conversation import from_model, from_user, tool_result, tool_use
 from kit.store import CountedStore
 from pydantic import BaseModel
 from strength import thinned
@@ -32,15 +32,13 @@ def text(number: int, chars: int) -> str:
 
 
 def result(number: int, chars: int) -> dict[str, Any]:
-    block = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": text(number, chars)}
-    return {"role": "user", "content": [block]}
+    return from_user([tool_result(f"toolu_{number}", text(number, chars))])
 
 
 def reply(number: int, signatures: list[str]) -> dict[str, Any]:
     thinking = [{"type": "thinking", "thinking": f"so {s[:12]}", "signature": s} for s in signatures]
     name = TOOLS[number % len(TOOLS)]
-    call = {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": {"path": f"/src/{number}.py"}}
-    return {"role": "assistant", "content": [*thinking, call]}
+    return from_model([*thinking, tool_use(f"toolu_{number}", name, {"path": f"/src/{number}.py"})])
 
 
 def run(

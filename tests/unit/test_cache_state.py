@@ -11,7 +11,7 @@ from typing import Any
 
 import prepared
 import pytest
-from kit.conversation import tool_turn
+from kit.conversation import from_user, tool_result, tool_turn
 
 from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, OffloadResult, Rule
 from offload.agent import AgentConfig, ContextManager
@@ -553,8 +553,7 @@ def test_a_request_that_was_made_smaller_is_no_miss(manager: Callable[..., Conte
         use = {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {}}
         usage = provider.usage(request.messages)
         m.after_model_call({"role": "assistant", "content": [use]}, usage=usage)
-        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": LOG[:6000]}
-        m.add({"role": "user", "content": [result]})
+        m.add(from_user([tool_result(f"t{number}", LOG[:6000])]))
 
     assert m.compaction_count > 0
     assert causes == {None}

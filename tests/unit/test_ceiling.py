@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.conversation import from_user
+from kit.conversation import from_user, tool_result
 
 from offload import ItemFacts, Offloader, OffloadPolicy, OffloadResult, Rule
 from offload.policy.policy import MAX_VIEW_TOKENS
@@ -29,8 +29,7 @@ def calls(*names: str) -> dict[str, Any]:
 
 
 def result(name: str, content: str, **fields: Any) -> dict[str, Any]:
-    block = {"type": "tool_result", "tool_use_id": name, "content": content, **fields}
-    return {"role": "user", "content": [block]}
+    return from_user([tool_result(name, content, **fields)])
 
 
 def left(out: OffloadResult) -> list[str | None]:

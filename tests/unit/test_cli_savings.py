@@ -18,7 +18,7 @@ import recorded
 from command import Run
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from kit.conversation import from_model, from_user, tool_turn
+from kit.conversation import from_model, from_user, tool_turn, tool_use
 from strength import thinned
 
 from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, Rule
@@ -278,8 +278,7 @@ PATCH = """*** Begin Patch
 
 
 def edit(tool: str = "Edit", number: int = 0, **arguments: Any) -> dict[str, Any]:
-    use = {"type": "tool_use", "id": f"e{number}", "name": tool, "input": arguments}
-    return {"role": "assistant", "content": [use]}
+    return from_model([tool_use(f"e{number}", tool, arguments)])
 
 
 def edited(replacement: str, *answers: dict[str, Any], code: str = CODE, tools: float = 0) -> Bill:

@@ -10,6 +10,7 @@ import pytest
 from anthropic.types import TextBlock
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.conversation import from_model, from_user, tool_use
 from strength import examples
 
 from offload import MessageError, Offloader
@@ -64,12 +65,7 @@ def test_sdk_blocks_bytes_and_a_field_with_a_reserved_name_are_restored_as_data(
 def test_tuples_and_numbers_that_json_lacks_are_restored_as_they_were(value):
     archive = MessageArchive(Offloader("memory://", session="s"))
     text = ({"type": "text", "text": "word " * 60},)
-    call = {"type": "tool_use", "id": "t", "name": "f", "input": {"x": value}}
-    messages: list[Any] = [
-        {"role": "user", "content": text},
-        {"role": "assistant", "content": [call]},
-        MESSAGES[0],
-    ]
+    messages: list[Any] = [from_user(text), from_model([tool_use("t", "f", {"x": value})]), MESSAGES[0]]
 
     restored = archive.restore(without(archive, messages, [0, 1]))
 
@@ -87,8 +83,7 @@ def test_tuples_and_numbers_that_json_lacks_are_restored_as_they_were(value):
 )
 def test_a_message_that_has_no_json_is_kept_and_the_error_names_the_place(value, said):
     off = Offloader("memory://", session="s")
-    call = {"type": "tool_use", "id": "t", "name": "f", "input": {"x": value}}
-    messages: list[Any] = [MESSAGES[0], {"role": "assistant", "content": [call]}, *MESSAGES[2:]]
+    messages: list[Any] = [MESSAGES[0], from_model([tool_use("t", "f", {"x": value})]), *MESSAGES[2:]]
 
     with pytest.raises(MessageError, match=rf"^messages\[1\]\.content\[0\]\.input\.{said}"):
         without(MessageArchive(off), messages, [0, 1])

@@ -9,7 +9,8 @@ import pytest
 from forks import keys
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.conversation import from_model
+from kit.conversation import from_model, tool_use
+from kit.store import ActingStore, failing
 from strength import examples
 
 from offload import (
@@ -28,7 +29,7 @@ from offload.evidence import Evidence, Value
 from offload.evidence import session as checks
 from offload.evidence._values import values_of
 from offload.evidence.missing import missing_values
-from offload.wrappers import EncryptingStore, WrapperStore
+from offload.wrappers import EncryptingStore
 from offload_backends.memory import MemoryStore
 
 POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=2_000, preview_chars=0)}, min_saving=0)
@@ -41,8 +42,7 @@ def opened(store: Any = None, name: str = "s", **options: Any) -> Offloader:
 
 
 def called(call: str, tool: str = "Bash", **arguments: Any) -> dict[str, Any]:
-    block = {"type": "tool_use", "id": call, "name": tool, "input": arguments}
-    return {"role": "assistant", "content": [block]}
+    return from_model([tool_use(call, tool, arguments)])
 
 
 def answered(call: str, text: str) -> dict[str, Any]:
@@ -55,17 +55,6 @@ def asked(text: str = "go") -> dict[str, Any]:
 
 def states(found: Evidence) -> dict[str, str]:
     return {value.text: value.state for value in found.values}
-
-
-class FailingReads(WrapperStore):
-    """A store whose tool results cannot be read if it `fails`."""
-
-    fails = False
-
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        if self.fails and "~tool_result~" in key:
-            raise StoreUnavailableError("the store does not answer")
-        return super().get(key, start=start, end=end)
 
 
 # The values of a text
@@ -273,7 +262,7 @@ def test_a_summary_with_values_of_its_own_is_reported_or_made_again(strategy: st
 
 
 def test_a_summary_of_an_offloaded_item_is_not_doubted_and_a_check_that_fails_costs_nothing() -> None:
-    store = FailingReads(MemoryStore())
+    store = ActingStore(MemoryStore())
     off = opened(store, journal=False)
     off.offload([asked(), called("t1"), answered("t1", f"port 8443\n{FILLER}")])
     config = RoundConfig(max_context_tokens=1_500, keep_recent_rounds=1)
@@ -281,7 +270,7 @@ def test_a_summary_of_an_offloaded_item_is_not_doubted_and_a_check_that_fails_co
     messages = [asked(f"a {FILLER}"), from_model(f"b {FILLER}"), asked("c"), from_model("d")]
 
     assert compactor.compact(messages).ungrounded == ("9999",)
-    store.fails = True
+    store.act = failing(StoreUnavailableError("no answer"), "get", part="~tool_result~")
     result = compactor.compact(messages)
     assert (result.ungrounded, result.error) == ((), None)
 

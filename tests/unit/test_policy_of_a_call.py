@@ -7,22 +7,15 @@ from typing import Any
 
 import pytest
 from kit.conversation import builds
+from kit.store import ActingStore, failing
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreError, Sweep, open_store
-from offload.wrappers import WrapperStore
 
 OWN = OffloadPolicy(types={"tool_result": Rule(min_tokens=100_000)})
 EAGER = OffloadPolicy(types={"tool_result": Rule(min_tokens=300)}, min_saving=1)
 SWEPT = OffloadPolicy(
     types={"tool_result": Rule(min_tokens=100_000)}, sweep=Sweep(trigger_tokens=1, keep_recent=2)
 )
-
-
-class Full(WrapperStore):
-    """A store that takes nothing."""
-
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        raise StoreError(f"the disk is full: {key} of {len(data)} bytes, {overwrite=}")
 
 
 def replaced(messages: list[Any], sent: list[Any]) -> list[int]:
@@ -74,7 +67,8 @@ def test_explain_shows_the_last_call_by_the_policy_of_the_offloader(tmp_path: Pa
 
 
 def test_a_call_by_another_policy_cuts_no_text_that_it_cannot_store(tmp_path: Path) -> None:
-    off, messages = Offloader(Full(open_store(tmp_path)), policy=OWN, on_error="truncate"), builds(2)
+    full = ActingStore(open_store(tmp_path), failing(StoreError("the disk is full"), "put"))
+    off, messages = Offloader(full, policy=OWN, on_error="truncate"), builds(2)
     out = off.offload(messages, policy=EAGER)
     assert out.messages == messages
     assert {type(error) for error in out.errors} == {StoreError}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.store import CountedStore
+from kit.store import ActingStore, CountedStore, failing
 
 from offload import (
     CorruptError,
@@ -20,7 +20,6 @@ from offload import (
     Restored,
     Retention,
     Rule,
-    StoredObject,
     StoreError,
     StoreUnavailableError,
     estimate_tokens,
@@ -265,29 +264,13 @@ def test_a_look_alike_that_names_a_large_record_loads_nothing_of_it(tmp_path: Pa
 # What cannot be told
 
 
-class Flaky(MemoryStore):
-    """Fails at one verb for as long as it is told to."""
-
-    failing = ""
-
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        if self.failing == "get":
-            raise StoreUnavailableError("down")
-        return super().get(key, start=start, end=end)
-
-    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        if self.failing == "keys":
-            raise StoreUnavailableError("down")
-        return super().keys(prefix, after=after)
-
-
 @pytest.mark.parametrize("verb", ["keys", "get"])
 def test_a_placeholder_that_cannot_be_proven_now_is_kept_with_an_error_and_proven_later(verb: str) -> None:
-    store = Flaky()
+    store = ActingStore(MemoryStore())
     messages, out, _ = stored(store)
     records = {found.key for found in store.keys("r/")}
     off = Offloader(store, session="s")
-    store.failing = verb
+    store.act = failing(StoreUnavailableError("down"), verb)
 
     first = off.offload(out)
 
@@ -295,7 +278,7 @@ def test_a_placeholder_that_cannot_be_proven_now_is_kept_with_an_error_and_prove
     assert len(first.errors) == 1
     with pytest.raises(StoreError):
         off.restore(first.messages)
-    store.failing = ""
+    store.act = None
     second = off.offload([*out, called("c2")])
     assert second.messages == [*out, called("c2")]
     assert second.errors == []
@@ -304,11 +287,11 @@ def test_a_placeholder_that_cannot_be_proven_now_is_kept_with_an_error_and_prove
 
 
 def test_a_placeholder_that_cannot_be_proven_now_is_not_what_a_crowded_turn_gives_up() -> None:
-    store = Flaky()
+    store = ActingStore(MemoryStore())
     _, out, _ = stored(store)
     policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=10**6)}, max_view_tokens=1, min_saving=0)
     off = Offloader(store, session="s", policy=policy)
-    store.failing = "keys"
+    store.act = failing(StoreUnavailableError("down"), "keys")
 
     sent = off.offload([*out, called("c2"), result("some lines\n" * 50, "c2")])
 

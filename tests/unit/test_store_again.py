@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kit.conversation import tool_turn
+from kit.store import ActingStore, failing
 
-from offload import Offloader, OffloadPolicy, Rule, StoredObject, StoreError, open_store
+from offload import Offloader, OffloadPolicy, Rule, StoreError, open_store
 from offload.retention import delete
-from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 TEXT = "".join(f"line {n} of the log\n" for n in range(2000))
-
-
-class Filled(WrapperStore):
-    """A store that takes nothing once its disk is full."""
-
-    is_full = False
-
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        if self.is_full:
-            raise StoreError("the disk is full")
-        super().put(key, data, overwrite=overwrite)
 
 
 def messages(count: int = 3) -> list[Any]:
@@ -76,13 +64,13 @@ def test_items_that_no_rule_would_offload_now_keep_their_placeholders_too(tmp_pa
 
 
 def test_if_the_store_takes_nothing_the_items_are_in_their_messages_again(tmp_path: Path) -> None:
-    store = Filled(open_store(str(tmp_path)))
+    store = ActingStore(open_store(str(tmp_path)))
     off = Offloader(store, session="s")
     out = off.offload(messages())
     assert len(out.records) == 3
     for path in records_in(tmp_path):
         path.unlink()
-    store.is_full = True
+    store.act = failing(StoreError("the disk is full"), "put")
 
     with pytest.raises(StoreError, match="the disk is full"):
         off.store_again()
@@ -106,32 +94,18 @@ def test_what_this_process_deleted_is_stored_again_for_the_messages_that_come_ag
     assert {info.ref for info in off.records()} == {info.ref for info in out.records[:2]}
 
 
-class Counted(WrapperStore):
-    """A store that counts what is asked of it."""
-
-    requests = 0
-
-    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        self.requests += 1
-        return super().keys(prefix, after=after)
-
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        self.requests += 1
-        return super().get(key, start=start, end=end)
-
-
 @pytest.mark.parametrize(("is_same", "asks"), [(False, False), (True, True)], ids=["another", "the same"])
 def test_a_deletion_concerns_the_store_in_which_it_was_and_no_other_with_its_address(
     *, is_same: bool, asks: bool
 ) -> None:
-    store, other = Counted(MemoryStore()), MemoryStore()
+    store, other = ActingStore(MemoryStore()), MemoryStore()
     assert store.url == other.url
     off = Offloader(store, session="s")
     for each in (off, Offloader(other, session="s")):
         each.offload(messages())
     delete(store.inner if is_same else other, "s")
-    before = store.requests
+    store.asked.clear()
 
     off.offload(messages())
 
-    assert (store.requests > before) is asks
+    assert any(verb != "put" for verb, _ in store.asked) is asks

@@ -18,7 +18,7 @@ from formats import FORMATS, user
 from formats import exchange as exchange_of
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.store import CountedStore
+from kit.store import ActingStore, CountedStore, failing
 from strength import examples
 
 from offload import (
@@ -40,7 +40,7 @@ from offload.layout import JOURNAL
 from offload.retention import delete
 from offload.transfer import copy as copy_session
 from offload.transfer import export, import_
-from offload.wrappers import EncryptingStore, WrapperStore
+from offload.wrappers import EncryptingStore
 from offload_backends.memory import MemoryStore
 
 LATE = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, after_turns=2)}, min_saving=0)
@@ -182,7 +182,7 @@ def test_a_store_that_fails_costs_the_journal_and_not_the_turn_and_is_said_once(
     off = journaled(store)
     messages: list[Any] = [{"role": "user", "content": "go"}]
     off.offload(messages)
-    broken = _NoJournal(store)
+    broken = ActingStore(store, failing(OSError("no space left on device"), "put", part="j/"))
     off = Offloader(broken, session="s", journal=True)
     told = []
     for n in range(3):
@@ -191,19 +191,10 @@ def test_a_store_that_fails_costs_the_journal_and_not_the_turn_and_is_said_once(
         assert out.messages == messages
         told.append(len(out.errors))
     assert told == [1, 0, 0]
-    broken.is_broken = False
+    broken.act = None
     assert off.offload([*messages, *exchange(9, 1)]).errors == []
     timeline = Offloader(store, session="s").timeline()
     assert timeline.at(len(timeline)) == [*messages, *exchange(9, 1)]
-
-
-class _NoJournal(WrapperStore):
-    is_broken = True
-
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        if self.is_broken and key.startswith("j/"):
-            raise OSError("no space left on device")
-        self.inner.put(key, data, overwrite=overwrite)
 
 
 def test_a_request_that_is_not_there_is_refused_with_the_reason() -> None:
@@ -506,11 +497,8 @@ def test_an_offloader_and_its_records_have_a_rich_display_of_what_may_be_shown()
 
 
 def test_an_offloader_says_in_a_notebook_why_its_records_cannot_be_listed() -> None:
-    class Failing(WrapperStore):
-        def keys(self, prefix: str = "", *, after: str = "") -> Any:
-            raise StoreUnavailableError(f"no <route> for {prefix}{after}")
-
-    html = Offloader(Failing(MemoryStore()), session="s")._repr_html_()  # what a notebook calls
+    store = ActingStore(MemoryStore(), failing(StoreUnavailableError("no <route> for r/s/"), "keys"))
+    html = Offloader(store, session="s")._repr_html_()  # what a notebook calls
     assert "no &lt;route&gt; for r/s/" in html
     assert "session=&#x27;s&#x27;" in html
 

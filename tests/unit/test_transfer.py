@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 from kit.conversation import results
-from kit.store import CountedStore
+from kit.store import ActingStore, CountedStore
 from pairs import every_pair
 from strength import some
 
@@ -45,7 +45,7 @@ from offload.retention import collect as gc
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload.transfer import CopyProgress, copy, copy_sessions, export, import_, share
 from offload.transfer._archive import TarStore
-from offload.wrappers import EncryptingStore, WrapperStore
+from offload.wrappers import EncryptingStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
 
@@ -534,18 +534,6 @@ def test_an_export_that_fails_leaves_no_file_and_none_is_replaced(tmp_path):
     assert path.read_bytes() == b"mine"
 
 
-class WhileReadStore(WrapperStore):
-    """Calls `act` whenever an object is read."""
-
-    def __init__(self, inner, act):
-        super().__init__(inner)
-        self._act = act
-
-    def get(self, key, *, start=0, end=None):
-        self._act()
-        return super().get(key, start=start, end=end)
-
-
 def no_links(*_args, **_options):
     raise PermissionError(errno.EPERM, "this file system has no links")
 
@@ -558,12 +546,12 @@ def test_an_export_replaces_nothing_that_was_made_meanwhile(tmp_path, monkeypatc
     if not has_links:
         monkeypatch.setattr(os, "link", no_links)
 
-    def make():
-        if not os.path.lexists(path):
+    def make(verb, _key):
+        if verb == "get" and not os.path.lexists(path):
             path.write_bytes(b"mine") if made == "a file" else path.symlink_to(tmp_path / "nothing")
 
     with pytest.raises(ExistsError, match="use another name"):
-        export(WhileReadStore(source, make), "s", path)
+        export(ActingStore(source, make), "s", path)
 
     assert list(tmp_path.iterdir()) == [path]
     assert path.is_symlink() if made == "a link to nothing" else path.read_bytes() == b"mine"

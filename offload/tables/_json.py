@@ -64,7 +64,7 @@ def _array_of(values: Iterable[Any], pointer: str, start: int = 0) -> _Array:
     return _Array(pointer, start, rows, members, is_object=False, width=width, names=named)
 
 
-class _Parsed:
+class _ParsedJson:
     """The JSON at the beginning of a short text, parsed in a third of the time of stepping through it.
 
     Raises `ValueError` or `RecursionError` if it is malformed.
@@ -115,7 +115,7 @@ def _object_form(sample: Sample) -> Form | None:
         # The largest array may be in the part that is not known yet. After other white space nothing is read.
         return Form("JSON", _object_rows, is_certain=False, is_typed=True)
     try:
-        parsed = _Parsed(sample.text)
+        parsed = _ParsedJson(sample.text)
     except (ValueError, RecursionError):
         return None
     arrays = [*parsed.arrays(parsed.value)]

@@ -86,7 +86,7 @@ def edited(parsed: Parsed, messages: Sequence[Any]) -> Edited:
         new, (known, edits) = messages[index], parsed.edits.get(index, (None, []))
         try:
             if known is not new:
-                edits = [*_Message(parsed, places, index, parsed.views[index]).edits(new)]
+                edits = [*_EditedMessage(parsed, places, index, parsed.views[index]).edits(new)]
                 parsed.edits[index] = new, edits
             made.edits[index] = edits
         except ValueError:
@@ -107,7 +107,7 @@ def held_back(parsed: Parsed, messages: Sequence[Any], items: Collection[tuple[i
 
 
 @dataclass(frozen=True, slots=True)
-class _Message:
+class _EditedMessage:
     """A message of a request: its index, and its view."""
 
     parsed: Parsed

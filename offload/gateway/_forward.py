@@ -100,7 +100,7 @@ class Forwarder:
 
     async def forward(self, scope: Scope, receive: Receive, send: Send, session: str) -> None:
         """Send a request on, with the records of a session, and its answer back."""
-        body = _Body(receive)
+        body = _RequestBody(receive)
         work = asyncio.ensure_future(self._answer(scope, body, send, session))
         gone = asyncio.ensure_future(body.disconnected())
         try:
@@ -113,7 +113,7 @@ class Forwarder:
         if not work.cancelled() and (error := work.exception()) is not None:
             raise error
 
-    async def _answer(self, scope: Scope, body: _Body, send: Send, session: str) -> None:
+    async def _answer(self, scope: Scope, body: _RequestBody, send: Send, session: str) -> None:
         is_counted = scope["path"].endswith(COUNT)
         api = api_of(scope["path"].removesuffix(COUNT)) if scope["method"] == "POST" else None
         name = _name_of(scope["method"], api)
@@ -449,7 +449,7 @@ class Exchange:
 
     scope: Scope
     headers: Headers
-    body: _Body
+    body: _RequestBody
     send: Send
     name: str
     session: str
@@ -580,7 +580,7 @@ class _EventStream:
         return self._events.rest()
 
 
-class _Body:
+class _RequestBody:
     """The body of a request as it comes."""
 
     def __init__(self, receive: Receive) -> None:

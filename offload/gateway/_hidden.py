@@ -70,7 +70,7 @@ class HiddenCalls(NamedTuple):
 
 
 @dataclass(slots=True)
-class Known:
+class HiddenState:
     """Facts that this process knows of the conversations with one beginning.
 
     Attributes:
@@ -94,11 +94,11 @@ class Known:
             self.passed.popitem(last=False)
 
 
-class HiddenStore(WriteBehind[Root, Known]):
+class HiddenStore(WriteBehind[Root, HiddenState]):
     """Keeps hidden calls in their sessions, and in memory those of the latest conversations."""
 
     def __init__(self, store: OffloadStore, status: Status) -> None:
-        super().__init__(store, status, Known, "offload-gateway-calls", _THREADS)
+        super().__init__(store, status, HiddenState, "offload-gateway-calls", _THREADS)
 
     async def listed(self, root: Root, seconds: float) -> None:
         """Learn what other processes stored. Raises `OffloadError` and `TimeoutError`."""
@@ -160,7 +160,7 @@ class HiddenStore(WriteBehind[Root, Known]):
         known.unstored[key] = data
         return self._written(self._store_pending(known))
 
-    async def _store_pending(self, known: Known) -> None:
+    async def _store_pending(self, known: HiddenState) -> None:
         async with known.writing:
             for key, data in [*known.unstored.items()]:
                 try:

@@ -18,8 +18,8 @@ from typing import Any
 
 from offload.errors import OffloadError, StoreUnavailableError
 from offload.gateway._apis import CALLS_OF
-from offload.gateway._apis.base import Calls, OwnCall, Reply, digest_of, dumped
-from offload.gateway._hidden import DEADLINE, HiddenCalls, HiddenStore, Known, Root
+from offload.gateway._apis.base import ApiCalls, OwnCall, Reply, digest_of, dumped
+from offload.gateway._hidden import DEADLINE, HiddenCalls, HiddenState, HiddenStore, Root
 from offload.gateway._incoming import MAX_WAIT, Api, Incoming
 from offload.gateway._parsed import READ_BACK, Parsed, is_kept_elsewhere, parse
 from offload.gateway._sent import FEW, NotRecalledError, SentStore, ThreadId
@@ -89,7 +89,7 @@ class Opened:
     """
 
     incoming: Incoming
-    calls: Calls
+    calls: ApiCalls
     visible: Visible
     body: bytes = b""
     left_out: frozenset[str] = frozenset()
@@ -201,7 +201,7 @@ class OwnTools:
                 raise
             self._status.lost("calls that another gateway answered are not looked up", error)
 
-    async def _find_hidden(self, opened: Opened, known: Known) -> None:
+    async def _find_hidden(self, opened: Opened, known: HiddenState) -> None:
         """Find the hidden calls of the replies in a request, and thinking after those that do not fit."""
         calls, visible = opened.calls, opened.visible
         views = visible.parsed.views
@@ -373,7 +373,7 @@ def _id_of(opened: Opened) -> ThreadId:
     return ThreadId(opened.incoming.session, name)
 
 
-def _definitions(offloader: Offloader, calls: Calls) -> str:
+def _definitions(offloader: Offloader, calls: ApiCalls) -> str:
     """Return the tools as the end of a list; the first one explains the texts that replace items too."""
     first, *others = offloader.tools.definitions(calls.format)
     function = first.get("function", first)
@@ -388,7 +388,7 @@ def _as_messages(text: str, api: Api) -> str:
     return text[: place.start] + message + text[place.end :]
 
 
-def _visible_of(text: str, api: Api, calls: Calls, before: Visible | None) -> Visible:
+def _visible_of(text: str, api: Api, calls: ApiCalls, before: Visible | None) -> Visible:
     parsed, known = parse(text, api, None if before is None else before.parsed)
     if isinstance(parsed.fields.get(api.messages), str):
         return _visible_of(_as_messages(text, api), api, calls, before)
@@ -403,7 +403,7 @@ def _visible_of(text: str, api: Api, calls: Calls, before: Visible | None) -> Vi
     return Visible(parsed, digests, digests[min(first + 1, len(digests) - 1)], edits)
 
 
-def _is_passed(known: Known, opened: Opened) -> bool:
+def _is_passed(known: HiddenState, opened: Opened) -> bool:
     """Return whether this process passed the last reply in a request, and so knows all before it."""
     views, digests = opened.visible.parsed.views, opened.visible.chain
     end = next(i + 1 for i in reversed(range(len(views))) if opened.calls.is_reply(views[i]))

@@ -15,7 +15,7 @@ from offload.gateway._parsed import READ_BACK, ElsewhereError, Parsed, read_requ
 from offload.gateway._sent import NotRecalledError, ThreadId
 from offload.gateway._status import Status, Unchanged
 from offload.gateway._threads import Thread, Threads, name_of
-from offload.gateway._turns import DEADLINE, SlowError, Turn, Turns, Workers
+from offload.gateway._turns import DEADLINE, Rewriting, SlowError, Turns, Workers
 
 NO_READ_BACK = (
     f"requests without a tool whose name ends in {READ_BACK} pass unchanged, since the model could not read "
@@ -73,9 +73,9 @@ class Rewriter:
         What was replaced before is replaced again, also if the store is slow or fails. Raises
         `NotRecalledError` if the store does not say in time what that is.
         """
-        turn = Turn()
+        rewriting = Rewriting()
         try:
-            request = await self._renewed(turn, incoming)
+            request = await self._renewed(rewriting, incoming)
         except NotRecalledError:
             self._status.passed(Unchanged.NOT_RECALLED)
             raise
@@ -86,15 +86,17 @@ class Rewriter:
             self._note(request)
             return request
         self._status.passed(why)
-        again = await self._workers.reading(partial(_repeated, turn, why, if_bound=if_bound))
+        again = await self._workers.reading(partial(_repeated, rewriting, why, if_bound=if_bound))
         return again or Outgoing(incoming.body, why=why)
 
     async def counted(self, incoming: Incoming) -> Outgoing:
         """Return a request whose tokens are counted, with what was replaced before in front of thinking."""
-        turn, why = Turn(), Unchanged.COUNTED
+        rewriting, why = Rewriting(), Unchanged.COUNTED
         with suppress(Exception):
-            await self._read(turn, incoming)
-        again = await self._workers.reading(partial(_repeated, turn, why, if_bound=not incoming.lacks_tools))
+            await self._read(rewriting, incoming)
+        again = await self._workers.reading(
+            partial(_repeated, rewriting, why, if_bound=not incoming.lacks_tools)
+        )
         return Outgoing(incoming.body if again is None else again.body, why=why)
 
     async def repaired(self, request: Outgoing, refusal: BoundRefusal) -> Outgoing | None:
@@ -108,20 +110,20 @@ class Rewriter:
             return None
         return await self._workers.reading(without_thinking_from, request, refusal.first or 0)
 
-    async def _renewed(self, turn: Turn, incoming: Incoming) -> Outgoing:
+    async def _renewed(self, rewriting: Rewriting, incoming: Incoming) -> Outgoing:
         """Return a request with what is new replaced too. Raises any error, see `_find` and `Turns.taken`.
 
         One without the tools that its conversation has gets only what was sent before.
         """
-        thread, parsed = await self._find(turn, incoming)
+        thread, parsed = await self._find(rewriting, incoming)
         if incoming.lacks_tools and not thread.is_forgotten(parsed):
             raise _UnchangedError(Unchanged.NO_TOOLS_NOW)
-        result = await self._turns.taken(turn, thread, parsed)
+        result = await self._turns.taken(rewriting, thread, parsed)
         if incoming.lacks_tools:
             raise _UnchangedError(Unchanged.NO_TOOLS_NOW)
         return await self._workers.reading(outgoing, thread, parsed, result)
 
-    async def _read(self, turn: Turn, incoming: Incoming) -> tuple[Parsed, ThreadId]:
+    async def _read(self, rewriting: Rewriting, incoming: Incoming) -> tuple[Parsed, ThreadId]:
         """Read a request; return it and the id of its conversation, which may be in memory.
 
         Raises `_UnchangedError`, or any other error.
@@ -136,20 +138,20 @@ class Rewriter:
             raise _UnchangedError(Unchanged.NOTHING_THERE)
         parsed.left_out = incoming.left_out
         name = ThreadId(incoming.session, name_of(parsed, incoming.headers))
-        turn.parsed, turn.thread = parsed, self._threads.get(name)
+        rewriting.parsed, rewriting.thread = parsed, self._threads.get(name)
         return parsed, name
 
-    async def _find(self, turn: Turn, incoming: Incoming) -> tuple[Thread, Parsed]:
+    async def _find(self, rewriting: Rewriting, incoming: Incoming) -> tuple[Thread, Parsed]:
         """Read a request and find its conversation. Raises `_UnchangedError`, or any other error."""
-        parsed, name = await self._read(turn, incoming)
+        parsed, name = await self._read(rewriting, incoming)
         can_leave = parsed.can_read_back or incoming.lacks_tools or not self._needs_read_back
         # Thinking may be refused in any request: its client may have changed a message before it.
         if can_leave or self._threads.policy.may_bind(parsed.model):
-            turn.thread = self._threads.opened(name, parsed, incoming)
-        if not can_leave or turn.thread is None:
+            rewriting.thread = self._threads.opened(name, parsed, incoming)
+        if not can_leave or rewriting.thread is None:
             self._status.say_once(NO_READ_BACK)
             raise _UnchangedError(Unchanged.NO_READ_BACK)
-        return turn.thread, parsed
+        return rewriting.thread, parsed
 
     def _why(self, error: Exception) -> Unchanged:
         """Return why a request passes after `error`, and note it."""
@@ -176,14 +178,14 @@ class Rewriter:
         self._status.count("tokens_removed", request.tokens_removed)
 
 
-def _repeated(turn: Turn, why: Unchanged, *, if_bound: bool) -> Outgoing | None:
+def _repeated(rewriting: Rewriting, why: Unchanged, *, if_bound: bool) -> Outgoing | None:
     """Return a request with nothing replaced but what was before; None if it just passes.
 
     It does if its conversation is not in memory; and `if_bound`, if its model binds no thinking.
     """
-    parsed, thread = turn.parsed, turn.thread
+    parsed, thread = rewriting.parsed, rewriting.thread
     if parsed is None or thread is None or (if_bound and not thread.may_bind(parsed)):
         return None
-    if turn.recalled is not None:
-        return outgoing(thread, parsed, turn.recalled, why)
+    if rewriting.recalled is not None:
+        return outgoing(thread, parsed, rewriting.recalled, why)
     return as_before(thread, parsed, why)

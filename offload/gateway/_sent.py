@@ -46,7 +46,7 @@ class ThreadId(NamedTuple):
         return SENT.key(session=encode_part(self.session), root=digest_of(self.name))
 
 
-class Body(msgspec.Struct):
+class SentParts(msgspec.Struct):
     """The content of the object; `calls` are objects of hidden calls by the last part of their keys."""
 
     version: Literal[1] = 1
@@ -61,11 +61,11 @@ class Body(msgspec.Struct):
 
 
 # Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
-_BODIES = msgspec.msgpack.Decoder(Body)
+_BODIES = msgspec.msgpack.Decoder(SentParts)
 
 
 @dataclass(slots=True)
-class _Known:
+class _SentState:
     """The knowledge of this process of a conversation.
 
     Attributes:
@@ -74,7 +74,7 @@ class _Known:
         saving: the task that stores it.
     """
 
-    body: Body = field(default_factory=Body)
+    body: SentParts = field(default_factory=SentParts)
     stored: set[str] = field(default_factory=set)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_read: bool = False
@@ -86,20 +86,20 @@ class _Known:
         return len(self.body.names - self.stored) >= FEW
 
 
-class SentStore(WriteBehind[ThreadId, _Known]):
+class SentStore(WriteBehind[ThreadId, _SentState]):
     """Reads and stores what was sent, of many conversations."""
 
     def __init__(self, store: OffloadStore, status: Status) -> None:
-        super().__init__(store, status, _Known, "offload-gateway-sent", _THREADS)
+        super().__init__(store, status, _SentState, "offload-gateway-sent", _THREADS)
 
-    async def read(self, thread: ThreadId) -> Body:
+    async def read(self, thread: ThreadId) -> SentParts:
         """Return what is known of a conversation, with what other processes stored. Raises `OffloadError`."""
         known = self.known(thread)
         async with known.reading:
             if not known.is_read:
                 body = await self._call(self._get, thread.key)
                 known.is_read, known.stored = True, body.names
-                known.body = Body(
+                known.body = SentParts(
                     heads=body.heads | known.body.heads,
                     thinking=body.thinking | known.body.thinking,
                     calls=body.calls | known.body.calls,
@@ -122,7 +122,7 @@ class SentStore(WriteBehind[ThreadId, _Known]):
         if known.is_due and (known.saving is None or known.saving.done()):
             known.saving = self._written(self._saved(thread, known))
 
-    async def _saved(self, thread: ThreadId, known: _Known) -> None:
+    async def _saved(self, thread: ThreadId, known: _SentState) -> None:
         """Store what was sent, again if more came meanwhile."""
         while known.is_due:
             names = known.body.names
@@ -139,10 +139,10 @@ class SentStore(WriteBehind[ThreadId, _Known]):
         if len(packed) <= _MOST_BYTES and len(data) <= _MOST_READ:
             self._store.put(key, packed, overwrite=True)
 
-    def _get(self, key: str) -> Body:
+    def _get(self, key: str) -> SentParts:
         """Return what is stored; nothing if there is none, or a damaged one."""
         try:
             packed = self._store.get(key, end=_MOST_BYTES)
         except (NotFoundError, CorruptError):
-            return Body()
-        return opened(packed, _MOST_READ, _BODIES.decode) or Body()
+            return SentParts()
+        return opened(packed, _MOST_READ, _BODIES.decode) or SentParts()

@@ -39,7 +39,7 @@ class SlowError(Exception):
 
 
 @dataclass(slots=True)
-class Turn:
+class Rewriting:
     """A request while it is rewritten: what is known of it so far.
 
     Attributes:
@@ -111,7 +111,7 @@ class Turns:
         self._free = asyncio.Semaphore(_THREADS)
         self._late = 0
 
-    async def taken(self, turn: Turn, thread: Thread, parsed: Parsed) -> OffloadResult:
+    async def taken(self, rewriting: Rewriting, thread: Thread, parsed: Parsed) -> OffloadResult:
         """Offload what is due in a request when it is its turn.
 
         Raises `TimeoutError` if the store takes too long for what is new; it is stored later then. Raises
@@ -133,7 +133,7 @@ class Turns:
                 await _until_first(begun, recalled, until)
             result = await waited(begun, 0)
         finally:
-            turn.recalled = recalled.result() if recalled.done() else None
+            rewriting.recalled = recalled.result() if recalled.done() else None
             if not begun.done():
                 self._late += 1
                 begun.add_done_callback(self._ended_late)

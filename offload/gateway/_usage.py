@@ -32,7 +32,7 @@ class UsageReader:
         self._kept, self._events = bytearray(), Events()
         self.usage: Any = None
         self.reply: dict[str, Any] | None = None
-        self._streamed: _StreamedReply | None = _StreamedReply() if keeps_reply and self._is_stream else None
+        self._streamed: _MessagesReply | None = _MessagesReply() if keeps_reply and self._is_stream else None
         self._keeps_reply = keeps_reply
 
     def feed(self, chunk: bytes) -> None:
@@ -92,7 +92,7 @@ def _has_usage(holder: Any) -> bool:
     return isinstance(holder, Mapping) and any(isinstance(holder.get(name), Mapping) for name in _FIELDS)
 
 
-class _StreamedReply:
+class _MessagesReply:
     """A reply of the Messages API, put together from its events."""
 
     def __init__(self) -> None:

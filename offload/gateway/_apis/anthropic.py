@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from offload.gateway._apis.base import (
-    Calls,
+    ApiCalls,
     Json,
     Reply,
     SteppedReply,
@@ -42,7 +42,7 @@ _CALLED = "tool_use"
 _CLIENTS = ("t", "b", "o")
 
 
-class AnthropicCalls(Calls):
+class AnthropicCalls(ApiCalls):
     """The Messages API."""
 
     format: Format = "anthropic"

@@ -43,7 +43,7 @@ class OwnCall(NamedTuple):
     arguments: Any
 
 
-class Calls(ABC):
+class ApiCalls(ABC):
     """An API: its requests, and the calls in its replies."""
 
     format: Format
@@ -112,7 +112,7 @@ class Reply(ABC):
     """The reply to a client: what the answers of the provider have in common, without hidden calls.
 
     Attributes:
-        steps: the steps that rebuild it, for `Calls.put_back`.
+        steps: the steps that rebuild it, for `ApiCalls.put_back`.
         marks: see `HiddenCalls`.
         unfounded: see `HiddenCalls`.
         is_whole: whether the provider ended it.

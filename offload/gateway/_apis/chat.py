@@ -21,7 +21,7 @@ from itertools import chain
 from typing import Any
 
 from offload.gateway._apis.base import (
-    Calls,
+    ApiCalls,
     Json,
     OwnCall,
     Reply,
@@ -59,7 +59,7 @@ _GUIDED = (
 _NO_PART = ("role", "tool_calls", "refusal", "audio", "function_call", "annotations")
 
 
-class ChatCalls(Calls):
+class ChatCalls(ApiCalls):
     """Chat completions."""
 
     format: Format = "openai"
@@ -213,7 +213,7 @@ class _Grown:
         return _joined(items) if _is_indexed(items) else items
 
 
-class _Message(Reply):
+class _ReplyMessage(Reply):
     """The message of a reply as it comes, from one answer after another."""
 
     def __init__(self, names: Collection[str]) -> None:
@@ -339,7 +339,7 @@ class _Message(Reply):
         return [dumped(self.message)]
 
 
-class _Whole(WholeReply, _Message):
+class _Whole(WholeReply, _ReplyMessage):
     """A reply that comes as one JSON value."""
 
     def _take(self, value: Any) -> None:
@@ -361,7 +361,7 @@ class _Whole(WholeReply, _Message):
         return {**value, **own, "choices": choices, **usage}
 
 
-class _Streamed(StreamedReply, _Message):
+class _Streamed(StreamedReply, _ReplyMessage):
     """A reply that comes as a stream of chunks."""
 
     def __init__(self, names: Collection[str]) -> None:

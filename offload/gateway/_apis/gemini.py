@@ -19,7 +19,7 @@ from itertools import chain, groupby
 from typing import Any
 
 from offload.gateway._apis.base import (
-    Calls,
+    ApiCalls,
     Events,
     Json,
     OwnCall,
@@ -52,7 +52,7 @@ _BEFORE_ELEMENT = b"[, \t\r\n"
 _IN_TEXT, _OUTSIDE = re.compile(rb'\\.|"', re.DOTALL), re.compile(rb'["{}\[\]]')
 
 
-class GeminiCalls(Calls):
+class GeminiCalls(ApiCalls):
     """The Gemini API."""
 
     format: Format = "gemini"

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from offload.gateway._apis.base import (
-    Calls,
+    ApiCalls,
     Json,
     OwnCall,
     Reply,
@@ -56,7 +56,7 @@ _CUT = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tok
 _NO_PART = ("id", "status", "logprobs", "annotations")
 
 
-class ResponsesCalls(Calls):
+class ResponsesCalls(ApiCalls):
     """The Responses API."""
 
     format: Format = "openai-responses"
@@ -182,7 +182,7 @@ def _essence_of(part: Any) -> Any:
     return part["text"] if is_text else content_digest({"content": [part]})
 
 
-class _Items(SteppedReply):
+class _ReplyItems(SteppedReply):
     """The items of a reply as they come, from one answer after another."""
 
     _CALLING = "completed"
@@ -283,7 +283,7 @@ def _message(text: str) -> Json:
     }
 
 
-class _Whole(WholeReply, _Items):
+class _Whole(WholeReply, _ReplyItems):
     """A reply that comes as one JSON value."""
 
     def _take(self, value: Any) -> None:
@@ -298,7 +298,7 @@ class _Whole(WholeReply, _Items):
         return self._as_seen(first, value)
 
 
-class _Streamed(StreamedReply, _Items):
+class _Streamed(StreamedReply, _ReplyItems):
     """A reply that comes as a stream of events."""
 
     def __init__(self, names: Collection[str]) -> None:

@@ -44,6 +44,22 @@ def test_the_glossary_has_each_term_once_with_a_module_that_exists() -> None:
     assert [module for _, module in rows if not (ROOT / "offload" / module).exists()] == []
 
 
+# Private classes that do the same for another API or framework, and names that users import.
+SHARED_NAMES = {"RetrievalTool", "Streamed", "Whole", "Request", "Usage"}
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "offload").rglob("*.py"))
+    names = [
+        node.name.removeprefix("_")
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    ]
+
+    assert {name for name, count in Counter(names).items() if count > 1} == SHARED_NAMES
+
+
 def test_the_page_fits_a_screen() -> None:
     assert len(PAGE.splitlines()) <= 60
 

@@ -44,6 +44,7 @@ import recorded
 from compactions import NOTICE, SYSTEM, Scripted, context_of, heard, kinds_of, stored
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from kit.conversation import ids_of
 from strength import examples
 
 from offload import (
@@ -82,18 +83,6 @@ def talk(rounds: int, words: int = 40) -> list[Any]:
 def compactor(store: Any, config: RoundConfig = SMALL, model: Any = None, **options: Any) -> RoundCompactor:
     off = Offloader(store, session="s", **options.pop("offloader", {}))
     return RoundCompactor(off, model or Scripted(), config, **options)
-
-
-def calls_and_results(messages: list[Any]) -> tuple[set[str], set[str]]:
-    """Return the ids of the calls and of the results among `messages`, found here by hand."""
-    calls, results = set(), set()
-    for message in messages:
-        calls |= {call["id"] for call in message.get("tool_calls") or ()}
-        results |= {message["tool_call_id"]} if message.get("tool_call_id") else set()
-        for block in message["content"] if isinstance(message["content"], list) else ():
-            calls |= {block["id"]} if block["type"] == "tool_use" else set()
-            results |= {block["tool_use_id"]} if block["type"] == "tool_result" else set()
-    return calls, results
 
 
 def test_01_due_from_four_fifths_of_the_window_on(tmp_path):
@@ -564,8 +553,8 @@ def _result(call: str, text: str, is_anthropic: bool) -> Any:
 
 
 def check_pairs(before: list[Any], after: list[Any]) -> None:
-    calls, results = calls_and_results(before)
-    left_calls, left_results = calls_and_results(after)
+    calls, results = ids_of(before)
+    left_calls, left_results = ids_of(after)
     assert (left_calls & results) == (left_results & calls)
 
 

@@ -24,7 +24,7 @@ from typing import Any, get_args
 import pytest
 import recorded
 from binding import Binding
-from kit.values import drained
+from kit.values import drained, texts_in
 from pydantic import TypeAdapter
 from recorded import FILES
 
@@ -121,18 +121,9 @@ def accepted(name: str) -> TypeAdapter[Any]:
     return TypeAdapter(ChatCompletionMessageParam)
 
 
-def texts(value: Any) -> Iterator[str]:
-    """Yield every text in a message, wherever it stands."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from texts(part)
-
-
 def facts(messages: Sequence[Any]) -> Iterator[str]:
     """Yield a stretch of words from the midst of every long text."""
-    for text in (text for message in messages for text in texts(message) if len(text) > 1000):
+    for text in (text for message in messages for text in texts_in(message) if len(text) > 1000):
         found = FACT.search(text, len(text) // 2)
         if found is not None:
             yield found[0]
@@ -153,7 +144,7 @@ def test_a_session_stays_within_its_window_whole_and_readable(path, window, tmp_
         unpaired_before = unpaired(found for known in ids[:count] for found in known)
         assert unpaired(checked.ids(request.messages)) <= unpaired_before
 
-    in_view = "\n".join(texts(m.messages))
+    in_view = "\n".join(texts_in(m.messages))
     for fact in facts(messages):
         assert fact in in_view or fact in m.tools.call("context_grep", {"pattern": fact, "max_matches": 1})
     other = manager(tmp_path, window)

@@ -34,8 +34,9 @@ from typing import Any
 
 import prepared
 import pytest
-import zstandard
 from command import runner
+from kit.conversation import last_results, one_turn
+from kit.store import record_files, unpacked
 from retained import DAY, HOUR, clocked
 
 from offload import NotFoundError, Offloader, OffloadPolicy, Retention, Rule, StoreError
@@ -47,30 +48,11 @@ ALL = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=80)}
 UNKNOWN = "abcdefghij"
 
 
-def results(*texts: str, tool: str = "Bash") -> list[Any]:
-    """Return one turn: a call of `tool` for each text, and the results, all in one message."""
-    calls = [{"type": "tool_use", "id": f"call_{n}", "name": tool, "input": {}} for n in range(len(texts))]
-    blocks = [{"type": "tool_result", "tool_use_id": f"call_{n}", "content": t} for n, t in enumerate(texts)]
-    return [{"role": "assistant", "content": calls}, {"role": "user", "content": blocks}]
-
-
-def shown(messages: list[Any]) -> list[str]:
-    return [block["content"] for block in messages[-1]["content"]]
-
-
 def refs_in(messages: list[Any]) -> list[str]:
     """Return every id that a model is told to call with."""
-    return [ref for text in shown(messages) for ref in re.findall(r'context_read\(id="([a-z]+)"', text)]
-
-
-def unpacked(data: bytes) -> bytes:
-    reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
-    content: bytes = reader.read()
-    return content
-
-
-def files(root: Path) -> list[Path]:
-    return sorted(path for path in (root / "r").rglob("[!.]*") if path.is_file())
+    return [
+        ref for text in last_results(messages) for ref in re.findall(r'context_read\(id="([a-z]+)"', text)
+    ]
 
 
 def run(program: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -84,7 +66,7 @@ def test_01_one_call_id_in_two_sessions_of_a_bucket_gives_each_its_own(s3_bucket
         name: Offloader(s3_bucket.url, session=name, storage_options=s3_bucket.storage_options)
         for name in texts
     }
-    sent = {name: off.offload(results(texts[name])).messages for name, off in opened.items()}
+    sent = {name: off.offload(one_turn(texts[name])).messages for name, off in opened.items()}
 
     listed = s3_bucket.client.list_objects_v2(Bucket=s3_bucket.name, Prefix="prefix/r/")["Contents"]
     stored = [unpacked(s3_bucket.read(item["Key"].removeprefix("prefix/"))).decode() for item in listed]
@@ -92,7 +74,7 @@ def test_01_one_call_id_in_two_sessions_of_a_bucket_gives_each_its_own(s3_bucket
     for name, off in opened.items():
         [ref] = refs_in(sent[name])
         assert b"".join(off.content(ref)).decode() == texts[name]
-        assert off.restore(sent[name]) == results(texts[name])
+        assert off.restore(sent[name]) == one_turn(texts[name])
 
 
 # Argument 1 is the store, 2 where to die, 3 the content.
@@ -139,20 +121,20 @@ def test_02_a_writer_that_is_killed_leaves_no_dangling_ref_and_no_half_object(tm
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert killed.stdout == ""
 
-    assert [unpacked(path.read_bytes()).decode() for path in files(tmp_path)] == [LOG] * survivors
+    assert [unpacked(path.read_bytes()).decode() for path in record_files(tmp_path)] == [LOG] * survivors
     off = Offloader(tmp_path, session="s")
     assert len(off.records()) == survivors
     assert off.verify() == []
-    out = off.offload(results(LOG))
+    out = off.offload(one_turn(LOG))
     assert out.errors == []
-    assert len(files(tmp_path)) == 1
-    assert Offloader(tmp_path, session="s").restore(out.messages) == results(LOG)
+    assert len(record_files(tmp_path)) == 1
+    assert Offloader(tmp_path, session="s").restore(out.messages) == one_turn(LOG)
 
 
 def test_03_every_ref_resolves_and_every_object_is_listed(tmp_path, capsys, monkeypatch):
     off = Offloader(tmp_path, session="s", policy=ALL)
     texts = [f"result {n}\n" * 100 for n in range(120)]
-    refs = refs_in(off.offload(results(*texts)).messages)
+    refs = refs_in(off.offload(one_turn(*texts)).messages)
 
     for ref, text in zip(refs, texts, strict=True):
         assert text in off.tools.call("context_read", {"id": ref})
@@ -164,7 +146,7 @@ def test_03_every_ref_resolves_and_every_object_is_listed(tmp_path, capsys, monk
         cursor = (re.search(r'cursor="(\w+)"', page) or [None, None])[1]
     done = runner(capsys, monkeypatch)("ls", "--store", tmp_path, "--session", "s", "--json")
     rows = json.loads(done.stdout)["records"]
-    stored = sorted(path.name[:10] for path in files(tmp_path))
+    stored = sorted(path.name[:10] for path in record_files(tmp_path))
     assert stored == sorted(refs) == sorted(listed) == sorted(row["ref"] for row in rows)
 
 
@@ -182,12 +164,12 @@ def refusing(request, tmp_path, monkeypatch):
         yield lambda **more: Offloader(tmp_path, session="s", **more)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert files(tmp_path) == []
+    assert record_files(tmp_path) == []
 
 
 def test_04_a_store_that_refuses_leaves_the_message_and_one_event_unless_told_otherwise(refusing, caplog):
     noise = "".join(hashlib.sha256(b"%d" % n).hexdigest() + "\n" for n in range(200))
-    messages = results(noise, noise[::-1])
+    messages = one_turn(noise, noise[::-1])
     out = refusing().offload(messages)
 
     assert out.messages == messages
@@ -200,7 +182,8 @@ def test_04_a_store_that_refuses_leaves_the_message_and_one_event_unless_told_ot
         refusing(on_error="raise").offload(messages)
     cut = refusing(on_error="truncate").offload(messages)
     assert all(
-        "the rest was not stored and is lost.]" in text and len(text) < 3000 for text in shown(cut.messages)
+        "the rest was not stored and is lost.]" in text and len(text) < 3000
+        for text in last_results(cut.messages)
     )
 
 
@@ -246,7 +229,7 @@ def test_05_a_needle_in_a_line_of_10_mb_is_shown_and_paged_to_in_bounded_memory(
     assert len(large) > 10**7
     assert 0.89 < large.index("the-needle") / len(large) < 0.91
     off = Offloader(tmp_path, session="s")
-    assert len(off.offload(results(small, large)).records) == 2
+    assert len(off.offload(one_turn(small, large)).records) == 2
 
     done = prepared.run(PAGER, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -285,15 +268,15 @@ def test_07_ten_parallel_results_below_the_threshold_are_held_to_the_ceiling_of_
     def offload(root: Path, ceiling: int) -> Any:
         policy = OffloadPolicy(types=rules, max_view_tokens=ceiling)
         off = Offloader(root, session="s", policy=policy, token_counter=lambda text: len(text) // 4)
-        out = off.offload(results(*texts))
-        assert off.restore(out.messages) == results(*texts)
+        out = off.offload(one_turn(*texts))
+        assert off.restore(out.messages) == one_turn(*texts)
         return out
 
-    assert offload(tmp_path / "without", 100_000).messages == results(*texts)
+    assert offload(tmp_path / "without", 100_000).messages == one_turn(*texts)
     out = offload(tmp_path / "with", 30_000)
-    stay = [text for text in shown(out.messages) if text in texts]
+    stay = [text for text in last_results(out.messages) if text in texts]
     assert sum(len(text) // 4 for text in stay) == 27_000
-    assert len(out.records) == len(files(tmp_path / "with")) == 7
+    assert len(out.records) == len(record_files(tmp_path / "with")) == 7
 
 
 # Argument 1 is the store. Reads a conversation of two messages a turn; prints what is sent after each turn.
@@ -315,7 +298,7 @@ def test_08_two_machines_send_the_same_bytes_and_what_was_sent_stays_a_prefix(tm
         "é\n" * 9000,
     ]
     transcript = tmp_path / "transcript"
-    transcript.write_text(json.dumps([message for text in texts for message in results(text)]))
+    transcript.write_text(json.dumps([message for text in texts for message in one_turn(text)]))
 
     sent: list[str] = []
     for machine, seed in (("one", "1"), ("two", "4711")):
@@ -327,7 +310,9 @@ def test_08_two_machines_send_the_same_bytes_and_what_was_sent_stays_a_prefix(tm
 
     assert sent[0] == sent[1]
     turns = json.loads(sent[0])
-    assert sum(text.startswith("[Offloaded: ") for turn in turns[-1][1::2] for text in shown([turn])) == 4
+    assert (
+        sum(text.startswith("[Offloaded: ") for turn in turns[-1][1::2] for text in last_results([turn])) == 4
+    )
     for earlier, later in pairwise(turns):
         assert json.dumps(later).startswith(json.dumps(earlier)[:-1] + ", ")
 
@@ -348,7 +333,7 @@ print(json.dumps({
 
 
 def test_09_another_machine_resumes_from_the_bucket_alone(s3_bucket, tmp_path):
-    messages = [*results(LOG, "small"), *results("row é \U0001f600\n" * 3000, LOG[::-1])]
+    messages = [*one_turn(LOG, "small"), *one_turn("row é \U0001f600\n" * 3000, LOG[::-1])]
     out = Offloader(s3_bucket.url, session="s", storage_options=s3_bucket.storage_options).offload(messages)
     assert len(out.records) == 3
     assert out.messages != messages
@@ -369,7 +354,9 @@ def test_09_another_machine_resumes_from_the_bucket_alone(s3_bucket, tmp_path):
 def test_10_a_collection_takes_nothing_that_is_cited_and_meets_the_quota():
     store = clocked()
     quota = Retention(store_records=12, grace=HOUR, live_for=DAY)
-    said = {name: results(*(f"{name} {n}\n" * 200 for n in range(6))) for name in ("resumed", "idle", "live")}
+    said = {
+        name: one_turn(*(f"{name} {n}\n" * 200 for n in range(6))) for name in ("resumed", "idle", "live")
+    }
 
     def held() -> dict[str, int]:
         """Count the records whose bytes are there, past the library."""
@@ -412,7 +399,7 @@ def test_11_a_secret_that_is_cut_out_is_in_no_preview_and_no_object(tmp_path, co
     # One secret begins in one frame of the record and ends in the next.
     long = lines + "x" * (chunk - len(lines) - 20) + secret + LOG + secret
     off = Offloader(tmp_path, session="s", codec=codec, redact=lambda text: text.replace(secret, "(a key)"))
-    out = off.offload(results(lines, long))
+    out = off.offload(one_turn(lines, long))
     with off.open_sink(tool_name="Bash") as sink:
         for start in range(0, len(long), 1000):
             sink.write(long[start : start + 1000])
@@ -420,22 +407,22 @@ def test_11_a_secret_that_is_cut_out_is_in_no_preview_and_no_object(tmp_path, co
     answers = [off.tools.call("context_read", {"id": ref}) for ref in refs]
     answers.append(off.tools.call("context_grep", {"pattern": "sk-ant", "max_matches": 100}))
 
-    assert len(files(tmp_path)) >= 3
-    assert all("(a key)" in text for text in (*shown(out.messages), *answers[:3]))
+    assert len(record_files(tmp_path)) >= 3
+    assert all("(a key)" in text for text in (*last_results(out.messages), *answers[:3]))
     at_rest = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     contents = b"".join(b"".join(off.content(ref)) for ref in refs)
     if codec == "zstd":
-        contents += b"".join(unpacked(path.read_bytes()) for path in files(tmp_path))
+        contents += b"".join(unpacked(path.read_bytes()) for path in record_files(tmp_path))
     said = repr((out, sink.placeholder, answers, off)).encode()
     assert all(b"c4n4ry" not in seen for seen in (at_rest, contents, said))
     assert contents.count(b"(a key)") >= 7
 
 
 def test_12_a_ref_of_another_session_gets_the_answer_of_one_that_never_was(tmp_path):
-    sent = Offloader(tmp_path, session="a").offload(results(LOG)).messages
+    sent = Offloader(tmp_path, session="a").offload(one_turn(LOG)).messages
     [foreign] = refs_in(sent)
     b = Offloader(tmp_path, session="b")
-    own = b.offload(results("of b\n" * 4000)).messages
+    own = b.offload(one_turn("of b\n" * 4000)).messages
 
     def told(ref: str) -> list[str]:
         asked = [("context_read", {}), ("context_tail", {}), ("context_grep", {"pattern": "ERROR"})]
@@ -446,18 +433,20 @@ def test_12_a_ref_of_another_session_gets_the_answer_of_one_that_never_was(tmp_p
     assert "ERROR" not in b.tools.call("context_list") + b.tools.call("context_grep", {"pattern": "10.0.7.1"})
     with pytest.raises(NotFoundError):
         b.restore(sent)
-    assert b.restore(own) == results("of b\n" * 4000)
+    assert b.restore(own) == one_turn("of b\n" * 4000)
 
 
 def test_13_no_placeholder_is_longer_than_what_it_replaces(tmp_path):
     policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1)}, min_saving=0)
     texts = [LOG[:length] for length in range(1, 3000, 7)] + ["\n" * n for n in range(1, 900, 9)]
     off = Offloader(tmp_path, session="s", policy=policy)
-    out = off.offload(results(*texts))
+    out = off.offload(one_turn(*texts))
 
-    assert all(len(after) <= len(text) for after, text in zip(shown(out.messages), texts, strict=True))
+    assert all(len(after) <= len(text) for after, text in zip(last_results(out.messages), texts, strict=True))
     assert out.tokens_after < out.tokens_before
-    assert len(out.records) == sum(after.startswith("[Offloaded") for after in shown(out.messages)) > 100
+    assert (
+        len(out.records) == sum(after.startswith("[Offloaded") for after in last_results(out.messages)) > 100
+    )
 
 
 @pytest.mark.parametrize(
@@ -465,10 +454,10 @@ def test_13_no_placeholder_is_longer_than_what_it_replaces(tmp_path):
 )
 def test_13_one_setting_keeps_the_readers_of_sources(tmp_path, tool, leaves):
     policy = OffloadPolicy(exclude_tools=("read_file", "mcp__code__*"))
-    messages = results(LOG, tool=tool)
+    messages = one_turn(LOG, tool=tool)
     # Also once the model has answered, when what a reader returned would go by default.
     messages += [{"role": "assistant", "content": "done"}, {"role": "user", "content": "go on"}]
     out = Offloader(tmp_path, session="s", policy=policy).offload(messages)
 
     assert (out.messages != messages) is leaves
-    assert len(files(tmp_path)) == leaves
+    assert len(record_files(tmp_path)) == leaves

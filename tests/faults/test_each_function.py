@@ -7,6 +7,7 @@ from types import CodeType, FrameType
 from typing import Any, Literal
 
 import pytest
+from kit.conversation import has_left
 from raising import arguments_of, name_of, raising, watched
 from strength import thinned
 
@@ -128,10 +129,6 @@ def check_each(functions: dict[str, CodeType], part: int, check: Callable[[str, 
     assert wrong == {}
 
 
-def is_placeholder(text: str) -> bool:
-    return text.startswith("[Offloaded:")
-
-
 @EACH_PART
 @pytest.mark.parametrize("shape", CONVERSATIONS)
 def test_whatever_raises_for_one_item_costs_that_item_its_offload_alone(shape: str, part: int) -> None:
@@ -147,8 +144,8 @@ def test_whatever_raises_for_one_item_costs_that_item_its_offload_alone(shape: s
         with raising(code, is_bad):
             out = off.offload(messages)
         texts = shown(out.messages)
-        assert is_placeholder(texts["c_old"])
-        assert is_placeholder(texts["c_good"])
+        assert has_left(texts["c_old"])
+        assert has_left(texts["c_good"])
         is_named = any("c_bad" in str(e) or "messages[3]" in str(e) for e in out.errors)
         assert is_named or out.messages == whole
         assert opened(off.store).restore(out.messages) == messages
@@ -170,12 +167,12 @@ def test_whatever_raises_once_loses_nothing_and_brings_nothing_back(part: int) -
         off = started()
         with raising(code):
             out = off.offload(messages)
-        assert is_placeholder(shown(out.messages)["c_old"])
+        assert has_left(shown(out.messages)["c_old"])
         assert out.errors or out.messages == whole
         assert opened(off.store).restore(out.messages) == messages
         again = off.offload(messages)
         # An item that left while its call could not be read has no tool name in its placeholder.
-        assert all(map(is_placeholder, shown(again.messages).values()))
+        assert all(map(has_left, shown(again.messages).values()))
         assert again.errors == []
 
     check_each(functions, part, check)

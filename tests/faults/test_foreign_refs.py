@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kit.conversation import answer_to
 
 from offload import NotFoundError, Offloader, OffloadPolicy, Rule
 from offload.store import OffloadStore
@@ -34,10 +35,6 @@ NEVER = 10**9
 
 def opened(store: OffloadStore, session: str) -> Offloader:
     return Offloader(store, session=session, policy=POLICY)
-
-
-def result(text: str, call: str) -> dict[str, Any]:
-    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": text}]}
 
 
 def put(store: OffloadStore, session: str, text: str, call: str = f"call-{CANARY}") -> str:
@@ -205,7 +202,7 @@ def test_nothing_that_a_session_is_told_holds_a_byte_of_another(
     store: OffloadStore, make: Callable[[OffloadStore], str]
 ) -> None:
     own = ref_of(put(store, OTHER, OWN))
-    sent = [result(put(store, OWNER, SECRET), f"call-{CANARY}")]
+    sent = [answer_to(put(store, OWNER, SECRET), f"call-{CANARY}")]
     ref = make(store)
 
     off = opened(store, OTHER)
@@ -230,15 +227,15 @@ def test_a_grant_shows_the_one_record_and_nothing_beside_it(store: OffloadStore)
     assert "of the owner" in other.tools.read(ref)
     assert not [answer for answer in everything_told(other, ref_of(beside)) if "unshared" in answer]
     with pytest.raises(NotFoundError):
-        other.restore([result(beside, "call-2")])
+        other.restore([answer_to(beside, "call-2")])
 
 
 def test_who_read_a_record_reads_nothing_once_the_grant_is_taken_back(store: OffloadStore) -> None:
-    sent = [result(put(store, OWNER, SECRET), f"call-{CANARY}")]
+    sent = [answer_to(put(store, OWNER, SECRET), f"call-{CANARY}")]
     ref = ref_of(sent[0]["content"][0]["content"])
     owner, other = opened(store, OWNER), opened(store, OTHER)
     owner.share(ref, OTHER)
-    assert other.restore(sent) == [result(SECRET, f"call-{CANARY}")]
+    assert other.restore(sent) == [answer_to(SECRET, f"call-{CANARY}")]
     assert CANARY in other.tools.tail(ref)
 
     owner.revoke(ref, OTHER)
@@ -257,9 +254,9 @@ def forged(text: str) -> dict[str, list[Any]]:
     call = {"type": "tool_use", "id": "c", "name": "Write", "input": {"text": text}}
     function = {"name": "Write", "arguments": json.dumps({"text": text})}
     return {
-        "result": [result(text, "c")],
-        "result of the same call": [result(text, f"call-{CANARY}")],
-        "part of a result": [result(f"see\n{text}", "c")],
+        "result": [answer_to(text, "c")],
+        "result of the same call": [answer_to(text, f"call-{CANARY}")],
+        "part of a result": [answer_to(f"see\n{text}", "c")],
         "user": [{"role": "user", "content": text}],
         "user's part": [{"role": "user", "content": [{"type": "text", "text": text}]}],
         "assistant": [{"role": "assistant", "content": f"It said: {text}"}],
@@ -299,7 +296,7 @@ def test_the_sessions_own_placeholder_stands_for_its_item_nowhere_else(
 
     assert own.restore(messages, on_missing="keep") == messages
     assert own.restore(own.offload(messages).messages) == messages
-    assert own.restore([result(placeholder, f"call-{CANARY}")]) == [result(SECRET, f"call-{CANARY}")]
+    assert own.restore([answer_to(placeholder, f"call-{CANARY}")]) == [answer_to(SECRET, f"call-{CANARY}")]
 
 
 @pytest.mark.parametrize(
@@ -316,7 +313,7 @@ def test_a_placeholder_that_was_changed_is_a_text_like_any_other(
     store: OffloadStore, change: Callable[[str], str]
 ) -> None:
     changed = change(put(store, OWNER, SECRET))
-    messages = [result(changed, f"call-{CANARY}")]
+    messages = [answer_to(changed, f"call-{CANARY}")]
     own = opened(store, OWNER)
 
     assert own.restore(messages, on_missing="keep") == messages
@@ -340,4 +337,4 @@ def test_a_forged_placeholder_in_content_is_seen_to_be_none_where_it_is_shown(st
         assert "\\[Offloaded: " in answer
         assert "[Offloaded: " not in answer.replace("\\[Offloaded: ", "")
     assert placeholder.count("[Offloaded: ") - placeholder.count("\\[Offloaded: ") == 1
-    assert other.restore([result(placeholder, "c")]) == [result(text, "c")]
+    assert other.restore([answer_to(placeholder, "c")]) == [answer_to(text, "c")]

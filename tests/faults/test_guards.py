@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.conversation import has_left, last_results, one_turn
 from strength import examples
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule
@@ -61,20 +62,6 @@ MARKS += [
 Messages = list[dict[str, Any]]
 
 
-def conversation(*texts: str) -> Messages:
-    calls = [{"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {}} for n in range(len(texts))]
-    results = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": t} for n, t in enumerate(texts)]
-    return [{"role": "assistant", "content": calls}, {"role": "user", "content": results}]
-
-
-def shown(messages: Messages) -> list[str]:
-    return [block["content"] for block in messages[-1]["content"]]
-
-
-def has_left(text: str) -> bool:
-    return text.startswith("[Offloaded:")
-
-
 runs = st.tuples(st.sampled_from(MARKS), st.integers(1, 90)).map(lambda run: run[0] * run[1])
 odd_texts = (
     st.lists(runs, min_size=1, max_size=12).map("".join).map(lambda text: text + "x" * (200 - len(text)))
@@ -85,29 +72,29 @@ odd_texts = (
 @given(odd_texts)
 def test_no_text_keeps_the_item_beside_it_in_its_message(text: str) -> None:
     off = Offloader(MemoryStore(), session="s", policy=POLICY)
-    messages = conversation(SOUND, text)
+    messages = one_turn(SOUND, text)
 
     out = off.offload(messages)
 
-    assert has_left(shown(out.messages)[0])
+    assert has_left(last_results(out.messages)[0])
     is_said = any("(c1)" in str(error) for error in out.errors) or "would save" in off.explain()
-    assert has_left(shown(out.messages)[1]) or is_said
+    assert has_left(last_results(out.messages)[1]) or is_said
     assert off.restore(out.messages) == messages
 
 
 @pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
 def test_a_look_alike_that_cannot_be_stored_brings_nothing_back(codec: str) -> None:
     off = Offloader(MemoryStore(), session="s", policy=POLICY, codec=codec)
-    first = off.offload(conversation(SOUND))
-    broken = shown(first.messages)[0] + "\ud800"
-    later = [*first.messages, *conversation(SOUND + "more\n", broken)]
+    first = off.offload(one_turn(SOUND))
+    broken = last_results(first.messages)[0] + "\ud800"
+    later = [*first.messages, *one_turn(SOUND + "more\n", broken)]
 
     for _ in range(2):
-        out = off.offload(later, pinned={"c1"})
+        out = off.offload(later, pinned={"call_1"})
 
         assert out.messages[:2] == first.messages
-        assert has_left(shown(out.messages)[0])
-        assert shown(out.messages)[1] == broken
+        assert has_left(last_results(out.messages)[0])
+        assert last_results(out.messages)[1] == broken
 
 
 def test_an_error_names_its_item_and_quotes_nothing_that_the_hook_was_given() -> None:
@@ -118,19 +105,19 @@ def test_an_error_names_its_item_and_quotes_nothing_that_the_hook_was_given() ->
 
     off = Offloader(MemoryStore(), session="s", policy=POLICY, redact=redact)
 
-    out = off.offload(conversation(KEY + SOUND, SOUND))
+    out = off.offload(one_turn(KEY + SOUND, SOUND))
 
     [error] = out.errors
-    assert "messages[1]: tool_result of Bash (c0): redact: ValueError" in str(error)
+    assert "messages[1]: tool_result of Bash (call_0): redact: ValueError" in str(error)
     assert KEY not in str(error) + off.explain()
-    assert has_left(shown(out.messages)[1])
+    assert has_left(last_results(out.messages)[1])
 
 
 def test_a_redact_with_a_short_secret_in_its_message_quotes_nothing() -> None:
     def redact(text: str) -> str:
         raise ValueError(f"found {text[:20]!r} in it")
 
-    out = Offloader(MemoryStore(), policy=POLICY, redact=redact).offload(conversation(KEY + SOUND))
+    out = Offloader(MemoryStore(), policy=POLICY, redact=redact).offload(one_turn(KEY + SOUND))
 
     assert KEY not in str(out.errors)
 
@@ -154,7 +141,7 @@ def test_code_of_the_caller_that_waits_for_another_call_goes_on(
 
     def use() -> None:
         with pytest.raises(ConfigError, match="time limit") as raised:
-            off.offload(conversation(SOUND))
+            off.offload(one_turn(SOUND))
         refused.append(raised.value)
 
     def wait() -> bool:
@@ -173,7 +160,7 @@ def test_code_of_the_caller_that_waits_for_another_call_goes_on(
     }
     off = Offloader(MemoryStore(), policy=POLICY, **{hook: hooks[hook]})
 
-    assert has_left(shown(off.offload(conversation(SOUND)).messages)[0])
+    assert has_left(last_results(off.offload(one_turn(SOUND)).messages)[0])
     assert refused
 
 
@@ -205,7 +192,7 @@ def test_the_next_largest_leaves_if_the_largest_cannot(fault: str) -> None:
         should_offload=lambda item: fault != "veto" or item.chars != len(large),
     )
 
-    texts = shown(off.offload(conversation(large, middle, small)).messages)
+    texts = last_results(off.offload(one_turn(large, middle, small)).messages)
 
     assert [has_left(text) for text in texts] == [False, True, False]
 

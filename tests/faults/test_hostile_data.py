@@ -21,6 +21,7 @@ import msgspec
 import prepared
 import pytest
 import zstandard
+from kit.store import record_files
 
 from offload import CorruptError, Offloader, OffloadPolicy, Rule
 from offload.codec import get_codec
@@ -63,13 +64,9 @@ def result(text: str) -> list[Any]:
     return [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": text}]}]
 
 
-def records(root: Path) -> list[Path]:
-    return sorted(path for path in (root / "r").rglob("[!.]*") if path.is_file())
-
-
 def stored(root: Path, codec: str) -> bytes:
     """Return the content of the one record below `root`, read without the library."""
-    [path] = records(root)
+    [path] = record_files(root)
     data = path.read_bytes()
     if codec == "zstd":
         content: bytes = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()

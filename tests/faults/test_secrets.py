@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command import runner
+from kit.conversation import results
 
 from offload import Offloader, OffloadError, OffloadPolicy, Rule, open_store
 from offload.doctor import diagnose
@@ -35,10 +36,6 @@ LINE = "nothing to see in this line of many\n"
 CONTENT = LINE * 300 + f"the word is {CANARY}\n".replace("the word is", LINE.strip()) + LINE * 300
 POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=100)}, min_saving=0)
 NOBODY = "127.0.0.1:9"
-
-
-def result(text: str) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": text}]}]
 
 
 def leaks(said: str) -> list[str]:
@@ -81,7 +78,7 @@ def test_a_leak_is_found_in_every_shape() -> None:
 def write_everything(place: Path, codec: str) -> None:
     """Make a store, a cache of each kind and an archive below `place`."""
     off = Offloader(place / "store", session="s", policy=POLICY, codec=codec)
-    ref = off.offload(result(CONTENT)).records[0].ref
+    ref = off.offload(results(CONTENT)).records[0].ref
     with off.open_sink(tool_use_id="long") as sink:
         sink.write(LINE * 10_000)
     off.pin(ref)
@@ -118,9 +115,9 @@ def odd_options(bucket: Bucket) -> dict[str, Any]:
 def test_credentials_of_a_bucket_are_told_to_nobody(s3_bucket: Bucket, logged: Callable[[], str]) -> None:
     options = odd_options(s3_bucket)
     off = Offloader(s3_bucket.url, session="s", policy=POLICY, storage_options=options)
-    out = off.offload(result(CONTENT))
+    out = off.offload(results(CONTENT))
     assert len(out.records) == 1
-    assert off.restore(out.messages) == result(CONTENT)
+    assert off.restore(out.messages) == results(CONTENT)
     wrapped = [kind(off.store) for kind in (RetryingStore, ReadOnlyStore, CachingStore, FaultyStore)]
 
     def elsewhere(url: str = s3_bucket.url, **more: Any) -> Callable[[], object]:
@@ -148,7 +145,7 @@ def test_what_a_server_refuses_names_no_credential(s3_bucket: Bucket, logged: Ca
         "s3://no-such-bucket/x", session="s", policy=POLICY, storage_options=odd_options(s3_bucket)
     )
 
-    out = off.offload(result(LINE * 400))
+    out = off.offload(results(LINE * 400))
 
     assert len(out.errors) == 1
     assert "no-such-bucket" in logged()
@@ -168,7 +165,7 @@ def test_a_password_in_a_url_is_told_to_nobody(scheme: str, logged: Callable[[],
     else:
         assert NOBODY in off.store.url
         said = traces(off.records, lambda: off.store.put("k", b"x"), lambda: off.store.get("k"))
-        said += repr((off, off.store, off.store.url, off.offload(result(LINE * 400)), diagnose(off.store)))
+        said += repr((off, off.store, off.store.url, off.offload(results(LINE * 400)), diagnose(off.store)))
 
     assert said
     assert leaks(said) == []
@@ -200,7 +197,7 @@ def test_no_secret_of_a_url_is_told_wherever_it_stands(url: str, logged: Callabl
     said = repr((off, off.store, off.store.url, CachingStore(off.store)))
     said += repr(load_config(environ={"OFFLOAD_STORE": url}).values())
     if "github" not in url:  # which asks another host
-        said += repr((off.offload(result(LINE * 400)), diagnose(off.store)))
+        said += repr((off.offload(results(LINE * 400)), diagnose(off.store)))
         said += traces(off.records, lambda: off.store.put("k", b"x"), lambda: off.store.get("k"))
 
     assert leaks(said) == []
@@ -245,7 +242,7 @@ def test_a_sealing_key_is_told_to_nobody(given: bytes | str, logged: Callable[[]
     medium = MemoryStore()
     store = EncryptingStore(medium, key=given)
     off = Offloader(store, session="s", policy=POLICY)
-    out = off.offload(result(CONTENT))
+    out = off.offload(results(CONTENT))
     other = Offloader(EncryptingStore(medium, key=bytes(32)), session="s")
     [record] = medium.keys("r/")
     medium.put("r/s/" + "damaged", medium.get(record.key)[:-1] + b"x")
@@ -262,7 +259,7 @@ def test_a_sealing_key_is_told_to_nobody(given: bytes | str, logged: Callable[[]
     assert leaks(repr((store, off, off.tools, out, off.verify())) + logged()) == []
     at_rest = b"".join(found.key.encode() + medium.get(found.key) for found in medium.keys())
     assert CANARY.encode() not in at_rest
-    assert off.restore(out.messages) == result(CONTENT)
+    assert off.restore(out.messages) == results(CONTENT)
 
 
 def test_a_sealing_key_of_the_environment_that_is_none_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +275,7 @@ def test_what_a_record_holds_is_in_no_error_log_or_repr(
     tmp_path: Path, codec: str, logged: Callable[[], str]
 ) -> None:
     off = Offloader(tmp_path, session="s", policy=POLICY, codec=codec)
-    out = off.offload(result(CONTENT))
+    out = off.offload(results(CONTENT))
     [path] = (path for path in (tmp_path / "r").rglob("*") if path.is_file())
     whole = path.read_bytes()
     said = [repr((off, off.tools, out, off.records(), off.stats(), off.gc(), off.prompt()))]
@@ -301,11 +298,11 @@ def test_what_a_record_holds_is_in_no_error_log_or_repr(
 def test_an_item_that_could_not_be_stored_is_in_no_log_and_no_error(logged: Callable[[], str]) -> None:
     store = FaultyStore(MemoryStore(), is_lasting=True)
     for on_error in ("keep", "truncate"):
-        out = Offloader(store, session="s", policy=POLICY, on_error=on_error).offload(result(CONTENT))
+        out = Offloader(store, session="s", policy=POLICY, on_error=on_error).offload(results(CONTENT))
         assert len(out.errors) == 1
         assert leaks(repr((out.errors, out.decisions, out.records))) == []
     raising = Offloader(store, session="s", policy=POLICY, on_error="raise")
-    assert leaks(traces(lambda: raising.offload(result(CONTENT)))) == []
+    assert leaks(traces(lambda: raising.offload(results(CONTENT)))) == []
 
     assert logged().count("offloading failed") == 3
     assert leaks(logged()) == []
@@ -340,7 +337,7 @@ def test_no_command_shows_a_secret_that_it_was_not_asked_for(
     logged: Callable[[], str],
 ) -> None:
     store = tmp_path / "store"
-    Offloader(store, session="s", policy=POLICY).offload(result(CONTENT))
+    Offloader(store, session="s", policy=POLICY).offload(results(CONTENT))
     given = {
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
@@ -350,7 +347,7 @@ def test_no_command_shows_a_secret_that_it_was_not_asked_for(
         "COLUMNS": "400",
     }
     s3 = open_store(s3_bucket.url, storage_options=s3_bucket.storage_options)
-    Offloader(s3, session="s", policy=POLICY).offload(result(CONTENT))
+    Offloader(s3, session="s", policy=POLICY).offload(results(CONTENT))
     ftp = f"ftp://user:pw-/{CANARY}@{NOBODY}/x?sig={CANARY}"
     for name, value in given.items():
         monkeypatch.setenv(name, value)

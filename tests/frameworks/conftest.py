@@ -5,13 +5,6 @@ from __future__ import annotations
 import pytest
 from frameworks import releases
 
-from offload_backends.memory import MemoryStore
-
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(releases.header())  # a quiet run has no header
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()

@@ -1,8 +1,9 @@
-"""Gateways that wait for a store on a machine that is busy; tests of a slow store set their own deadlines."""
+"""A bucket; gateways that wait for a store on a busy machine: tests of a slow store set their deadlines."""
 
 from __future__ import annotations
 
 import pytest
+from servers import Bucket
 
 from offload.gateway import _own_tools, _turns
 
@@ -11,3 +12,8 @@ from offload.gateway import _own_tools, _turns
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (_turns, _own_tools):
         monkeypatch.setattr(module, "DEADLINE", 60.0)
+
+
+@pytest.fixture
+def bucket(s3_bucket: Bucket) -> Bucket:
+    return s3_bucket

@@ -59,11 +59,6 @@ def objects(bucket: Bucket) -> list[str]:
 
 
 @pytest.fixture
-def bucket(s3_bucket: Bucket) -> Bucket:
-    return s3_bucket
-
-
-@pytest.fixture
 def opened(bucket: Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return how to open a store as another process would."""
     options = {**bucket.storage_options, "endpoint_url": proxy.url}

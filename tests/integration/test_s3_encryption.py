@@ -22,11 +22,6 @@ CUSTOMER = "x-amz-server-side-encryption-customer-"
 
 
 @pytest.fixture
-def bucket(s3_bucket: Bucket) -> Bucket:
-    return s3_bucket
-
-
-@pytest.fixture
 def opened(bucket: Bucket, proxy: Proxy) -> Any:
     """Return how to open a store with more options."""
 

@@ -43,11 +43,6 @@ def ignore_the_range(relay: Relay) -> None:
 
 
 @pytest.fixture
-def bucket(s3_bucket: Bucket) -> Bucket:
-    return s3_bucket
-
-
-@pytest.fixture
 def store(bucket: Bucket, proxy: Proxy) -> S3Store:
     """A store that knows what its server does with conditions."""
     store = S3Store(bucket.url, storage_options={**bucket.storage_options, "endpoint_url": proxy.url})

@@ -1,4 +1,4 @@
-"""Messages of a conversation in the format of Anthropic's Messages API, and calls in that of OpenAI."""
+"""Messages of a conversation in the format of Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -30,12 +30,6 @@ def tool_turn(
     return [from_model([tool_use(call, name, arguments)]), from_user([tool_result(call, content, **fields)])]
 
 
-def chat_call(call: str, name: str = "Bash", arguments: str = "{}") -> Message:
-    """Return a call in the format of OpenAI's Chat Completions."""
-    made = {"id": call, "type": "function", "function": {"name": name, "arguments": arguments}}
-    return {"role": "assistant", "content": None, "tool_calls": [made]}
-
-
 def chat_result(call: str, content: Any) -> Message:
     return {"role": "tool", "tool_call_id": call, "content": content}
 
@@ -43,6 +37,38 @@ def chat_result(call: str, content: Any) -> Message:
 def results(*texts: Any) -> list[Message]:
     """Return results of calls that are not there, a message each."""
     return [from_user([tool_result(f"call_{n}", text)]) for n, text in enumerate(texts)]
+
+
+def answer_to(content: Any, call: str = "c1") -> Message:
+    """Return the message of one result."""
+    return from_user([tool_result(call, content)])
+
+
+def one_turn(*texts: str, tool: str = "Bash") -> list[Message]:
+    """Return one turn: a call of `tool` for each text, and the results, all in one message."""
+    calls = [tool_use(f"call_{n}", tool) for n in range(len(texts))]
+    return [from_model(calls), from_user([tool_result(f"call_{n}", text) for n, text in enumerate(texts)])]
+
+
+def last_results(messages: list[Any]) -> list[str]:
+    """Return the texts of the results in the last message."""
+    return [block["content"] for block in messages[-1]["content"]]
+
+
+def has_left(text: str) -> bool:
+    return text.startswith("[Offloaded:")
+
+
+def ids_of(messages: list[Any]) -> tuple[set[str], set[str]]:
+    """Return the ids of the calls and of the results among `messages`, found here by hand."""
+    calls, results = set(), set()
+    for message in messages:
+        calls |= {call["id"] for call in message.get("tool_calls") or ()}
+        results |= {message["tool_call_id"]} if message.get("tool_call_id") else set()
+        for block in message["content"] if isinstance(message["content"], list) else ():
+            calls |= {block["id"]} if block["type"] == "tool_use" else set()
+            results |= {block["tool_use_id"]} if block["type"] == "tool_result" else set()
+    return calls, results
 
 
 def builds(count: int) -> list[Message]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import zstandard
+
 from offload.store import OffloadStore, StoredObject
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
@@ -88,6 +90,17 @@ class OverwritesAlways(MemoryStore):
 class ListsByPart(MemoryStore):
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
         return iter(sorted(super().keys(prefix, after=after), key=lambda found: found.key.split("/")))
+
+
+def record_files(root: Path) -> list[Path]:
+    return sorted(path for path in (root / "r").rglob("[!.]*") if path.is_file())
+
+
+def unpacked(record: bytes) -> bytes:
+    """Return the content of a record, read as any zstd tool would."""
+    with zstandard.ZstdDecompressor().stream_reader(record, read_across_frames=True) as reader:
+        content: bytes = reader.read()
+    return content
 
 
 def everything_below(root: Path) -> list[str]:

@@ -14,5 +14,14 @@ def drained(value: Any) -> Any:
     return [drained(v) for v in value] if isinstance(value, Iterator | list) else value
 
 
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield every text in a value, wherever it stands."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from texts_in(part)
+
+
 def in_base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()

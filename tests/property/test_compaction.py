@@ -14,7 +14,7 @@ import recorded
 from anthropic.types import MessageParam
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from kit.conversation import chat_result, tool_result, tool_use
+from kit.conversation import chat_result, ids_of, tool_result, tool_use
 from kit.values import drained
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import TypeAdapter
@@ -89,22 +89,12 @@ def session(path: Path, name: str) -> list[Any]:
     return [converted for message in messages for converted in convert(message)]
 
 
-def ids_of(message: Any) -> tuple[set[str], set[str]]:
-    """Return the ids of the calls and of the results in a message, found here by hand."""
-    calls = {made["id"] for made in message.get("tool_calls") or ()}
-    results = {message["tool_call_id"]} if message.get("tool_call_id") else set()
-    for block in message["content"] if isinstance(message["content"], list) else ():
-        calls |= {block["id"]} if block["type"] == "tool_use" else set()
-        results |= {block["tool_use_id"]} if block["type"] == "tool_result" else set()
-    return calls, results
-
-
 def unpaired(messages: list[Any]) -> tuple[list[str], list[str]]:
     """Return the calls that nothing answers, and the results that answer no call before them."""
     waiting: list[str] = []
     orphans: list[str] = []
     for message in messages:
-        calls, results = ids_of(message)
+        calls, results = ids_of([message])
         for result in sorted(results):
             if result in waiting:
                 waiting.remove(result)

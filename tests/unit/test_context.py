@@ -14,7 +14,7 @@ from compactions import context_of
 from formats import FORMATS
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.conversation import from_model, from_user
+from kit.conversation import from_model, from_user, ids_of
 from langchain_core.messages import messages_to_dict
 
 from offload import ConfigError, estimate_tokens
@@ -306,18 +306,6 @@ def test_each_change_emits_one_event_to_its_listeners():
     assert [event.event_type for event in events] == kinds
     assert [event.data for event in removals] == [{"ids": [item.id], "tokens": item.token_count}]
     assert "hi" not in "".join(event.detail for event in events)
-
-
-def ids_of(messages: list[Any]) -> tuple[set[str], set[str]]:
-    """Return the ids of the calls and of the results among `messages`, found here by hand."""
-    calls, results = set(), set()
-    for message in messages:
-        calls |= {one["id"] for one in message.get("tool_calls") or ()}
-        results |= {message["tool_call_id"]} if message.get("tool_call_id") else set()
-        for block in message["content"] if isinstance(message["content"], list) else ():
-            calls |= {block["id"]} if block["type"] == "tool_use" else set()
-            results |= {block["tool_use_id"]} if block["type"] == "tool_result" else set()
-    return calls, results
 
 
 @recorded.needed

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kit.conversation import answer_to
 from kit.store import steps
 
 from offload import Offloader, OffloadPolicy, OffloadResult, Rule, Sweep
@@ -17,10 +18,6 @@ from offload.messages.formats import adapter_for
 
 LOG = "".join(f"line {n} of a result that is long\n" for n in range(400))
 OTHER = LOG.replace("line", "row")
-
-
-def result(text: str, call: str = "c1") -> dict[str, Any]:
-    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": text}]}
 
 
 def called(call: str = "c1", **arguments: Any) -> dict[str, Any]:
@@ -69,14 +66,14 @@ class Slotted:
 
 
 OBJECTS: dict[str, Any] = {
-    "dict": lambda: result(LOG),
+    "dict": lambda: answer_to(LOG),
     "dataclass": lambda: Message([Block(LOG)]),
     "namespace": lambda: SimpleNamespace(
         role="user", content=[SimpleNamespace(type="tool_result", tool_use_id="c1", content=LOG)]
     ),
     "slots": lambda: Slotted([Block(LOG)]),
     "block in a dict": lambda: {"role": "user", "content": [Block(LOG)]},
-    "deep": lambda: {**result(LOG), "metadata": nested(800)},
+    "deep": lambda: {**answer_to(LOG), "metadata": nested(800)},
 }
 
 
@@ -109,7 +106,7 @@ def test_a_result_is_looked_at_again_and_offloaded_anew_only_if_it_was_edited_in
 def test_an_old_message_that_is_edited_leaves_after_some_turns_or_at_once_if_forgotten(
     *, is_forgotten: bool
 ) -> None:
-    messages: list[Any] = [called(), result("small"), *chat(LAST_WATCHED + 3 * OLDER_WATCHED)]
+    messages: list[Any] = [called(), answer_to("small"), *chat(LAST_WATCHED + 3 * OLDER_WATCHED)]
     off = Offloader("memory://")
     before = off.offload(messages).tokens_before
     off.offload(messages)
@@ -126,8 +123,8 @@ def test_an_old_message_that_is_edited_leaves_after_some_turns_or_at_once_if_for
 
 def test_equal_messages_that_are_new_objects_are_the_ones_that_come_back() -> None:
     off = Offloader("memory://")
-    first = off.offload([called(), result(LOG), *chat(400)])
-    again = [called(), result(LOG), *chat(400)]
+    first = off.offload([called(), answer_to(LOG), *chat(400)])
+    again = [called(), answer_to(LOG), *chat(400)]
 
     out = off.offload(again)
 
@@ -193,7 +190,7 @@ def exchanges(length: int) -> list[dict[str, Any]]:
     messages = []
     for n in range(length // 2):
         text = LOG[:2000] + str(n) if n % 4 == 0 else f"short {n}"
-        messages += [called(f"c{n}"), result(text, f"c{n}")]
+        messages += [called(f"c{n}"), answer_to(text, f"c{n}")]
     return messages
 
 
@@ -237,7 +234,7 @@ def test_the_ceiling_of_turns_is_judged_in_steps_in_proportion_to_the_messages()
     took = []
     for length in (100, 400):
         messages = [
-            m for n in range(length // 2) for m in (called(f"c{n}"), result(f"some {n} " * 30, f"c{n}"))
+            m for n in range(length // 2) for m in (called(f"c{n}"), answer_to(f"some {n} " * 30, f"c{n}"))
         ]
         took.append(steps(Offloader("memory://", policy=policy).offload, messages))
 
@@ -271,7 +268,7 @@ def test_figures_are_right_once_a_token_counter_works_again() -> None:
             raise ValueError(text)
         return len(text)
 
-    messages = [called(), result(LOG), called("c2"), result(OTHER, "c2")]
+    messages = [called(), answer_to(LOG), called("c2"), answer_to(OTHER, "c2")]
     off = Offloader("memory://", token_counter=count)
     assert off.offload(messages).errors
     failing.clear()
@@ -281,7 +278,7 @@ def test_figures_are_right_once_a_token_counter_works_again() -> None:
 
 def test_decisions_that_were_given_out_do_not_change_in_later_turns() -> None:
     policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1000, after_turns=1)})
-    messages = [called(), result(LOG)]
+    messages = [called(), answer_to(LOG)]
     off = Offloader("memory://", policy=policy)
     first = off.offload(messages)
 
@@ -297,13 +294,13 @@ def test_an_equal_result_that_was_kept_leaves_with_the_one_that_is_stored_as_in_
 ) -> None:
     tools = {"Small": Rule(min_chars=10**9), "Slow": Rule(min_chars=1, after_turns=9)}
     policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1, preview_chars=80)}, tools=tools)
-    first = [called(), result(LOG)]
+    first = [called(), answer_to(LOG)]
     first[0]["content"][0]["name"] = name
     first[1]["content"][0]["is_error"] = is_error
     off = Offloader("memory://", session="s", policy=policy)
 
     assert content_of(off.offload(first).messages[1]) == LOG
-    messages = [*first, called(), result(LOG)]
+    messages = [*first, called(), answer_to(LOG)]
     out = off.offload(messages)
 
     assert len({content_of(out.messages[1]), content_of(out.messages[3]), LOG}) == 2

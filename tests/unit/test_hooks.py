@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import zstandard
+from kit.conversation import last_results
 from kit.store import CountedStore
 
 from offload import ConfigError, Offloader, OffloadPolicy, ReasonKind, Rule, estimate_tokens
@@ -26,10 +27,6 @@ def conversation(*texts: str) -> Messages:
     calls = [{"type": "tool_use", "id": f"c{n}", "name": f"Tool{n}", "input": {}} for n in range(len(texts))]
     results = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": t} for n, t in enumerate(texts)]
     return [{"role": "assistant", "content": calls}, {"role": "user", "content": results}]
-
-
-def shown(messages: Messages) -> list[str]:
-    return [block["content"] for block in messages[-1]["content"]]
 
 
 def stored(root: Path) -> str:
@@ -56,8 +53,8 @@ def test_what_the_caller_keeps_stays_and_is_not_asked_about_again(tmp_path: Path
 
     out, again = off.offload(messages), off.offload(messages)
 
-    assert shown(out.messages)[0] == LOG
-    assert shown(out.messages)[1].startswith("[Offloaded:")
+    assert last_results(out.messages)[0] == LOG
+    assert last_results(out.messages)[1].startswith("[Offloaded:")
     assert asked == [("Tool0", "c0", True), ("Tool1", "c1", True)]
     assert again.messages == out.messages
     assert ReasonKind.VETOED in {d.reason.kind for d in out.decisions}
@@ -79,12 +76,12 @@ def test_what_is_cut_out_stands_neither_in_the_placeholder_nor_in_the_store(tmp_
 
     out = off.offload(conversation(LOG))
 
-    assert SECRET not in shown(out.messages)[0]
-    assert ", redacted, id " in shown(out.messages)[0].splitlines()[0]
+    assert SECRET not in last_results(out.messages)[0]
+    assert ", redacted, id " in last_results(out.messages)[0].splitlines()[0]
     assert "(key)" in stored(tmp_path)
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and SECRET.encode() in p.read_bytes()]
     assert SECRET not in stored(tmp_path)
-    assert shown(off.restore(out.messages)) == [redact(LOG)]
+    assert last_results(off.restore(out.messages)) == [redact(LOG)]
 
 
 NOTICE = "[Redacted: some content was removed before storage. Do not write this text back.]"
@@ -139,8 +136,8 @@ def test_a_second_process_knows_what_it_redacted_before_and_what_had_nothing_to_
 
     assert again.messages == first.messages
     assert len(list(tmp_path.rglob("*.zst"))) == 2
-    assert ["redacted" in text for text in shown(first.messages)] == [True, False]
-    assert shown(Offloader(tmp_path, session="s").restore(first.messages)) == [redact(LOG), OTHER]
+    assert ["redacted" in text for text in last_results(first.messages)] == [True, False]
+    assert last_results(Offloader(tmp_path, session="s").restore(first.messages)) == [redact(LOG), OTHER]
 
 
 def test_what_cannot_be_cut_out_is_not_stored(tmp_path: Path) -> None:
@@ -194,7 +191,8 @@ def test_a_summary_stands_in_the_placeholder_and_only_new_items_are_summed_up(tm
     second = Offloader(tmp_path, session="s", summarizer=summarizer).offload(conversation(LOG))
 
     assert (
-        shown(out.messages)[0].splitlines()[1] == f"[Summary: {len(LOG)} characters \\[Offloaded: of lines]"
+        last_results(out.messages)[0].splitlines()[1]
+        == f"[Summary: {len(LOG)} characters \\[Offloaded: of lines]"
     )
     assert given == [LOG]
     assert second.messages == out.messages
@@ -212,7 +210,7 @@ def test_a_placeholder_with_its_summary_pays_or_goes_without(chars: int) -> None
 
         out = off.offload(conversation(text))
 
-        [placeholder], [without] = shown(out.messages), shown(plain.messages)
+        [placeholder], [without] = last_results(out.messages), last_results(plain.messages)
         with_it = without.replace("]\n", f"]\n[Summary: {summary}]\n", 1)
         saved = estimate_tokens(text) - estimate_tokens(with_it)
         pays = saved >= policy.min_saving and len(with_it) < len(text)
@@ -226,7 +224,7 @@ def test_without_a_usable_summary_the_item_leaves_without_one() -> None:
         off = Offloader("memory://", session=f"{number}", summarizer=lambda _: answers.pop())
         out = off.offload(conversation(LOG))
 
-        assert "Summary" not in shown(out.messages)[0]
+        assert "Summary" not in last_results(out.messages)[0]
         assert out.errors == []
         assert len(out.records) == 1
 
@@ -242,7 +240,7 @@ def test_a_summarizer_sees_the_text_as_it_is_stored_and_may_say_any_text(tmp_pat
 
     assert given == [redact(LOG)]
     assert len(out.records) == 1
-    assert "half a pair \\ud83d" in shown(out.messages)[0]
+    assert "half a pair \\ud83d" in last_results(out.messages)[0]
 
 
 # Async functions
@@ -267,14 +265,14 @@ def test_async_functions_run_on_the_callers_own_loop(tmp_path: Path) -> None:
         assert loops == [asyncio.get_running_loop()]
         return messages
 
-    first, second = shown(asyncio.run(main()))
+    first, second = last_results(asyncio.run(main()))
     assert first == LOG
     assert "[Summary: summed up]" in second
 
 
 def test_async_functions_run_where_no_loop_does_and_are_refused_in_the_thread_of_one(tmp_path: Path) -> None:
     out = Offloader(tmp_path, should_offload=keep_first).offload(conversation(LOG, OTHER))
-    assert [t.startswith("[Offloaded:") for t in shown(out.messages)] == [False, True]
+    assert [t.startswith("[Offloaded:") for t in last_results(out.messages)] == [False, True]
 
     async def main() -> tuple[Any, str]:
         off = Offloader(tmp_path, should_offload=keep_first)
@@ -308,7 +306,7 @@ def test_a_hook_that_fails_for_one_item_lets_the_others_leave_and_stay_away(tmp_
 
     for _ in range(2):
         out = off.offload(conversation(LOG, OTHER))
-        assert [t.startswith("[Offloaded:") for t in shown(out.messages)] == [False, True]
+        assert [t.startswith("[Offloaded:") for t in last_results(out.messages)] == [False, True]
         assert "no idea" in str(out.errors[0])
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.conversation import answer_to
 from kit.store import ActingStore, CountedStore, failing
 
 from offload import (
@@ -31,10 +32,6 @@ from offload_backends.memory import MemoryStore
 LOG = "".join(f"line {n} of a result that is long\n" for n in range(400))
 
 
-def result(text: Any, call: str = "c1") -> dict[str, Any]:
-    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": text}]}
-
-
 def called(call: str = "c1", name: str = "Bash") -> dict[str, Any]:
     return {"role": "assistant", "content": [{"type": "tool_use", "id": call, "name": name, "input": {}}]}
 
@@ -51,7 +48,7 @@ def look_alike(ref: str) -> str:
 
 def stored(store: Any, session: str = "s", **arguments: Any) -> tuple[list[Any], list[Any], str]:
     """Offload one result; return the messages, the output and the ref."""
-    messages = [called(), result(LOG)]
+    messages = [called(), answer_to(LOG)]
     out = Offloader(store, session=session, **arguments).offload(messages)
     assert len(out.records) == 1
     return messages, out.messages, out.records[0].ref
@@ -84,7 +81,7 @@ def test_restore_with_the_wrong_session_names_the_messages_the_refs_and_the_plac
 def test_of_a_list_that_is_restored_in_part_the_error_has_what_could_be(
     tmp_path: Path, how: str, error: type[OffloadError]
 ) -> None:
-    messages = [called(), result(LOG), called("c2"), result(LOG * 2, "c2")]
+    messages = [called(), answer_to(LOG), called("c2"), answer_to(LOG * 2, "c2")]
     out = Offloader(tmp_path, session="s").offload(messages)
     bad = next(p for p in (tmp_path / "r" / "s").iterdir() if out.records[0].ref in p.name)
     if how == "gone":
@@ -95,7 +92,7 @@ def test_of_a_list_that_is_restored_in_part_the_error_has_what_could_be(
     with pytest.raises(error) as raised:
         Offloader(tmp_path, session="s").restore(out.messages)
 
-    assert list(raised.value.messages) == [called(), out.messages[1], called("c2"), result(LOG * 2, "c2")]
+    assert list(raised.value.messages) == [called(), out.messages[1], called("c2"), answer_to(LOG * 2, "c2")]
     assert [(m.message, m.ref) for m in raised.value.missing] == [(1, out.records[0].ref)]
 
 
@@ -116,7 +113,7 @@ def test_what_is_missing_is_kept_if_that_is_asked_for(tmp_path: Path) -> None:
 
 def test_a_placeholder_whose_text_was_cut_is_missing(tmp_path: Path) -> None:
     _, out, _ = stored(tmp_path)
-    cut = [called(), result(shown(out[1])[:-10])]
+    cut = [called(), answer_to(shown(out[1])[:-10])]
 
     with pytest.raises(NotFoundError, match="has another placeholder"):
         Offloader(tmp_path, session="s").restore(cut)
@@ -151,7 +148,7 @@ def test_a_collected_record_is_told_as_expired_with_the_list() -> None:
 
 
 PLACES: dict[str, Any] = {
-    "result": lambda text: [called("c9"), result(text, "c9")],
+    "result": lambda text: [called("c9"), answer_to(text, "c9")],
     "error": lambda text: [
         called("c9"),
         {
@@ -159,8 +156,8 @@ PLACES: dict[str, Any] = {
             "content": [{"type": "tool_result", "tool_use_id": "c9", "content": text, "is_error": True}],
         },
     ],
-    "reader": lambda text: [called("c9", "read_file"), result(text, "c9")],
-    "blocks": lambda text: [called("c9"), result([{"type": "text", "text": text}], "c9")],
+    "reader": lambda text: [called("c9", "read_file"), answer_to(text, "c9")],
+    "blocks": lambda text: [called("c9"), answer_to([{"type": "text", "text": text}], "c9")],
     "user": lambda text: [{"role": "user", "content": text}],
     "assistant": lambda text: [{"role": "assistant", "content": [{"type": "text", "text": text}]}],
     "openai": lambda text: [{"role": "tool", "tool_call_id": "c9", "content": text}],
@@ -206,8 +203,8 @@ PARTS = [{"type": "text", "text": IMAGE_LINE}, {"type": "text", "text": "beside 
     ("messages", "pinned"),
     [
         ([{"role": "system", "content": look_alike("abcdefghij")}, {"role": "user", "content": "hi"}], []),
-        ([called(), result(look_alike("abcdefghij"))], ["c1"]),
-        ([called(), result(PARTS), {"role": "user", "content": PARTS}], []),
+        ([called(), answer_to(look_alike("abcdefghij"))], ["c1"]),
+        ([called(), answer_to(PARTS), {"role": "user", "content": PARTS}], []),
     ],
     ids=["system prompt", "pinned", "image"],
 )
@@ -235,7 +232,7 @@ def test_a_look_alike_that_names_a_record_that_is_gone_or_damaged_harms_nothing_
         delete(off.store, "s", [ref])
     if how == "emptied":
         collect(off.store, Retention(grace=0), session="s")
-    messages = [called("c2"), result(LOG * 2, "c2"), {"role": "user", "content": shown(out[1])}]
+    messages = [called("c2"), answer_to(LOG * 2, "c2"), {"role": "user", "content": shown(out[1])}]
 
     sent = Offloader(tmp_path, session="s").offload(messages)
 
@@ -251,7 +248,7 @@ def test_a_look_alike_that_names_a_large_record_loads_nothing_of_it(tmp_path: Pa
             sink.write("".join(f"{hash((n, i)):x}\n" for i in range(6000)))
     assert sink.info is not None
     assert sink.info.stored_bytes > 3_000_000
-    messages = [called("c2"), result(look_alike(sink.info.ref), "c2")]
+    messages = [called("c2"), answer_to(look_alike(sink.info.ref), "c2")]
     store.sizes.clear()
 
     far = Offloader(store, session="s")
@@ -293,7 +290,7 @@ def test_a_placeholder_that_cannot_be_proven_now_is_not_what_a_crowded_turn_give
     off = Offloader(store, session="s", policy=policy)
     store.act = failing(StoreUnavailableError("down"), "keys")
 
-    sent = off.offload([*out, called("c2"), result("some lines\n" * 50, "c2")])
+    sent = off.offload([*out, called("c2"), answer_to("some lines\n" * 50, "c2")])
 
     assert sent.messages[: len(out)] == out
 
@@ -301,7 +298,7 @@ def test_a_placeholder_that_cannot_be_proven_now_is_not_what_a_crowded_turn_give
 def test_a_placeholder_that_another_call_quoted_first_is_still_one_where_it_stands(tmp_path: Path) -> None:
     messages, out, _ = stored(tmp_path)
     off = Offloader(tmp_path, session="s")
-    quoted = [called("c9"), result(shown(out[1]), "c9")]
+    quoted = [called("c9"), answer_to(shown(out[1]), "c9")]
 
     sent = off.offload([*quoted, *out])
 
@@ -342,12 +339,12 @@ def test_what_offload_text_returned_before_the_call_had_an_id_stays_and_restores
     off = Offloader(tmp_path, session="s")
     placeholder = off.offload_text(LOG, tool_name="Bash")
 
-    sent = off.offload([called(), result(placeholder)])
+    sent = off.offload([called(), answer_to(placeholder)])
 
     assert shown(sent.messages[1]) == placeholder
     assert len(off.records()) == 1
     for far in (off, Offloader(tmp_path, session="s")):
-        assert far.restore(sent.messages) == [called(), result(LOG)]
+        assert far.restore(sent.messages) == [called(), answer_to(LOG)]
 
 
 # What left stays away
@@ -412,11 +409,11 @@ def poisoned(text: str) -> int:
 
 def test_a_counter_that_fails_for_one_text_costs_that_item_its_offload_alone(tmp_path: Path) -> None:
     bad = LOG + "<|endoftext|>"
-    messages = [called("a"), result(bad, "a"), called("b"), result(LOG, "b")]
+    messages = [called("a"), answer_to(bad, "a"), called("b"), answer_to(LOG, "b")]
     off = Offloader(tmp_path, session="s", token_counter=poisoned)
 
     out = off.offload(messages)
-    later = off.offload([*messages, called("c"), result(LOG * 2, "c")])
+    later = off.offload([*messages, called("c"), answer_to(LOG * 2, "c")])
 
     assert out.messages[1] is messages[1]
     assert shown(out.messages[3]).startswith("[Offloaded:")
@@ -440,7 +437,7 @@ def test_an_item_for_which_a_function_of_the_caller_failed_once_leaves_in_the_ne
                 raise OSError("busy")
         return True if hook == "should_offload" else estimate_tokens(given)
 
-    messages = [called(), result(LOG)]
+    messages = [called(), answer_to(LOG)]
     hooks: Any = {hook: function}
     off = Offloader(tmp_path, session="s", **hooks)
     fresh = Offloader(tmp_path / "other", session="s").offload(messages)
@@ -477,7 +474,7 @@ class Picky:
 def test_a_renderer_that_fails_for_one_item_or_ref_costs_that_item_its_offload_alone(
     tmp_path: Path, where: str
 ) -> None:
-    messages = [called("a"), result(LOG + "poison", "a"), called("b"), result(LOG, "b")]
+    messages = [called("a"), answer_to(LOG + "poison", "a"), called("b"), answer_to(LOG, "b")]
     off = Offloader(tmp_path, session="s", placeholder=Picky(where))
 
     out = off.offload(messages)
@@ -493,7 +490,7 @@ def test_a_summary_that_takes_what_the_placeholder_saves_is_left_out(tmp_path: P
     policy = OffloadPolicy(types={"tool_result": Rule(min_chars=100, preview_chars=50)}, min_saving=100)
     off = Offloader(tmp_path, session="s", policy=policy, summarizer=lambda _: "words " * 200)
 
-    out = off.offload([called(), result(text)])
+    out = off.offload([called(), answer_to(text)])
 
     assert "[Summary:" not in shown(out.messages[1])
     assert len(shown(out.messages[1])) < len(text)

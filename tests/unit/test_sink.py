@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.store import unpacked
 from strength import examples, thinned
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreError, open_store
@@ -61,11 +61,6 @@ def stored(folder: Path) -> dict[str, bytes]:
     """Return the records of a folder, its descriptor aside."""
     files = (p for p in folder.rglob("*") if p.is_file() and p.parent != folder)
     return {str(p.relative_to(folder)): p.read_bytes() for p in files}
-
-
-def unpacked(record: bytes) -> bytes:
-    with zstandard.ZstdDecompressor().stream_reader(record, read_across_frames=True) as reader:
-        return reader.read()
 
 
 class PlainStore:

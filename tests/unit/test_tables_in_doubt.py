@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import recorded
+from kit.values import texts_in
 
 from offload.errors import ConfigError
 from offload.tables import schema_line
@@ -213,7 +213,7 @@ _MOST_TABLES = 150
 
 @recorded.needed
 def test_no_recorded_result_that_is_prose_or_code_has_a_schema() -> None:
-    texts = {text for path in recorded.FILES for text in strings(recorded.load(path)["messages"])}
+    texts = {text for path in recorded.FILES for text in texts_in(recorded.load(path)["messages"])}
     lines = {text: schema_line(text) for text in texts if len(text) > 300}
     shown = [(line, text) for text, line in lines.items() if line]
 
@@ -222,14 +222,6 @@ def test_no_recorded_result_that_is_prose_or_code_has_a_schema() -> None:
         is_json = text.lstrip(" \n0123456789\u2192")[:1] in ("{", "[")
         has_columns = "path text, " in line or "mode text, links" in line or "time text, level" in line
         assert is_json or has_columns or "|--" in text or text.startswith("PassengerId,"), (line, text[:300])
-
-
-def strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from strings(inner)
 
 
 @pytest.mark.parametrize(("others", "is_table"), [(0, True), (1, True), (3, False), (10, False)])

@@ -16,10 +16,8 @@ from offload.index.objects import list_session, list_sessions, session_parts
 from offload.jobs.each import run_each
 from offload.policy import Retention
 from offload.retention._journals import collect_journals
-from offload.retention._quotas import Remains, StoreQuota
-from offload.retention._report import GcReport
-from offload.retention._run import Run, store_time
-from offload.retention._sessions import collect_session, empty_expired
+from offload.retention._report import GcReport, Run, store_time
+from offload.retention._sessions import Remains, StoreQuota, collect_session, empty_expired
 from offload.retention.marks import read_all_marks
 from offload.session.names import check_name
 from offload.store import OffloadStore, update_index
@@ -94,7 +92,7 @@ def _collect_all(
             quota.note(objects.part, collect_session(run, objects))
             told(done, run.report)
     else:
-        work = partial(_collect_one, run.retention, run.now, run.report.is_dry_run)
+        work = partial(_collect_one, run.retention, run.now, is_dry_run=run.report.is_dry_run)
         parts = session_parts(run.store, layout.RECORD, layout.PIN, layout.JOURNAL)
         collected = run_each(work, parts, [run.store], executor=executor, storage_options=[storage_options])
         for done, (part, found) in enumerate(collected, 1):
@@ -111,12 +109,8 @@ def _collect_all(
 
 
 def _collect_one(
-    retention: Retention,
-    now: float,
-    dry_run: bool,  # a partial passes it by position
-    store: OffloadStore,
-    part: str,
+    retention: Retention, now: float, store: OffloadStore, part: str, *, is_dry_run: bool
 ) -> tuple[GcReport, Remains]:
-    run = Run(store, GcReport(is_dry_run=dry_run), retention, now)
+    run = Run(store, GcReport(is_dry_run=is_dry_run), retention, now)
     remains = _collect_part(run, part)
     return run.report, remains

@@ -10,10 +10,8 @@ from offload.index.objects import DeletedRecord, list_session
 from offload.record import RecordInfo
 from offload.retention._aside import bring_back
 from offload.retention._journals import close, remove
-from offload.retention._protection import mark
-from offload.retention._report import GcReport
-from offload.retention._run import Run
-from offload.retention._tombstones import delete_tombstones
+from offload.retention._protection import delete_tombstones, mark
+from offload.retention._report import GcReport, Run
 from offload.retention.marks import read_marks, touch
 from offload.session.names import check_name
 from offload.session.reader import SessionReader

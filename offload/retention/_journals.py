@@ -12,7 +12,7 @@ from offload.journal.chain import kept_entries, last_use, parse_branch
 from offload.journal.format import entry_of, own_entries
 from offload.retention._aside import aside_key, is_entry, original_key, replaced, set_aside
 from offload.retention._protection import forks, mark, release
-from offload.retention._run import ABANDONED_SECONDS, Run
+from offload.retention._report import ABANDONED_SECONDS, Run
 from offload.retention.marks import Marks, read_marks
 from offload.store import OffloadStore, StoredObject, delete_many, has
 

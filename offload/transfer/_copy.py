@@ -190,7 +190,7 @@ def copy_sessions(
         raise errors.ConfigError("source and target must not be the same store")
     parts = session_parts(source, layout.RECORD, layout.JOURNAL)
     options = [source_options, target_options]
-    work = partial(_copy_one, repair)
+    work = partial(copy_part, repair=repair)
     found = run_each(work, parts, [source, target], executor=executor, storage_options=options)
     for part, outcome in found:
         yield layout.decode_part(part), outcome
@@ -199,15 +199,6 @@ def copy_sessions(
 def _are_one(source: OffloadStore, target: OffloadStore) -> bool:
     """Return whether two stores have the same objects."""
     return source is target or (type(source) is type(target) and identity_of(source) == identity_of(target))
-
-
-def _copy_one(
-    repair: bool,  # a partial passes it by position
-    source: OffloadStore,
-    target: OffloadStore,
-    part: str,
-) -> CopyReport:
-    return copy_part(source, target, part, repair=repair)
 
 
 def copy_part(
@@ -230,8 +221,6 @@ class _Copy:
     def __init__(self, source: SessionReader, target: SessionReader, *, repair: bool) -> None:
         self._source = source
         self._target = target
-        self._source_part = source.part
-        self._target_part = target.part
         self._report = CopyReport(target.name)
         self._dated = _dated(target.store)
         self._deleted: dict[str, layout.DeletionReason] = {}
@@ -245,7 +234,7 @@ class _Copy:
         self._source.catalog.load()
         self._target.catalog.load()
         self._origins.update(self._target.facts.origins)
-        if self._source_part == self._target_part:
+        if self._source.part == self._target.part:
             self._copy_pins()
         listed = sorted(self._source.catalog.objects(), key=lambda info: (info.created_at, info.key))
         missing = [info for info in listed if self._is_missing(info)]
@@ -344,7 +333,7 @@ class _Copy:
 
     def _renamed(self, key: str) -> str:
         """Return the key of a record in the target, as it would have been created there."""
-        return layout.RECORD.prefix(self._target_part) + layout.name_of(layout.as_created(key))
+        return layout.RECORD.prefix(self._target.part) + layout.name_of(layout.as_created(key))
 
     def _pack(self, group: Sequence[RecordInfo], spools: ExitStack) -> list[tuple[RecordInfo, NewRecord]]:
         bodies = self._fetch(group)
@@ -366,7 +355,7 @@ class _Copy:
         reader, info = owner_of(self._source, info)
         record, codec = reader.open(info, body), find_codec(info.key)
         header, counts, generation = self._moved(record.header), record.counts, layout.generation_of(info.key)
-        if reader.part != self._target_part:
+        if reader.part != self._target.part:
             content = _content_of(record, spools)
             if not all(map(self._source.catalog.known, header.quotes)):
                 # Of a record that another session shares: what it quotes is not in the copy.
@@ -394,7 +383,7 @@ class _Copy:
         for name in names:
             if not (self._target.is_of(name) or name in self._origins):
                 self._origins.add(name)
-                note_origin(self._target.store, self._target_part, name)
+                note_origin(self._target.store, self._target.part, name)
 
     def _fetch(self, group: Sequence[RecordInfo]) -> dict[str, bytes]:
         """Return the small objects of `group`; a missing or unfit one raises its error when it is opened."""
@@ -438,11 +427,11 @@ class _Copy:
 
     def _copy_tombstones(self) -> None:
         """Mark records for deletion that are deleted in the source, but no record that the target has."""
-        source = list_session(self._source.store, self._source_part)
+        source = list_session(self._source.store, self._source.part)
         self._deleted.update({r.info.key: r.last_tombstone.reason for r in source.deleted})
         if not self._deleted:
             return
-        target = list_session(self._target.store, self._target_part)
+        target = list_session(self._target.store, self._target.part)
         there = [*target.records, *(record.info for record in target.deleted)]
         taken = {layout.as_created(info.key) for info in there}
         torn = {layout.as_created(info.key): info.key for info in target.torn}
@@ -459,7 +448,7 @@ class _Copy:
     def _copy_journal(self) -> None:
         """Copy the journal entries in order, so that an interrupted copy shows an earlier turn."""
         names = self._journal_names()
-        existing = {layout.name_of(entry.at) for entry in own_entries(self._target.store, self._target_part)}
+        existing = {layout.name_of(entry.at) for entry in own_entries(self._target.store, self._target.part)}
         numbers = {name.partition("~")[0] for name in names}
         # Those that the source lacks, and neither replaced nor continued, its gc has deleted.
         others = sorted(
@@ -476,10 +465,10 @@ class _Copy:
 
     def _copy_calls(self) -> None:
         """Copy the calls that a gateway answered, so that the copy continues its conversations."""
-        source = layout.CALLS.prefix(self._source_part)
+        source = layout.CALLS.prefix(self._source.part)
         calls = [stored.key for stored in self._source.store.keys(source) if layout.CALLS.match(stored.key)]
         names = {key.removeprefix(source): key for key in calls}
-        target = layout.CALLS.prefix(self._target_part)
+        target = layout.CALLS.prefix(self._target.part)
         existing = {stored.key.removeprefix(target) for stored in self._target.store.keys(target)}
         self._copy_objects(layout.CALLS, names, existing, _check_calls)
 
@@ -487,7 +476,7 @@ class _Copy:
         self, family: layout.Family, names: Mapping[str, str], existing: Collection[str], check: _CheckBytes
     ) -> None:
         """Copy sound objects that are not among the `existing`, or damaged there, by their names there."""
-        target, store = family.prefix(self._target_part), self._target.store
+        target, store = family.prefix(self._target.part), self._target.store
         for name, key in names.items():
             is_there, there = name in existing, target + name
             if is_there and not self._repairs:
@@ -505,14 +494,14 @@ class _Copy:
 
     def _journal_names(self) -> dict[str, str]:
         """Return the keys of the journal by their ends in the copy, which has all of a fork as its own."""
-        entries = own_entries(self._source.store, self._source_part)
+        entries = own_entries(self._source.store, self._source.part)
         if any(entry.parent is not None for entry in entries):
-            entries = chain_of(self._source.store, self._source_part, entries)
+            entries = chain_of(self._source.store, self._source.part, entries)
         return {name_in_copy(entry.at): entry.at for entry in entries}
 
     def _copy_pins(self) -> None:
         """Copy the pins before the records, so that gc deletes no copied record in between."""
-        for stored in self._source.store.keys(layout.PIN.prefix(self._source_part)):
+        for stored in self._source.store.keys(layout.PIN.prefix(self._source.part)):
             if layout.PIN.match(stored.key):
                 create(self._target.store, stored.key)
 

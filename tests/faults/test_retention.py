@@ -21,7 +21,7 @@ from offload import ExpiredError, NotFoundError, Offloader, OffloadError, Offloa
 from offload.index.objects import list_session
 from offload.policy import Retention
 from offload.retention import GcReport, collect, delete, pin, undelete
-from offload.retention._tombstones import delete_tombstones, empty_records
+from offload.retention._protection import delete_tombstones, empty_records
 from offload.testing import FaultyBulkStore, FaultyStore
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from offload import ConfigError, ExpiredError, NotFoundError, StoredObject
 from offload.layout import encode_part
 from offload.policy import Retention
 from offload.retention import GcReport, collect, delete, pin, touch, undelete, unpin, usage
-from offload.retention._run import store_time
+from offload.retention._report import store_time
 from offload.transfer import share
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from inspect import Parameter, Signature
 from typing import Any, Literal, TypedDict, cast, get_args
 
@@ -113,15 +113,10 @@ class Options(Hooks):
 
 def signature(*before: Parameter) -> Signature:
     """Return the signature of a function that takes the options by name after some other arguments."""
-    options = [
-        Parameter(each.name, Parameter.KEYWORD_ONLY, default=_default_of(each)) for each in fields(Options)
-    ]
+    # A default that is made for each offloader is None as an argument.
+    defaults = {each.name: None if each.default is MISSING else each.default for each in fields(Options)}
+    options = (Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in defaults.items())
     return Signature([*before, *options])
-
-
-def _default_of(option: Field[Any]) -> Any:
-    """Return what an argument is by default; None if that is made for each offloader."""
-    return None if option.default is MISSING else option.default
 
 
 class PresetOptions(TypedDict, total=False):

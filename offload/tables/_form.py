@@ -56,10 +56,6 @@ class Remarks:
         ]
 
 
-def _fits_anywhere(_: Sequence[str]) -> float:
-    return 1.0
-
-
 class Form(NamedTuple):
     """A table in a text.
 
@@ -84,7 +80,7 @@ class Form(NamedTuple):
     pointer: str = ""
     parsed: Iterable[Row] | None = None
     score: float = 1.0
-    fits: Callable[[Sequence[str]], float] = _fits_anywhere
+    fits: Callable[[Sequence[str]], float] = lambda _: 1.0
     is_comma_decimal: bool = False
     misfit: str = ""
 

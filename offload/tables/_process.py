@@ -275,7 +275,7 @@ class Pool(Generic[T]):
 
     def _taken(self, key: Hashable) -> Worker[T]:
         with self._changed:
-            if not self._changed.wait_for(self._has_room, _WAIT_SECONDS):
+            if not self._changed.wait_for(lambda: len(self._leased) < _MOST_WORKERS, _WAIT_SECONDS):
                 raise ConfigError(f"{_MOST_WORKERS} queries are already running; try again later")
             self._end_unusable()
             idle = [worker for worker in self._workers if worker not in self._leased]
@@ -283,9 +283,6 @@ class Pool(Generic[T]):
             worker = max(keeping or idle, key=lambda each: each.used_at, default=None) or self._started()
             self._leased.append(worker)
             return worker
-
-    def _has_room(self) -> bool:
-        return len(self._leased) < _MOST_WORKERS
 
     def _started(self) -> Worker[T]:
         worker: Worker[T] = Worker()

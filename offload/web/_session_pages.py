@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any
 from urllib.parse import urlencode
@@ -29,12 +29,10 @@ from offload.retention.marks import read_marks
 from offload.session.reader import SessionReader
 from offload.session.titles import find_titles, why_untitled, with_titles
 from offload.web._account import MANY_ENTRIES
-from offload.web._conversation import conversation
-from offload.web._evidence import evidence
-from offload.web._paging import list_page
+from offload.web._conversation import conversation, evidence
+from offload.web._paging import in_order, list_page, order_of
 from offload.web._plot import bars
 from offload.web._site import AT_SESSION, SHOWN, Site, Values, file_count, file_of
-from offload.web._sorting import in_order, order_of
 
 _CHECK_SECONDS = 10.0
 _PASSAGES = 20
@@ -78,7 +76,7 @@ class SessionPages:
         account = None
         if shown is not None and (len(shown.keys) <= MANY_ENTRIES or "account" in request.query_params):
             account = self._site.accounts.of(part, shown.keys[-1])
-        read = {} if account is None or isinstance(account, str) else account.times
+        read, read_tokens = (account.times, account.tokens) if isinstance(account, Account) else ({}, {})
         orders = _ORDERS | {"read": lambda info: read.get(info.ref, 0)}
         order = order_of(request.query_params, orders)
         if query["q"].strip():
@@ -100,7 +98,7 @@ class SessionPages:
             untitled=untitled,
             query=query,
             terms=urlencode({name: text for name, text in query.items() if text}),
-            newest=_newest_versions(reader.catalog.completed(infos)),
+            newest={(i.tool_name, i.title): i.ref for i in reader.catalog.completed(infos) if i.title},
             files={i.ref: file for i in rows["shown"] if (file := file_of(self._site.store, i.key))},
             file_count=file_count(self._site.store, infos),
             kinds=Counter(i.item_type for i in infos),
@@ -113,7 +111,7 @@ class SessionPages:
             has_conversation=account is not None,
             shown=shown,
             account=account,
-            bars=bars((i.tool_name or "", i.tokens, _read_tokens(account, i.ref)) for i in infos),
+            bars=bars((i.tool_name or "", i.tokens, read_tokens.get(i.ref, 0)) for i in infos),
             is_link=is_link,
         )
 
@@ -196,13 +194,3 @@ def _selected(infos: Sequence[RecordInfo], request: Request) -> list[RecordInfo]
     """Return the records with the kind and the tool in the query, newest first."""
     kind, tool = (request.query_params.get(name, "") for name in ("kind", "tool"))
     return [i for i in reversed(infos) if kind in ("", i.item_type) and tool in ("", i.tool_name)]
-
-
-def _newest_versions(infos: Iterable[RecordInfo]) -> dict[tuple[str | None, str], str]:
-    """Return the ref of the newest record of each tool and title, of those whose title is known."""
-    return {(info.tool_name, info.title): info.ref for info in infos if info.title}
-
-
-def _read_tokens(account: Account | str | None, ref: str) -> int:
-    """Return the tokens of a record that the model read back; 0 if they are not known."""
-    return account.tokens.get(ref, 0) if isinstance(account, Account) else 0

@@ -24,10 +24,9 @@ from offload.session.titles import why_untitled
 from offload.store import OffloadStore
 from offload.timeline.forks import forks_of
 from offload.timeline.titles import JournalSummary, list_journals, task_titles
-from offload.web._paging import list_page
+from offload.web._paging import in_order, list_page, order_of
 from offload.web._plot import plot
 from offload.web._site import SHOWN, Site, Values, file_count
-from offload.web._sorting import in_order, order_of
 from offload.web._texts import find_in_texts
 
 # For the accounts of sessions on one page that were not read before.

@@ -16,6 +16,7 @@ import re
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, groupby
+from operator import is_
 from typing import Any
 
 from offload.gateway._apis.base import (
@@ -531,7 +532,7 @@ class _Streamed(StreamedReply, _Parts):
         if self._stop is not None and (self._hidden or (self._was_hidden and not self._can_end())):
             self._held = data
             candidate = {name: value for name, value in candidate.items() if name != "finishReason"}
-        elif self._answers == 1 and len(shown) == len(parts) and all(map(_is, shown, parts)):
+        elif self._answers == 1 and len(shown) == len(parts) and all(map(is_, shown, parts)):
             return self._events.passed(event)
         if not shown and "finishReason" not in candidate:
             return b""
@@ -566,7 +567,3 @@ class _Streamed(StreamedReply, _Parts):
             # An error of the gateway: clients of this API read a number.
             error = {"error": {**inner, "code": 502, "status": "UNAVAILABLE"}}
         return self._events.written(error) + self._events.end()
-
-
-def _is(one: Any, other: Any) -> bool:
-    return one is other

@@ -138,7 +138,7 @@ def open_store(
         ConfigError: the URL or a storage option is invalid.
     """
     store = open_backend(url, storage_options=storage_options)
-    return store if store is url else _in_layout_of_folder(store)
+    return _in_layout(store, _layout_at(url, store))
 
 
 def open_with_key(
@@ -162,12 +162,11 @@ def open_with_key(
     store = open_backend(url, storage_options=storage_options)
     if encryption_of(store) is not None:
         return store
-    folder = None if store is url else folder_of(store)
-    layout = None if folder is None else _layout_in(folder)
+    layout = _layout_at(url, store)
     if layout in _IN_CLEAR:
         raise ConfigError(
-            f"{folder} has the layout of {layout}, whose files are in clear for agents and people, so "
-            f"{KEY_VARIABLE} cannot encrypt it; unset {KEY_VARIABLE} for this store"
+            f"{folder_of(store)} has the layout of {layout}, whose files are in clear for agents and people, "
+            f"so {KEY_VARIABLE} cannot encrypt it; unset {KEY_VARIABLE} for this store"
         )
     return _in_layout(EncryptingStore(store), layout)
 
@@ -227,9 +226,9 @@ def is_root(folder: Path) -> bool:
     return has_objects or _layout_in(folder) is not None
 
 
-def _in_layout_of_folder(store: OffloadStore) -> OffloadStore:
-    folder = folder_of(store)
-    return store if folder is None else _in_layout(store, _layout_in(folder))
+def _layout_at(url: object, store: OffloadStore) -> str | None:
+    folder = None if store is url else folder_of(store)
+    return None if folder is None else _layout_in(folder)
 
 
 def _in_layout(store: OffloadStore, name: str | None) -> OffloadStore:

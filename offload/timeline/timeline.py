@@ -120,10 +120,8 @@ class Timeline(Sequence[SentRequest]):
         return self._requests[index]
 
     def __repr__(self) -> str:
-        return f"Timeline({self._store.url!r}, session={self._session!r}): {self._counted()}"
-
-    def _counted(self) -> str:
-        return "1 request" if len(self) == 1 else f"{len(self):,} requests"
+        requests = f"{len(self):,} request{'s' * (len(self) != 1)}"
+        return f"Timeline({self._store.url!r}, session={self._session!r}): {requests}"
 
     def _repr_html_(self) -> str:
         """Return the last requests as a table, for a notebook."""

@@ -23,7 +23,7 @@ from offload.errors import (
     StoreError,
     result_or_error,
 )
-from offload.messages.base import Block, Item
+from offload.messages.base import BlockIndex, Item
 from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for, role_or_none, scan_of
 from offload.placeholder.notice import NOTICE_TOOL, notice_number
@@ -53,7 +53,7 @@ class _ProvenNotice(NamedTuple):
     created_at: float
     ref: str
     rows: list[RemovedMessage]
-    block: Block
+    block: BlockIndex
 
 
 class _RestoreState(msgspec.Struct, eq=False):
@@ -68,7 +68,7 @@ class _RestoreState(msgspec.Struct, eq=False):
 
     message: Any
     above: frozenset[str] = frozenset()
-    missing: list[tuple[Block, str, OffloadError]] = msgspec.field(default_factory=list)
+    missing: list[tuple[BlockIndex, str, OffloadError]] = msgspec.field(default_factory=list)
     notice: _ProvenNotice | None = None
     undone: set[str] = msgspec.field(default_factory=set)
     contents: set[str] = msgspec.field(default_factory=set)
@@ -212,7 +212,9 @@ class _Undoing:
         before, after = self._around(state, notice.block)
         return [*states[:at], *before, *put_back([*after, *states[at + 1 :]], rows)]
 
-    def _around(self, state: _RestoreState, block: Block) -> tuple[list[_RestoreState], list[_RestoreState]]:
+    def _around(
+        self, state: _RestoreState, block: BlockIndex
+    ) -> tuple[list[_RestoreState], list[_RestoreState]]:
         """Return the messages before and after the notice at `block` that were joined with it."""
         parts = adapter_for(state.message).split(state.message, block)
         own = 0 if block is None or len(parts) == 1 or block == 0 else 1

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from offload.errors import OffloadError
-from offload.messages.base import Block
+from offload.messages.base import BlockIndex
 from offload.messages.formats import role_or_none, scan_of
 from offload.policy import Decision, explain
 from offload.record import RecordInfo
@@ -188,7 +188,7 @@ class Missing(NamedTuple):
     """
 
     message: int
-    block: Block
+    block: BlockIndex
     ref: str
     error: OffloadError
 

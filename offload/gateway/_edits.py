@@ -24,7 +24,7 @@ from offload.gateway._views import (
     is_placeholder,
     take_marks,
 )
-from offload.messages.base import Block
+from offload.messages.base import BlockIndex
 from offload.messages.formats import role_or_none, scan_of
 from offload.messages.thinking import signed_thinking
 
@@ -95,7 +95,9 @@ def edited(parsed: Parsed, messages: Sequence[Any]) -> Edited:
     return made
 
 
-def held_back(parsed: Parsed, messages: Sequence[Any], items: Collection[tuple[int, Block]]) -> list[Any]:
+def held_back(
+    parsed: Parsed, messages: Sequence[Any], items: Collection[tuple[int, BlockIndex]]
+) -> list[Any]:
     """Return what the engine returned for the views, with some items whole, by message and block."""
     held = list(messages)
     for index in {message for message, _ in items}:
@@ -195,7 +197,7 @@ def _arguments(message: Any) -> list[tuple[Path, Any]]:
     return [(path, reduce(getitem, path, message)) for path in paths]
 
 
-def _is_in(items: Collection[tuple[int, Block]], message: int, path: Path) -> bool:
+def _is_in(items: Collection[tuple[int, BlockIndex]], message: int, path: Path) -> bool:
     """Return whether a change is of one of `items`; outside of a content a message is one result."""
     blocks = (None, *path[1:2]) if path[0] in ("content", "parts") and len(path) > 1 else None
     places = ((at, block[0] if isinstance(block, tuple) else block) for at, block in items)

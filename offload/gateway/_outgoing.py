@@ -12,7 +12,7 @@ from offload.gateway._edits import Edited, edited, held_back
 from offload.gateway._parsed import Parsed
 from offload.gateway._status import Unchanged
 from offload.gateway._threads import Thread, keys_in
-from offload.messages.base import Block
+from offload.messages.base import BlockIndex
 from offload.messages.thinking import bare_of
 from offload.record import RecordInfo
 
@@ -90,7 +90,7 @@ def _without(messages: Sequence[Any], refused: Collection[str]) -> Sequence[Any]
     return [bare_of(message, refused) for message in messages] if refused else messages
 
 
-def _unseen(parsed: Parsed, result: OffloadResult) -> set[tuple[int, Block]]:
+def _unseen(parsed: Parsed, result: OffloadResult) -> set[tuple[int, BlockIndex]]:
     """Return the items that were prepared for the next request, by message and block, and are in this one.
 
     The client repeats a request, or the user writes before the model replies.

@@ -42,7 +42,7 @@ _read_of = attrgetter(
     *("is_error", "form", "is_pending", "is_report", "media"),
 )
 # Index of an item's block in its message.
-Block = int | tuple[int, int] | None
+BlockIndex = int | tuple[int, int] | None
 
 
 class Item(msgspec.Struct, frozen=True, eq=False):
@@ -64,7 +64,7 @@ class Item(msgspec.Struct, frozen=True, eq=False):
         path: the fields and indices that lead to its value in the message, which has the shape `shape`.
     """
 
-    block: Block
+    block: BlockIndex
     item_type: str
     text: str
     tool_name: str | None = None
@@ -371,7 +371,7 @@ class Scan(msgspec.Struct):
 
     def add_media(
         self,
-        block: Block,
+        block: BlockIndex,
         path: Path,
         part: Any,
         shape: Shape | None,
@@ -394,7 +394,7 @@ class Scan(msgspec.Struct):
 
     def add_document(
         self,
-        block: Block,
+        block: BlockIndex,
         path: Path,
         part: Any,
         documents: Sequence[DocumentKind],
@@ -428,7 +428,7 @@ AddBlock = Callable[[Scan, int, Path, Any, str], None]
 
 def _item(
     item_type: str,
-    block: Block,
+    block: BlockIndex,
     path: Path,
     read: ItemText,
     *,

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from offload.messages.base import Block
+from offload.messages.base import BlockIndex
 from offload.policy.reasons import Reason, ReasonKind
 
 Action = Literal["offload", "keep", "wait"]
@@ -46,7 +46,7 @@ class ItemFacts(NamedTuple):
     """
 
     message: int
-    block: Block
+    block: BlockIndex
     item_type: str
     tool_name: str | None
     tool_use_id: str | None

@@ -10,7 +10,7 @@ from kit.inner import scan
 
 from offload.errors import MessageError
 from offload.messages import Call
-from offload.messages.base import Block
+from offload.messages.base import BlockIndex
 from offload.messages.formats import adapter_for, answered_calls, role_of
 
 IMAGE = {"type": "image", "source": {"type": "base64", "data": "aGk="}}
@@ -19,7 +19,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "data": "aGk="}}
 TOOL_USE = {"type": "tool_use", "id": "t", "name": "f"}
 
 
-def texts(message: Any) -> list[tuple[Block, str, str]]:
+def texts(message: Any) -> list[tuple[BlockIndex, str, str]]:
     return [(i.block, i.item_type, i.text) for i in scan(message).items]
 
 

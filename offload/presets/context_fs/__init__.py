@@ -21,7 +21,7 @@ from offload.engine.cache_state import HostCache
 from offload.engine.results import OffloadResult, Restored
 from offload.errors import ConfigError, OffloadError
 from offload.layout import encode_part
-from offload.messages.base import Block
+from offload.messages.base import BlockIndex
 from offload.messages.formats import scan_of
 from offload.offloader import Offloader, OnMissing
 from offload.policy import Decision, OffloadPolicy
@@ -65,7 +65,7 @@ class ItemState:
     """
 
     message: int
-    block: Block
+    block: BlockIndex
     item_type: str
     tool_name: str | None
     tool_use_id: str | None

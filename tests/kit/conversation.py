@@ -15,6 +15,14 @@ def from_model(content: Any) -> Message:
     return {"role": "assistant", "content": content}
 
 
+def user_of(*blocks: Any) -> Message:
+    return from_user([*blocks])
+
+
+def model_of(*blocks: Any) -> Message:
+    return from_model([*blocks])
+
+
 def tool_use(call: str, name: str = "Bash", arguments: Any = None) -> dict[str, Any]:
     return {"type": "tool_use", "id": call, "name": name, "input": {} if arguments is None else arguments}
 

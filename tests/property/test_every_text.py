@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from kit.conversation import model_of, user_of
 from kit.values import in_base64
 from strength import examples
 
@@ -20,14 +21,6 @@ CEILING = 1000
 POLICY = OffloadPolicy.model_validate({"preset": "balanced", "max_view_tokens": CEILING, "by_cost": "none"})
 LONG = "Some words of prose, and a number: 17. " * 400
 LEAST = 3000
-
-
-def user(*content: Any) -> dict[str, Any]:
-    return {"role": "user", "content": [*content]}
-
-
-def model(*content: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": [*content]}
 
 
 def text_block(text: str = "short") -> dict[str, Any]:
@@ -56,29 +49,29 @@ SEARCH_RESULT = {
 
 
 def tool_result(*content: Any) -> dict[str, Any]:
-    return user({"type": "tool_result", "tool_use_id": "t", "content": [*content]})
+    return user_of({"type": "tool_result", "tool_use_id": "t", "content": [*content]})
 
 
 def server_result(kind: str, content: Any) -> dict[str, Any]:
-    return model({"type": f"{kind}_tool_result", "tool_use_id": "srvtoolu_1", "content": content})
+    return model_of({"type": f"{kind}_tool_result", "tool_use_id": "srvtoolu_1", "content": content})
 
 
 ANTHROPIC = {
-    "text with a citation": model(
+    "text with a citation": model_of(
         {**text_block(), "citations": [{"type": "char_location", "cited_text": "short", "document_index": 0}]}
     ),
-    "document of text": user(document(PLAIN_SOURCE)),
-    "document of blocks": user(document(BLOCK_SOURCE)),
-    "search_result": user(SEARCH_RESULT),
+    "document of text": user_of(document(PLAIN_SOURCE)),
+    "document of blocks": user_of(document(BLOCK_SOURCE)),
+    "search_result": user_of(SEARCH_RESULT),
     "search_results in a result": tool_result(SEARCH_RESULT, text_block(), SEARCH_RESULT, text_block("b")),
     "documents in a result": tool_result(document(PLAIN_SOURCE), document(BLOCK_SOURCE), text_block()),
-    "mcp_tool_use": model(
+    "mcp_tool_use": model_of(
         {"type": "mcp_tool_use", "id": "m", "name": "f", "server_name": "s", "input": {"q": "short"}}
     ),
-    "mcp_tool_result": model(
+    "mcp_tool_result": model_of(
         {"type": "mcp_tool_result", "tool_use_id": "m", "is_error": False, "content": [text_block()]}
     ),
-    "mcp_tool_listing": model(
+    "mcp_tool_listing": model_of(
         {"type": "mcp_tool_listing", "server_name": "s", "tools": [{"name": "f", "description": "short"}]}
     ),
     "bash_code_execution_tool_result": server_result(
@@ -117,17 +110,17 @@ ANTHROPIC = {
             "tool_references": [{"type": "tool_reference", "tool_name": "f"}],
         },
     ),
-    "server_tool_use": model(
+    "server_tool_use": model_of(
         {"type": "server_tool_use", "id": "s", "name": "bash_code_execution", "input": {"command": "ls"}}
     ),
-    "compaction": model(
+    "compaction": model_of(
         {"type": "compaction", "content": "short", "encrypted_content": "Eq", "signature": "Eq"}
     ),
-    "container_upload": user({"type": "container_upload", "file_id": "file_1"}),
-    "thinking": model({"type": "thinking", "thinking": "hm", "signature": "Eq"}, text_block()),
-    "redacted_thinking": model({"type": "redacted_thinking", "data": "Eq"}, text_block()),
-    "tool_use": model({"type": "tool_use", "id": "t", "name": "f", "input": {"a": "short", "b": "c"}}),
-    "fallback": model({"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}}),
+    "container_upload": user_of({"type": "container_upload", "file_id": "file_1"}),
+    "thinking": model_of({"type": "thinking", "thinking": "hm", "signature": "Eq"}, text_block()),
+    "redacted_thinking": model_of({"type": "redacted_thinking", "data": "Eq"}, text_block()),
+    "tool_use": model_of({"type": "tool_use", "id": "t", "name": "f", "input": {"a": "short", "b": "c"}}),
+    "fallback": model_of({"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}}),
 }
 
 
@@ -171,12 +164,12 @@ RESPONSES = {
         "role": "developer",
         **item("additional_tools", tools=[{"name": "f", "x": "short"}]),
     },
-    "message with a file": user(item("input_text", text="short"), FILE),
+    "message with a file": user_of(item("input_text", text="short"), FILE),
     "output with a file": item(
         "function_call_output", call_id="c", output=[FILE, item("input_text", text="a"), FILE]
     ),
-    "output text": model(item("output_text", text="short", annotations=[item("url_citation", title="a")])),
-    "refusal": model(item("output_text", text="short"), item("refusal", refusal="no")),
+    "output text": model_of(item("output_text", text="short", annotations=[item("url_citation", title="a")])),
+    "refusal": model_of(item("output_text", text="short"), item("refusal", refusal="no")),
     "shell_call_output": item(
         "shell_call_output", call_id="c", output=[{"stdout": "a", "stderr": "b", "outcome": item("exit")}]
     ),
@@ -196,8 +189,8 @@ RESPONSES = {
     "of next year": item("thought_transfer", id="i", payload={"notes": [{"note": "short"}]}),
 }
 CHAT = {
-    "file": user({"type": "file", "file": {"filename": "a.txt", "file_data": FILE["file_data"]}}),
-    "raw file": user({"type": "file", "file": {"filename": "a.txt", "file_data": in_base64("short")}}),
+    "file": user_of({"type": "file", "file": {"filename": "a.txt", "file_data": FILE["file_data"]}}),
+    "raw file": user_of({"type": "file", "file": {"filename": "a.txt", "file_data": in_base64("short")}}),
     "function_call": {
         "role": "assistant",
         "content": None,
@@ -213,7 +206,7 @@ CHAT = {
         "annotations": [item("url_citation", url_citation={"title": "a"})],
         "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
     },
-    "sound": user({"type": "input_audio", "input_audio": {"data": "Eq", "format": "wav"}}),
+    "sound": user_of({"type": "input_audio", "input_audio": {"data": "Eq", "format": "wav"}}),
     "system": {"role": "system", "content": "short"},
 }
 GEMINI = {
@@ -265,17 +258,17 @@ BEDROCK_DOCUMENT = {
     "document": {"format": "txt", "name": "a", "source": {"text": "short"}, "context": "of today"}
 }
 BEDROCK = {
-    "document of text": user(BEDROCK_DOCUMENT),
-    "document of blocks": user(
+    "document of text": user_of(BEDROCK_DOCUMENT),
+    "document of blocks": user_of(
         {"document": {"format": "md", "name": "a", "source": {"content": [{"text": "short"}]}}}
     ),
-    "document of bytes": user({"document": {"format": "csv", "name": "a", "source": {"bytes": b"short"}}}),
-    "document of base64": user(
+    "document of bytes": user_of({"document": {"format": "csv", "name": "a", "source": {"bytes": b"short"}}}),
+    "document of base64": user_of(
         {"document": {"format": "md", "name": "a", "source": {"bytes": in_base64("a")}}}
     ),
-    "searchResult": user(BEDROCK_SEARCH_RESULT),
-    "guardContent": user({"guardContent": {"text": {"text": "short", "qualifiers": ["query"]}}}),
-    "toolResult": user(
+    "searchResult": user_of(BEDROCK_SEARCH_RESULT),
+    "guardContent": user_of({"guardContent": {"text": {"text": "short", "qualifiers": ["query"]}}}),
+    "toolResult": user_of(
         {
             "toolResult": {
                 "toolUseId": "t",
@@ -290,7 +283,7 @@ BEDROCK = {
         },
         {"cachePoint": {"type": "default"}},
     ),
-    "citationsContent": model(
+    "citationsContent": model_of(
         {
             "citationsContent": {
                 "content": [{"text": "short"}],
@@ -298,10 +291,12 @@ BEDROCK = {
             }
         }
     ),
-    "reasoningContent": model({"reasoningContent": {"reasoningText": {"text": "hm", "signature": "Eq"}}}),
-    "redactedContent": model({"reasoningContent": {"redactedContent": b"Eq"}}, {"text": "short"}),
-    "toolUse": model({"toolUse": {"toolUseId": "t", "name": "f", "input": {"a": "short", "b": "c"}}}),
-    "toolAddition": user({"toolAddition": {"tool": {"type": "tool_reference", "name": "f", "x": "short"}}}),
+    "reasoningContent": model_of({"reasoningContent": {"reasoningText": {"text": "hm", "signature": "Eq"}}}),
+    "redactedContent": model_of({"reasoningContent": {"redactedContent": b"Eq"}}, {"text": "short"}),
+    "toolUse": model_of({"toolUse": {"toolUseId": "t", "name": "f", "input": {"a": "short", "b": "c"}}}),
+    "toolAddition": user_of(
+        {"toolAddition": {"tool": {"type": "tool_reference", "name": "f", "x": "short"}}}
+    ),
 }
 LANGCHAIN = {
     "text-plain": {"type": "human", "content": [{"type": "text-plain", "text": "short", "title": "a"}]},
@@ -438,5 +433,5 @@ def test_a_long_text_in_an_unknown_block_of_any_message_is_named(
 
 @pytest.mark.parametrize("name", ["signature", "encrypted_content", "thoughtSignature"])
 def test_what_is_encrypted_counts_by_its_length(name: str) -> None:
-    message = model({"type": "new", name: "E" * 160_000})
+    message = model_of({"type": "new", name: "E" * 160_000})
     assert_has_a_way_out(message, 30_000)

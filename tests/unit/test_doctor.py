@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from command import Run, runner
+from command import Run
 from kit.store import OverwritesAlways
 
 from offload.doctor import Finding, diagnose
@@ -347,18 +347,13 @@ def test_no_password_is_shown(error: Exception, monkeypatch: pytest.MonkeyPatch)
 # The command
 
 
-@pytest.fixture
-def offload(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    return runner(capsys, monkeypatch)
-
-
 def test_the_command_prints_every_finding_and_its_code_says_whether_one_failed(
-    offload: Run, tmp_path: Path
+    run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
 
-    done, warned = offload("doctor", tmp_path / "store"), offload("doctor", "memory://", "--json")
-    failed, wrong = offload("doctor", tmp_path / "file", "--json"), offload("doctor", "nosuchscheme://x")
+    done, warned = run("doctor", tmp_path / "store"), run("doctor", "memory://", "--json")
+    failed, wrong = run("doctor", tmp_path / "file", "--json"), run("doctor", "nosuchscheme://x")
 
     assert [d.returncode for d in (done, warned, failed, wrong)] == [0, 0, 3, 2], done.stderr
     lines = done.stdout.splitlines()[1:]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.conversation import model_of, user_of
 from kit.values import in_base64
 
 from offload import Offloader, OffloadPolicy, OffloadResult
@@ -47,14 +48,6 @@ def offloaded(message: Any, policy: OffloadPolicy | None = None) -> OffloadResul
     return out
 
 
-def user(*content: Any) -> dict[str, Any]:
-    return {"role": "user", "content": [*content]}
-
-
-def model(*content: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": [*content]}
-
-
 def search_result(text: str, title: str = "a title") -> dict[str, Any]:
     return {
         "type": "search_result",
@@ -67,7 +60,7 @@ def search_result(text: str, title: str = "a title") -> dict[str, Any]:
 
 def test_ten_search_results_in_a_result_leave_and_keep_titles_sources_and_citations() -> None:
     results = [search_result(f"{i} {LONG}", f"title {i}") for i in range(10)]
-    message = user({"type": "tool_result", "tool_use_id": "t", "content": results})
+    message = user_of({"type": "tool_result", "tool_use_id": "t", "content": results})
     out = offloaded(message)
 
     assert out.tokens_before > 10 * 80_000
@@ -111,23 +104,25 @@ def leaves(value: Any, *path: Any) -> dict[tuple[Any, ...], Any]:
 @pytest.mark.parametrize(
     "message",
     [
-        user(text_document(TEXT)),
-        user(text_document(BLOCKS)),
-        user(text_document({"type": "content", "content": LONG})),
-        user(search_result(LONG)),
-        user(FILE),
-        user(INPUT_FILE),
+        user_of(text_document(TEXT)),
+        user_of(text_document(BLOCKS)),
+        user_of(text_document({"type": "content", "content": LONG})),
+        user_of(search_result(LONG)),
+        user_of(FILE),
+        user_of(INPUT_FILE),
         {"type": "function_call_output", "call_id": "c", "output": [INPUT_FILE]},
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": LONG}},
         {"role": "user", "parts": [PART]},
         {"role": "user", "parts": [{"inline_data": {"mime_type": "text/csv", "data": LONG.encode()}}]},
         {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {}, "parts": [PART]}}]},
-        user({"document": {"format": "txt", "name": "a", "source": {"text": LONG}, "context": "b"}}),
-        user({"document": {"format": "md", "name": "a", "source": {"bytes": LONG.encode()}}}),
-        user({"document": {"format": "md", "name": "a", "source": {"content": [{"text": LONG}]}}}),
-        user(BEDROCK_RESULT),
-        user({"toolResult": {"toolUseId": "c", "content": [{"text": "a"}, BEDROCK_RESULT, {"text": "b"}]}}),
-        user({"guardContent": {"text": {"text": LONG, "qualifiers": ["query"]}}}),
+        user_of({"document": {"format": "txt", "name": "a", "source": {"text": LONG}, "context": "b"}}),
+        user_of({"document": {"format": "md", "name": "a", "source": {"bytes": LONG.encode()}}}),
+        user_of({"document": {"format": "md", "name": "a", "source": {"content": [{"text": LONG}]}}}),
+        user_of(BEDROCK_RESULT),
+        user_of(
+            {"toolResult": {"toolUseId": "c", "content": [{"text": "a"}, BEDROCK_RESULT, {"text": "b"}]}}
+        ),
+        user_of({"guardContent": {"text": {"text": LONG, "qualifiers": ["query"]}}}),
         {"type": "human", "content": [{"type": "text-plain", "text": LONG, "title": "a"}]},
         {"type": "tool", "tool_call_id": "c", "content": [search_result(LONG)]},
     ],
@@ -182,7 +177,7 @@ ITEMS: list[dict[str, Any]] = [
     ("message", "where"),
     [
         *(
-            (model({"type": "text", "text": "I look."}, SERVER[kind]), f"[0].content[1]: {kind} of")
+            (model_of({"type": "text", "text": "I look."}, SERVER[kind]), f"[0].content[1]: {kind} of")
             for kind in SERVER
         ),
         *((item, "[0]") for item in ITEMS),
@@ -204,26 +199,26 @@ def test_what_only_the_provider_may_change_is_counted_and_named_with_its_place(
 
 def test_parts_that_are_above_the_ceiling_together_are_named() -> None:
     part = {"type": "mcp_tool_result", "tool_use_id": "m", "content": LINE * 300}
-    out = offloaded(model(part, part, part), SMALL)
+    out = offloaded(model_of(part, part, part), SMALL)
 
     [error] = out.errors
     counted = re.search(r"(\d+) tokens in total are above .*; (\d+) of them cannot", str(error))
     assert counted is not None
     assert counted[1] == counted[2]
-    assert offloaded(model(part), SMALL).errors == []
+    assert offloaded(model_of(part), SMALL).errors == []
 
 
 def test_parts_are_above_the_ceiling_together_with_the_items_that_stay() -> None:
     part = {"type": "mcp_tool_result", "tool_use_id": "m", "content": LINE * 300}
     call = {"type": "tool_use", "id": "c", "name": "Write", "input": {"content": LINE * 300}}
-    ceiling = int(tokens(model(part, call)) * 0.75)
+    ceiling = int(tokens(model_of(part, call)) * 0.75)
     limited = {"preset": "balanced", "max_view_tokens": ceiling, "by_cost": "none"}
-    out = offloaded(model(part, call), OffloadPolicy.model_validate(limited))
+    out = offloaded(model_of(part, call), OffloadPolicy.model_validate(limited))
 
     [error] = out.errors
     assert str(error).startswith(f"messages[0] and later: {out.tokens_before} tokens in total are above")
-    assert f"{tokens(model(part))} of them cannot" in str(error)
-    assert out.messages == [model(part, call)]
+    assert f"{tokens(model_of(part))} of them cannot" in str(error)
+    assert out.messages == [model_of(part, call)]
 
 
 def test_a_message_that_cannot_be_read_is_counted_and_named() -> None:
@@ -239,14 +234,14 @@ def test_data_that_is_no_text_has_an_estimate_of_its_own() -> None:
     image = {"type": "computer_screenshot", "image_url": f"data:image/png;base64,{data}"}
     assert tokens({"type": "computer_call_output", "call_id": "c", "output": image}) == 1600
     assert tokens({"type": "image_generation_call", "id": "i", "result": data}) == 1600
-    assert tokens(user({"type": "input_audio", "input_audio": {"data": data, "format": "mp3"}})) == 600
+    assert tokens(user_of({"type": "input_audio", "input_audio": {"data": data, "format": "mp3"}})) == 600
     video = {"inlineData": {"mimeType": "video/mp4", "data": data}}
     assert tokens({"role": "user", "parts": [video]}) == 600
 
 
 def test_what_is_encrypted_is_counted_by_its_length_and_named() -> None:
     found = {"type": "web_search_result", "url": "u", "title": "t", "encrypted_content": "E" * 640_000}
-    message = model({"type": "web_search_tool_result", "tool_use_id": "s", "content": [found]})
+    message = model_of({"type": "web_search_tool_result", "tool_use_id": "s", "content": [found]})
     out = offloaded(message)
 
     assert out.tokens_before == pytest.approx(120_000, rel=0.01)
@@ -255,8 +250,8 @@ def test_what_is_encrypted_is_counted_by_its_length_and_named() -> None:
 
 def test_a_signature_is_not_counted_beside_the_thinking_that_it_signs() -> None:
     text = "I think about it. " * 100
-    shown = model({"type": "thinking", "thinking": text, "signature": "E" * 800})
-    hidden = model({"type": "thinking", "thinking": "", "signature": "E" * 800})
+    shown = model_of({"type": "thinking", "thinking": text, "signature": "E" * 800})
+    hidden = model_of({"type": "thinking", "thinking": "", "signature": "E" * 800})
 
     assert tokens(shown) == estimate_tokens(text)
     assert tokens(hidden) == 150
@@ -266,7 +261,7 @@ def test_types_ids_and_names_of_fields_are_free() -> None:
     plain = {"role": "user", "content": LINE}
     block = {"type": "tool_result", "tool_use_id": "toolu_01abcdefghijklmnopqrstuv", "content": LINE}
 
-    assert tokens(plain) == tokens(user({"type": "text", "text": LINE})) == tokens(user(block))
+    assert tokens(plain) == tokens(user_of({"type": "text", "text": LINE})) == tokens(user_of(block))
 
 
 def test_a_call_of_langchain_is_counted_once() -> None:
@@ -292,18 +287,20 @@ def test_a_value_inside_itself_is_counted_once() -> None:
     loop: dict[str, Any] = {"note": LINE}
     loop["again"] = [loop]
 
-    assert fixed(model({"type": "new", "loop": loop})) == [("content[0]", "new", len(LINE))]
+    assert fixed(model_of({"type": "new", "loop": loop})) == [("content[0]", "new", len(LINE))]
 
 
 def test_a_file_of_other_bytes_than_text_is_kept() -> None:
     for data in (b"\xff\xfe" + LONG.encode("utf-16-le"), b"PK\x03\x04\0" + b"x" * 50_000):
         url = f"data:application/json;base64,{base64.b64encode(data).decode()}"
-        message = user({"type": "input_file", "filename": "a.json", "file_data": url})
+        message = user_of({"type": "input_file", "filename": "a.json", "file_data": url})
         assert scan(message).documents == []
 
 
 def test_a_document_is_restored_by_another_process(tmp_path: Path) -> None:
-    message = user({"type": "tool_result", "tool_use_id": "t", "content": [search_result(LONG), INPUT_FILE]})
+    message = user_of(
+        {"type": "tool_result", "tool_use_id": "t", "content": [search_result(LONG), INPUT_FILE]}
+    )
     sent = Offloader(tmp_path, session="s").offload([message]).messages
 
     assert len(json.dumps(sent)) < 10_000
@@ -336,11 +333,11 @@ BLOCKS_IN_ORDERS = [
 @pytest.mark.parametrize("content", [*([image] for image in IMAGES), BLOCKS_IN_ORDERS])
 def test_what_is_restored_has_its_fields_in_their_order(content: list[Any]) -> None:
     result = {"type": "tool_result", "tool_use_id": "t", "content": content}
-    assert len(offloaded(user(result), MEDIA).records) == 1
+    assert len(offloaded(user_of(result), MEDIA).records) == 1
 
 
 def test_equal_images_with_other_orders_of_fields_are_two_records(tmp_path: Path) -> None:
-    message = user({"type": "tool_result", "tool_use_id": "t", "content": IMAGES[:2]})
+    message = user_of({"type": "tool_result", "tool_use_id": "t", "content": IMAGES[:2]})
     off = Offloader(tmp_path, session="s", policy=MEDIA)
     sent = off.offload([message]).messages
     again = Offloader(tmp_path, session="s", policy=MEDIA)
@@ -355,7 +352,7 @@ def test_the_gateway_changes_the_text_of_a_search_result_and_no_other_byte() -> 
     result = {"type": "tool_result", "tool_use_id": "t", "content": [search_result(LONG), search_result("b")]}
     body = {
         "tools": [{"name": "context_read"}],
-        "messages": [{"role": "user", "content": "a"}, call, user(result)],
+        "messages": [{"role": "user", "content": "a"}, call, user_of(result)],
     }
     text = json.dumps(body, indent=1)
     request = read_request(text.encode(), APIS[0])

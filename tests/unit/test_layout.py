@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.store import ActingStore
 
 import offload
 from offload import Offloader, OffloadStore, Retention
@@ -24,7 +25,6 @@ from offload.layout import DESCRIPTOR, FAMILIES, FILE, PIN, RECORD, VALUE, famil
 from offload.presets.context_refs._tree import ContextTree
 from offload.retention import collect, delete, pin, touch
 from offload.transfer import copy, share
-from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 CASES = [
@@ -61,18 +61,6 @@ CASES = [
         12,
     ),
 ]
-
-
-class RecordingStore(WrapperStore):
-    """Notes every key that is written."""
-
-    def __init__(self, inner: OffloadStore) -> None:
-        super().__init__(inner)
-        self.written: set[str] = set()
-
-    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        self.written.add(key)
-        super().put(key, data, overwrite=overwrite)
 
 
 def answer_a_call(store: OffloadStore) -> None:
@@ -134,7 +122,7 @@ def test_every_key_that_the_library_writes_belongs_to_exactly_one_family(
 ) -> None:
     monkeypatch.setattr("offload.index.catalog.LARGE", 1)
     monkeypatch.setattr("offload.index.derived._LEAST_LISTED", 1)
-    store = RecordingStore(MemoryStore())
+    store = ActingStore(MemoryStore())
     write_records_and_marks(store)
     write_a_fork(store)
     monkeypatch.setattr("offload.retention._sessions.SETTLED_SECONDS", -1)
@@ -148,7 +136,11 @@ def test_every_key_that_the_library_writes_belongs_to_exactly_one_family(
     monkeypatch.setattr(MemoryStore, "is_shared", True)
     Offloader(store, session="A session / é").search("words")
 
-    families = {key: [f for f in FAMILIES if f.match(key.removeprefix("~state/"))] for key in store.written}
+    families = {
+        key: [f for f in FAMILIES if f.match(key.removeprefix("~state/"))]
+        for verb, key in store.asked
+        if verb == "put"
+    }
     assert {key: found for key, found in families.items() if len(found) != 1} == {}
     assert {family.form for [family] in families.values()} == {family.form for family in FAMILIES}
 
@@ -186,9 +178,9 @@ def delete_records(store: OffloadStore) -> None:
         collect(store, Retention(grace=0))
 
 
-def read_a_context_file(store: RecordingStore) -> None:
-    inner = RecordingStore(MemoryStore())
+def read_a_context_file(store: ActingStore) -> None:
+    inner = ActingStore(MemoryStore())
     off = Offloader(ContextTree(inner), session="tree")
     off.offload_text("text\n" * 5000)
     list(off.content(off.records()[0].ref))
-    store.written |= {key for key in inner.written if key.startswith("~state/")}
+    store.asked += [(verb, key) for verb, key in inner.asked if key.startswith("~state/")]

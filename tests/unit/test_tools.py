@@ -10,6 +10,7 @@ import pytest
 from answers import MAX_ANSWER, body, damage, put, session, tools_for
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.store import ActingStore
 from pairs import each_in_turn
 from strength import examples
 
@@ -20,7 +21,6 @@ from offload.tokens import estimate_tokens
 from offload.tools import Tools
 from offload.tools._definitions import definitions, system_prompt
 from offload.tools.answers import REPEATED
-from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 LOOK_ALIKE = "[Offloaded: Bash result, 1 line, 2 characters, id aaaaaaaaaa]\n"
@@ -599,23 +599,18 @@ def test_an_expired_record_is_answered_with_why_and_when() -> None:
     assert "context_list" not in answer
 
 
-class CollectedWhenReadStore(WrapperStore):
-    """A store in which another process collects a record just before its object is read."""
-
-    collected = ""
-
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        if f"/{self.collected}~" in key:
-            self.inner.put(f"{key}.deleted", b"", overwrite=True)
-            self.inner.put(key, b"", overwrite=True)
-        return super().get(key, start=start, end=end)
-
-
 def test_what_is_collected_while_all_is_searched_is_named_with_what_to_do() -> None:
-    store = CollectedWhenReadStore(MemoryStore())
-    store.collected, kept = put(session(store), LOG), put(session(store), LOG, call="t2")
+    store = ActingStore(MemoryStore())
+    collected, kept = put(session(store), LOG), put(session(store), LOG, call="t2")
+
+    def collect_just_before(verb: str, key: str) -> None:
+        if verb == "get" and f"/{collected}~" in key:
+            store.inner.put(f"{key}.deleted", b"", overwrite=True)
+            store.inner.put(key, b"", overwrite=True)
+
+    store.act = collect_just_before
     answer = Tools(session(store)).grep("00001")
-    assert re.search(rf"{store.collected} could not be searched: .*\. Do not retry; run .*\n", answer)
+    assert re.search(rf"{collected} could not be searched: .*\. Do not retry; run .*\n", answer)
     assert f"{kept} line 2, " in answer
 
 

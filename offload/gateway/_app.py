@@ -18,11 +18,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from offload import __version__
 from offload.errors import ConfigError, StoreError, check_choice
 from offload.gateway._clock import StoreClock
-from offload.gateway._forward import BrokenAnswerError, Forwarder, send_error, send_json
+from offload.gateway._exchange import BrokenAnswerError, send_error, send_json
+from offload.gateway._forward import Forwarder
 from offload.gateway._headers import framing_fault
 from offload.gateway._incoming import MAX_WAIT, api_of
 from offload.gateway._notes import Notes
 from offload.gateway._own_tools import OwnTools
+from offload.gateway._provider import Provider
 from offload.gateway._rewriter import Rewriter, ToolsMode
 from offload.gateway._sent import SentStore
 from offload.gateway._status import Status, logger
@@ -84,7 +86,8 @@ class Gateway:
             self._status,
             needs_read_back=tools != "none",
         )
-        self._forwarder = Forwarder(self._upstream, rewriter, self._notes, self._own, self._status)
+        self._provider = Provider(self._upstream)
+        self._forwarder = Forwarder(self._provider, rewriter, self._notes, self._own, self._status)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -164,7 +167,7 @@ class Gateway:
         await self._notes.close()
         self._workers.close()
         await self._own.close()
-        await self._forwarder.close()
+        await self._provider.close()
         await self._sent.close()
         await send({"type": "lifespan.shutdown.complete"})
 

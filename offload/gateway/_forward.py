@@ -3,104 +3,75 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import re
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any
 
 import aiohttp
-from aiohttp import hdrs
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
-from yarl import URL
 
-from offload.engine.refusals import BoundRefusal, bound_refusal
+from offload.engine.refusals import BoundRefusal
 from offload.gateway._apis import CALLS_OF
-from offload.gateway._apis.base import Events, Json, OwnCall, Reply, data_of
-from offload.gateway._codings import KNOWN, Decoder, decoder
-from offload.gateway._headers import (
-    ExactRequest,
-    RawHeaders,
-    as_text,
-    check,
-    end_to_end,
-    for_other_body,
-    for_reading,
-    for_repeated,
-    for_rewritten,
+from offload.gateway._apis.base import Events, OwnCall, Reply, data_of
+from offload.gateway._codings import Decoder
+from offload.gateway._exchange import (
+    MOST_BYTES,
+    ClientGoneError,
+    Exchange,
+    RefusedRequestError,
+    RequestBody,
+    error_of,
+    plain,
+    send_error,
 )
 from offload.gateway._incoming import COUNT, Api, Incoming, api_of
 from offload.gateway._notes import Notes
 from offload.gateway._outgoing import Outgoing
 from offload.gateway._own_tools import MOST_ROUNDS, Opened, OwnTools
+from offload.gateway._provider import (
+    EVENTS,
+    Provider,
+    Refused,
+    codings_of,
+    decoder_of,
+    head_of,
+    is_reply,
+    kind_of,
+    problem_of,
+    read_refusal,
+    refused_by,
+    size_of,
+)
 from offload.gateway._rewriter import Rewriter
 from offload.gateway._sent import NotRecalledError
 from offload.gateway._status import Status, Unchanged, logger
 from offload.gateway._usage import UsageReader
-from offload.threads.calls import in_thread
 
 # The signature of a whole request, which only the client can make.
 _SIGNED = "AWS4-"
-# Larger bodies pass unread; the providers whose models bind thinking accept none.
-MOST_BYTES = 32 * 1024 * 1024
-_MOST_ERROR_BYTES = 1024 * 1024
-_PART = 64 * 1024
-_CONNECT_SECONDS, _SILENCE_SECONDS, _RETRY_SECONDS = 15, 900, 5
+_RETRY_SECONDS = 5
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_EVENTS, _JSON = "text/event-stream", "application/json"
-_ADDED_BY_CLIENT = (hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.USER_AGENT, hdrs.CONTENT_TYPE)
-
-# The version of an API at the end of its base URL, as clients know it.
-_VERSION = re.compile(r"/v[0-9]+[a-z]*(?:/openai)?$")
-
-# Of an answer; those before it are not passed on.
-_LEAST_STATUS, _MOST_STATUS = 200, 599
-
-
-class ClientGoneError(Exception):
-    """The client closed its connection."""
-
-
-class BrokenAnswerError(Exception):
-    """The provider's answer ended early; the client must not take it for whole."""
-
-
-class RefusedRequestError(Exception):
-    """A request that is not sent on, with the status of the answer, its text and its headers."""
-
-    def __init__(self, status: int, text: str, headers: RawHeaders = ()) -> None:
-        super().__init__(text)
-        self.status = status
-        self.headers = headers
 
 
 class Forwarder:
-    """Sends requests on to one provider, at a URL to which the path of a request is added."""
+    """Sends requests on to one provider, and its answers back."""
 
     def __init__(
-        self, upstream: str, rewriter: Rewriter, notes: Notes, own: OwnTools, status: Status
+        self, provider: Provider, rewriter: Rewriter, notes: Notes, own: OwnTools, status: Status
     ) -> None:
-        self._upstream = upstream.rstrip("/")
-        # It may be at the end of the URL, at the beginning of a request's path, or both.
-        self._version = match[0] if (match := _VERSION.search(self._upstream)) else ""
+        self._provider = provider
         self._rewriter = rewriter
         self._notes = notes
         self._own = own
         self._status = status
-        self._client: aiohttp.ClientSession | None = None
-
-    async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
 
     async def forward(self, scope: Scope, receive: Receive, send: Send, session: str) -> None:
         """Send a request on, with the records of a session, and its answer back."""
-        body = _RequestBody(receive)
+        body = RequestBody(receive)
         work = asyncio.ensure_future(self._answer(scope, body, send, session))
         gone = asyncio.ensure_future(body.disconnected())
         try:
@@ -113,7 +84,7 @@ class Forwarder:
         if not work.cancelled() and (error := work.exception()) is not None:
             raise error
 
-    async def _answer(self, scope: Scope, body: _RequestBody, send: Send, session: str) -> None:
+    async def _answer(self, scope: Scope, body: RequestBody, send: Send, session: str) -> None:
         is_counted = scope["path"].endswith(COUNT)
         api = api_of(scope["path"].removesuffix(COUNT)) if scope["method"] == "POST" else None
         name = _name_of(scope["method"], api)
@@ -136,13 +107,13 @@ class Forwarder:
                 await self._fail(exchange, error)
 
     @asynccontextmanager
-    async def _asked(self, exchange: Exchange) -> AsyncIterator[aiohttp.ClientResponse | _Refused]:
+    async def _asked(self, exchange: Exchange) -> AsyncIterator[aiohttp.ClientResponse | Refused]:
         """Send a request; yield the answer of the provider, or of a repaired request if that helps."""
         if exchange.outgoing is not None:
             self._notes.sending(exchange.outgoing)
         async with AsyncExitStack() as stack:
-            answer = await stack.enter_async_context(self._open(exchange, exchange.outgoing))
-            refused = await _refused(exchange.outgoing, answer)
+            answer = await stack.enter_async_context(self._provider.opened(exchange, exchange.outgoing))
+            refused = await refused_by(exchange.outgoing, answer)
             if refused is None:
                 yield answer
                 return
@@ -151,7 +122,7 @@ class Forwarder:
             yield refused if repaired is None else repaired
 
     async def _repaired(
-        self, exchange: Exchange, refused: _Refused, stack: AsyncExitStack
+        self, exchange: Exchange, refused: Refused, stack: AsyncExitStack
     ) -> aiohttp.ClientResponse | None:
         """Send a refused request again without its refused thinking; None if its answer is no better.
 
@@ -168,12 +139,12 @@ class Forwarder:
             if repaired is None:
                 continue
             try:
-                opening = self._open(exchange, repaired)
+                opening = self._provider.opened(exchange, repaired)
                 answer: aiohttp.ClientResponse = await stack.enter_async_context(opening)
                 if answer.status != HTTPStatus.BAD_REQUEST:
                     exchange.outgoing = repaired
                     return answer
-                again = await _read_refusal(answer)
+                again = await read_refusal(answer)
             except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
                 return None
         return None
@@ -192,11 +163,11 @@ class Forwarder:
         reply: Reply | None = None
         while True:
             async with self._asked(exchange) as answer:
-                if not _is_reply(answer):
+                if not is_reply(answer):
                     await self._break_off(exchange, answer, reply)
                     return False
                 reply = reply or self._reply(exchange, opened, answer)
-                taken = await self._take(exchange, answer, reply)
+                raw = await self._take(exchange, answer, reply)
             calls, has_own = reply.end()
             goes_on = bool(calls) and not has_own and opened.rounds <= MOST_ROUNDS
             if calls and (goes_on or has_own):
@@ -208,25 +179,20 @@ class Forwarder:
             await self._rewrite(exchange, opened)
         if reply.is_whole:
             await self._own.passed(opened, reply)
-        await self._finish(exchange, taken, rest, is_changed=reply.is_changed)
+        if not exchange.is_streamed:
+            # That is all of the reply.
+            rest = rest if reply.is_changed else raw
+            await exchange.begin(answer.status, head_of(answer, len(rest), is_changed=reply.is_changed))
+        await exchange.pass_part(rest)
+        await exchange.end()
         return reply.is_whole
 
     def _reply(self, exchange: Exchange, opened: Opened, answer: aiohttp.ClientResponse) -> Reply:
         """Return a reader of the reply that begins with an answer."""
-        exchange.is_streamed = opened.incoming.api.streams or _kind_of(answer) == _EVENTS
+        exchange.is_streamed = opened.incoming.api.streams or kind_of(answer) == EVENTS
         reply = opened.calls.reply(self._own.names, is_stream=exchange.is_streamed)
         reply.is_document = opened.calls.wants_document(opened.visible.parsed.fields)
         return reply
-
-    async def _finish(self, exchange: Exchange, taken: _Taken, rest: bytes, *, is_changed: bool) -> None:
-        """Send the rest of a reply, which is all of one that is not a stream."""
-        if not exchange.is_streamed:
-            rest = rest if is_changed else taken.raw
-            await exchange.begin(
-                taken.answer.status, _head_of(taken.answer, len(rest), is_changed=is_changed)
-            )
-        await exchange.pass_part(rest)
-        await exchange.end()
 
     async def _answer_calls(
         self, exchange: Exchange, opened: Opened, calls: Sequence[OwnCall], reply: Reply, *, goes_on: bool
@@ -239,15 +205,15 @@ class Forwarder:
         answers = await self._own.answers(opened, calls, offloader)
         reply.answered(answers, goes_on=goes_on)
 
-    async def _take(self, exchange: Exchange, answer: aiohttp.ClientResponse, reply: Reply) -> _Taken:
-        """Read an answer, and send on what the client gets of it now."""
+    async def _take(self, exchange: Exchange, answer: aiohttp.ClientResponse, reply: Reply) -> bytes:
+        """Read an answer, and send on what the client gets of it now; return one that is not a stream."""
         exchange.status = answer.status
-        reader, decode = UsageReader(_kind_of(answer).encode()), _known_decoder(answer)
+        reader, decode = UsageReader(kind_of(answer).encode()), _known_decoder(answer)
         if exchange.outgoing is not None:
             await self._notes.accepted(exchange.outgoing)
         if exchange.is_streamed and not exchange.is_begun:
             exchange.stream = reply
-            await exchange.begin(answer.status, _head_of(answer, None, is_changed=True))
+            await exchange.begin(answer.status, head_of(answer, None, is_changed=True))
         raw = list[bytes]()
         try:
             async for chunk in answer.content.iter_any():
@@ -262,47 +228,47 @@ class Forwarder:
                 await exchange.pass_part(part)
         finally:
             self._note(exchange, reader.close())
-        return _Taken(answer, b"".join(raw))
+        return b"".join(raw)
 
     async def _break_off(
-        self, exchange: Exchange, answer: aiohttp.ClientResponse | _Refused, reply: Reply | None
+        self, exchange: Exchange, answer: aiohttp.ClientResponse | Refused, reply: Reply | None
     ) -> None:
         """Send an answer on that is not a reply; if the client has part of a stream, its error ends that."""
         if reply is None or not exchange.is_streamed:
             await self._pass_on(exchange, answer)
             return
-        refused = answer if isinstance(answer, _Refused) else await _read_refusal(answer)
+        refused = answer if isinstance(answer, Refused) else await read_refusal(answer)
         exchange.status = refused.status
         self._note(exchange, None)
         error = data_of(b"data:" + refused.text.encode(errors="replace").replace(b"\n", b" "))
         # In a stream that is an array, an error is one too.
         error = error[0] if isinstance(error, list) and error else error
         if not isinstance(error, dict):
-            error = _error(f"offload gateway: the provider answered with status {refused.status}")
+            error = error_of(f"offload gateway: the provider answered with status {refused.status}")
         await exchange.pass_part(reply.failed(error))
         await exchange.end()
 
-    async def _pass_refusal(self, exchange: Exchange, refused: _Refused) -> None:
+    async def _pass_refusal(self, exchange: Exchange, refused: Refused) -> None:
         """Send an error on that was read."""
         await exchange.begin(refused.status, refused.headers)
         await exchange.end(refused.body)
         self._note(exchange, None)
 
-    async def _pass_on(self, exchange: Exchange, answer: aiohttp.ClientResponse | _Refused) -> None:
+    async def _pass_on(self, exchange: Exchange, answer: aiohttp.ClientResponse | Refused) -> None:
         """Send an answer on as it comes, and note the usage in what came."""
-        if isinstance(answer, _Refused):
+        if isinstance(answer, Refused):
             await self._pass_refusal(exchange, answer)
             return
         if exchange.outgoing is not None and answer.status < HTTPStatus.BAD_REQUEST:
             await self._notes.accepted(exchange.outgoing)
         events = _events_of(exchange, answer)
         reader = UsageReader(
-            _kind_of(answer).encode() if exchange.outgoing else b"",
-            b"" if events else _codings_of(answer).encode(),
+            kind_of(answer).encode() if exchange.outgoing else b"",
+            b"" if events else codings_of(answer).encode(),
             keeps_reply=exchange.outgoing is not None and exchange.outgoing.is_threaded,
         )
-        size = None if events else _size_of(answer)
-        await exchange.begin(answer.status, _head_of(answer, size, is_changed=events is not None))
+        size = None if events else size_of(answer)
+        await exchange.begin(answer.status, head_of(answer, size, is_changed=events is not None))
         rest = b""
         try:
             async for chunk in answer.content.iter_any():
@@ -332,7 +298,7 @@ class Forwarder:
         # The text of the error may quote the request.
         self._status.failed(f"the provider failed: {type(error).__name__}")
         logger.info("%s failed: %s", exchange.name, type(error).__name__)
-        text = f"offload gateway: no answer from {self._upstream}: {_problem(error, exchange.scope)}"
+        text = f"offload gateway: no answer from {self._provider.url}: {problem_of(error, exchange.scope)}"
         if not exchange.is_begun:
             await send_error(exchange.send, 504 if isinstance(error, TimeoutError) else 502, text)
         else:
@@ -349,15 +315,15 @@ class Forwarder:
         if not await body.read(MOST_BYTES):
             self._status.passed(Unchanged.TOO_LONG)
             return None
-        plain = await _plain(body.whole, exchange.headers)
-        body.plain = body.whole if plain is None else plain
+        decoded = await plain(body.whole, exchange.headers)
+        body.plain = body.whole if decoded is None else decoded
         is_signed = exchange.headers.get("authorization", "").startswith(_SIGNED)
-        if plain is None or is_signed:
+        if decoded is None or is_signed:
             why = Unchanged.SIGNED if is_signed else Unchanged.TOO_LONG
             self._status.passed(why)
             exchange.outgoing = Outgoing(body.plain, why=why)
             return None
-        incoming = Incoming(exchange.session, api, exchange.headers, plain)
+        incoming = Incoming(exchange.session, api, exchange.headers, decoded)
         incoming, opened = await self._own.opened(incoming, is_counted=is_counted)
         rewrite = self._rewriter.counted if is_counted else self._rewriter.rewrite
         exchange.outgoing = await rewrite(incoming)
@@ -370,42 +336,6 @@ class Forwarder:
         began = time.perf_counter()
         exchange.outgoing = await self._rewriter.rewrite(opened.completed)
         exchange.seconds = time.perf_counter() - began
-
-    @asynccontextmanager
-    async def _open(
-        self, exchange: Exchange, request: Outgoing | None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request and yield its answer. Raises `ValueError` for one that cannot be sent on."""
-        scope = exchange.scope
-        headers, data = exchange.framed(request)
-        query = scope["query_string"].decode("latin-1")
-        path = scope["raw_path"].decode("latin-1")
-        path = path.removeprefix(self._version) if path.startswith(f"{self._version}/") else path
-        target = self._upstream + path + (f"?{query}" if query else "")
-        async with self._connected().request(
-            scope["method"],
-            URL(target, encoded=True),
-            headers=as_text(headers),
-            data=data,
-            allow_redirects=False,
-        ) as answer:
-            _check(answer)
-            yield answer
-
-    def _connected(self) -> aiohttp.ClientSession:
-        if self._client is None:
-            self._client = aiohttp.ClientSession(
-                connector=_Connector(limit=0, keepalive_timeout=30),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                request_class=ExactRequest,
-                timeout=aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS),
-                skip_auto_headers=_ADDED_BY_CLIENT,
-                auto_decompress=False,
-                trust_env=False,
-                max_line_size=_PART,
-                max_field_size=_PART,
-            )
-        return self._client
 
     def _note(self, exchange: Exchange, usage: Any) -> None:
         """Note an answer: its usage for the conversation, and a line in the log."""
@@ -427,141 +357,6 @@ class Forwarder:
         logger.info("%s", "; ".join(parts))
 
 
-@dataclass(slots=True)
-class Exchange:
-    """A request and its answer.
-
-    Attributes:
-        scope: the request of the client, its `headers` and its `body`.
-        send: sends the answer to the client.
-        name: its method and API, for the log: a path may name content.
-        session: the one with the records of its conversation.
-        api: the API of a model that its path names.
-        outgoing: the request as it is sent; None if it is unread.
-        seconds: the time from its arrival until it is sent.
-        status: that of the provider's answer, 0 before it comes.
-        is_sent: whether the provider was asked already.
-        is_begun: whether the client has the head of an answer.
-        stream: the reply whose whole events the client has, and that an error may end.
-        is_streamed: whether the answer is a stream of events.
-        is_continued: whether the provider was asked again for this reply.
-    """
-
-    scope: Scope
-    headers: Headers
-    body: _RequestBody
-    send: Send
-    name: str
-    session: str
-    api: Api | None
-    outgoing: Outgoing | None = None
-    seconds: float = 0.0
-    status: int = 0
-    is_sent: bool = False
-    is_begun: bool = False
-    stream: Reply | None = None
-    is_streamed: bool = False
-    is_continued: bool = False
-
-    def framed(self, request: Outgoing | None) -> tuple[list[tuple[bytes, bytes]], Any]:
-        """Return the headers and the body of a request, whose framing follows from that body."""
-        headers: Iterable[tuple[bytes, bytes]] = end_to_end(self.scope["headers"])
-        if self.api is not None:
-            headers = for_reading(headers)
-        size, is_sent, self.is_sent = self.headers.get("content-length"), self.is_sent, True
-        if request is None:
-            framing = [] if size is None else [(b"Content-Length", size.encode())]
-            has_body = size is not None or "transfer-encoding" in self.headers
-            return [*headers, *framing], self.body.rest(size) if has_body else None
-        is_same = request.body == self.body.plain
-        sent = self.body.whole if is_same else request.body
-        if is_sent:
-            headers = for_repeated(headers)
-        elif not is_same:
-            headers = for_rewritten(headers, sent)
-        return [*headers, (b"Content-Length", b"%d" % len(sent))], _parts(sent)
-
-    async def begin(self, status: int, headers: RawHeaders) -> None:
-        """Send the head of an answer."""
-        self.status, self.is_begun = status, True
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-
-    async def pass_part(self, part: bytes) -> None:
-        """Send a part of the body."""
-        await self.send({"type": "http.response.body", "body": part, "more_body": True})
-
-    async def end_early(self, text: str, *, is_broken: bool = True) -> None:
-        """End an answer that the client has a part of by an error, if its form allows that.
-
-        Raises `BrokenAnswerError` if it `is_broken` off or cannot have an error: nobody may take it for
-        whole.
-        """
-        if self.stream is not None:
-            await self.pass_part(self.stream.failed(_error(text)))
-        if self.stream is None or is_broken:
-            raise BrokenAnswerError(text) from None
-        await self.end()
-
-    async def end(self, part: bytes = b"") -> None:
-        """Send the last part of the body."""
-        await self.send({"type": "http.response.body", "body": part})
-
-
-class _Taken(NamedTuple):
-    """An answer that was read; one that is not a stream has its bytes as they came."""
-
-    answer: aiohttp.ClientResponse
-    raw: bytes
-
-
-class _Refused(NamedTuple):
-    """An error that was read, and what it says about thinking if it is a refusal of that."""
-
-    status: int
-    headers: list[tuple[bytes, bytes]]
-    body: bytes
-    text: str
-    refusal: BoundRefusal | None
-
-
-async def _refused(request: Outgoing | None, answer: aiohttp.ClientResponse) -> _Refused | None:
-    """Return the error in an answer if the request can be repaired; None lets the answer pass unread."""
-    is_known = request is not None and request.thread is not None
-    size = answer.content_length or 0
-    if not is_known or answer.status != HTTPStatus.BAD_REQUEST or size > _MOST_ERROR_BYTES:
-        return None
-    return await _read_refusal(answer)
-
-
-async def _read_refusal(answer: aiohttp.ClientResponse) -> _Refused:
-    body = await answer.read()
-    text = _text_of(body, _decoder_of(answer))
-    headers = _head_of(answer, len(body), is_changed=False)
-    return _Refused(answer.status, headers, body, text, bound_refusal(text))
-
-
-def _text_of(body: bytes, decode: Decoder | None) -> str:
-    """Return the text of an error; an empty one if it cannot be decoded."""
-    text = bytearray()
-    with suppress(ValueError):
-        for piece in () if decode is None else decode.feed(body):
-            text += piece
-            if len(text) > _MOST_ERROR_BYTES:
-                break
-    return text.decode(errors="replace")
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Connections to the provider; one that has more than its answer is used no more."""
-
-    async def _get(self, key: Any, traces: Any) -> Any:
-        while (connection := await super()._get(key, traces)) is not None:
-            if connection.protocol is not None and not connection.protocol.should_close:
-                break
-            connection.close()
-        return connection
-
-
 class _EventStream:
     """A stream that passes in whole events, decoded: if it breaks off, an error can follow."""
 
@@ -580,182 +375,22 @@ class _EventStream:
         return self._events.rest()
 
 
-class _RequestBody:
-    """The body of a request as it comes."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._is_whole = asyncio.Event()
-        self._more = True
-        self.is_gone = False
-        # The bytes that arrived, and the decoded ones.
-        self.whole = self.plain = b""
-        # The parts of a body that is too long to be read.
-        self._parts: list[bytes] = []
-
-    async def read(self, most: int) -> bool:
-        """Read a body of up to about `most` bytes into `whole`; return whether it is no longer."""
-        size = 0
-        while self._more and size <= most:
-            self._parts.append(await self._next())
-            size += len(self._parts[-1])
-        if self._more or size > most:
-            return False
-        self.whole, self._parts = b"".join(self._parts), []
-        return True
-
-    async def rest(self, announced: str | None) -> AsyncIterator[bytes]:
-        """Yield the parts that were read already, then all others as they come.
-
-        Raises `ValueError` for a body of another size than announced; nothing behind that size is yielded.
-        """
-        size = 0
-        while self._parts or self._more:
-            part = self._parts.pop(0) if self._parts else await self._next()
-            size += len(part)
-            if announced is not None and size > int(announced):
-                break
-            if part:
-                yield part
-        if announced is not None and size != int(announced):
-            raise ValueError("the body of the request has another size than announced")
-
-    async def disconnected(self) -> None:
-        """Return when the client closed its connection after the whole body."""
-        await self._is_whole.wait()
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-
-    async def _next(self) -> bytes:
-        message = await self._receive()
-        if message["type"] == "http.disconnect":
-            self.is_gone = True
-            raise ClientGoneError
-        self._more = message.get("more_body", False)
-        if not self._more:
-            self._is_whole.set()
-        part: bytes = message.get("body", b"")
-        return part
-
-
-async def send_error(send: Send, status: int, text: str, headers: RawHeaders = ()) -> None:
-    """Send an error in the form that the clients of all APIs understand."""
-    await send_json(send, status, _error(text), headers)
-
-
-def _error(text: str) -> Json:
-    error = {"type": "api_error", "message": text, "param": None, "code": None}
-    return {"type": "error", "error": error}
-
-
-async def send_json(send: Send, status: int, value: Any, headers: RawHeaders = ()) -> None:
-    """Send a JSON value."""
-    body = json.dumps(value, indent=2).encode() + b"\n"
-    own = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _kind_of(answer: aiohttp.ClientResponse) -> str:
-    return answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-
-
-def _check(answer: aiohttp.ClientResponse) -> None:
-    """Raise `ValueError` for an answer that cannot be sent on."""
-    if not _LEAST_STATUS <= answer.status <= _MOST_STATUS:
-        raise ValueError(f"its status is {answer.status}")
-    coding = answer.headers.get("Transfer-Encoding", "chunked")
-    if coding.strip().lower() != "chunked":
-        raise ValueError(f"its Transfer-Encoding is {coding:.80}")
-    check(answer.raw_headers)
-
-
-def _is_reply(answer: aiohttp.ClientResponse | _Refused) -> TypeGuard[aiohttp.ClientResponse]:
-    """Return whether an answer is a reply, which has calls."""
-    if isinstance(answer, _Refused) or answer.status != HTTPStatus.OK:
-        return False
-    return _kind_of(answer) in (_EVENTS, _JSON)
-
-
-def _codings_of(answer: aiohttp.ClientResponse) -> str:
-    return ", ".join(answer.headers.getall("Content-Encoding", ()))
-
-
-def _decoder_of(answer: aiohttp.ClientResponse) -> Decoder | None:
-    return decoder([_codings_of(answer)])
-
-
 def _known_decoder(answer: aiohttp.ClientResponse) -> Decoder:
     """Return the decoder of an answer. Raises `ValueError` if there is none for its encoding."""
-    if (decoder := _decoder_of(answer)) is None:
-        raise ValueError(f"nobody asked for its Content-Encoding, {_codings_of(answer)}")
+    if (decoder := decoder_of(answer)) is None:
+        raise ValueError(f"nobody asked for its Content-Encoding, {codings_of(answer)}")
     return decoder
 
 
 def _events_of(exchange: Exchange, answer: aiohttp.ClientResponse) -> _EventStream | None:
     """Return a reader of a stream that the API of the request can end with an error; None for all else."""
-    decode = _decoder_of(answer)
-    if exchange.api is None or _kind_of(answer) != _EVENTS or decode is None:
+    decode = decoder_of(answer)
+    if exchange.api is None or kind_of(answer) != EVENTS or decode is None:
         return None
     exchange.stream = CALLS_OF[exchange.api.name].reply((), is_stream=True)
     return _EventStream(decode)
 
 
-def _size_of(answer: aiohttp.ClientResponse) -> int | None:
-    """Return the size that an answer announces; None if its end is marked in another way."""
-    is_marked = "Transfer-Encoding" in answer.headers or answer.status == HTTPStatus.NO_CONTENT
-    return None if is_marked else answer.content_length
-
-
-def _head_of(
-    answer: aiohttp.ClientResponse, size: int | None, *, is_changed: bool
-) -> list[tuple[bytes, bytes]]:
-    """Return the headers for an answer with a body of a size, which is None if it is not known."""
-    headers = end_to_end(answer.raw_headers)
-    headers = [*for_other_body(headers)] if is_changed else headers
-    return headers if size is None else [*headers, (b"content-length", b"%d" % size)]
-
-
-async def _plain(body: bytes, headers: Headers) -> bytes | None:
-    """Return a body without its codings; None if it is too long. Raises `RefusedRequestError`."""
-    codings = headers.getlist("content-encoding")
-    if not codings:
-        return body
-    decode = decoder(codings)
-    if decode is None:
-        known = b", ".join(name.encode() for name in KNOWN)
-        text = f"a body with the Content-Encoding {', '.join(codings)!r:.80} cannot be read"
-        raise RefusedRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text, [(b"accept-encoding", known)])
-    try:
-        return await in_thread(_decoded, decode, body)
-    except ValueError as error:
-        raise RefusedRequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
-
-
-def _decoded(decode: Decoder, body: bytes) -> bytes | None:
-    plain = bytearray()
-    for piece in decode.feed(body):
-        plain += piece
-        if len(plain) > MOST_BYTES:
-            return None
-    decode.end()
-    return bytes(plain)
-
-
 def _name_of(method: str, api: Api | None) -> str:
     """Return what the log says of a request: no part of it but the name of a known API."""
     return f"POST {api.end}" if api is not None else f"{method if method in _METHODS else 'a'} request"
-
-
-async def _parts(body: bytes) -> AsyncIterator[bytes]:
-    for at in range(0, len(body), _PART):
-        yield body[at : at + _PART]
-
-
-def _problem(error: Exception, scope: Scope) -> str:
-    """Return the text of an error without the query of the request, which may have a key."""
-    query = scope["query_string"].decode("latin-1")
-    # Behind the first line, it quotes what it could not read.
-    text = str(getattr(error, "message", None) or error).partition("\n")[0]
-    text = text.replace(f"?{query}", "") if query else text
-    return text[:300] or type(error).__name__

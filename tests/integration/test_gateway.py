@@ -49,7 +49,7 @@ from offload import (
     StoreUnavailableError,
     open_store,
 )
-from offload.gateway import _forward, _threads, _turns, serve
+from offload.gateway import _exchange, _provider, _threads, _turns, serve
 from offload.retention import collect, delete
 from offload.testing import FaultyStore
 from offload.wrappers import EncryptingStore, WrapperStore
@@ -172,7 +172,7 @@ def test_a_version_that_the_url_and_the_path_have_is_sent_once(upstream, off, en
 
 
 def test_a_request_of_more_than_16_mb_passes_unread_with_its_length(gateway, upstream):
-    body = body_of(turns(3)) + b" " * _forward.MOST_BYTES
+    body = body_of(turns(3)) + b" " * _exchange.MOST_BYTES
 
     ask(gateway + PATH, body)
 
@@ -314,7 +314,7 @@ def test_a_provider_that_is_down_is_a_502_in_the_form_of_the_api(upstream, off):
 
 
 def test_a_provider_that_says_nothing_is_a_504(upstream, off, monkeypatch):
-    monkeypatch.setattr(_forward, "_SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(_provider, "_SILENCE_SECONDS", 0.2)
     done = threading.Event()
     upstream.answer = lambda _: done.wait(10)
     with running(upstream.url, off) as gateway:

@@ -17,7 +17,7 @@ import pytest
 import zstandard
 from gateways import HEADERS, LOG, REPLY, ask, body_of, opened, providing, running, turns, wired, written
 
-from offload.gateway import _forward
+from offload.gateway import _exchange
 from offload.gateway._apis import base
 
 PATHS = ["/v1/messages", "/v1/messages/count_tokens", "/v1/chat/completions", "/v1/files"]
@@ -422,7 +422,7 @@ def test_an_encoded_request_that_cannot_be_read_is_refused(off, coding, body, st
 
 
 def test_an_encoded_request_that_is_too_large_passes_as_it_came(off):
-    body = PACK(body_of(turns(3)) + b" " * _forward.MOST_BYTES)
+    body = PACK(body_of(turns(3)) + b" " * _exchange.MOST_BYTES)
     with providing() as upstream, running(upstream.url, off) as url:
         ask(f"{url}/v1/messages", body, headers={**HEADERS, "Content-Encoding": "gzip"})
 

@@ -23,7 +23,7 @@ from offload.errors import (
 )
 from offload.index.entries import record_key
 from offload.index.objects import latest_deletion
-from offload.layout import LAST_USE, RECORD, encode_part, generation_of, is_link
+from offload.layout import LAST_USE, RECORD, encode_part, generation_of, is_link, name_of, tool_part
 from offload.messages.base import Item
 from offload.record import Header, RecordInfo
 from offload.record.header import (
@@ -255,6 +255,9 @@ class Session(SessionReader):
         infos = self.catalog.known(ref)
         if self._category is not None:
             infos = [i for i in infos if self._category(i.item_type, i.tool_name) == item.category]
+        if item.item_type == "tool_result" and item.tool_use_id is None:
+            tool = encode_part(item.tool) if item.tool else ""
+            infos = [i for i in infos if tool_part(name_of(i.key)) == tool]
         return ref if infos else None
 
     def _identity_in(self, header: Header) -> ItemIdentity:
@@ -308,10 +311,13 @@ class Session(SessionReader):
     def _create(self, attempts: Iterable[_Attempt]) -> list[_HeaderOrError]:
         """Create the records, and look up in the store the refs that are taken."""
         tried: list[tuple[_Attempt, bool]] = []
+        keys: dict[str, str] = {}
 
         def new() -> Iterator[_Attempt]:
             for attempt in attempts:
-                is_taken = self._is_taken(attempt)
+                # Items that differ in what draws no ref have other keys.
+                is_drawn = keys.setdefault(attempt.header.ref, attempt.key) != attempt.key
+                is_taken = is_drawn or self._is_taken(attempt)
                 tried.append((attempt, is_taken))
                 if not is_taken:
                     yield attempt

@@ -495,3 +495,30 @@ def test_a_summary_that_takes_what_the_placeholder_saves_is_left_out(tmp_path: P
     assert "[Summary:" not in shown(out.messages[1])
     assert len(shown(out.messages[1])) < len(text)
     assert out.tokens_before - out.tokens_after >= 100
+
+
+LOOK_ALIKE = (
+    "[Offloaded: Bash result, 60 lines, 1970 characters, id rklojlodlz]\nline\n[… 1962 characters left out …]"
+    '\nong\n[Preview only; do not guess the rest. Continue: context_read(id="rklojlodlz", offset=4)]'
+)
+
+
+@pytest.mark.parametrize("text", [LOG * 3, LOOK_ALIKE], ids=["a log", "a look-alike"])
+@pytest.mark.parametrize("is_at_once", [True, False])
+def test_equal_results_without_ids_of_two_tools_are_two_items(text: str, *, is_at_once: bool) -> None:
+    messages: list[Any] = [
+        {"type": "function", "content": text, "name": "Bash"},
+        {"role": "user", "content": "And the other one?"},
+        {"type": "function", "content": text, "name": "Terminal"},
+    ]
+    off = Offloader("memory://", session="s")
+    if not is_at_once:
+        off.offload(messages[:2])
+    sent = off.offload(messages).messages
+
+    refs = [info.ref for info in off.records()]
+    assert len(set(refs)) == 2
+    assert [sum(f"id {ref}]" in message["content"] for message in sent) for ref in refs] == [1, 1]
+    for other in (off, Offloader(off.store, session="s")):
+        assert other.restore(sent) == messages
+        assert other.offload(messages).messages == sent

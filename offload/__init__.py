@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from offload.store import OffloadStore, StoredObject
     from offload.tokens import TokenCounter, estimate_tokens
 
-__version__ = "0.2.0"
+__version__ = "0.1.0"
 
 __all__ = [
     "CacheModel",

@@ -204,21 +204,20 @@ class Recognition:
         for info, record in self.session.heads_of(alike):
             if not isinstance(record, OffloadError):
                 headers.setdefault((info.item_type, info.chars), []).append(record.header)
-        found = (_ref_among(headers, *pair) for pair in zip(items, texts, strict=True))
+        found = (self._ref_among(headers, *pair) for pair in zip(items, texts, strict=True))
         return {index: ref for index, ref in enumerate(found) if ref is not None}
 
-
-def _ref_among(
-    headers: Mapping[tuple[str, int], Sequence[Header]], item: Item, text: str | OffloadError
-) -> str | OffloadError | None:
-    """Return the ref of a record with the text of an item, by their types and sizes; or why it is unknown."""
-    if isinstance(text, OffloadError):
-        return text
-    alike = headers.get((item.item_type, len(text)))
-    if not alike:
-        return None
-    identity = item.identity(sha256(encode_text(text)).digest())
-    return next((header.ref for header in alike if identity == header.identity), None)
+    def _ref_among(
+        self, headers: Mapping[tuple[str, int], Sequence[Header]], item: Item, text: str | OffloadError
+    ) -> str | OffloadError | None:
+        """Return the ref of the record with the text of an item, by types and sizes; or why it is unknown."""
+        if isinstance(text, OffloadError):
+            return text
+        alike = headers.get((item.item_type, len(text)))
+        if not alike:
+            return None
+        identity = self.session.identity_of(item, sha256(encode_text(text)).digest())
+        return next((header.ref for header in alike if identity == self.session.identity_in(header)), None)
 
 
 def named_records(session: SessionReader, claims: Iterable[tuple[Item, Claim]]) -> list[RecordInfo]:

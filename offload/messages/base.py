@@ -30,7 +30,7 @@ from offload.messages.media import MediaFacts, media_facts
 from offload.messages.reports import REPORTING_TOOL, Report, ReportShape, reports_in
 from offload.messages.rest import Fixed, Said, rest_of, tree_of
 from offload.messages.stored import as_data
-from offload.record.header import ItemIdentity, tool_in_identity
+from offload.record.header import ItemIdentity
 from offload.record.text import escape_surrogates
 
 SYSTEM_ROLES = ("system", "developer")
@@ -107,8 +107,7 @@ class Item(msgspec.Struct, frozen=True, eq=False):
 
     def identity(self, sha256: bytes) -> ItemIdentity:
         """Return the identity of the item, given the digest of its stored content."""
-        tool = tool_in_identity(self.item_type, self.tool_use_id, self.tool_name)
-        return ItemIdentity(self.item_type, self.tool_use_id, sha256, self.form, self.order, tool)
+        return ItemIdentity(self.item_type, self.tool_use_id, sha256, self.form, self.order)
 
     def restore_in(self, message: Any, text: str, form: str | None, marked: str | None = None) -> Any:
         """Return a copy of `message` with the value that this item replaced, the inverse of `replace_in`.

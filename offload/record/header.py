@@ -79,9 +79,9 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 class ItemIdentity(NamedTuple):
     """The identity of an item: two items with the same one share one ref and one record.
 
-    The first four draw the ref; two items that differ in another one alone get two refs, as after a
-    collision. The tool is that of a result without a call id, which has no other place; the category is set
-    if the session's placeholders name one. All but the category are fields of `Header`.
+    All but the `category` are fields of `Header`, and all but that and the `order` draw the ref. The category
+    is set if the session's placeholders name one; two items that differ in one of these alone get two refs,
+    as after a collision.
     """
 
     item_type: str
@@ -89,13 +89,7 @@ class ItemIdentity(NamedTuple):
     sha256: bytes
     form: str | None
     order: str | None = None
-    tool: str | None = None
     category: str | None = None
-
-
-def tool_in_identity(item_type: str, tool_use_id: str | None, tool_name: str | None) -> str | None:
-    """Return the tool of a result without a call id, None for any other item."""
-    return tool_name if item_type == "tool_result" and tool_use_id is None else None
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -149,8 +143,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def identity(self) -> ItemIdentity:
         """The identity of the stored item in its session, without a category."""
-        tool = tool_in_identity(self.item_type, self.tool_use_id, self.tool_name)
-        return ItemIdentity(self.item_type, self.tool_use_id, self.sha256, self.form, self.order, tool)
+        return ItemIdentity(self.item_type, self.tool_use_id, self.sha256, self.form, self.order)
 
     def is_same_item(self, other: Header) -> bool:
         """Return whether both headers describe the same item with the same content."""

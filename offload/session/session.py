@@ -192,7 +192,7 @@ class Session(SessionReader):
     def _record_of(
         self, item: ItemIdentity, records: Iterable[tuple[RecordInfo, Head]]
     ) -> tuple[RecordInfo, Head] | None:
-        return next((pair for pair in records if item == self._identity_in(pair[1].header)), None)
+        return next((pair for pair in records if item == self.identity_in(pair[1].header)), None)
 
     def learn(self, heads: Mapping[str, Head]) -> None:
         """Take heads of records that another process found durable."""
@@ -255,22 +255,24 @@ class Session(SessionReader):
         infos = self.catalog.known(ref)
         if self._category is not None:
             infos = [i for i in infos if self._category(i.item_type, i.tool_name) == item.category]
-        if item.item_type == "tool_result" and item.tool_use_id is None:
-            tool = encode_part(item.tool) if item.tool else ""
-            infos = [i for i in infos if tool_part(name_of(i.key)) == tool]
+        elif item.category is not None:
+            infos = [i for i in infos if tool_part(name_of(i.key)) == encode_part(item.category)]
         return ref if infos else None
 
-    def _identity_in(self, header: Header) -> ItemIdentity:
+    def identity_in(self, header: Header) -> ItemIdentity:
+        """Return the identity in this session of the item that a header describes."""
         return self._categorized(header.identity, header.tool_name)
 
     def _categorized(self, item: ItemIdentity, tool_name: str | None) -> ItemIdentity:
         if self._category is None:
-            return item
+            # The place of a result without a call id is its tool, and a proof of its placeholder asks for it.
+            is_placed = item.item_type != "tool_result" or item.tool_use_id is not None
+            return item if is_placed or not tool_name else item._replace(category=tool_name)
         return item._replace(category=self._category(item.item_type, tool_name))
 
     def _is_same(self, one: Header, other: Header) -> bool:
         """Return whether a record of the session with the header `one` is of the item of `other`."""
-        return self._identity_in(other) == self._identity_in(one)
+        return self.identity_in(other) == self.identity_in(one)
 
     def _attempt(self, draft: Draft, draw: int = 0) -> _Attempt:
         item, counts = draft.item.identity(draft.content.counts.sha256), draft.content.counts

@@ -204,6 +204,7 @@ def running(upstream: str, offloader: Offloader, **options: Any) -> Iterator[str
         log_level="critical",
         server_header=False,
         date_header=False,
+        http="h11",
         ws="none",
         timeout_graceful_shutdown=1,
     )

@@ -296,6 +296,8 @@ def _server(app: Gateway, upstream: str, host: str, port: int) -> tuple[socket.s
         proxy_headers=False,
         server_header=False,
         date_header=False,
+        # Another parser, which may be installed too, lets targets and headers pass that this one refuses.
+        http="h11",
         ws="none",
         timeout_graceful_shutdown=_STOP_SECONDS,
     )

@@ -49,7 +49,7 @@ from offload import (
     StoreUnavailableError,
     open_store,
 )
-from offload.gateway import _exchange, _provider, _threads, _turns, serve
+from offload.gateway import _app, _exchange, _provider, _threads, _turns, serve
 from offload.retention import collect, delete
 from offload.testing import FaultyStore
 from offload.wrappers import EncryptingStore, WrapperStore
@@ -1048,6 +1048,14 @@ def test_a_page_of_the_gateway_itself_and_programs_that_fetch_are_let_in(gateway
         assert ask(gateway + PATH, body_of(turns(1)), headers={**HEADERS, **headers}).status == 200
     typed = {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}
     assert ask(f"{gateway}/offload/status", method="GET", headers=typed).status == 200
+
+
+def test_requests_are_read_by_the_same_parser_whichever_are_installed(upstream, off):
+    gateway = _app.Gateway(upstream.url, off)
+    opened, server, _ = _app._server(gateway, upstream.url, "127.0.0.1", 0)
+    opened.close()
+
+    assert server.config.http == "h11"
 
 
 @pytest.mark.parametrize("target", ["http://evil.example/v1/messages", "*"])

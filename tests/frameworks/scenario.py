@@ -17,12 +17,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from offload import Offloader
+from offload import Offloader, OffloadPolicy
 from offload.session.reader import SessionReader
 
 # Offloaded when it is appended; a tool that reads is seen once in full first.
 QUERY = "query_sales"
 READER = "read_report"
+# The default keeps a file, and the arguments of a call, for as long as the model works on them.
+_ONCE = {"min_tokens": 1000, "after_turns": 1}
+SHOWN_ONCE = OffloadPolicy.model_validate(
+    {"types": {"tool_result": _ONCE, "tool_call": _ONCE}, "readers": _ONCE}
+)
 # So many that deepagents itself would not leave the report in its message, and no more than the default
 # policy lets a model see at once.
 ENTRIES = 1700

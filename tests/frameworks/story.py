@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import pytest
 from frameworks import scenario
-from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
+from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, SHOWN_ONCE, Call, Script, needle, report
 
 from offload import ConfigError, Offloader, OffloadPolicy, StoreUnavailableError
 from offload.testing import FaultyStore
@@ -232,11 +232,9 @@ class Story:
         assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
 
     def test_a_file_reader_result_is_shown_once_in_full(self, store, way):
-        once = {"min_tokens": 1000, "after_turns": 1}
-        policy = OffloadPolicy.model_validate({"types": {"tool_result": once}, "readers": once})
         script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
 
-        told = self.play(script, self.plugin(store, policy=policy), self.reports(READER), way=way)
+        told = self.play(script, self.plugin(store, policy=SHOWN_ONCE), self.reports(READER), way=way)
 
         assert script.seen[1][-1] == report("alice")
         [late] = [text for text in script.seen[2] if scenario.refs([text])]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 from frameworks import scenario
-from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
+from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, SHOWN_ONCE, Call, Script, needle, report
 from frameworks.story import Story, Told
 
 pytest.importorskip("agent_framework", reason="in the environment of the group integration-agent-framework")
@@ -147,7 +147,7 @@ def test_long_arguments_of_a_call_are_offloaded_in_later_requests(store):
         """Send."""
         return str(len(text))
 
-    made = agent(script, OffloadProvider(store), send, tool())
+    made = agent(script, OffloadProvider(store, policy=SHOWN_ONCE), send, tool())
     sent = requests_of(made)
     awaited(made, session)
 
@@ -215,7 +215,7 @@ def test_texts_of_a_reader_are_offloaded_later_and_restored_as_they_were(store):
     given = [Content.from_text(report()), Content.from_text("small"), image, Content.from_text("end")]
     script = Script([scenario.ask(READER), scenario.ask("ping", "call_1"), scenario.end])
     tools = tool(READER, returns=lambda: given), tool("ping", returns=lambda: "pong")
-    session, provider = alice(), OffloadProvider(store)
+    session, provider = alice(), OffloadProvider(store, policy=SHOWN_ONCE)
     made = agent(script, provider, *tools)
     sent = requests_of(made)
     awaited(made, session)
@@ -348,7 +348,8 @@ def test_a_summary_of_messages_with_placeholders_stays_in_the_conversation(store
     summaries = Script([summary] * 9)
     script = Script([*(scenario.ask(READER, f"call_{n}") for n in range(4)), scenario.end])
     strategy = SummarizationStrategy(client=ScriptedClient(summaries), target_count=3, threshold=0)
-    made = agent(script, OffloadProvider(store), tool(READER), compaction_strategy=strategy)
+    provider = OffloadProvider(store, policy=SHOWN_ONCE)
+    made = agent(script, provider, tool(READER), compaction_strategy=strategy)
 
     awaited(made, alice())
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 from frameworks import scenario
-from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
+from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, SHOWN_ONCE, Call, Script, needle, report
 from frameworks.story import Story, Told
 
 pytest.importorskip("langchain", reason="in the environment of the group integration-langchain")
@@ -114,7 +114,7 @@ def test_a_message_of_another_middleware_for_one_call_is_never_added_to_the_stat
     made = create_agent(
         scripted(script),
         [tool(READER), tool("lookup", returns=lambda: "42")],
-        middleware=[Shortening(), OffloadMiddleware(store)],
+        middleware=[Shortening(), OffloadMiddleware(store, policy=SHOWN_ONCE)],
     )
 
     state = run(made, {})

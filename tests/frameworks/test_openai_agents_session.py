@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from frameworks import scenario
-from frameworks.scenario import ANSWER, QUERY, READER, Call, Script, needle, report
+from frameworks.scenario import ANSWER, QUERY, READER, SHOWN_ONCE, Call, Script, needle, report
 
 pytest.importorskip("agents", reason="in the environment of the group integration-openai-agents")
 
@@ -44,7 +44,7 @@ def test_a_long_user_message_is_replaced_in_the_session_too(store, session):
 def test_an_approved_reader_result_is_shown_once_in_full_too(store, session, is_new_process):
     script = Script([scenario.ask(READER), scenario.ask("lookup", "call_1"), scenario.end])
     reader = replace(tool(READER), needs_approval=True)
-    offloading = OffloadRuns(store)
+    offloading = OffloadRuns(store, policy=SHOWN_ONCE)
     made = agent(script, offloading, reader, tool("lookup", returns=lambda: "42"))
     alice = offloading.conversation("alice")
 
@@ -52,7 +52,7 @@ def test_an_approved_reader_result_is_shown_once_in_full_too(store, session, is_
     [asked] = state.get_interruptions()
     state.approve(asked)
     if is_new_process:
-        alice = OffloadRuns(store).conversation("alice")
+        alice = OffloadRuns(store, policy=SHOWN_ONCE).conversation("alice")
     sync(made, state, session=alice.memory(session), run_config=alice.run_config())
 
     assert script.seen[1][-1] == report()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from frameworks import scenario
-from frameworks.scenario import QUERY, QUESTION, Call, Script, report
+from frameworks.scenario import QUERY, QUESTION, SHOWN_ONCE, Call, Script, report
 
 pytest.importorskip("pydantic_ai", reason="in the environment of the group integration-pydantic-ai")
 
@@ -71,7 +71,7 @@ def test_tool_call_arguments_are_offloaded_after_the_models_next_reply(store):
         written.append(text)
         return "Written."
 
-    capability = OffloadCapability(store)
+    capability = OffloadCapability(store, policy=SHOWN_ONCE)
     made = Agent(
         ScriptedModel(script),
         tools=[write, tool("lookup", returns=lambda: "42")],

@@ -62,7 +62,7 @@ class Incoming(NamedTuple):
 
     @property
     def hint(self) -> tuple[str | None, ...]:
-        """A key that the unread requests of one conversation of a session have in common."""
+        """A key that the unread requests of a conversation have in common, and few others of its session."""
         names = (*SESSION_HEADERS, AGENT_HEADER)
         return (self.session, self.api.name, *map(self.headers.get, names))
 

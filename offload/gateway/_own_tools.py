@@ -21,7 +21,14 @@ from offload.gateway._apis import CALLS_OF
 from offload.gateway._apis.base import ApiCalls, OwnCall, Reply, digest_of, dumped
 from offload.gateway._hidden import DEADLINE, HiddenCalls, HiddenState, HiddenStore, Root
 from offload.gateway._incoming import MAX_WAIT, Api, Incoming
-from offload.gateway._parsed import READ_BACK, Parsed, is_kept_elsewhere, parse
+from offload.gateway._parsed import (
+    MOST_ALIKE,
+    READ_BACK,
+    Parsed,
+    is_kept_elsewhere,
+    nearest_to,
+    parse,
+)
 from offload.gateway._sent import FEW, NotRecalledError, SentStore, ThreadId
 from offload.gateway._spans import Edit, Places, body_of, replaced, text_of
 from offload.gateway._status import Status
@@ -131,7 +138,7 @@ class OwnTools:
         self._store = HiddenStore(offloader.store, status)
         self._texts = {calls.format: _definitions(offloader, calls) for calls in CALLS_OF.values()}
         self.names = frozenset(tool["name"] for tool in offloader.tools.definitions("anthropic"))
-        self._visible: Recent[Any, Visible] = Recent(_MOST_HELD_BYTES, lambda visible: visible.size)
+        self._visible: Recent[Any, list[Visible]] = Recent(_MOST_HELD_BYTES, _size_of)
         self._reading = workers.reading
         self._threads = ThreadPoolExecutor(_THREADS, "offload-gateway-tools")
 
@@ -264,11 +271,12 @@ class OwnTools:
     def _read(self, incoming: Incoming) -> Opened:
         """Read a request of the client. Raises `ValueError`."""
         calls = CALLS_OF[incoming.api.name]
-        before = self._visible.get(incoming.hint)
-        opened = Opened(incoming, calls, _visible_of(text_of(incoming.body), incoming.api, calls, before))
+        text, alike = text_of(incoming.body), self._visible.get(incoming.hint) or []
+        nearest = nearest_to(text, [visible.parsed for visible in alike])
+        before = next((visible for visible in alike if visible.parsed is nearest), None)
+        opened = Opened(incoming, calls, _visible_of(text, incoming.api, calls, before))
+        self._visible.put(incoming.hint, _with(alike, before, opened.visible))
         opened.has_tools = self._can_have_tools(opened)
-        if opened.has_tools:
-            self._visible.put(incoming.hint, opened.visible)
         return opened
 
     def _can_have_tools(self, opened: Opened) -> bool:
@@ -401,6 +409,19 @@ def _visible_of(text: str, api: Api, calls: ApiCalls, before: Visible | None) ->
     first = next((index for index, user in enumerate(is_user) if user), 0)
     edits = {} if before is None else {at: made for at, made in before.edits.items() if made[0] < known}
     return Visible(parsed, digests, digests[min(first + 1, len(digests) - 1)], edits)
+
+
+def _with(alike: Sequence[Visible], before: Visible | None, visible: Visible) -> list[Visible]:
+    """Return some requests with another one, in place of that before it in its conversation."""
+    others = [one for one in alike if one is not before or one.root != visible.root]
+    some = [*others[1 - MOST_ALIKE :], visible]
+    while len(some) > 1 and _size_of(some) > _MOST_HELD_BYTES:
+        del some[0]
+    return some
+
+
+def _size_of(some: Sequence[Visible]) -> int:
+    return sum(visible.size for visible in some)
 
 
 def _is_passed(known: HiddenState, opened: Opened) -> bool:

@@ -15,6 +15,8 @@ from offload.messages.marks import marks_of
 from offload.messages.thinking import signed_thinking
 
 READ_BACK = "context_read"
+# Conversations that a client does not name, whose latest requests are compared with the next one.
+MOST_ALIKE = 4
 # The tools in one of Gemini's tools; it has two spellings.
 _DECLARED = ("functionDeclarations", "function_declarations")
 # Of the Responses API: the rest of the conversation is with the provider.
@@ -130,17 +132,17 @@ class Parsed:
 
 
 def read_request(
-    body: bytes, api: Api, before: Parsed | None = None, threads: Mapping[str, ProviderThread] | None = None
+    body: bytes, api: Api, befores: Sequence[Parsed] = (), threads: Mapping[str, ProviderThread] | None = None
 ) -> Parsed | None:
     """Return the request in `body`, None if nothing in it can be replaced: no tools or no messages.
 
-    Messages at the beginning that have the same text in the request `before` are not read again. Those of the
-    thread that it continues, one of `threads` by the id of its last reply, come before its own. Raises
-    `ElsewhereError` if the conversation is kept elsewhere, and `ValueError` for anything but a JSON object in
-    UTF-8 without repeated fields.
+    Messages at the beginning that have the same text in one of the requests `befores` are not read again.
+    Those of the thread that it continues, one of `threads` by the id of its last reply, come before its own.
+    Raises `ElsewhereError` if the conversation is kept elsewhere, and `ValueError` for anything but a JSON
+    object in UTF-8 without repeated fields.
     """
-    before = None if before is None or before.first else before
-    parsed, known = parse(text_of(body), api, before)
+    text = text_of(body)
+    parsed, known = parse(text, api, nearest_to(text, [before for before in befores if not before.first]))
     while parsed.views and role_or_none(parsed.views[-1]) == "assistant":
         del parsed.views[-1]
     if is_kept_elsewhere(parsed.fields):
@@ -190,6 +192,13 @@ def _lasts_an_hour(holder: Any) -> bool:
     holders = [holder, *blocks_of(holder.get("system")), *blocks_of(holder.get("content"))]
     marks = [mark for each in holders if isinstance(each, dict) for mark in marks_of(each).values()]
     return any(isinstance(mark, dict) and mark.get("ttl") == "1h" for mark in marks)
+
+
+def nearest_to(text: str, befores: Sequence[Parsed]) -> Parsed | None:
+    """Return the request that has most in common with a text at the beginning, None without any."""
+    if len(befores) > 1:
+        return max(befores, key=lambda before: common(text, before.text))
+    return next(iter(befores), None)
 
 
 def parse(text: str, api: Api, before: Parsed | None) -> tuple[Parsed, int]:

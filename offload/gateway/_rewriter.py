@@ -128,9 +128,9 @@ class Rewriter:
 
         Raises `_UnchangedError`, or any other error.
         """
-        before, kept = self._threads.before(incoming), self._threads.kept(incoming.session)
+        befores, kept = self._threads.befores(incoming), self._threads.kept(incoming.session)
         try:
-            parsed = await self._workers.reading(read_request, incoming.body, incoming.api, before, kept)
+            parsed = await self._workers.reading(read_request, incoming.body, incoming.api, befores, kept)
         except ElsewhereError:
             self._status.say_once(ELSEWHERE)
             raise _UnchangedError(Unchanged.KEPT_ELSEWHERE) from None

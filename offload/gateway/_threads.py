@@ -20,7 +20,7 @@ from offload.events.observer import error_text
 from offload.gateway._edits import changed
 from offload.gateway._incoming import AGENT_HEADER, SESSION_HEADERS, Api, Incoming
 from offload.gateway._journals import ThreadJournal
-from offload.gateway._parsed import Parsed, ProviderThread
+from offload.gateway._parsed import MOST_ALIKE, Parsed, ProviderThread
 from offload.gateway._sent import ThreadId
 from offload.gateway._status import Status
 from offload.gateway._views import prepared
@@ -216,7 +216,8 @@ class Threads:
         self._status = status
         self._store = store
         self._held: OrderedDict[ThreadId, Thread] = OrderedDict()
-        self._hints: dict[tuple[str | None, ...], ThreadId] = {}
+        # By what their requests have in common, the last used conversations, the latest one last.
+        self._alike: defaultdict[tuple[str | None, ...], list[ThreadId]] = defaultdict(list)
         # Conversations that the provider keeps, by their session and the id of the latest reply.
         self._kept: defaultdict[str, dict[str, ProviderThread]] = defaultdict(dict)
         self._size = 0
@@ -230,11 +231,10 @@ class Threads:
         """Return a conversation that is in memory."""
         return self._held.get(name)
 
-    def before(self, incoming: Incoming) -> Parsed | None:
-        """Return the request before one that is not read yet, by its headers."""
-        hinted = self._hints.get(incoming.hint)
-        thread = None if hinted is None else self._held.get(hinted)
-        return None if thread is None else thread.latest
+    def befores(self, incoming: Incoming) -> list[Parsed]:
+        """Return the requests of which one may be that before a request which is not read yet."""
+        threads = [self._held[name] for name in self._alike.get(incoming.hint, ())]
+        return [thread.latest for thread in threads if thread.latest is not None]
 
     def kept(self, session: str) -> Mapping[str, ProviderThread] | None:
         """Return the conversations of a session that the provider keeps, by the id of the latest reply."""
@@ -242,7 +242,8 @@ class Threads:
 
     def opened(self, name: ThreadId, parsed: Parsed, incoming: Incoming) -> Thread:
         """Return the conversation of a request, which is its latest one now."""
-        self._hints[incoming.hint] = name
+        others = [other for other in self._alike[incoming.hint] if other != name]
+        self._alike[incoming.hint] = [*others[1 - MOST_ALIKE :], name]
         thread = self._held.pop(name, None) or self._new(name, parsed, incoming.api)
         self._held[name] = thread
         size = max(len(incoming.body), _LEAST_BYTES) + (thread.size if parsed.first else 0)
@@ -286,7 +287,10 @@ class Threads:
         self._kept[thread.id.session].pop(thread.reply_id, None)
         if not self._kept[thread.id.session]:
             del self._kept[thread.id.session]
-        self._hints = {hint: known for hint, known in self._hints.items() if known != thread.id}
+        for hint, names in [*self._alike.items()]:
+            self._alike[hint] = [name for name in names if name != thread.id]
+            if not self._alike[hint]:
+                del self._alike[hint]
 
 
 def keys_in(messages: Sequence[Any]) -> frozenset[str]:

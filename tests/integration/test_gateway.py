@@ -49,7 +49,8 @@ from offload import (
     StoreUnavailableError,
     open_store,
 )
-from offload.gateway import _app, _exchange, _provider, _threads, _turns, serve
+from offload.gateway import _app, _exchange, _provider, _spans, _threads, _turns, serve
+from offload.record import json_reader
 from offload.retention import collect, delete
 from offload.testing import FaultyStore
 from offload.wrappers import EncryptingStore, WrapperStore
@@ -369,6 +370,30 @@ def test_the_same_result_gets_the_same_placeholder_in_all_requests_and_after_a_r
     assert upstream.seen[5].body == upstream.seen[6].body
     assert sent[5][:4] == sent[4][:4]
     assert 5 <= len(off.records()) <= 6
+
+
+@pytest.mark.parametrize("tools", [TOOLS, [{"name": "Bash"}]])
+def test_conversations_of_a_client_that_names_none_are_read_where_they_are_new(
+    gateway, upstream, monkeypatch, tools
+):
+    decoded: list[int] = []
+    scan = json_reader.scan_strictly
+
+    def counted(text, at):
+        value, end = scan(text, at)
+        decoded.append(end - at)
+        return value, end
+
+    for module in (json_reader, _spans):
+        monkeypatch.setattr(module, "scan_strictly", counted)
+    for count in (0, 20, 21):
+        decoded.clear()
+        for begin in "Build it.", "Test it.", "Ship it.":
+            messages = [{"role": "user", "content": begin}, *turns(count)[1:]]
+            body = body_of(messages, tools=tools)
+            assert ask(gateway + PATH, body).status == 200
+
+    assert sum(decoded) < 2 * len(body)
 
 
 def test_what_is_stored_ahead_leaves_no_request_before_the_model_has_replied_to_it(alone, upstream, off):

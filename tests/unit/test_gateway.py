@@ -143,14 +143,14 @@ def test_of_a_request_that_repeats_another_only_what_is_new_is_decoded(decoded, 
     body = body_of(turns(32, note), tools=tools, system=f"{note}!")
     again = body_of(turns(32, note), tools=tools, system=f"{note}!", max_tokens=1)
     decoded.clear()
-    after = read_request(body, ANTHROPIC, before)
+    after = read_request(body, ANTHROPIC, [before])
     assert after is not None
 
     assert len(after.views) == 65
     assert all(view is known for view, known in zip(after.views, before.views[:-1], strict=False))
     assert sum(decoded) < 5000
     decoded.clear()
-    moved = read_request(again, ANTHROPIC, after)
+    moved = read_request(again, ANTHROPIC, [after])
 
     assert moved == read_request(again, ANTHROPIC)
     assert moved is not None

@@ -21,12 +21,11 @@ def find_stored(turn: Turn, known: int, first: int) -> None:
     The messages from `known` on are new; the items of those from `first` on are decided again.
     """
     log = turn.log
-    # More than one reply at once: another process continued the session, or it was rolled back.
-    is_continued = turn.replies > (1 if known else 0)
-    # What is known of the session serves a conversation that only begins here.
     is_listed = turn.recognition.session.facts.is_listed
-    may_matter = is_continued if turn.before else is_continued and not is_listed
-    may_matter = may_matter or (not is_listed and _may_be_stored(turn, first))
+    # More than one reply at once: another process continued the session, or it was rolled back; or the
+    # conversation only begins here, which needs no new listing.
+    is_continued = turn.replies > (1 if known else 0) and not (is_listed and not turn.before)
+    may_matter = is_continued or (not is_listed and _may_be_stored(turn, first))
     if not may_matter and Repair.LIST not in log.pending:
         note_if_stored(turn, first)
         return

@@ -31,7 +31,7 @@ def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache 
     part(reading.retry, None, turn)
     unread = reading.add(turn, messages)
     if not _keep_placeholders(turn):
-        known = log.keep_none()
+        known, turn.replies = log.keep_none(), 0
         unread = reading.add(turn, messages)
     cache = part(watch.begin, CacheState(), log.answers, host, turn.failures)
     mode = part(mode_of, HistoryMode(), turn.policy.history, turn.model, log.thinking.at)

@@ -80,8 +80,8 @@ class ItemIdentity(NamedTuple):
     """The identity of an item: two items with the same one share one ref and one record.
 
     All but the `category` are fields of `Header`, and all but that and the `order` draw the ref. The category
-    is set if the session's placeholders name one; two items that differ in one of these alone get two refs,
-    as after a collision.
+    is the one that the session's placeholders name, if they name one, else the tool of a result without a
+    call id. Two items that differ in one of these alone get two refs, as after a collision.
     """
 
     item_type: str

@@ -29,6 +29,14 @@ _IN_QUOTES = re.compile(r"'(?:[^']|'')*+'|(?<!\w)\"((?:[^\"]|\"\")+)\"")
 _ALIAS = re.compile(r"\bas\s+\"((?:[^\"]|\"\")+)\"", re.IGNORECASE)
 _NO_COLUMN = re.compile("no such column: (.+)", re.DOTALL)
 _NO_TABLE = re.compile(r"no such table: (?:main\.)?(.+)", re.DOTALL)
+# A text or a comment; or a name where a table is named, or one whose column is named.
+_NAMED = (
+    r"'(?:[^']|'')*+'|--[^\n]*|/\*.*?\*/"
+    r"|(?P<before>\b(?:from|join)\s+){name}(?![\w.(])|(?<![\w.]){name}(?=\.)"
+)
+# They name tables of a database about its tables.
+_OWN_NAMES = ("sqlite_", "pragma_", "pg_", "information_schema")
+_TABLE_WORD = re.compile(r'near "(table)": syntax error', re.IGNORECASE)
 _SYNTAX = re.compile(r'near "(.*)": syntax error', re.DOTALL)
 _ARROW_VERSION = (3, 38)
 _SHOWN_CHARS = 60
@@ -47,11 +55,13 @@ class Record(NamedTuple):
         key: what no other record has.
         bytes: bytes of its content.
         chunks: its text, by the chunk; read again at each iteration.
+        ref: a name for its table that a statement may use.
     """
 
     key: Any
     bytes: int
     chunks: Iterable[str]
+    ref: str = ""
 
     @property
     def is_small(self) -> bool:
@@ -114,17 +124,22 @@ class _Query:
         sql: the statement.
         database: the tables that it may read.
         reasons: why a record has no table, by the name of that table.
+        renamed: notes on the names that were read as those of other tables.
     """
 
     def __init__(self, worker: Worker[Database], key: Hashable, records: Sequence[Record], sql: str) -> None:
         self.sql = sql
         self.reasons: dict[str, str] = {}
-        self._names = {word.lower() for word in _WORDS.findall(sql)}
+        self.renamed: list[str] = []
         self._worker = worker
         numbers = [""] if len(records) == 1 else [str(number + 1) for number in range(len(records))]
         self._records = dict(zip(numbers, records, strict=True))
         self._is_kept = all(record.is_small for record in records)
         self.database = _kept(worker, key) if self._is_kept else Database(worker)
+
+    @property
+    def _names(self) -> set[str]:
+        return {word.lower() for word in _WORDS.findall(self.sql)}
 
     def result(self, max_chars: int) -> QueryResult:
         """Return the answer. Raises `ConfigError`, `LateError`."""
@@ -132,7 +147,8 @@ class _Query:
             answer = self._answer(max_chars)
             read = {(table, column) for table, column in answer["reads"]}
             tables = {name: table for name, table in self.database.tables.items() if name in self._names}
-            notes = [f"{name}: {remark}" for name, table in tables.items() for remark in table.remarks]
+            notes = [*self.renamed]
+            notes += [f"{name}: {remark}" for name, table in tables.items() for remark in table.remarks]
             notes += _column_notes(tables, read)
             notes += _misread_notes(tables, self._misread())
             notes += _name_notes(self.sql, self.database.tables)
@@ -173,16 +189,37 @@ class _Query:
         """Load the table that a statement lacks; return whether there is one."""
         if failure.kind != "sqlite":
             return False
-        found = _NO_TABLE.fullmatch(failure.details[0])
-        kind, number = _parts_of(found[1].lower()) if found else ("", "")
-        if self._can_supply(kind, number):
-            self._supply(kind, number)
+        found = _NO_TABLE.fullmatch(failure.details[0]) or _TABLE_WORD.fullmatch(failure.details[0])
+        name = found[1].lower() if found else ""
+        if self._can_supply(*_parts_of(name)):
+            self._supply(*_parts_of(name))
+            return True
+        if name and self._rename(name):
             return True
         # The columns of a table that was only declared are those of its first rows.
         is_declared = any(table.loaded is None for table in self.database.tables.values())
         if is_declared:
             self._load_columns(set())
         return is_declared
+
+    def _rename(self, name: str) -> bool:
+        """Let a statement read the table that an unknown name can only mean; return whether there is one."""
+        refs = {record.ref.lower(): f"t{number}" for number, record in self._records.items()}
+        meant = refs.get(name, "lines" if name.startswith("lines") else "t")
+        is_taken = re.search(rf"\b(?:from|join)\s+{meant}\b", self.sql, re.IGNORECASE) is not None
+        if name not in refs and (len(refs) > 1 or is_taken or name.startswith(_OWN_NAMES)):
+            return False
+        pattern = _NAMED.format(name=rf"[\"'`\[]?\b{re.escape(name)}\b[\"'`\]]?")
+        renamed = re.sub(
+            pattern,
+            lambda found: found[0] if found[0][0] in "'-/" else f"{found['before'] or ''}{meant}",
+            self.sql,
+            flags=re.IGNORECASE | re.DOTALL,
+        )
+        is_renamed, self.sql = renamed != self.sql, renamed
+        if is_renamed and name not in refs:
+            self.renamed.append(f"there is no table {name[:_SHOWN_CHARS]}: {meant} was read")
+        return is_renamed
 
     def _can_supply(self, kind: str, number: str) -> bool:
         name = f"{kind}{number}"

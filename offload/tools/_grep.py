@@ -115,7 +115,8 @@ class Grep:
         Raises `ConfigError` for a cursor of another search, and the error of the only record.
         """
         if cursor.ref and cursor.ref not in refs:
-            raise ConfigError(f"this cursor belongs to item {cursor.ref}, which this call does not search")
+            reason = f"this cursor belongs to item {cursor.ref}, which this call does not search"
+            raise ConfigError(f"{reason}; omit it to start over")
         first = refs.index(cursor.ref) if cursor.ref else 0
         last, budget = "[no more matches]", Budget()
         try:
@@ -134,6 +135,8 @@ class Grep:
         """Add the matches of one record, or a note if it is one of several and cannot be read."""
         try:
             record = self.read(ref)
+            if self._place > record.counts.bytes:
+                raise ConfigError(f"invalid cursor: past the end of item {ref}; omit it to start over")
             self.is_redacted |= record.is_redacted
             self._heading = self.headings(record) if self.headings else ""
             self._search(ref, record.content, budget)

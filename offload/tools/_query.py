@@ -70,7 +70,7 @@ class Queries:
 
         budget = Budget()
         sources = [
-            tables.Record((self, record.ref), record.counts.bytes, _Chunks(record, budget))
+            tables.Record((self, record.ref), record.counts.bytes, _Chunks(record, budget), record.ref)
             for record in records
         ]
         try:

@@ -399,6 +399,8 @@ class Tools:
         _check_count("max_matches", max_matches)
         asked = ("grep", id, pattern, mode, ignore_case, context_lines, max_matches, cursor)
         check_choice("mode", mode, (*get_args(PatternMode), "search"))
+        if mode == "search" and cursor:
+            raise ConfigError('mode "search" has no cursor; omit it')
         if mode == "search":
             refs = None if id is None else [self._session.find(id).ref]
             found = self.index.search(pattern, limit=max_matches, refs=refs)

@@ -19,7 +19,7 @@ _A = {"string": "a string", "integer": "an integer", "boolean": "true or false",
 _FLAGS = {"true": True, "false": False}
 _DIGITS = lazy_pattern(r"-?\d{1,15}", re.ASCII)
 _SHOWN_CHARS = 60
-_IDS = {"id", "old", "new"}
+_IDS = {"id", "old", "new", "cursor"}
 # Characters that some models copy with an id.
 _AROUND_ID = " \t\r\n\"'`[](),"
 
@@ -27,7 +27,7 @@ _AROUND_ID = " \t\r\n\"'`[](),"
 def check_arguments(
     name: str, arguments: Mapping[str, Any] | str | None, offered: Sequence[str] = RETRIEVAL_TOOLS
 ) -> dict[str, Any]:
-    """Check tool-call arguments, as `Tools.call` takes them, and return them without nulls.
+    """Check tool-call arguments, as `Tools.call` takes them, and return them without nulls and empty options.
 
     Raises `ConfigError` for a tool that is not `offered` or arguments that it does not accept; the error
     names the accepted ones.
@@ -40,7 +40,7 @@ def check_arguments(
     if unknown:
         names = ", ".join(_shown(key) for key in unknown[:5])
         raise ConfigError(f"unknown argument {names} for {name}; use {', '.join(rules)}")
-    fields = {k: _plain(v, rules[k]["type"]) for k, v in fields.items() if v is not None}
+    fields = {k: _plain(v, rules[k]["type"]) for k, v in fields.items() if not _is_absent(v, k in required)}
     fields |= {k: fields[k].strip(_AROUND_ID) for k in _IDS & fields.keys() if isinstance(fields[k], str)}
     missing = [k for k in required if k not in fields]
     if missing:
@@ -64,6 +64,12 @@ def parse_arguments(arguments: Mapping[str, Any] | str | None) -> dict[str, Any]
     if not all(isinstance(key, str) for key in arguments):
         raise ConfigError("argument names must be strings")
     return dict(arguments)
+
+
+def _is_absent(value: Any, is_required: bool) -> bool:
+    """Return whether a value is null, or an option without a value: some models send all of them."""
+    is_empty = (isinstance(value, str) and not value.strip()) or (isinstance(value, list) and not any(value))
+    return value is None or (is_empty and not is_required)
 
 
 def _plain(value: Any, kind: str) -> Any:

@@ -251,7 +251,6 @@ def test_an_unknown_a_foreign_and_a_malformed_id_get_the_same_answer() -> None:
                 foreign,
                 "zzzzzzzzzz",
                 "../other/" + foreign,
-                "",
                 "A" * 10,
                 "a" * 5000,
                 f"{foreign}~",
@@ -396,6 +395,43 @@ def test_numbers_in_other_forms_nulls_and_json_text_are_understood(arguments: An
     assert body(TOOLS.call("context_tail", arguments)) == body(meant)
 
 
+@pytest.mark.parametrize("empty", ["", " ", None, []])
+@pytest.mark.parametrize(
+    ("name", "given", "options"),
+    [
+        ("context_list", {}, "query cursor item_type tool limit"),
+        ("context_read", {"id": REF}, "offset limit start_line end_line pointer"),
+        ("context_tail", {"id": REF}, "lines"),
+        ("context_grep", {"pattern": "e"}, "id mode cursor ignore_case context_lines max_matches"),
+        ("context_query", {"sql": "select 1", "id": REF}, "ids"),
+        ("context_query", {"sql": "select 1", "ids": [REF]}, "id"),
+    ],
+)
+def test_options_without_a_value_are_as_if_absent(
+    name: str, given: dict[str, Any], options: str, empty: Any
+) -> None:
+    meant = [TOOLS.call(name, given) for _ in range(2)][1]
+    assert body(TOOLS.call(name, {**given, **dict.fromkeys(options.split(), empty)})) == body(meant)
+    assert not meant.startswith("Error")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("list", {"cursor": "zzz"}),
+        ("list", {"cursor": "zzz", "query": "log"}),
+        ("grep", {"pattern": "e", "cursor": "x"}),
+        ("grep", {"pattern": "e", "cursor": "abcdefghij:7"}),
+        ("grep", {"pattern": "e", "cursor": f"{REF}:{10**9}"}),
+        ("grep", {"pattern": "e", "mode": "search", "cursor": f"{REF}:1"}),
+    ],
+)
+def test_a_wrong_cursor_is_refused_with_the_way_out(name: str, arguments: dict[str, Any]) -> None:
+    answer = TOOLS.call(f"context_{name}", arguments)
+    assert answer.startswith("Error: ")
+    assert "omit it" in answer
+
+
 def test_an_answer_that_was_given_before_says_so_and_no_other() -> None:
     tools, ref = tools_for(LOG)
     calls: list[tuple[str, dict[str, Any]]] = [
@@ -423,7 +459,7 @@ def test_a_process_remembers_a_limited_number_of_answers() -> None:
 
 
 def test_a_value_of_another_kind_is_refused_also_of_an_argument_that_is_not_shown() -> None:
-    for value in (2.5, "2.5", "", "two", "\u0662", "9" * 5000):
+    for value in (2.5, "2.5", "two", "\u0662", "9" * 5000):
         assert "lines must be an integer, got " in TOOLS.call("context_tail", {"id": REF, "lines": value})
     for name, value in {"mode": "fuzzy", "ignore_case": "maybe", "max_matches": "two"}.items():
         assert f"Error: {name} must be " in TOOLS.call("context_grep", {"pattern": "event", name: value})

@@ -138,7 +138,7 @@ def test_content_that_is_no_json_is_answered_too(text: str, pointer: str) -> Non
     tools, ref = tools_for(text)
     answer = tools.call("context_read", {"id": ref, "pointer": pointer})
     assert len(answer) <= MAX_ANSWER
-    assert answer.startswith(("Error: ", f"[{ref} "))
+    assert answer.startswith(("Error: ", f"[{ref} ", f"[{ref}:"))
 
 
 ROWS = [{"id": n, "name": f"row é {n}", "tags": ["x", {"deep": n}]} for n in range(8_000)]

@@ -128,7 +128,9 @@ def test_a_nested_value_named_with_dots_is_answered_with_the_function_that_reads
 
 ERRORS = {
     "select nme from t": "unknown column nme; t has id, name, note",
-    "select * from users": "unknown table users; ",
+    "select * from t join users": "unknown table users; ",
+    "select * from orders join users": "unknown table users; ",
+    "select * from information_schema.tables": "unknown table information_schema.tables; ",
     "selec * from t": "syntax error at character 1 near 'selec': 'selec * from t'; for example: SEL",
     "select id from t where (id = 1": "SQLite: incomplete input; for example: SELECT id",
     "": "sql must be one SELECT; for example: ",
@@ -160,6 +162,31 @@ def test_a_wrong_statement_is_answered_with_what_would_be_right(sql: str) -> Non
 
     assert tools.call("context_query", {"id": ref, "sql": sql}).startswith(f"Error: {ERRORS[sql]}")
     assert tools.query(ref, "select count(*) from t").split("\n")[2] == "500"
+
+
+@pytest.mark.parametrize(
+    ("sql", "n"),
+    [
+        *((f"select count(*) n from {name}", 500) for name in ("table", '"Data"', "[users]", "x.csv", "t1")),  # noqa: S608 # names
+        ("select count(*) n from lines1", 501),
+        ("select data.id n from data where name <> 'from data' and data.name = 'user 7' -- from data", 7),
+        ("with x as (select * from users u join users) select count(*) n from x", 250_000),
+    ],
+)
+def test_an_unknown_name_is_that_of_the_one_table_which_the_answer_says(sql: str, n: int) -> None:
+    tools, ref = tools_for(USERS)
+    answer = tools.query(ref, sql).split("\n")
+    assert (answer[2], answer[3][:18]) == (str(n), "[there is no table")
+
+
+def test_an_id_is_the_name_of_its_table() -> None:
+    tools, users, orders = two()
+    joined = tools.query([users, orders], f"select count(*) from {users} u join {orders} on user = u.id")  # noqa: S608 # ids
+    assert joined.split("\n")[2:] == ["100", "[end of rows]"]
+    assert tools.query(users, f"select count(*) from {users}").split("\n")[2:] == ["500", "[end of rows]"]  # noqa: S608 # an id
+    assert tools.call("context_query", {"ids": [users, orders], "sql": "select 1 from data"}).startswith(
+        "Error: unknown table data; t1 has id, name, note; t2 has user"
+    )
 
 
 def test_a_pragma_and_a_text_without_a_table_are_not_read_as_tables() -> None:

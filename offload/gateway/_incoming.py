@@ -24,6 +24,7 @@ class Api(NamedTuple):
         streams: whether each reply is a stream, in any form.
         signs_calls: whether a call has a signature, which may be of its arguments.
         model: the model, if the path names it.
+        compacts: whether a reply is a shorter conversation, and none in it.
     """
 
     name: str
@@ -33,12 +34,14 @@ class Api(NamedTuple):
     streams: bool = False
     signs_calls: bool = False
     model: str | None = None
+    compacts: bool = False
 
 
 APIS = (
     Api("Anthropic Messages", "/v1/messages", "messages", "anthropic"),
     Api("OpenAI chat", "/chat/completions", "messages", "openai"),
     Api("OpenAI Responses", "/responses", "input", "openai"),
+    Api("OpenAI Responses", "/responses/compact", "input", "openai", compacts=True),
     Api("Gemini", ":generateContent", "contents", "gemini", signs_calls=True),
     Api("Gemini", ":streamGenerateContent", "contents", "gemini", streams=True, signs_calls=True),
 )

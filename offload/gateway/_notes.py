@@ -66,7 +66,7 @@ class Notes:
     async def accepted(self, request: Outgoing) -> None:
         """Note that the provider accepted a request, before its answer reaches the client."""
         thread, parsed = request.thread, request.parsed
-        if thread is None or parsed is None:
+        if thread is None or parsed is None or thread.aside is not None:
             return
         if thread.checking is not None and not thread.is_check_late:
             try:
@@ -111,7 +111,8 @@ class Notes:
         is_latest = thread.latest is parsed and not self._workers.is_busy
         if request.tokens_removed and is_latest and not thread.may_bind(parsed):
             self._workers.behind(self._work(thread, thread.prepare, parsed))
-        if request.records or request.why is Unchanged.NOTHING_DUE:
+        is_noted = bool(request.records) or request.why is Unchanged.NOTHING_DUE
+        if thread.aside is None and is_noted:
             self._sent.note_records(thread.id, thread.offloader.remembered(request.records))
         if parsed.tails:
             self._workers.behind(self._keep_look_alikes(thread, edited))

@@ -281,11 +281,12 @@ class OwnTools:
 
     def _can_have_tools(self, opened: Opened) -> bool:
         parsed = opened.visible.parsed
-        names = parsed.tool_names
-        if not parsed.views or not names or any(n in self.names or n.endswith(READ_BACK) for n in names):
+        has_own = any(name in self.names or name.endswith(READ_BACK) for name in parsed.tool_names)
+        if not parsed.views or has_own or is_kept_elsewhere(parsed.fields):
             return False
-        if is_kept_elsewhere(parsed.fields):
-            return False
+        if parsed.is_aside:
+            opened.is_answered = False
+            return parsed.has_results
         if (which := opened.calls.without_tools(parsed.fields)) is not None:
             opened.is_answered = False
             self._status.say_once(f"{which} get no tools of the gateway, see docs/gateway.md")

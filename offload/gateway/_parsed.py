@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from offload.gateway._incoming import Api
 from offload.gateway._spans import BodyReader, Edit, Path, Places, common, text_of
-from offload.gateway._views import blocks_of, prepared
+from offload.gateway._views import RESPONSES, blocks_of, prepared
 from offload.messages.formats import role_or_none
 from offload.messages.marks import marks_of
 from offload.messages.thinking import signed_thinking
@@ -26,6 +26,8 @@ _THREAD, _CREATE, _CONTINUE = "thread", "create", "continue"
 _OF_THREAD = ("system", "tools")
 # The type of an item of the Responses API that has tools.
 _ADDED_TOOLS = "additional_tools"
+# In a message with a tool result, one for each API.
+_OF_RESULTS = ('"tool_result"', '"tool_call_id"', '_call_output"', *(f'"{name}"' for name in RESPONSES))
 
 
 class ElsewhereError(Exception):
@@ -48,7 +50,7 @@ class ProviderThread(NamedTuple):
 
 @dataclass(slots=True)
 class Parsed:
-    """A request with tools, read.
+    """A request, read.
 
     Attributes:
         text: its body, see `text_of`.
@@ -62,6 +64,7 @@ class Parsed:
         edits: by message, what the engine returned for it last and the changes of the text for that.
         lasts_an_hour: whether a cache mark asks for an hour, which has another price.
         left_out: digests of thinking that was made behind hidden calls which are gone.
+        compacts: whether its reply is a shorter conversation, see `Api`.
     """
 
     text: str
@@ -78,6 +81,17 @@ class Parsed:
     first: int = 0
     kept: ProviderThread | None = None
     left_out: frozenset[str] = frozenset()
+    compacts: bool = False
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether it is not the next request of its conversation, but one for a summary or without tools."""
+        return self.compacts or not self.tool_names
+
+    @property
+    def has_results(self) -> bool:
+        """Whether it is of a conversation in which the model called tools."""
+        return self.last_reply >= 0 and any(map(self.text.__contains__, _OF_RESULTS))
 
     @property
     def is_threaded(self) -> bool:
@@ -125,6 +139,12 @@ class Parsed:
         return isinstance(binding, dict) and "drop_block" in binding.values()
 
     @property
+    def first_reply(self) -> int:
+        """Index of the first message that the model wrote; the number of messages without one."""
+        roles = map(role_or_none, self.views)
+        return next((i for i, role in enumerate(roles) if role == "assistant"), len(self.views))
+
+    @property
     def last_reply(self) -> int:
         """Index of the last message that the model wrote, -1 without one."""
         count = len(self.views)
@@ -134,7 +154,7 @@ class Parsed:
 def read_request(
     body: bytes, api: Api, befores: Sequence[Parsed] = (), threads: Mapping[str, ProviderThread] | None = None
 ) -> Parsed | None:
-    """Return the request in `body`, None if nothing in it can be replaced: no tools or no messages.
+    """Return the request in `body`, None if nothing in it can be replaced: no messages, or nothing of tools.
 
     Messages at the beginning that have the same text in one of the requests `befores` are not read again.
     Those of the thread that it continues, one of `threads` by the id of its last reply, come before its own.
@@ -152,7 +172,7 @@ def read_request(
         if thread is None:
             raise ElsewhereError
         known = _take_thread(parsed, thread)
-    if not parsed.views or not parsed.tool_names:
+    if not parsed.views or not (parsed.tool_names or parsed.has_results):
         return None
     parsed.lasts_an_hour = any(map(_lasts_an_hour, (parsed.fields, parsed.views[-1])))
     for index in range(known, len(parsed.views)):
@@ -206,7 +226,7 @@ def parse(text: str, api: Api, before: Parsed | None) -> tuple[Parsed, int]:
 
     Raises `ValueError` for anything but a JSON object without repeated fields.
     """
-    parsed, reader = Parsed(text), BodyReader(text)
+    parsed, reader = Parsed(text, compacts=api.compacts), BodyReader(text)
     known = 0
     if reader.kind() != "object":
         raise ValueError("expected an object")

@@ -116,6 +116,9 @@ class Rewriter:
         One without the tools that its conversation has gets only what was sent before.
         """
         thread, parsed = await self._find(rewriting, incoming)
+        if parsed.is_aside:
+            result = thread.as_sent(parsed, await self._turns.taken(rewriting, thread, parsed))
+            return await self._workers.reading(outgoing, thread, parsed, result)
         if incoming.lacks_tools and not thread.is_forgotten(parsed):
             raise _UnchangedError(Unchanged.NO_TOOLS_NOW)
         result = await self._turns.taken(rewriting, thread, parsed)
@@ -139,11 +142,15 @@ class Rewriter:
         parsed.left_out = incoming.left_out
         name = ThreadId(incoming.session, name_of(parsed, incoming.headers))
         rewriting.parsed, rewriting.thread = parsed, self._threads.get(name)
+        if parsed.is_aside:
+            rewriting.thread = self._threads.beside(name, parsed, incoming)
         return parsed, name
 
     async def _find(self, rewriting: Rewriting, incoming: Incoming) -> tuple[Thread, Parsed]:
         """Read a request and find its conversation. Raises `_UnchangedError`, or any other error."""
         parsed, name = await self._read(rewriting, incoming)
+        if parsed.is_aside and rewriting.thread is not None:
+            return rewriting.thread, parsed
         can_leave = parsed.can_read_back or incoming.lacks_tools or not self._needs_read_back
         # Thinking may be refused in any request: its client may have changed a message before it.
         if can_leave or self._threads.policy.may_bind(parsed.model):

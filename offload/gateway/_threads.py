@@ -9,7 +9,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import groupby, takewhile
 from math import inf
 from typing import Any, NamedTuple
 
@@ -27,9 +27,10 @@ from offload.gateway._views import prepared
 from offload.messages.formats import role_or_none
 from offload.messages.thinking import content_digest, signed_thinking
 from offload.offloader import Offloader
-from offload.policy import CacheModel, OffloadPolicy
+from offload.policy import CacheModel, OffloadPolicy, Rule
 from offload.policy.cache import CACHES
 from offload.policy.defaults import NEVER
+from offload.policy.policy import with_rules
 from offload.store import OffloadStore
 
 ABOVE_CEILING = (
@@ -38,6 +39,8 @@ ABOVE_CEILING = (
 # The model's reply, for a look at what the next request replaces.
 _REPLY = {"role": "assistant", "content": ""}
 _INSTRUCTIONS = ("instructions", "systemInstruction", "system_instruction")
+# More replies than any conversation has.
+_NEVER_DUE = 1_000_000
 # Coding agents mark the ends of their last two requests.
 _MARKS = 2
 # Bodies of the conversations that are held in memory, and the least that one counts.
@@ -54,6 +57,12 @@ class Sent(NamedTuple):
         """Return how many messages at the beginning are the same."""
         differs = (i for i in changed(self.views, views) if not _is_same(self.views[i], views[i]))
         return next(differs, min(len(self.views), len(views)))
+
+    def is_last_before(self, views: Sequence[Any]) -> bool:
+        """Return whether a request with some views has all of this one, and at most one more reply."""
+        later = map(role_or_none, views[len(self.views) :])
+        replies = [role for role, _ in groupby(later) if role == "assistant"]
+        return len(replies) <= 1 and self.common(views) == len(self.views)
 
     def repeated(self, views: Sequence[Any]) -> list[Any]:
         """Return messages with what was replaced in them before, also behind one that the client changed."""
@@ -102,6 +111,7 @@ class Thread:
         is_check_late: whether an answer waited for that and passed without it.
         next_check: when that may begin again, by a monotonic clock.
         recalled: gets the messages of a request with all that was replaced before, in a worker's thread.
+        aside: the policy of a single request, see `Parsed.is_aside`; None for a conversation.
     """
 
     id: ThreadId
@@ -119,6 +129,7 @@ class Thread:
     recalled: Callable[[OffloadResult], None] | None = None
     reply_id: str = ""
     journal: ThreadJournal | None = None
+    aside: OffloadPolicy | None = None
 
     def __post_init__(self) -> None:
         self.offloader.on_recalled = self.note_recalled
@@ -138,7 +149,7 @@ class Thread:
 
     def offload(self, parsed: Parsed) -> OffloadResult:
         """Offload what is due in a request, which is the latest one now."""
-        self.latest = parsed
+        self.latest = parsed if self.aside is None else None
         if self.may_bind(parsed):
             self.refused |= parsed.left_out
         if not self.is_forgotten(parsed):
@@ -163,6 +174,17 @@ class Thread:
         self.store_refused(parsed.views)
         return self._offloaded(parsed)
 
+    def as_sent(self, parsed: Parsed, result: OffloadResult) -> OffloadResult:
+        """Return a result with the messages of the last request as they were sent, if it begins with these.
+
+        The store has more for the next request than was replaced in the last one.
+        """
+        if self.sent is None or not self.sent.is_last_before(parsed.views):
+            return result
+        count = len(self.sent.views)
+        messages = [*self.sent.repeated(parsed.views[:count]), *result.messages[count:]]
+        return replace(result, messages=messages)
+
     def prepare(self, parsed: Parsed) -> None:
         """Store what the next request is going to replace, if there is none yet."""
         if self.latest is parsed:
@@ -179,7 +201,7 @@ class Thread:
         """Store the thinking that was refused, so that it is left out later; the next request tries again."""
         keys = self.refused
         held = [i for i, view in enumerate(views) if not keys.isdisjoint(keys_in([view]))] if keys else []
-        if not held:
+        if not held or self.aside is not None:
             return
         try:
             self.offloader.remove_thinking(views[: held[-1] + 1], held[0])
@@ -195,7 +217,7 @@ class Thread:
             self.status.failed(f"texts like placeholders are not stored: {error_text(error)}")
 
     def _offloaded(self, parsed: Parsed, more: Sequence[Any] = ()) -> OffloadResult:
-        return self.offloader.offload([*parsed.views, *more], model=parsed.model)
+        return self.offloader.offload([*parsed.views, *more], model=parsed.model, policy=self.aside)
 
     def _note_errors(self, result: OffloadResult) -> None:
         for error in result.errors:
@@ -252,6 +274,28 @@ class Threads:
         while self._size > _MOST_BYTES and len(self._held) > 1:
             self.drop(next(iter(self._held.values())))
         return thread
+
+    def beside(self, name: ThreadId, parsed: Parsed, incoming: Incoming) -> Thread:
+        """Return a thread for one request, which has what was sent before in its conversation.
+
+        The conversation is in memory, or the store knows what was sent. Nothing of the request counts in it.
+        """
+        main = self._held.get(name) or self._nearest(parsed, incoming)
+        thread = self._new(name if main is None else main.id, parsed, incoming.api)
+        thread.aside = only_sent(thread.offloader.policy)
+        if main is not None:
+            thread.sent, thread.refused = main.sent, {*main.refused}
+            thread.journal = main.journal
+        return thread
+
+    def _nearest(self, parsed: Parsed, incoming: Incoming) -> Thread | None:
+        """Return the conversation in memory that has most in common with a request, a reply at least."""
+        found, most = None, parsed.first_reply
+        for thread in map(self._held.__getitem__, self._alike.get(incoming.hint, ())):
+            common = 0 if thread.sent is None else thread.sent.common(parsed.views)
+            if common > most:
+                found, most = thread, common
+        return found
 
     def _new(self, name: ThreadId, parsed: Parsed, api: Api) -> Thread:
         policy = policy_for(self._offloader.policy, api, lasts_an_hour=parsed.lasts_an_hour)
@@ -358,3 +402,12 @@ def policy_for(policy: OffloadPolicy, api: Api, *, lasts_an_hour: bool = False) 
     seen = policy.once_seen()
     types = {**seen.types, "tool_call": NEVER} if api.signs_calls else seen.types
     return seen.model_copy(update={"cache": cache, "types": types})
+
+
+def only_sent(policy: OffloadPolicy) -> OffloadPolicy:
+    """Return a policy that replaces what was replaced before, and else only what is above the ceiling."""
+
+    def later(rule: Rule) -> Rule:
+        return rule.model_copy(update={"after_turns": _NEVER_DUE}) if rule.after_turns else rule
+
+    return with_rules(policy, later, {"sweep": None})

@@ -175,7 +175,7 @@ class Turns:
         async with thread.lock:
             thread.began, thread.recalled = time.monotonic(), note
             try:
-                if is_forgotten:
+                if is_forgotten or thread.aside is not None:
                     await self._remind(thread)
                 return await self._workers.working(_offloaded, thread, parsed, held)
             finally:

@@ -71,25 +71,31 @@ def content_after(content: Any, **fields: Any) -> Any:
         ("/any/base/v1/messages", ANTHROPIC),
         ("/v1/chat/completions", CHAT),
         ("/openai/deployments/x/chat/completions", CHAT),
-        ("/v1/responses", RESPONSES),
+        ("/v1/responses", RESPONSES._replace(end="/responses", compacts=False)),
         ("/v1/messages/count_tokens", None),
         ("/v1/messages/batches", None),
         ("/v1/responses/resp_1", None),
-        ("/v1/responses/compact", None),
+        ("/v1/responses/compact", RESPONSES),
         ("/v1beta/models/x:countTokens", None),
         ("/v1beta/models/x:embedContent", None),
         ("/v1beta/x", None),
     ],
 )
 def test_the_end_of_a_path_names_the_api(path, api):
-    assert api_of(path) is api
+    assert api_of(path) == api
 
 
 @pytest.mark.parametrize(
     "fields",
-    [{"tools": []}, {"tools": None}, {"messages": []}, {"messages": "text"}],
+    [
+        {"tools": [], "messages": turns(0)},
+        {"tools": None, "messages": [*turns(0), {"role": "assistant", "content": "Hi."}, *turns(0)]},
+        {"tools": [], "messages": turns(1)[2:]},
+        {"messages": []},
+        {"messages": "text"},
+    ],
 )
-def test_a_request_without_tools_or_its_messages_is_left_alone(fields):
+def test_a_request_without_messages_or_anything_of_tools_is_left_alone(fields):
     body = body_of(**{"messages": turns(2), **fields})
 
     assert read_request(body, ANTHROPIC) is None

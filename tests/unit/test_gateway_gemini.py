@@ -72,8 +72,8 @@ def test_the_path_names_the_model_and_whether_the_reply_is_a_stream(path, stream
 @pytest.mark.parametrize(
     "body",
     [
-        {"contents": contents_of({"output": LOG})},
-        {"contents": contents_of({"output": LOG}), "tools": [{"googleSearch": {}}]},
+        {"contents": [{"role": "user", "parts": [{"text": LOG}]}]},
+        {"contents": [{"role": "user", "parts": [{"text": LOG}]}], "tools": [{"googleSearch": {}}]},
         {
             "model": "x",
             "request": {"contents": contents_of({"output": LOG}), "tools": [{"functionDeclarations": [{}]}]},

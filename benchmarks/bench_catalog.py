@@ -17,11 +17,11 @@ from statistics import median
 from _measure import Figure, duration, repeat, require, run, seconds
 
 from offload import open_store
-from offload.index.catalog import Catalog
-from offload.index.entries import record_key
-from offload.record import Header
-from offload.record.header import Counts
-from offload.store import OffloadStore
+from offload.records.index.catalog import Catalog
+from offload.records.index.entries import record_key
+from offload.records.record import Header
+from offload.records.record.header import Counts
+from offload.storage.store import OffloadStore
 
 _RECORDS, _QUICK_RECORDS = 100_000, 10_000
 _PAGE = 50

@@ -22,9 +22,8 @@ from typing import Any, Self
 
 from _measure import Figure, run
 
-from offload import Offloader
-from offload.agent import AgentConfig, ContextManager
-from offload.context import EventType
+from offload import AgentConfig, ContextManager, Offloader
+from offload.messages.context import EventType
 
 _SHARED = Path(__file__).resolve().parents[2] / "shared"
 _WINDOWS = (20_000, 80_000)

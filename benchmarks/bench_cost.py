@@ -25,9 +25,9 @@ from peers._conversations import folder
 from peers._tables import markdown
 
 from offload import CacheModel, OffloadPolicy
-from offload.policy.facts import PolicyName
-from offload.policy.tool_names import words_of
-from offload.preview import preview_of
+from offload.engine.policy.facts import PolicyName
+from offload.engine.policy.tool_names import words_of
+from offload.engine.preview import preview_of
 from offload.replay import Bill, Offloading, Recording, Request, Sender, Untouched, load, measure
 
 CACHE = CacheModel()

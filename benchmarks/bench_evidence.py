@@ -24,7 +24,7 @@ from _content import output
 from _measure import Figure, run
 
 from offload import Offloader
-from offload.evidence import Evidence, Value
+from offload.reading.evidence import Evidence, Value
 
 _TRANSCRIPTS = Path(__file__).resolve().parents[2] / "shared" / "transcripts"
 _JUDGED = Path(__file__).with_name("evidence_judged.csv")

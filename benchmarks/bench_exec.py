@@ -31,11 +31,11 @@ from peers._tables import markdown
 
 from offload import Offloader, estimate_tokens
 from offload.cli.exec import _ShellRenderer
+from offload.engine.policy.defaults import DEFAULT_MIN_TOKENS
+from offload.engine.preview import preview_of
+from offload.engine.preview.preview import head_tail
 from offload.messages.calls import Calls
 from offload.messages.formats import role_of, scan_next
-from offload.policy.defaults import DEFAULT_MIN_TOKENS
-from offload.preview import preview_of
-from offload.preview.preview import head_tail
 from offload.replay import Transcript
 from offload.replay._needs import hidden_names, names_in
 

@@ -27,7 +27,7 @@ from bench_cost import (
 from peers._tables import markdown
 
 from offload import OffloadPolicy
-from offload.policy.facts import PolicyName
+from offload.engine.policy.facts import PolicyName
 from offload.replay import Bill, Offloading, measure
 
 DEFAULT = "balanced"

@@ -22,15 +22,14 @@ from _content import output
 from _growth import Curve
 from _measure import Figure, repeat, require, run, seconds
 
-from offload import Offloader, OffloadPolicy, Rule, Sweep
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import RoundCompactor, RoundConfig
+from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, Rule, Sweep
+from offload.agent.compaction import RoundCompactor, RoundConfig
 from offload.errors import NotFoundError
-from offload.index.catalog import Catalog
-from offload.index.entries import record_key
-from offload.record import Header
-from offload.record.header import Counts
-from offload.store import Durability, StoredObject
+from offload.records.index.catalog import Catalog
+from offload.records.index.entries import record_key
+from offload.records.record import Header
+from offload.records.record.header import Counts
+from offload.storage.store import Durability, StoredObject
 
 _LENGTHS = (250, 1000, 4000, 16_000, 40_000)
 # From here on a turn is to cost the same: up to twice as much at 40 times the length.

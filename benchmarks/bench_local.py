@@ -17,8 +17,8 @@ from _content import output, wide_output
 from _measure import Figure, compare, repeat, require, run, size
 
 from offload import Offloader, OffloadPolicy, Rule, open_store
-from offload.presets.context_refs import ContextRefs
-from offload.store import put_many
+from offload.agent.presets.context_refs import ContextRefs
+from offload.storage.store import put_many
 
 _SMALL, _LARGE = 10_000, 100_000
 _SMALL_BUDGET, _LARGE_BUDGET, _GROWTH_BUDGET = 2.0, 1.25, 1.05

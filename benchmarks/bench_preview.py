@@ -23,9 +23,9 @@ from _content import json_line, output
 from _measure import Figure, run, size
 
 from offload import estimate_tokens
-from offload.preview import preview_of
-from offload.preview.preview import head_tail
-from offload.tables import schema_line
+from offload.engine.preview import preview_of
+from offload.engine.preview.preview import head_tail
+from offload.reading.tables import schema_line
 
 _SHARED = Path(__file__).resolve().parents[2] / "shared"
 _LEAST_CHARS = 5_000

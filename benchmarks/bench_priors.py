@@ -18,8 +18,8 @@ from _measure import Figure, run
 from bench_cost import CACHE, QUICK_MESSAGES, sessions_with_usage
 
 from offload import OffloadPolicy, Rule
-from offload.policy.cost import LEFT_ALONE, LEFT_SHARE, READS_OF_FILES, READS_OF_RESULTS, Candidate
-from offload.policy.tool_names import shows_file
+from offload.engine.policy.cost import LEFT_ALONE, LEFT_SHARE, READS_OF_FILES, READS_OF_RESULTS, Candidate
+from offload.engine.policy.tool_names import shows_file
 from offload.replay import Need, Offloading, Recording, Request, measure, tokens_of
 
 _AGES = (1, 4, 8, 16, 32)

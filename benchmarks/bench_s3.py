@@ -20,8 +20,8 @@ from _measure import Figure, Paired, compare, require, run, size
 from _s3_server import S3Server
 
 from offload import Offloader, OffloadPolicy, Rule
-from offload.preview import preview_of
-from offload.tables import schema_line
+from offload.engine.preview import preview_of
+from offload.reading.tables import schema_line
 
 _BUCKET, _URL, _IN_FLIGHT = "bench", "s3://bench/ours", 64
 _SMALL, _MIDDLE, _LARGE, _RECORD = 2_000, 100_000, 16_000_000, 100_000_000

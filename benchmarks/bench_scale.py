@@ -17,9 +17,9 @@ from pathlib import Path
 from _measure import Figure, duration, require, run, seconds
 
 from offload import Offloader
-from offload.jobs import verify
-from offload.jobs.executors import executor_of_workers
-from offload.store import OffloadStore
+from offload.maintenance.jobs import verify
+from offload.maintenance.jobs.executors import executor_of_workers
+from offload.storage.store import OffloadStore
 from offload_backends.local import LocalStore
 
 _AWAY_SECONDS = 0.02

@@ -18,8 +18,7 @@ from typing import Any
 from _content import output
 from _measure import Figure, compare, duration, numbers_of, repeat, require, run, seconds, size
 
-from offload import Offloader, OffloadPolicy, Rule, Sweep
-from offload.agent import AgentConfig, ContextManager
+from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, Rule, Sweep
 
 _LENGTHS = (100, 1000, 10_000)
 _QUICK_LENGTHS = 2

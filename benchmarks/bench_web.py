@@ -18,8 +18,7 @@ from statistics import quantiles
 from _measure import Figure, require, run
 from starlette.testclient import TestClient
 
-from offload import Offloader, OffloadPolicy, OffloadStore, Rule, open_store
-from offload.agent import AgentConfig, ContextManager
+from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, OffloadStore, Rule, open_store
 from offload.replay.sample import conversation
 from offload.web import web_app
 

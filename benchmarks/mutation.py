@@ -103,12 +103,12 @@ MODULES: dict[str, Sequence[str]] = {
         "faults/test_guards.py",
         "faults/test_nth_operation.py",
     ),
-    "policy/cost.py": (
+    "engine/policy/cost.py": (
         "unit/test_policy_cost.py",
         "unit/test_policy_cost_runs.py",
         "unit/test_agent_cost.py",
     ),
-    "policy/policy.py": (
+    "engine/policy/policy.py": (
         "unit/test_policy.py",
         "unit/test_policy_loading.py",
         "unit/test_policy_cache.py",
@@ -118,15 +118,19 @@ MODULES: dict[str, Sequence[str]] = {
         "unit/test_preview.py",
         "property/test_restart.py",
     ),
-    "codec/_seekable.py": ("unit/test_codec.py", "unit/test_codec_spooled.py", "property/test_codec.py"),
-    "session/create.py": (
+    "records/codec/_seekable.py": (
+        "unit/test_codec.py",
+        "unit/test_codec_spooled.py",
+        "property/test_codec.py",
+    ),
+    "records/session/create.py": (
         "unit/test_refs.py",
         "unit/test_offloader.py",
         "unit/test_retention.py",
         "unit/test_sink.py",
         "faults/test_nth_operation.py",
     ),
-    "index/catalog.py": (
+    "records/index/catalog.py": (
         "unit/test_index.py",
         "unit/test_index_updates.py",
         "unit/test_index_large.py",
@@ -145,7 +149,7 @@ MODULES: dict[str, Sequence[str]] = {
         "property/test_messages.py",
         "property/test_every_text.py",
     ),
-    "compaction/rounds.py": ("unit/test_compaction_rounds.py", "acceptance/test_004_rounds.py"),
+    "agent/compaction/rounds.py": ("unit/test_compaction_rounds.py", "acceptance/test_004_rounds.py"),
     "tables": (
         "unit/test_tables.py",
         "unit/test_tables_in_doubt.py",

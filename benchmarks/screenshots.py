@@ -19,8 +19,7 @@ from playwright.sync_api import sync_playwright
 from rich.console import Console
 from rich.text import Text
 
-from offload import Offloader
-from offload.agent import AgentConfig, ContextManager
+from offload import AgentConfig, ContextManager, Offloader
 from offload.replay.sample import conversation
 
 ASSETS = Path(__file__).parents[1] / "docs" / "assets"

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import offload
-from offload import Offloader
-from offload.agent import AgentConfig, AnthropicSummarizer, ContextManager
+from offload import AgentConfig, AnthropicSummarizer, ContextManager, Offloader
 
 MODEL = "claude-sonnet-5-5"
 QUESTION = "Which classes are there?"

@@ -69,7 +69,7 @@ class MessageError(OffloadError, ValueError, kind="message"):
 
 
 class InvalidKeyError(OffloadError, ValueError, kind="invalid_key"):
-    """A store key does not match the grammar of `offload.layout.check_key`."""
+    """A store key does not match the grammar of `offload.check_key`."""
 
 
 class NotFoundError(OffloadError, KeyError, kind="not_found"):

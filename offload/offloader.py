@@ -11,14 +11,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack, get_args
 
 from msgspec.structs import replace
 
-from offload import policy as policies
-from offload.codec import get_codec
-from offload.codec.spooled import SpooledContent
+from offload.base.events import EventBus, EventType, exclusive
+from offload.base.threads.calls import Gate, as_async
+from offload.base.threads.locks import NO_FORK, cached
+from offload.engine import policy as policies
 from offload.engine.cache_state import HostCache
 from offload.engine.conversation import Conversation
+from offload.engine.policy.facts import PolicyName, Readers
 from offload.engine.restorer import restore
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult, Remembered, Restored, Stats
+from offload.engine.settings.fields import MAX_REFERENCE_CHARS, check_fields, only_tool, reference_prompt
+from offload.engine.settings.options import (
+    OptionArguments,
+    Options,
+    SessionArguments,
+    signature,
+)
 from offload.engine.sink import Sink
+from offload.engine.sources import Sources
 from offload.engine.turn import Terms
 from offload.errors import (
     ConfigError,
@@ -30,38 +40,28 @@ from offload.errors import (
     check_messages,
     check_texts,
 )
-from offload.events import EventBus, EventType, exclusive
-from offload.events.observer import Activity, Observer, observed
 from offload.messages import Usage
 from offload.messages.base import Item
 from offload.messages.thinking import signed_thinking
-from offload.policy.facts import PolicyName, Readers
-from offload.record import RecordInfo
-from offload.record.header import ITEM_TYPES, OffloadableType
-from offload.record.titles import checked_agent
-from offload.registry import open_store
-from offload.session import Damage, Session
-from offload.session.names import check_name, new_name
-from offload.settings.options import (
-    OptionArguments,
-    Options,
-    SessionArguments,
-    signature,
-)
-from offload.store import OffloadStore
-from offload.threads.calls import Gate, as_async
-from offload.threads.locks import NO_FORK, cached
-from offload.tools.fields import MAX_REFERENCE_CHARS, check_fields, only_tool, reference_prompt
-from offload.tools.sources import Sources
+from offload.records.codec import get_codec
+from offload.records.codec.spooled import SpooledContent
+from offload.records.observer import Activity, Observer, observed
+from offload.records.record import RecordInfo
+from offload.records.record.header import ITEM_TYPES, OffloadableType
+from offload.records.record.titles import checked_agent
+from offload.records.session import Damage, Session
+from offload.records.session.names import check_name, new_name
+from offload.storage.registry import open_store
+from offload.storage.store import OffloadStore
 
 if TYPE_CHECKING:
-    from offload.evidence import Evidence
-    from offload.evidence.session import SessionEvidence
-    from offload.journal.writer import JournalWriter
-    from offload.retention import GcReport
-    from offload.search import SearchResult
-    from offload.timeline import Timeline
-    from offload.tools import Tools
+    from offload.maintenance.retention import GcReport
+    from offload.reading.evidence import Evidence
+    from offload.reading.evidence.session import SessionEvidence
+    from offload.reading.search import SearchResult
+    from offload.reading.timeline import Timeline
+    from offload.reading.tools import Tools
+    from offload.records.journal.writer import JournalWriter
 
 OnMissing = Literal["raise", "keep"]
 # The records that a notebook shows.
@@ -98,8 +98,7 @@ class Offloader:
         max_answer_chars: maximum characters of a retrieval tool's answer, at least 2,000.
         on_error: the reaction of `offload` to an item that cannot be stored: "keep" keeps the item in its
             message and reports the error, "raise" raises it, "truncate" keeps only a preview.
-        events: the bus for events of items that are stored, read or fail, see `offload.events`; the default
-            is a new bus.
+        events: the bus for events of items that are stored, read or fail; the default is a new bus.
         prompt: the lines that `prompt()` returns; the default explains the retrieval tools.
         clock: returns the time in seconds; the default is the system's clock. After a pause between two
             requests that is longer than `policy.cache.ttl`, the provider's prompt cache counts as cold.
@@ -159,11 +158,11 @@ class Offloader:
         self._observer = Observer(self.session, self.events, keeps_originals=options.on_error == "keep")
         self._session = records
         self._sources = Sources()
-        self._conversation = Conversation(records, options, self._observer, self._sources)
+        self._conversation = Conversation(records, options, self._observer, self._sources, _table_line)
         self._gate = Gate("offloader", self._conversation.start_over)
         # Not at the first use: a child that is forked while a thread imports a module can never import it.
         with NO_FORK:
-            from offload.tools import Tools  # noqa: PLC0415 # `from offload import Offloader` alone needs none
+            from offload.reading.tools import Tools  # noqa: PLC0415 # `from offload import Offloader` alone needs none
 
         self.tools: Tools = Tools(
             records,
@@ -175,7 +174,7 @@ class Offloader:
 
     def _new_journal(self, *, is_new: bool) -> JournalWriter:
         with NO_FORK:
-            from offload.journal.writer import JournalWriter  # noqa: PLC0415 # loaded only when used
+            from offload.records.journal.writer import JournalWriter  # noqa: PLC0415 # loaded only when used
 
         options = self.options
         journal = JournalWriter(self.store, self.session, options.redacted, options.clock, is_new=is_new)
@@ -191,7 +190,7 @@ class Offloader:
         store: str | os.PathLike[str] | OffloadStore | None = None,
         **arguments: Unpack[SessionArguments],
     ) -> Self:
-        """Open an offloader with settings from files and the environment; see `offload.settings`.
+        """Open an offloader with settings from files and the environment; see `load_config`.
 
         If the variable `OFFLOAD_KEY` is set, the store is encrypted with the key in it.
 
@@ -205,7 +204,7 @@ class Offloader:
             ConfigError: a source cannot be read or has an invalid value; the message names the source.
         """
         with NO_FORK:
-            from offload.settings.loader import Settings, load_config  # noqa: PLC0415 # loaded only when used
+            from offload.engine.settings.loader import Settings, load_config  # noqa: PLC0415 # loaded only when used
 
         overrides = {"store": store, **arguments}
         # The setting `agent` is a table for `AgentConfig`.
@@ -225,9 +224,9 @@ class Offloader:
         from html import escape  # noqa: PLC0415 # only a notebook needs these
 
         with NO_FORK:
-            from offload.record.display import html_bar  # noqa: PLC0415
-            from offload.record.header import record_table  # noqa: PLC0415
-            from offload.session.titles import with_titles  # noqa: PLC0415
+            from offload.records.record.display import html_bar  # noqa: PLC0415
+            from offload.records.record.header import record_table  # noqa: PLC0415
+            from offload.records.session.titles import with_titles  # noqa: PLC0415
 
         head = f"<p>{escape(repr(self))}</p>"
         try:
@@ -324,7 +323,7 @@ class Offloader:
         as they were before that rewind. Raises `NotFoundError` for another id, and `StoreError`.
         """
         with NO_FORK:
-            from offload.timeline import Timeline  # noqa: PLC0415 # loaded only when used
+            from offload.reading.timeline import Timeline  # noqa: PLC0415 # loaded only when used
 
         return Timeline(self.store, self.session, branch=branch)
 
@@ -737,7 +736,7 @@ class Offloader:
     @cached
     def _evidence(self) -> SessionEvidence:
         with NO_FORK:
-            from offload.evidence.session import SessionEvidence  # noqa: PLC0415 # loaded only when used
+            from offload.reading.evidence.session import SessionEvidence  # noqa: PLC0415 # loaded only when used
 
         return SessionEvidence(self._session, self.options)
 
@@ -773,8 +772,8 @@ class Offloader:
             StoreError: the store failed.
         """
         with NO_FORK:
-            from offload.tools import References  # noqa: PLC0415 # rarely used, and slow to load
-            from offload.tools.arguments import parse_arguments  # noqa: PLC0415
+            from offload.reading.tools import References  # noqa: PLC0415 # rarely used, and slow to load
+            from offload.reading.tools.arguments import parse_arguments  # noqa: PLC0415
 
         allowed = check_fields(self.options.references if allow is None else allow)
         tool = only_tool(allowed) if tool is None else tool
@@ -812,11 +811,11 @@ class Offloader:
 
         Raises:
             EncryptionError: a record or an entry of the journal does not fit the key of the store, so that it
-                could not be checked; `offload.jobs.verify` reports the others.
+                could not be checked; `offload.verify` reports the others.
             StoreError: the session could not be listed.
         """
         with NO_FORK:
-            from offload.jobs.verify import verify  # noqa: PLC0415 # rarely used, and slow to load
+            from offload.maintenance.jobs.verify import verify  # noqa: PLC0415 # rarely used, and slow to load
 
         try:
             report = verify(self.store, session=self.session)
@@ -831,7 +830,7 @@ class Offloader:
     def gc(self, *, dry_run: bool = False) -> GcReport:
         """Delete records of the session past their TTL or over a quota in `policy.retention`.
 
-        `offload.retention.collect` applies the quotas to a whole store.
+        `offload.collect` applies the quotas to a whole store.
 
         Args:
             dry_run: only report what would be deleted.
@@ -841,7 +840,7 @@ class Offloader:
             StoreError: the store failed; the next `gc` continues.
         """
         with NO_FORK:
-            from offload import retention  # noqa: PLC0415 # rarely used, and slow to load
+            from offload.maintenance import retention  # noqa: PLC0415 # rarely used, and slow to load
 
         return retention.collect(
             self.store, self.policy.retention, session=self.session, dry_run=dry_run, events=self.events
@@ -855,21 +854,21 @@ class Offloader:
             StoreError: the store failed.
         """
         with NO_FORK:
-            from offload import retention  # noqa: PLC0415 # rarely used, and slow to load
+            from offload.maintenance import retention  # noqa: PLC0415 # rarely used, and slow to load
 
         retention.pin(self.store, self.session, ref, must_exist=False)
 
     def unpin(self, ref: str | None = None) -> None:
         """Unpin a record or the session, if it is pinned. Raises `StoreError`."""
         with NO_FORK:
-            from offload import retention  # noqa: PLC0415 # rarely used, and slow to load
+            from offload.maintenance import retention  # noqa: PLC0415 # rarely used, and slow to load
 
         retention.unpin(self.store, self.session, ref, must_exist=False)
 
     def touch(self) -> None:
         """Mark the session as used now, so that quotas do not evict it. Raises `StoreError`."""
         with NO_FORK:
-            from offload import retention  # noqa: PLC0415 # rarely used, and slow to load
+            from offload.maintenance import retention  # noqa: PLC0415 # rarely used, and slow to load
 
         retention.touch(self.store, self.session, must_exist=False)
 
@@ -894,13 +893,13 @@ class Offloader:
             StoreError: the store failed; forking again continues.
         """
         with NO_FORK:
-            from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
+            from offload.maintenance import transfer  # noqa: PLC0415 # rarely used, and slow to load
 
         with exclusive(self._gate):
             if at is not None or branch is not None or len(self.timeline()):
                 transfer.fork(self.store, self.session, name, at=at, branch=branch)
                 return self._of_session(name)
-            report = transfer.copy(self.store, self.store, self.session, name=name, must_exist=False)
+            report = transfer.copy_session(self.store, self.store, self.session, name=name, must_exist=False)
         for failure in report.failures:
             # A record that the session itself no longer finds is not a loss for the fork.
             if not isinstance(failure.error, NotFoundError):
@@ -925,7 +924,7 @@ class Offloader:
             StoreError: the store failed.
         """
         with NO_FORK:
-            from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
+            from offload.maintenance import transfer  # noqa: PLC0415 # rarely used, and slow to load
 
         with exclusive(self._gate):
             transfer.rewind(self.store, self.session, at, branch=branch)
@@ -979,7 +978,7 @@ class Offloader:
             StoreError: the store failed; sharing again continues.
         """
         with NO_FORK:
-            from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
+            from offload.maintenance import transfer  # noqa: PLC0415 # rarely used, and slow to load
 
         transfer.share(self.store, self.session, ref, to)
 
@@ -991,7 +990,7 @@ class Offloader:
             StoreError: the store failed; revoking again continues.
         """
         with NO_FORK:
-            from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
+            from offload.maintenance import transfer  # noqa: PLC0415 # rarely used, and slow to load
 
         transfer.revoke(self.store, self.session, ref, to)
 
@@ -1030,3 +1029,10 @@ def _as_ids(pinned: Any) -> frozenset[str]:
             f'pinned must be a collection of tool call ids such as {{"toolu_1"}}, got {pinned!r:.60}'
         )
     return frozenset(ids)
+
+
+def _table_line(text: str, is_whole: bool) -> str:
+    with NO_FORK:
+        from offload.reading.tables import schema_line  # noqa: PLC0415 # 10 ms that only a placeholder pays
+
+    return schema_line(text, is_whole=is_whole)

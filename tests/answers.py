@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from offload.codec import get_codec
-from offload.codec.content import TextContent
 from offload.messages.base import Item
-from offload.session import Draft, Session
-from offload.session.session import OffloadedItem
-from offload.store import OffloadStore
-from offload.tools import Tools
-from offload.tools.answers import REPEATED
+from offload.reading.tools import Tools
+from offload.reading.tools.answers import REPEATED
+from offload.records.codec import get_codec
+from offload.records.codec.content import TextContent
+from offload.records.session import Draft, Session
+from offload.records.session.session import OffloadedItem
+from offload.storage.store import OffloadStore
 from offload_backends.memory import MemoryStore
 
 MAX_ANSWER = 8192

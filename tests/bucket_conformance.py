@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 from offload.testing import StoreConformance
 
 if TYPE_CHECKING:

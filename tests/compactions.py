@@ -10,7 +10,7 @@ from typing import Any
 
 import zstandard
 
-from offload.context import ContextIR, EventBus
+from offload.messages.context import ContextIR, EventBus
 
 SYSTEM = {"role": "system", "content": "You are careful."}
 NOTICE = re.compile(r"\[Compacted \d+: (\d+) earlier messages? moved to storage, id ([a-z]+)\]\n")

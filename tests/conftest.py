@@ -22,8 +22,7 @@ from moto.server import ThreadedMotoServer
 from relay import Proxy, serving
 from servers import Bucket, Server, new_bucket
 
-from offload_backends._bucket import store as bucket_store
-from offload_backends._bucket import uploads
+from offload_backends._bucket import store as bucket_store, uploads
 from offload_backends.memory import MemoryStore
 
 __all__ = ["Bucket"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from offload.codec.content import TextContent
-from offload.codec.spooled import SpooledContent
-from offload.record import Header
+from offload.records.codec.content import TextContent
+from offload.records.codec.spooled import SpooledContent
+from offload.records.record import Header
 
 
 def header_of(content: TextContent | SpooledContent, ref: str = "abcdefghij", session: str = "s") -> Header:

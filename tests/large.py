@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from functools import cache
 
 from offload.errors import ExistsError, NotFoundError
-from offload.index.entries import record_key
-from offload.layout import check_key
-from offload.record import Header, RecordInfo
-from offload.record.header import Counts, draw_ref
-from offload.store import Durability, StoredObject
+from offload.records.index.entries import record_key
+from offload.records.record import Header, RecordInfo
+from offload.records.record.header import Counts, draw_ref
+from offload.storage.layout import check_key
+from offload.storage.store import Durability, StoredObject
 
 
 class Clock:

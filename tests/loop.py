@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from offload.agent import ContextManager
+from offload import ContextManager
 
 
 def said(n: int, words: int = 40) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import prepared
 from starlette.testclient import TestClient
 
 from offload import OffloadStore
-from offload.layout import encode_part
+from offload.storage.layout import encode_part
 from offload.web import web_app
 from offload.web._render import SCRIPT
 

@@ -9,7 +9,7 @@ import formats
 
 from offload import Offloader, OffloadPolicy, OffloadResult, Rule
 from offload.messages.formats import scan_of
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 
 LOG = "\n".join(f"line {n}: the value of the {n}th sample is {n * n % 977}" for n in range(1500))
 POLICY = OffloadPolicy(

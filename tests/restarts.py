@@ -13,9 +13,9 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 
 from offload import Offloader, OffloadPolicy, Rule, Sweep
+from offload.engine.policy import CacheModel
+from offload.engine.policy.facts import PolicyName
 from offload.errors import OffloadError
-from offload.policy import CacheModel
-from offload.policy.facts import PolicyName
 from offload_backends.memory import MemoryStore
 
 Json = dict[str, Any]

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from offload import Offloader, OffloadPolicy, OffloadStore, Rule, StoredObject
-from offload.policy import Retention
-from offload.wrappers import WrapperStore
+from offload.engine.policy import Retention
+from offload.storage.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 HOUR, DAY = 3600, 86_400

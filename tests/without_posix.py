@@ -135,9 +135,9 @@ def _run(main: Callable[[], None], arguments: list[str]) -> None:
 
 def presets(folder: Path) -> None:
     """Write and read the layouts of the presets."""
-    from offload.presets.context_fs import ContextFileSystem  # noqa: PLC0415
-    from offload.presets.context_refs import ContextRefs  # noqa: PLC0415
-    from offload.presets.tool_results import offload_tool_results  # noqa: PLC0415
+    from offload.agent.presets.context_fs import ContextFileSystem  # noqa: PLC0415
+    from offload.agent.presets.context_refs import ContextRefs  # noqa: PLC0415
+    from offload.agent.presets.tool_results import offload_tool_results  # noqa: PLC0415
 
     messages = [
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": name, "content": name * 200}]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 
 
 def size_of(store: OffloadStore, key: str) -> int:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from offload.errors import ConfigError, InvalidKeyError, did_you_mean
-from offload.layout import check_key
-from offload.store import without_secrets
+from offload.storage.layout import check_key
+from offload.storage.store import without_secrets
 
 _OF_FSSPEC = {"batch_size", "listings_expiry_time", "max_paths", "skip_instance_cache", "use_listings_cache"}
 

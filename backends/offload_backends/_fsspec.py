@@ -26,9 +26,9 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from offload import errors
-from offload.layout import DESCRIPTOR, check_key
-from offload.store import Durability, StoredObject, check_range, without_secrets
-from offload.threads.locks import NO_FORK
+from offload.base.threads.locks import NO_FORK
+from offload.storage.layout import DESCRIPTOR, check_key
+from offload.storage.store import Durability, StoredObject, check_range, without_secrets
 from offload_backends._checks import is_key, may_hold
 from offload_backends._descriptor import FORMAT, MAX_BYTES, Creates, Descriptor, decode
 from offload_backends._shared import Shared, key_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from offload.threads.locks import Lock, Recent
+from offload.base.threads.locks import Lock, Recent
 
 T = TypeVar("T")
 

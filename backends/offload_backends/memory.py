@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from offload.errors import ConfigError, ExistsError, NotFoundError
-from offload.layout import check_key
-from offload.store import Durability, StoredObject, check_range
+from offload.storage.layout import check_key
+from offload.storage.store import Durability, StoredObject, check_range
 from offload_backends._checks import check_options
 
 _SCHEME = "memory://"

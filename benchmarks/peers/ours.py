@@ -13,7 +13,7 @@ from peers._peer import CONTEXT_LINES, PREVIEW_CHARS, READ_CHARS, Peer, Step
 from peers._tasks import main
 
 from offload import Offloader, OffloadPolicy, Rule
-from offload.compaction import RoundCompactor, RoundConfig
+from offload.agent.compaction import RoundCompactor, RoundConfig
 
 _REF = re.compile(r'context_\w+\(id="([a-z]+)"')
 _UNSYNCED = "unsynced:"

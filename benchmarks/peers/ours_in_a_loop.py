@@ -16,9 +16,9 @@ from peers._tasks import main
 from peers.ours import Ours
 
 from offload import Offloader, OffloadPolicy
-from offload.compaction import _strategy
-from offload.presets.context_fs import ContextFileSystem
-from offload.presets.context_refs import ContextRefs
+from offload.agent.compaction import _strategy
+from offload.agent.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_refs import ContextRefs
 
 _SHORT_REF = re.compile(r"(?:in context|Offloaded): (\w+)\]|context_\w+\(id=\"(\w+)\"")
 _PATH = re.compile(r"^Path: (.+)$", re.MULTILINE)

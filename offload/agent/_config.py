@@ -7,13 +7,13 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from offload.compaction import RoundConfig, TypeRule
-from offload.compaction._grounding import Grounding
-from offload.compaction._windows import window_for
-from offload.compaction.rounds import RefusalEffect
-from offload.context import ItemType
-from offload.policy import OffloadPolicy, Rule
-from offload.schema import Count, Flag, Fraction, LoadableSettings, Size
+from offload.agent.compaction import RoundConfig, TypeRule
+from offload.agent.compaction._grounding import Grounding
+from offload.agent.compaction._windows import window_for
+from offload.agent.compaction.rounds import RefusalEffect
+from offload.base.schema import Count, Flag, Fraction, LoadableSettings, Size
+from offload.engine.policy import OffloadPolicy, Rule
+from offload.messages.context import ItemType
 
 # The settings that apply to one strategy only.
 _OF_STRATEGY = {"selective": {"rules"}, "rounds": {"keep_recent_rounds", "summary_max_length"}}
@@ -26,7 +26,7 @@ class AgentConfig(LoadableSettings):
 
     Attributes:
         model: name of the model; token calibration is stored under it.
-        window_tokens: context window in tokens; None takes it from `offload.compaction.threshold_for`.
+        window_tokens: context window in tokens; None takes it from `offload.threshold_for`.
         trigger_ratio: reduce a request that fills a larger fraction of the window.
         target_ratio: reduce it to this fraction, well below the trigger, so that reductions are rare and the
             provider's prompt cache is valid between them.
@@ -34,7 +34,7 @@ class AgentConfig(LoadableSettings):
             model has not seen it.
         keep_recent: number of the latest results of each tool to keep in view.
         strategy: how whole messages are removed: "selective" by type, "rounds" the oldest rounds.
-        rules: changes to `offload.compaction.DEFAULT_RULES`, by item type; for "selective" only.
+        rules: changes to the default rules, by item type; for "selective" only.
         keep_recent_rounds: how many of the latest rounds are kept; for "rounds" only.
         summary_max_length: the maximum length of a summary, in characters; for "rounds" only.
         require_confirmation: whether `confirm` of the manager is called before messages are removed; if it

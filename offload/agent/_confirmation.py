@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from offload.compaction import CompactionResult, CompactionStrategy, Proposal
-from offload.compaction.rounds import Confirm, RefusalEffect, ask
-from offload.context import ContextIR
+from offload.agent.compaction import CompactionResult, CompactionStrategy, Proposal
+from offload.agent.compaction.rounds import Confirm, RefusalEffect, ask
 from offload.engine.results import is_whole
+from offload.messages.context import ContextIR
 
 
 class Confirmation:

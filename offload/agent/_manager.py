@@ -22,14 +22,15 @@ from offload.agent._refusals import (
     refused_thinking,
 )
 from offload.agent._usage import HIGHEST, LOWEST, Calibration
-from offload.compaction import CompactionResult, CompactionStrategy, Summarizer
-from offload.compaction._strategy import report_ungrounded
-from offload.compaction.rounds import Confirm
-from offload.context import ContextEvent, EventBus, EventType, ItemType
-from offload.context.pairs import waiting_from
-from offload.context.tokens import MessageCounter
-from offload.context.wait import Wait
+from offload.agent.compaction import CompactionResult, CompactionStrategy, Summarizer
+from offload.agent.compaction._strategy import report_ungrounded
+from offload.agent.compaction.rounds import Confirm
+from offload.base.events import deferred_events, exclusive
+from offload.base.threads.calls import Gate, as_async
+from offload.base.threads.locks import NO_FORK
+from offload.base.tokens import TokenCounter, estimate_tokens
 from offload.engine.failures import AboveCeilingError
+from offload.engine.policy import Decision
 from offload.engine.refusals import BoundRefusal
 from offload.engine.results import CacheReport
 from offload.errors import (
@@ -42,19 +43,17 @@ from offload.errors import (
     failure,
     unexpected,
 )
-from offload.events import exclusive
-from offload.events.bus import deferred_events
-from offload.events.observer import error_text
-from offload.evidence import Evidence
-from offload.journal.reader import JournalMessage, JournalState
+from offload.messages.context import ContextEvent, EventBus, EventType, ItemType
+from offload.messages.context.pairs import waiting_from
+from offload.messages.context.tokens import MessageCounter
+from offload.messages.context.wait import Wait
 from offload.messages.formats import is_result, scan_of
 from offload.offloader import Offloader
-from offload.policy import Decision
-from offload.threads.calls import Gate, as_async
-from offload.threads.locks import NO_FORK
-from offload.timeline import Timeline
-from offload.tokens import TokenCounter, estimate_tokens
-from offload.tools import Tools
+from offload.reading.evidence import Evidence
+from offload.reading.timeline import Timeline
+from offload.reading.tools import Tools
+from offload.records.journal.reader import JournalMessage, JournalState
+from offload.records.observer import error_text
 
 _log = logging.getLogger("offload")
 # How many of the largest messages an error names.
@@ -723,7 +722,7 @@ def _opened(offloader: Offloader | None, config: AgentConfig) -> Offloader:
             )
         return offloader
     with NO_FORK:
-        from offload.presets.context_fs import ContextFileSystem  # noqa: PLC0415 # loaded only when used
+        from offload.agent.presets.context_fs import ContextFileSystem  # noqa: PLC0415 # loaded only when used
 
     return ContextFileSystem(
         config.offload_root_path,

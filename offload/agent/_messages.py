@@ -8,18 +8,18 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any
 
-from offload.compaction import CompactionResult, CompactionStrategy
-from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
-from offload.context.ir import NOTICES
-from offload.context.wait import Wait
+from offload.agent.compaction import CompactionResult, CompactionStrategy
+from offload.base.threads.locks import Lock
+from offload.base.tokens import TokenCounter
+from offload.engine.policy import OffloadPolicy
 from offload.engine.results import OffloadResult, is_whole
 from offload.errors import ContextFullError, MessageError, OffloadError, failure, result_or_error
 from offload.messages._equal import are_equal
+from offload.messages.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
+from offload.messages.context.ir import NOTICES
+from offload.messages.context.wait import Wait
 from offload.messages.thinking import bare_of, content_digest, signed_thinking
 from offload.offloader import Offloader
-from offload.policy import OffloadPolicy
-from offload.threads.locks import Lock
-from offload.tokens import TokenCounter
 
 
 class AgentMessages:

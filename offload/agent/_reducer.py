@@ -9,14 +9,14 @@ from typing import Any, get_args
 from offload.agent._config import OF_BUILT_IN, AgentConfig
 from offload.agent._confirmation import Confirmation, ConfirmedStrategy
 from offload.agent._messages import AgentMessages
-from offload.compaction import CompactionStrategy, RoundStrategy, SelectiveCompaction, Summarizer
-from offload.context import EventBus
+from offload.agent.compaction import CompactionStrategy, RoundStrategy, SelectiveCompaction, Summarizer
 from offload.engine.failures import AboveCeilingError
+from offload.engine.policy import OffloadPolicy, Rule, Sweep
+from offload.engine.policy.models import HistoryRule
 from offload.errors import ConfigError, OffloadError
+from offload.messages.context import EventBus
 from offload.offloader import Offloader
-from offload.policy import OffloadPolicy, Rule, Sweep
-from offload.policy.models import HistoryRule
-from offload.record.header import OffloadableType
+from offload.records.record.header import OffloadableType
 
 # The tokens of an item that is worth a placeholder, if no milder step was enough.
 _WORTH_IT = 300

@@ -224,6 +224,6 @@ def _options(
     ] = None,
 ) -> None:
     if config_file is not None:
-        from offload.settings.loader import FILE_VARIABLE  # noqa: PLC0415 # most commands are called without it
+        from offload.engine.settings.loader import FILE_VARIABLE  # noqa: PLC0415 # most commands are called without it
 
         os.environ[FILE_VARIABLE] = config_file

@@ -6,15 +6,14 @@ from typing import Annotated
 
 import typer
 
-from offload.catalog import export as export_catalog
-from offload.catalog import views as catalog_views
 from offload.cli.help import CONTEXT, HelpfulCommand, group
 from offload.cli.options import JsonOption, StoreOption
 from offload.cli.stores import existing_store, note_clear, place_of
 from offload.cli.tables import print_report
 from offload.cli.terminal import count, working
 from offload.cli.workers import OnOption, WorkersOption, executor_of
-from offload.registry import open_backend
+from offload.maintenance.catalog import export_catalog, views as catalog_views
+from offload.storage.registry import open_backend
 
 app = group(
     "Export the catalog of a store to Parquet files.",

@@ -8,7 +8,7 @@ from offload.cli.help import HelpfulCommand, group
 from offload.cli.options import JsonOption
 from offload.cli.tables import print_table
 from offload.cli.terminal import print_json
-from offload.settings.loader import load_config
+from offload.engine.settings.loader import load_config
 
 app = group("Show the settings in effect.")
 

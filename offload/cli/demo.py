@@ -12,14 +12,14 @@ from rich.padding import Padding
 from rich.text import Text
 
 from offload import Decision, Offloader
+from offload.base.text import escape_controls
 from offload.cli.options import StoreOption
 from offload.cli.shell import quoted
 from offload.cli.stores import store_at
 from offload.cli.tables import print_table
 from offload.cli.terminal import out
-from offload.layout import RECORD, encode_part
-from offload.record.text import escape_controls
 from offload.replay.sample import conversation
+from offload.storage.layout import RECORD, encode_part
 
 _PATTERN = "_split_lines"
 _LISTING_TOOL = "list_files"

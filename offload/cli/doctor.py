@@ -7,15 +7,16 @@ from typing import Annotated
 
 import typer
 
-from offload import ConfigError, OffloadError, index
+from offload import ConfigError, OffloadError
 from offload.cli.listing import extent_of
 from offload.cli.options import JsonOption, SessionOption, StoreOption, UrlArgument
 from offload.cli.stores import existing_store, place_of, store_for_tests
 from offload.cli.tables import print_report
 from offload.cli.terminal import PROBLEMS, progress, working
 from offload.cli.workers import OnOption, WorkersOption, check_failures, check_shared, executor_of
-from offload.doctor import diagnose
-from offload.index.objects import session_parts
+from offload.maintenance.doctor import diagnose
+from offload.records import index
+from offload.records.index.objects import session_parts
 
 
 def doctor(
@@ -62,13 +63,13 @@ def _reindex(
     store: str | None, session: str | None, workers: int | None, on: str | None, *, as_json: bool
 ) -> None:
     """Rebuild the index of one session, or of all sessions, from their records."""
-    from offload.presets.context_fs._tree import TreeStore  # noqa: PLC0415 # slow to load
-    from offload.presets.context_refs._tree import ContextTree  # noqa: PLC0415
+    from offload.agent.presets.context_fs._tree import TreeStore  # noqa: PLC0415 # slow to load
+    from offload.agent.presets.context_refs._tree import ContextTree  # noqa: PLC0415
 
     opened = existing_store(store, session)
     found: list[tuple[str, int | OffloadError]]
     if session is None:
-        from offload import jobs  # noqa: PLC0415 # slow to load
+        from offload.maintenance import jobs  # noqa: PLC0415 # slow to load
 
         with executor_of([opened], workers, on) as executor:
             steps = jobs.reindex(opened, executor=executor)

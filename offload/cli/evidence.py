@@ -11,13 +11,13 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from offload.base.text import escape_controls
 from offload.cli.options import JsonOption, OneSessionOption, StoreOption
 from offload.cli.stores import open_session, place_of
 from offload.cli.terminal import PROBLEMS, count, note, one_line, out, print_json
 from offload.errors import ConfigError
-from offload.evidence import Evidence
-from offload.evidence._results import marked_piece
-from offload.record.text import escape_controls
+from offload.reading.evidence import Evidence
+from offload.reading.evidence._results import marked_piece
 
 # More is never checked: characters have four bytes at most.
 _MAX_BYTES = 4_000_000

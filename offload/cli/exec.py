@@ -16,9 +16,9 @@ from offload.cli.child import run_child, unlogged, warn
 from offload.cli.options import FolderSessionOption, StoreOption
 from offload.cli.shell import quoted
 from offload.cli.stores import check_lasting, check_writable
+from offload.engine.placeholder import DefaultRenderer, PlaceholderFacts
+from offload.engine.settings.loader import load_config
 from offload.integrations._sessions import at_append, folder_session
-from offload.placeholder import DefaultRenderer, PlaceholderFacts
-from offload.settings.loader import load_config
 
 _STDIN = "-"
 _CHUNK = 64 * 1024

@@ -12,8 +12,8 @@ import typer
 from offload.cli.options import StoreOption
 from offload.cli.stores import check_writable, place_of, store_at
 from offload.cli.terminal import out, say
+from offload.engine.settings.loader import load_config
 from offload.errors import ConfigError
-from offload.settings.loader import load_config
 
 # One session for all conversations: clients fork and clear them, and cite the ids of those before.
 DEFAULT_SESSION = "gateway"

@@ -13,9 +13,9 @@ from offload.cli.options import JsonOption, SessionOption, StoreOption, ToolOpti
 from offload.cli.parts import matches_in
 from offload.cli.stores import is_of, open_record, place_of, sessions_to_search
 from offload.cli.terminal import count, note, one_line, out, page, print_json, progress, visible
-from offload.session.reader import SessionReader
-from offload.session.titles import with_titles
-from offload.tools.search import PatternMode, compile_pattern, is_expression
+from offload.reading.tools.search import PatternMode, compile_pattern, is_expression
+from offload.records.session.reader import SessionReader
+from offload.records.session.titles import with_titles
 
 
 def grep(

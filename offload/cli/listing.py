@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from offload import ConfigError, OffloadError, OffloadStore, RecordInfo, StoreError
+from offload.base.schema import seconds_of
+from offload.base.text import size_text
 from offload.cli.options import JsonOption, SessionOption, StoreOption, ToolOption
 from offload.cli.stores import existing_store, is_of, note_unfit, place_of
 from offload.cli.tables import print_report
 from offload.cli.terminal import PROBLEMS, count, metering, note
 from offload.cli.workers import OnOption, WorkersOption, executor_of
-from offload.index.objects import list_session, list_sessions, session_name, session_parts
-from offload.layout import encode_part
-from offload.record.text import size_text
-from offload.schema import seconds_of
-from offload.session.encryption import unfit_objects
-from offload.session.reader import SessionReader
-from offload.session.titles import MAX_READS, why_untitled, with_titles
-from offload.store import path_of
-from offload.timeline.titles import list_journals, task_titles
+from offload.reading.timeline.titles import list_journals, task_titles
+from offload.records.index.objects import list_session, list_sessions, session_name, session_parts
+from offload.records.session.encryption import unfit_objects
+from offload.records.session.reader import SessionReader
+from offload.records.session.titles import MAX_READS, why_untitled, with_titles
+from offload.storage.layout import encode_part
+from offload.storage.store import path_of
 
 if TYPE_CHECKING:
-    from offload import jobs
+    from offload.maintenance import jobs
 
 _SUMS = ("chars", "tokens", "stored_bytes")
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -118,7 +118,7 @@ def verify(
     Example: offload verify --store s3://bucket/prefix --workers 64
     """
     # Only this command needs them here, and a check loads its parts anyway.
-    from offload.presets._tool_results_store import ToolResultsStore  # noqa: PLC0415  # few commands need the layouts
+    from offload.agent.presets._tool_results_store import ToolResultsStore  # noqa: PLC0415  # few commands need the layouts
 
     opened = existing_store(store, session)
     report = _verified(opened, session, workers, on)
@@ -184,7 +184,7 @@ def _verified(
     opened: OffloadStore, session: str | None, workers: int | None, on: str | None
 ) -> jobs.VerifyReport:
     """Verify a store, or one session, and show how much is done and left."""
-    from offload import jobs  # noqa: PLC0415 # slow to load
+    from offload.maintenance import jobs  # noqa: PLC0415 # slow to load
 
     unit = "sessions" if session is None else "records"
     with (

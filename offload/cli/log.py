@@ -12,19 +12,19 @@ from typing import Annotated, Any
 import typer
 
 from offload import ConfigError, OffloadStore
+from offload.base.text import escape_controls
 from offload.cli.options import BranchOption, JsonOption, StoreOption
 from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, note_unfit, place_of
 from offload.cli.tables import Dollars, print_report
 from offload.cli.terminal import count, one_line, page, print_json
 from offload.errors import InvalidKeyError
-from offload.index.objects import session_name
 from offload.messages import to_json
 from offload.messages.formats import role_or_none, scan_of
-from offload.record.text import escape_controls
+from offload.reading.timeline import Change, SentRequest, Timeline
+from offload.reading.timeline.titles import list_journals, task_titles
+from offload.records.index.objects import session_name
 from offload.replay import RequestCost, costs_of
-from offload.timeline import Change, SentRequest, Timeline
-from offload.timeline.titles import list_journals, task_titles
 
 _PAIR = re.compile(r"(\d{1,9}):(\d{1,9})", re.ASCII)
 # Of each text of a changed message.

@@ -19,8 +19,8 @@ from offload import ConfigError
 from offload.cli.options import FolderSessionOption, StoreOption
 from offload.cli.shell import quoted, words_of
 from offload.cli.stores import check_writable, open_session, store_at
+from offload.engine.settings.loader import load_config
 from offload.integrations._sessions import folder_session
-from offload.settings.loader import load_config
 
 # Logs go to stderr: stdout carries the protocol.
 _LOG_FORMAT = "offload: %(message)s"

@@ -7,12 +7,12 @@ from itertools import islice
 from typing import Any
 
 from offload import Offloader
-from offload.codec.base import StoredRecord
-from offload.codec.content import StoredContent
 from offload.errors import CorruptError, EncryptionError, NotFoundError
-from offload.session.reader import SessionReader
-from offload.tools._query import Queries
-from offload.tools.search import Pattern, Search
+from offload.reading.tools._query import Queries
+from offload.reading.tools.search import Pattern, Search
+from offload.records.codec.base import StoredRecord
+from offload.records.codec.content import StoredContent
+from offload.records.session.reader import SessionReader
 
 # A longer line is cut to the characters around its first match.
 _BEFORE, _LINE_CHARS = 160, 400

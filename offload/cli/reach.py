@@ -9,8 +9,8 @@ from typing import Literal
 
 from offload import Decision, OffloadPolicy, Rule
 from offload.cli.terminal import count
-from offload.policy.defaults import DEFAULT_MIN_TOKENS
-from offload.policy.tool_names import RETRIEVAL_TOOLS
+from offload.engine.policy.defaults import DEFAULT_MIN_TOKENS
+from offload.engine.policy.tool_names import RETRIEVAL_TOOLS
 
 Way = Literal["claude-agent-sdk", "mcp-proxy", "gateway"]
 

@@ -14,23 +14,28 @@ import typer
 from msgspec import to_builtins
 
 from offload import ConfigError, NotFoundError, Offloader
+from offload.base.text import size_text
 from offload.cli.options import JsonOption, SessionName, SessionOption, StoreOption
 from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, open_session, place_of, ref_named
 from offload.cli.tables import print_done, print_facts, print_report
 from offload.cli.terminal import count, err, metering, note, one_line, out, say
 from offload.cli.workers import OnOption, WorkersOption, check_failures, check_shared, executor_of
-from offload.index.objects import session_parts
-from offload.journal.format import own_entries
-from offload.layout import JOURNAL, PIN, RECORD, encode_part
-from offload.policy import Retention
-from offload.record.text import size_text
-from offload.retention import GcReport, collect, delete, usage
-from offload.retention import pin as pin_record
-from offload.retention import undelete as undelete_records
-from offload.retention import unpin as unpin_record
-from offload.retention.limits import Limit, limits, retention_of
-from offload.session.reader import SessionReader
+from offload.engine.policy import Retention
+from offload.maintenance.retention import (
+    GcReport,
+    collect,
+    delete,
+    pin as pin_record,
+    store_usage,
+    undelete as undelete_records,
+    unpin as unpin_record,
+)
+from offload.maintenance.retention.limits import Limit, limits, retention_of
+from offload.records.index.objects import session_parts
+from offload.records.journal.format import own_entries
+from offload.records.session.reader import SessionReader
+from offload.storage.layout import JOURNAL, PIN, RECORD, encode_part
 
 _OptionalId = Annotated[str | None, typer.Argument(metavar="ID")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted; change nothing.")]
@@ -168,7 +173,9 @@ def du(
         return
     opened = existing_store(store)
     with executor_of([opened], workers, on) as executor:
-        listed = sorted(usage(opened, executor=executor), key=lambda used: used.last_use or 0, reverse=True)
+        listed = sorted(
+            store_usage(opened, executor=executor), key=lambda used: used.last_use or 0, reverse=True
+        )
     rows: list[dict[str, Any]] = [
         asdict(used) | {"last_use": datetime.fromtimestamp(used.last_use, UTC) if used.last_use else None}
         for used in listed

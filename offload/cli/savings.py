@@ -15,12 +15,11 @@ import typer
 
 from offload import ConfigError, Decision, MessageError, NotFoundError, OffloadPolicy
 from offload.cli.options import JsonOption
-from offload.cli.reach import Tally, Way, reach_of
-from offload.cli.reach import sentences as sentences_on
+from offload.cli.reach import Tally, Way, reach_of, sentences as sentences_on
 from offload.cli.tables import Dollars, print_table
 from offload.cli.terminal import count, err, one_line, out, print_json, progress, say
-from offload.policy.defaults import DEFAULT_MIN_TOKENS
-from offload.policy.facts import PolicyName
+from offload.engine.policy.defaults import DEFAULT_MIN_TOKENS
+from offload.engine.policy.facts import PolicyName
 from offload.replay import DEFAULT_MODEL, PriceCard, Prices, Replay, Transcript, find, load, replay
 
 _SHOWN_ROWS = 20

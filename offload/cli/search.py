@@ -12,7 +12,7 @@ from offload.cli.options import JsonOption, StoreOption
 from offload.cli.stores import place_of, sessions_to_search
 from offload.cli.terminal import count, note, one_line, page, print_json, progress, visible
 from offload.errors import ConfigError, OffloadError
-from offload.search import Passage
+from offload.reading.search import Passage
 
 
 def search(

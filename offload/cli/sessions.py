@@ -15,15 +15,15 @@ from typing import Annotated, Any
 import typer
 
 from offload import ConfigError
+from offload.base.text import escape_controls, printed_bytes
 from offload.cli.options import IdArgument, JsonOption, OneSessionOption, StoreOption
 from offload.cli.parts import part_of, rows_of
 from offload.cli.shell import quoted
 from offload.cli.stores import full_ref, open_record
 from offload.cli.tables import print_rows
 from offload.cli.terminal import count, note, out, page, print_json, visible
-from offload.codec.base import StoredRecord
-from offload.record.text import escape_controls, printed_bytes
-from offload.session.reader import SessionReader
+from offload.records.codec.base import StoredRecord
+from offload.records.session.reader import SessionReader
 
 _LINES = re.compile(r"([0-9]{0,15})(:([0-9]{0,15}))?", re.ASCII)
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 
 from offload import ConfigError, EncryptionError, ExpiredError, NotFoundError, OffloadStore
 from offload.cli.terminal import count, note
+from offload.engine.settings.loader import Settings, load_config
 from offload.errors import StoreError, StoreMissingError, did_you_mean, result_or_error
-from offload.index import sessions
-from offload.index.objects import list_sessions, session_name, session_parts
-from offload.layout import encode_part, is_link, is_ref
-from offload.record import RecordInfo
-from offload.registry import folder_of, is_root, roots_near, with_layout
-from offload.session.encryption import check_session
-from offload.session.names import check_known
-from offload.session.reader import SessionReader
-from offload.session.titles import with_titles
-from offload.settings.loader import Settings, load_config
-from offload.store import KEY_VARIABLE, path_of
-from offload.wrappers import encryption_of
+from offload.records.index import sessions
+from offload.records.index.objects import list_sessions, session_name, session_parts
+from offload.records.record import RecordInfo
+from offload.records.session.encryption import check_session
+from offload.records.session.names import check_known
+from offload.records.session.reader import SessionReader
+from offload.records.session.titles import with_titles
+from offload.storage.layout import encode_part, is_link, is_ref
+from offload.storage.registry import folder_of, is_root, roots_near, with_layout
+from offload.storage.store import KEY_VARIABLE, path_of
+from offload.storage.wrappers import encryption_of
 
 if TYPE_CHECKING:
     from offload import Offloader

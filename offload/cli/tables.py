@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from offload.base.text import size_text
 from offload.cli.terminal import age, one_line, out, print_json, say
-from offload.record.text import size_text
 
 
 class Dollars(float):

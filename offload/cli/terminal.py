@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from rich.console import Console
 
-from offload.record.text import escape_controls, without_colors
+from offload.base.text import escape_controls, without_colors
 
 T = TypeVar("T")
 

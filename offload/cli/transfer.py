@@ -9,18 +9,19 @@ from typing import Annotated
 
 import typer
 
-from offload import ConfigError, OffloadError, OffloadStore, transfer
+from offload import ConfigError, OffloadError, OffloadStore
+from offload.base.text import size_text
 from offload.cli.options import BranchOption, IdArgument, JsonOption, SessionName, SessionOption, StoreOption
 from offload.cli.shell import quoted
 from offload.cli.stores import existing_store, note_clear, open_record, place_of, store_at
 from offload.cli.tables import print_done, print_report
 from offload.cli.terminal import PROBLEMS, count, metering, progress, say
 from offload.cli.workers import OnOption, WorkersOption, check_shared, executor_of
-from offload.index.objects import session_parts
-from offload.layout import JOURNAL, RECORD, encode_part
-from offload.record.text import size_text
-from offload.session.reader import SessionReader
-from offload.timeline import Timeline
+from offload.maintenance import transfer
+from offload.reading.timeline import Timeline
+from offload.records.index.objects import session_parts
+from offload.records.session.reader import SessionReader
+from offload.storage.layout import JOURNAL, RECORD, encode_part
 
 _As = Annotated[
     str | None,
@@ -56,7 +57,9 @@ def copy(
         return
     check_shared(session, workers, on)
     with _copying() as told:
-        report = transfer.copy(origin, destination, session, name=name, repair=repair, on_progress=told)
+        report = transfer.copy_session(
+            origin, destination, session, name=name, repair=repair, on_progress=told
+        )
     _print_copy(report, place_of(origin, session), place_of(destination, report.session), as_json=as_json)
 
 
@@ -142,7 +145,7 @@ def fork(
         print_done("forked", as_json=as_json, session=session, request=at or len(timeline), to=name)
         return
     with _copying() as told:
-        report = transfer.copy(opened, opened, session, name=name, on_progress=told)
+        report = transfer.copy_session(opened, opened, session, name=name, on_progress=told)
     _print_copy(report, place_of(opened, session), f"session {name} of the same store", as_json=as_json)
 
 
@@ -177,7 +180,7 @@ def export(
     """
     opened = existing_store(store, session)
     with _copying() as told:
-        report = transfer.export(opened, session, file, on_progress=told)
+        report = transfer.export_session(opened, session, file, on_progress=told)
     note_clear(opened, "the archive is")
     _print_copy(report, place_of(opened, session), f"file {file}", as_json=as_json)
 
@@ -191,7 +194,7 @@ def import_(file: _File, *, name: _As = None, store: StoreOption = None, as_json
     """
     opened = store_at(store)
     with _copying() as told:
-        report = transfer.import_(opened, file, name=name, on_progress=told)
+        report = transfer.import_session(opened, file, name=name, on_progress=told)
     _print_copy(report, f"file {file}", place_of(opened, report.session), as_json=as_json)
 
 

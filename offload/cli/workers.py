@@ -50,7 +50,7 @@ def executor_of(
     if on is None and workers is None:
         yield None
         return
-    from offload.jobs.executors import executor_of_workers, executor_on  # noqa: PLC0415 # slow to load
+    from offload.maintenance.jobs.executors import executor_of_workers, executor_on  # noqa: PLC0415 # slow to load
 
     with executor_on(on) if on is not None else executor_of_workers(stores, workers or 1) as executor:
         yield executor

@@ -22,8 +22,8 @@ from offload.cli.child import run_child, unlogged, warn
 from offload.cli.options import FolderSessionOption, StoreOption
 from offload.cli.stores import check_lasting, check_writable, store_at
 from offload.cli.terminal import count
+from offload.engine.settings.loader import load_config
 from offload.integrations._sessions import folder_session
-from offload.settings.loader import load_config
 
 if TYPE_CHECKING:
     from offload import OffloadStore
@@ -202,8 +202,8 @@ def _toml(value: Mapping[str, Any]) -> str:
 
 def _accounts(store: OffloadStore, timelines: Iterable[str], since: float) -> list[Account]:
     """Return the accounts of the requests since a time, of each conversation; none if one cannot be read."""
+    from offload.records.session.reader import SessionReader  # noqa: PLC0415 # slow to load
     from offload.replay import replay_journal  # noqa: PLC0415 # slow to load
-    from offload.session.reader import SessionReader  # noqa: PLC0415 # slow to load
 
     try:
         return [replay_journal(SessionReader(store, name), since=since) for name in timelines]

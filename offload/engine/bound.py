@@ -8,11 +8,11 @@ from itertools import takewhile
 from typing import Any
 
 from offload.engine.parts import MessageState
+from offload.engine.policy.models import HistoryRule, binds_thinking
 from offload.engine.results import HistoryMode
 from offload.engine.watching import Look, WatchedMessages, is_same, look
 from offload.errors import OffloadError
 from offload.messages.thinking import content_digest, signed_thinking
-from offload.policy.models import HistoryRule, binds_thinking
 
 
 class BoundThinking:

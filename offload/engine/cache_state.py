@@ -7,11 +7,11 @@ from typing import Any, Literal, NamedTuple
 
 from offload.engine.failures import Failures
 from offload.engine.results import CacheCause, CacheReport
+from offload.engine.settings.hooks import host_call
+from offload.engine.settings.options import Options
 from offload.errors import ConfigError, OffloadError, failure
 from offload.messages import Usage
 from offload.messages.usage import is_same_reply, usage_of
-from offload.settings.hooks import host_call
-from offload.settings.options import Options
 
 # The states that a host can know.
 HostCache = Literal["cold", "warm"]

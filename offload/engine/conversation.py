@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from offload.codec.spooled import SpooledContent
+from offload.base.events import EventType
+from offload.base.text import decode_text
 from offload.engine.cache_state import CacheWatch
 from offload.engine.failures import Failures, name_of
 from offload.engine.following import Follower
@@ -19,28 +20,27 @@ from offload.engine.leaving import fallback_text
 from offload.engine.log import Log
 from offload.engine.look_alikes import LookAlikes
 from offload.engine.parts import MessageState
+from offload.engine.placeholder import DefaultRenderer
+from offload.engine.policy.cost import CostPlan
+from offload.engine.policy.facts import Readers
 from offload.engine.reading import facts_of
 from offload.engine.recognition import Recognition
 from offload.engine.restorer import undone
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult
+from offload.engine.settings.options import Options
+from offload.engine.sources import Sources
 from offload.engine.steps import run, run_one, store_again
 from offload.engine.thinking import RemovedThinking
 from offload.engine.turn import Terms, Turn
-from offload.engine.writer import ItemWriter, Skipped, WriteRequest
+from offload.engine.writer import ItemWriter, Skipped, TableLine, WriteRequest
 from offload.errors import OffloadError, result_or_error, unexpected
-from offload.events import EventType
-from offload.events.observer import Observer, observed
 from offload.messages.base import Item
 from offload.messages.stored import map_texts, to_json
-from offload.placeholder import DefaultRenderer
-from offload.policy.cost import CostPlan
-from offload.policy.facts import Readers
-from offload.record.text import decode_text
-from offload.session import Session
-from offload.session.session import OffloadedItem
-from offload.settings.options import Options
-from offload.store import update_index
-from offload.tools.sources import Sources
+from offload.records.codec.spooled import SpooledContent
+from offload.records.observer import Observer, observed
+from offload.records.session import Session
+from offload.records.session.session import OffloadedItem
+from offload.storage.store import update_index
 
 
 class Conversation:
@@ -50,7 +50,14 @@ class Conversation:
         on_recalled: see `Offloader.on_recalled`.
     """
 
-    def __init__(self, session: Session, options: Options, observer: Observer, sources: Sources) -> None:
+    def __init__(
+        self,
+        session: Session,
+        options: Options,
+        observer: Observer,
+        sources: Sources,
+        table_line: TableLine,
+    ) -> None:
         self._session = session
         self._options = options
         self._observer = observer
@@ -61,10 +68,10 @@ class Conversation:
         plain = dataclasses.replace(
             options, redact=None, should_offload=None, summarizer=None, placeholder=DefaultRenderer()
         )
-        as_is = ItemWriter(session, plain, recognition, observer)
+        as_is = ItemWriter(session, plain, recognition, observer, table_line)
         undo = partial(undone, recognition)
         self.recognition: Recognition = recognition
-        self._writer = ItemWriter(session, options, recognition, observer)
+        self._writer = ItemWriter(session, options, recognition, observer, table_line)
         self.look_alikes: LookAlikes = LookAlikes(recognition, self._writer)
         self.thinking: RemovedThinking = RemovedThinking(session, as_is, options.redacted, observer, undo)
         self.model: str | None = options.model

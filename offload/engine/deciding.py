@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from offload.engine.items import Slot, State
+from offload.engine.policy import Decision, ItemFacts
+from offload.engine.policy.cost import LEFT_ALONE, READS_OF_FILES, READS_OF_RESULTS, Candidate, CostPlan
+from offload.engine.policy.groups import over_ceiling, saving, swept
+from offload.engine.policy.reasons import Reason, ReasonKind
+from offload.engine.policy.tool_names import shows_file
 from offload.engine.recognition import Claim, Proof
 from offload.engine.turn import Turn
 from offload.errors import OffloadError
 from offload.messages.calls import Call
 from offload.messages.files import file_call
-from offload.policy import Decision, ItemFacts
-from offload.policy.cost import LEFT_ALONE, READS_OF_FILES, READS_OF_RESULTS, Candidate, CostPlan
-from offload.policy.groups import over_ceiling, saving, swept
-from offload.policy.reasons import Reason, ReasonKind
-from offload.policy.tool_names import shows_file
-from offload.record.retrieval import is_answer, is_read_back, reads_of
+from offload.records.record.retrieval import is_answer, is_read_back, reads_of
 
 if TYPE_CHECKING:
-    from offload.policy import Sweep
+    from offload.engine.policy import Sweep
 
 
 def _waits_for_turn(turn: Turn, slot: Slot) -> bool:

@@ -9,10 +9,10 @@ from enum import Enum
 
 import msgspec
 
+from offload.base.events import EventType
 from offload.errors import MessageError, OffloadError, StoreError, failure
-from offload.events import EventType
-from offload.events.observer import Observer
 from offload.messages.base import Item
+from offload.records.observer import Observer
 
 # Number of items that an error names.
 _NAMED = 5

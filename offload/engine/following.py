@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
+from offload.base.text import escape_surrogates
 from offload.engine.log import Log
 from offload.engine.parts import MessageState
+from offload.engine.sources import CallKey, Sources
 from offload.messages import Call
 from offload.messages.calls import Made
 from offload.messages.files import request_of
-from offload.record.text import escape_surrogates
-from offload.tools.sources import CallKey, Sources
 
 
 class Follower:

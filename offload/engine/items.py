@@ -12,12 +12,12 @@ from operator import attrgetter
 import msgspec
 from msgspec.structs import replace
 
+from offload.engine.policy import Decision, ItemFacts
+from offload.engine.policy.groups import saving
+from offload.engine.policy.reasons import Reason, ReasonKind
 from offload.engine.recognition import Claim, Proof
 from offload.messages.base import Item
-from offload.policy import Decision, ItemFacts
-from offload.policy.groups import saving
-from offload.policy.reasons import Reason, ReasonKind
-from offload.record import RecordInfo
+from offload.records.record import RecordInfo
 
 
 class State(Enum):

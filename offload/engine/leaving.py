@@ -9,16 +9,16 @@ from msgspec.structs import replace
 from offload.engine import deciding, finding
 from offload.engine.failures import Repair, malformed
 from offload.engine.items import Slot, State
+from offload.engine.policy import Decision
+from offload.engine.policy.reasons import Reason, ReasonKind
+from offload.engine.preview.preview import head_tail
+from offload.engine.settings.options import Options
 from offload.engine.turn import Turn
 from offload.engine.writer import Skipped, WriteOutcome, WriteRequest
 from offload.errors import OffloadError, StoreError, unexpected
 from offload.messages.base import Item
 from offload.messages.media import media_ref
-from offload.policy import Decision
-from offload.policy.reasons import Reason, ReasonKind
-from offload.preview.preview import head_tail
-from offload.record import RecordInfo
-from offload.settings.options import Options
+from offload.records.record import RecordInfo
 
 
 def recall(turn: Turn) -> bool:

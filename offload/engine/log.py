@@ -19,14 +19,14 @@ from offload.engine.bound import BoundThinking
 from offload.engine.failures import Pending, Repair
 from offload.engine.items import Items, Slot, State
 from offload.engine.parts import Kept, LatestTexts, MessageState
+from offload.engine.policy import ItemFacts
+from offload.engine.policy.cost import CostPlan
 from offload.engine.watching import Look, WatchedMessages, is_same
 from offload.messages.calls import Calls
-from offload.policy import ItemFacts
-from offload.policy.cost import CostPlan
-from offload.record.retrieval import is_answer
+from offload.records.record.retrieval import is_answer
 
 if TYPE_CHECKING:
-    from offload.policy import OffloadPolicy
+    from offload.engine.policy import OffloadPolicy
 
 
 class Moved(msgspec.Struct, frozen=True, eq=False):

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from offload.codec.content import Part, Quote, StoredContent, TextContent
-from offload.codec.quoting import joined
-from offload.layout import REF_PATTERN, encode_part
+from offload.base.patterns import lazy_pattern
 from offload.messages.base import Item
-from offload.patterns import lazy_pattern
-from offload.record.retrieval import REF_FIELDS
-from offload.session import Session
+from offload.records.codec.content import Part, Quote, StoredContent, TextContent
+from offload.records.codec.quoting import joined
+from offload.records.record.retrieval import REF_FIELDS
+from offload.records.session import Session
+from offload.storage.layout import REF_PATTERN, encode_part
 
 # A reference to a shorter part takes about as much as the part.
 _LEAST_CHARS = 40

@@ -12,6 +12,9 @@ from offload.engine.failures import Repair, malformed, name_of
 from offload.engine.items import Slot, State, unweighed
 from offload.engine.log import Moved
 from offload.engine.parts import Kept, MessageState
+from offload.engine.policy import ItemFacts
+from offload.engine.policy.cost import Candidate
+from offload.engine.policy.reasons import Reason, ReasonKind
 from offload.engine.turn import Turn
 from offload.errors import MessageError, OffloadError, unexpected
 from offload.messages import Thinking
@@ -19,10 +22,7 @@ from offload.messages.access import block_count
 from offload.messages.base import Item, Scan
 from offload.messages.formats import adapter_for, scan_of
 from offload.messages.thinking import signed_thinking
-from offload.policy import ItemFacts
-from offload.policy.cost import Candidate
-from offload.policy.reasons import Reason, ReasonKind
-from offload.record.retrieval import is_read_back
+from offload.records.record.retrieval import is_read_back
 
 # Beginning of a text that is kept as the query of later previews.
 _QUERY_CHARS = 4_000

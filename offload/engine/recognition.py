@@ -11,19 +11,19 @@ from contextlib import nullcontext
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
+from offload.base.text import encode_text
+from offload.engine.placeholder import Notice
+from offload.engine.placeholder.default import DefaultRenderer, MediaAwareRenderer
+from offload.engine.placeholder.forms import known_refs
+from offload.engine.placeholder.notice import NOTICE_TYPE
+from offload.engine.settings.hooks import host_call
+from offload.engine.settings.options import Options
 from offload.errors import OffloadError, failure, result_or_error, unexpected
 from offload.messages.base import Item
 from offload.messages.calls import plain_name
-from offload.placeholder import Notice
-from offload.placeholder.default import DefaultRenderer, MediaAwareRenderer
-from offload.placeholder.forms import known_refs
-from offload.placeholder.notice import NOTICE_TYPE
-from offload.record import Header, RecordInfo
-from offload.record.text import encode_text
-from offload.session import Session
-from offload.session.reader import SessionReader
-from offload.settings.hooks import host_call
-from offload.settings.options import Options
+from offload.records.record import Header, RecordInfo
+from offload.records.session import Session
+from offload.records.session.reader import SessionReader
 
 # "proven": a record says that the text is its placeholder. "refuted": no record does, and all were read.
 # An error: the records could not be read.

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from offload.codec.base import StoredRecord
+from offload.base.text import decode_text, encode_text
 from offload.engine.failures import malformed
+from offload.engine.placeholder.notice import NOTICE_TOOL, notice_number
 from offload.engine.recognition import Claim, ProofKey, Recognition, named_records, stands_for
 from offload.engine.results import Missing, Restored
 from offload.engine.rows import RemovedMessage, put_back, read_rows
@@ -26,10 +27,9 @@ from offload.errors import (
 from offload.messages.base import BlockIndex, Item
 from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for, role_or_none, scan_of
-from offload.placeholder.notice import NOTICE_TOOL, notice_number
-from offload.record import Header, RecordInfo
-from offload.record.text import decode_text, encode_text
-from offload.session import Session
+from offload.records.codec.base import StoredRecord
+from offload.records.record import Header, RecordInfo
+from offload.records.session import Session
 
 # Number of placeholders that an error names; `missing` lists all of them.
 _NAMED = 5

@@ -9,14 +9,14 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from offload.base.threads.locks import Lock, cached
+from offload.base.tokens import estimate_tokens
+from offload.engine.policy import Decision, explain
 from offload.errors import OffloadError
 from offload.messages.base import BlockIndex
 from offload.messages.formats import role_or_none, scan_of
-from offload.policy import Decision, explain
-from offload.record import RecordInfo
-from offload.record.header import Head
-from offload.threads.locks import Lock, cached
-from offload.tokens import estimate_tokens
+from offload.records.record import RecordInfo
+from offload.records.record.header import Head
 
 CacheCause = Literal["ours", "pause", "host", "miss"]
 # Characters at each end of a text by which it is known.
@@ -132,7 +132,7 @@ class OffloadResult:
 
     def _repr_html_(self) -> str:
         """Return the figures as a table, and the messages as a bar of their tokens, for a notebook."""
-        from offload.record.display import html_bar, html_table  # noqa: PLC0415 # only a notebook needs it
+        from offload.records.record.display import html_bar, html_table  # noqa: PLC0415 # only a notebook needs it
 
         scans = [(role_or_none(message) or "other", scan_of(message)) for message in self.messages]
         sizes = [(role, scan.tokens(estimate_tokens)) for role, scan in scans]

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from offload.codec.spooled import ContentWriter, SpooledContent
+from offload.base.tokens import TokenCounter
 from offload.engine.results import OffloadOutcome
 from offload.errors import ConfigError, OffloadError, StoreError
-from offload.record import RecordInfo
-from offload.tokens import TokenCounter
+from offload.records.codec.spooled import ContentWriter, SpooledContent
+from offload.records.record import RecordInfo
 
 
 class Sink:

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from offload.base.events import EventType
 from offload.engine import deciding, finding, leaving, reading
 from offload.engine.bound import mode_of
 from offload.engine.cache_state import CacheState, CacheWatch, HostCache
 from offload.engine.failures import AboveCeilingError
 from offload.engine.items import Slot
 from offload.engine.parts import MessageState
+from offload.engine.policy.groups import excess
 from offload.engine.results import CacheReport, HistoryMode, OffloadResult
 from offload.engine.turn import Turn
 from offload.errors import unexpected
-from offload.events import EventType
 from offload.messages.base import Item
-from offload.policy.groups import excess
 
 
 def run(turn: Turn, messages: Sequence[Any], watch: CacheWatch, host: HostCache | None) -> OffloadResult:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from offload.base.text import decode_text
 from offload.engine.items import unweighed
+from offload.engine.policy.reasons import Reason, ReasonKind
 from offload.engine.rows import decode_rows, encode_row
 from offload.engine.writer import ItemWriter, Skipped, WriteRequest
 from offload.errors import OffloadError, result_or_error
-from offload.events.observer import Observer
-from offload.layout import name_of
 from offload.messages import Removed
 from offload.messages.base import Item
 from offload.messages.thinking import (
@@ -30,11 +30,11 @@ from offload.messages.thinking import (
     with_thinking,
     without_thinking,
 )
-from offload.policy.reasons import Reason, ReasonKind
-from offload.record.header import OffloadableType
-from offload.record.text import decode_text
-from offload.session import Session
-from offload.session.session import OffloadedItem
+from offload.records.observer import Observer
+from offload.records.record.header import OffloadableType
+from offload.records.session import Session
+from offload.records.session.session import OffloadedItem
+from offload.storage.layout import name_of
 
 # The tool name of the records of removed thinking, and their item type.
 THINKING_TOOL = "thinking"

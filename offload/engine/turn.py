@@ -12,17 +12,17 @@ from offload.engine.cache_state import HostCache
 from offload.engine.failures import Failures, name_of
 from offload.engine.items import Slot, State
 from offload.engine.log import Log
+from offload.engine.policy.facts import Readers
+from offload.engine.policy.reasons import Reason, ReasonKind
 from offload.engine.recognition import Recognition
 from offload.engine.results import OffloadResult
+from offload.engine.settings.options import Options
 from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter
 from offload.errors import OffloadError, unexpected
-from offload.policy.facts import Readers
-from offload.policy.reasons import Reason, ReasonKind
-from offload.settings.options import Options
 
 if TYPE_CHECKING:
-    from offload.policy import OffloadPolicy
+    from offload.engine.policy import OffloadPolicy
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from offload.codec.content import TextContent
-from offload.codec.spooled import SpooledContent
+from offload.base.identity import ItemIdentity
+from offload.base.text import decode_text, without_colors
+from offload.base.threads.locks import NO_FORK
+from offload.engine.placeholder import PlaceholderFacts
+from offload.engine.placeholder.default import MediaAwareRenderer
+from offload.engine.policy import Decision
+from offload.engine.policy.reasons import Reason, ReasonKind
+from offload.engine.preview import Preview, preview_of
+from offload.engine.preview.sample import END_CHARS, MIDDLE_CHARS
 from offload.engine.recognition import Recognition
+from offload.engine.settings.hooks import host_call
+from offload.engine.settings.options import Options
 from offload.errors import (
     ConfigError,
     OffloadError,
@@ -23,28 +32,22 @@ from offload.errors import (
     result_or_error,
     unexpected,
 )
-from offload.events.observer import Observer
 from offload.messages.base import Item
-from offload.placeholder import PlaceholderFacts
-from offload.placeholder.default import MediaAwareRenderer
-from offload.policy import Decision
-from offload.policy.reasons import Reason, ReasonKind
-from offload.preview import Preview, preview_of
-from offload.preview.sample import END_CHARS, MIDDLE_CHARS
-from offload.record.header import ItemIdentity
-from offload.record.retrieval import is_answer
-from offload.record.text import decode_text, without_colors
-from offload.session import Draft, Session
-from offload.session.session import OffloadedItem
-from offload.settings.hooks import host_call
-from offload.settings.options import Options
-from offload.store import in_groups
-from offload.threads.locks import NO_FORK
+from offload.records.codec.content import TextContent
+from offload.records.codec.spooled import SpooledContent
+from offload.records.observer import Observer
+from offload.records.record.retrieval import is_answer
+from offload.records.session import Draft, Session
+from offload.records.session.session import OffloadedItem
+from offload.storage.store import in_groups
 
 # Contents that are encoded and in flight together.
 _BATCH_CHARS = 16 * 1024 * 1024
 _BATCH_ITEMS = 256
 _NO_PREVIEW = Preview("", 0)
+
+# The line of a placeholder on the table in a text, from the text and whether it is whole.
+TableLine = Callable[[str, bool], str]
 
 
 class WriteRequest(NamedTuple):
@@ -104,7 +107,12 @@ class ItemWriter:
     """
 
     def __init__(
-        self, session: Session, options: Options, recognition: Recognition, observer: Observer
+        self,
+        session: Session,
+        options: Options,
+        recognition: Recognition,
+        observer: Observer,
+        table_line: TableLine,
     ) -> None:
         self._session = session
         self._renderer = MediaAwareRenderer(options.placeholder)
@@ -112,6 +120,7 @@ class ItemWriter:
         self._hooks = options
         self._recognition = recognition
         self._observer = observer
+        self._table_line = table_line
         self._stored: dict[ItemIdentity, OffloadedItem] = {}
 
     def write(self, requests: Sequence[WriteRequest], *, is_listed: bool = False) -> Iterator[WriteOutcome]:
@@ -277,7 +286,7 @@ class ItemWriter:
             if has_preview
             else _NO_PREVIEW
         )
-        table = _table_line(text, is_whole=not left_out) if has_preview and chars else ""
+        table = self._table_line(without_colors(text), not left_out) if has_preview and chars else ""
         draft = self._draft(measured, preview, table)
         problem = self._why_not(request, draft)
         if problem is not None or self._hooks.summarizer is None or not has_preview or request.content:
@@ -371,7 +380,7 @@ class ItemWriter:
         if item.call is None or not is_answer(item.item_type, item.tool_name):
             return ""
         with NO_FORK:
-            from offload.placeholder.answers import call_text  # noqa: PLC0415 # only answers need it
+            from offload.engine.placeholder.answers import call_text  # noqa: PLC0415 # only answers need it
 
         text = call_text(item.call.name, item.call.fields)
         return text if self._hooks.redacted(text) == text else ""
@@ -385,10 +394,3 @@ def _middle_of(measured: _Measured) -> str:
     if isinstance(measured.content, TextContent):
         return measured.ends[END_CHARS:end]
     return measured.content.text.text(END_CHARS, end)
-
-
-def _table_line(text: str, *, is_whole: bool) -> str:
-    with NO_FORK:
-        from offload.tables import schema_line  # noqa: PLC0415 # 10 ms that only a placeholder pays
-
-    return schema_line(without_colors(text), is_whole=is_whole)

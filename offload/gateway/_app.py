@@ -16,6 +16,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from offload import __version__
+from offload.base.origins import listening, refusal_of, url_host
+from offload.base.threads.calls import in_thread
 from offload.errors import ConfigError, StoreError, check_choice
 from offload.gateway._clock import StoreClock
 from offload.gateway._exchange import BrokenAnswerError, send_error, send_json
@@ -31,9 +33,7 @@ from offload.gateway._status import Status, logger
 from offload.gateway._threads import Threads
 from offload.gateway._turns import Turns, Workers
 from offload.offloader import Offloader
-from offload.origins import listening, refusal_of, url_host
-from offload.session.names import session_for
-from offload.threads.calls import in_thread
+from offload.records.session.names import session_for
 
 LOOPBACK = "127.0.0.1"
 STATUS_PATH = "/offload/status"

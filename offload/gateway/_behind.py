@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
 from offload.gateway._status import Status
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
-from offload import store
 from offload.errors import OffloadError
-from offload.store import OffloadStore, StoredObject
-from offload.wrappers import WrapperStore
+from offload.storage import store
+from offload.storage.store import OffloadStore, StoredObject
+from offload.storage.wrappers import WrapperStore
 
 T = TypeVar("T")
 

@@ -12,12 +12,12 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
+from offload.base.threads.calls import in_thread
 from offload.gateway._apis.base import Json, Reply
 from offload.gateway._codings import KNOWN, Decoder, decoder
 from offload.gateway._headers import RawHeaders, end_to_end, for_reading, for_repeated, for_rewritten
 from offload.gateway._incoming import Api
 from offload.gateway._outgoing import Outgoing
-from offload.threads.calls import in_thread
 
 # Larger bodies pass unread; the providers whose models bind thinking accept none.
 MOST_BYTES = 32 * 1024 * 1024

@@ -27,9 +27,9 @@ from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 from offload.errors import CorruptError, ExistsError
 from offload.gateway._behind import WriteBehind
 from offload.gateway._status import Status
-from offload.layout import CALLS, encode_part, name_of
-from offload.record.digested import check_digest, undigested, with_digest
-from offload.store import OffloadStore, check_plain
+from offload.records.record.digested import check_digest, undigested, with_digest
+from offload.storage.layout import CALLS, encode_part, name_of
+from offload.storage.store import OffloadStore, check_plain
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

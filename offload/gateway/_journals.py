@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from offload.base.threads.locks import NO_FORK
 from offload.engine.results import OffloadResult
 from offload.errors import OffloadError
-from offload.events.observer import error_text
 from offload.gateway._edits import Edited, changed
 from offload.gateway._status import Status
-from offload.journal.writer import JournalWriter
 from offload.messages import Usage
 from offload.offloader import Offloader
-from offload.session.reader import SessionReader
-from offload.threads.locks import NO_FORK
+from offload.records.journal.writer import JournalWriter
+from offload.records.observer import error_text
+from offload.records.session.reader import SessionReader
 
 # Journals that are written at once, and of each the requests that wait for the store, with their messages.
 _LANES, _MOST_WAITING = 4, 32
@@ -94,7 +94,7 @@ class ThreadJournal:
     def _share(self, refs: Iterable[str]) -> None:
         """Let the session of the journal read records, and note a failure."""
         with NO_FORK:
-            from offload import transfer  # noqa: PLC0415 # slow to load
+            from offload.maintenance import transfer  # noqa: PLC0415 # slow to load
 
         try:
             if self._known is None:

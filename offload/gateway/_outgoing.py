@@ -14,7 +14,7 @@ from offload.gateway._status import Unchanged
 from offload.gateway._threads import Thread, keys_in
 from offload.messages.base import BlockIndex
 from offload.messages.thinking import bare_of
-from offload.record import RecordInfo
+from offload.records.record import RecordInfo
 
 
 @dataclass(frozen=True, slots=True)

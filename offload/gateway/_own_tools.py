@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
+from offload.base.threads.locks import Recent
 from offload.errors import OffloadError, StoreUnavailableError
 from offload.gateway._apis import CALLS_OF
 from offload.gateway._apis.base import ApiCalls, OwnCall, Reply, digest_of, dumped
@@ -37,7 +38,6 @@ from offload.gateway._turns import Workers
 from offload.messages.stored import map_texts
 from offload.messages.thinking import signed_thinking
 from offload.offloader import Offloader
-from offload.threads.locks import Recent
 
 # Of one reply: how often the provider is asked again, and how long the answers may take together.
 MOST_ROUNDS, MOST_SECONDS = 20, 120.0

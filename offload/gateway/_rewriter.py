@@ -8,7 +8,6 @@ from typing import Literal
 
 from offload.engine.refusals import BoundRefusal
 from offload.errors import OffloadError
-from offload.events.observer import error_text
 from offload.gateway._incoming import Incoming
 from offload.gateway._outgoing import Outgoing, as_before, outgoing, without_thinking_from
 from offload.gateway._parsed import READ_BACK, ElsewhereError, Parsed, read_request
@@ -16,6 +15,7 @@ from offload.gateway._sent import NotRecalledError, ThreadId
 from offload.gateway._status import Status, Unchanged
 from offload.gateway._threads import Thread, Threads, name_of
 from offload.gateway._turns import DEADLINE, Rewriting, SlowError, Turns, Workers
+from offload.records.observer import error_text
 
 NO_READ_BACK = (
     f"requests without a tool whose name ends in {READ_BACK} pass unchanged, since the model could not read "

@@ -19,10 +19,10 @@ from offload.errors import CorruptError, NotFoundError
 from offload.gateway._apis.base import digest_of
 from offload.gateway._behind import WriteBehind
 from offload.gateway._status import Status
-from offload.index.derived import compressed, opened
-from offload.layout import SENT, encode_part
-from offload.record.header import Head
-from offload.store import OffloadStore
+from offload.records.index.derived import compressed, opened
+from offload.records.record.header import Head
+from offload.storage.layout import SENT, encode_part
+from offload.storage.store import OffloadStore
 
 # Fewer objects are read one by one.
 FEW = 3

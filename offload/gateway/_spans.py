@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from offload.record.json_reader import JsonReader, scan_strictly
+from offload.base.json_reader import JsonReader, scan_strictly
 
 # Texts are compared in parts of so many characters: each is copied, at best into memory that is near.
 _PART = 64 * 1024

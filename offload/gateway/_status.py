@@ -7,10 +7,10 @@ from collections import Counter
 from enum import StrEnum
 from typing import Any
 
+from offload.base.threads.locks import Lock
 from offload.errors import OffloadError
-from offload.events.observer import error_text
 from offload.messages import Usage
-from offload.threads.locks import Lock
+from offload.records.observer import error_text
 
 logger = logging.getLogger("offload.gateway")
 

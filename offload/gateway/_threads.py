@@ -14,9 +14,12 @@ from math import inf
 from typing import Any, NamedTuple
 
 from offload.engine.failures import AboveCeilingError
+from offload.engine.policy import CacheModel, OffloadPolicy, Rule
+from offload.engine.policy.cache import CACHES
+from offload.engine.policy.defaults import NEVER
+from offload.engine.policy.policy import with_rules
 from offload.engine.results import OffloadResult
 from offload.errors import OffloadError, StoreError
-from offload.events.observer import error_text
 from offload.gateway._edits import changed
 from offload.gateway._incoming import AGENT_HEADER, SESSION_HEADERS, Api, Incoming
 from offload.gateway._journals import ThreadJournal
@@ -27,11 +30,8 @@ from offload.gateway._views import prepared
 from offload.messages.formats import role_or_none
 from offload.messages.thinking import content_digest, signed_thinking
 from offload.offloader import Offloader
-from offload.policy import CacheModel, OffloadPolicy, Rule
-from offload.policy.cache import CACHES
-from offload.policy.defaults import NEVER
-from offload.policy.policy import with_rules
-from offload.store import OffloadStore
+from offload.records.observer import error_text
+from offload.storage.store import OffloadStore
 
 ABOVE_CEILING = (
     "texts above max_view_tokens were sent in full: they are kept by the policy, or could not be stored"

@@ -13,13 +13,13 @@ from typing import Any, TypeVar, TypeVarTuple
 
 from offload.engine.results import OffloadResult, Remembered
 from offload.errors import OffloadError, StoreUnavailableError
-from offload.events.observer import error_text
 from offload.gateway._clock import Held, StoreClock
 from offload.gateway._incoming import MAX_WAIT
 from offload.gateway._parsed import Parsed
 from offload.gateway._sent import NotRecalledError, SentStore
 from offload.gateway._status import Status
 from offload.gateway._threads import Thread
+from offload.records.observer import error_text
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from offload.engine.placeholder.forms import known_refs
 from offload.gateway._spans import Path
 from offload.messages.marks import marks_of, without_marks
 from offload.messages.reports import reports_in
-from offload.placeholder.forms import known_refs
 
 CLIENT_ROLES = ("user", "system", "developer")
 RESULT_ROLES, OUTPUT = ("tool", "function"), "_call_output"

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from offload.engine.placeholder.default import tool_label
+from offload.engine.policy import ItemFacts
 from offload.errors import StoreError
 from offload.integrations import _claude_results as results
 from offload.integrations._sessions import agent_named
 from offload.messages.calls import main_argument
 from offload.offloader import Offloader
-from offload.placeholder.default import tool_label
-from offload.policy import ItemFacts
 
 _log = logging.getLogger("offload")
 

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from offload.policy.tool_names import RETRIEVAL_TOOLS
+from offload.engine.policy.tool_names import RETRIEVAL_TOOLS
 
 EVENT = "PostToolUse"
 # The tool whose results are kept unless the user asks.

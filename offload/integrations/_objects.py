@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from offload.base.text import decode_text, encode_text
 from offload.errors import CorruptError, NotFoundError, OffloadError, result_or_error
-from offload.layout import Family, decode_part, encode_part, is_hashed
-from offload.record.text import decode_text, encode_text
-from offload.registry import open_store
-from offload.store import SEALED_FOOTER, OffloadStore, StoredObject, check_plain, get_many, put_many
+from offload.storage.layout import Family, decode_part, encode_part, is_hashed
+from offload.storage.registry import open_store
+from offload.storage.store import SEALED_FOOTER, OffloadStore, StoredObject, check_plain, get_many, put_many
 
 _LENGTH = struct.Struct(">I")
 # Bytes to read for a name that is hashed in the key.

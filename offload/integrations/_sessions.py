@@ -10,13 +10,13 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Unpack
 
+from offload.engine.policy import OffloadPolicy, Rule
+from offload.engine.policy.policy import with_rules
+from offload.engine.settings.options import OptionArguments
 from offload.errors import ConfigError
 from offload.offloader import Offloader
-from offload.policy import OffloadPolicy, Rule
-from offload.policy.policy import with_rules
-from offload.record.titles import title_of
-from offload.registry import open_store
-from offload.settings.options import OptionArguments
+from offload.records.record.titles import title_of
+from offload.storage.registry import open_store
 
 # Offloaders, with their histories, kept open; a session beyond these is opened again from the store.
 OPEN = 256

@@ -9,6 +9,8 @@ from copy import copy
 from functools import partial
 from typing import Any, Unpack
 
+from offload.base.threads.calls import in_thread
+from offload.engine.settings.options import SessionArguments
 from offload.errors import OffloadError, needs_extra
 from offload.integrations._parts import changed_parts
 from offload.integrations._sessions import Sessions, agent_named, model_named
@@ -16,8 +18,6 @@ from offload.messages.bedrock import PART, call_block, fixed_block, result_block
 from offload.messages.calls import main_argument
 from offload.messages.thinking import signed_thinking
 from offload.offloader import Offloader
-from offload.settings.options import SessionArguments
-from offload.threads.calls import in_thread
 
 with needs_extra("agent-framework"):
     from agent_framework import (

@@ -9,12 +9,12 @@ from inspect import isawaitable
 from typing import Any, Unpack
 from uuid import UUID
 
+from offload.base.threads.calls import in_thread
+from offload.engine.settings.options import SessionArguments
 from offload.errors import needs_extra
 from offload.integrations._sessions import Sessions, agent_named, refuse_journal
 from offload.messages.calls import main_argument
 from offload.offloader import Offloader
-from offload.settings.options import SessionArguments
-from offload.threads.calls import in_thread
 
 with needs_extra("agno"):
     from agno.exceptions import AgentRunException

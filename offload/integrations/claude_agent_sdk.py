@@ -6,13 +6,13 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from offload.base.threads.calls import in_thread
+from offload.engine.policy import OffloadPolicy, Rule
 from offload.errors import ConfigError, needs_extra
 from offload.integrations._claude_hook import TIMEOUT, Hook
 from offload.integrations._claude_results import READER
 from offload.integrations._sessions import at_append
 from offload.offloader import Offloader
-from offload.policy import OffloadPolicy, Rule
-from offload.threads.calls import in_thread
 
 with needs_extra("claude-agent-sdk"):
     from claude_agent_sdk import ClaudeAgentOptions, HookMatcher

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Unpack
 
+from offload.engine.settings.options import SessionArguments
 from offload.errors import OffloadError, needs_extra
 from offload.integrations._sessions import agent_named, refuse_references
 from offload.messages.calls import main_argument
 from offload.offloader import Offloader
-from offload.settings.options import SessionArguments
 
 with needs_extra("crewai"):
     from crewai.hooks import (

@@ -12,14 +12,14 @@ from functools import wraps
 from typing import Any
 
 from offload import errors
+from offload.base.text import encode_text
 from offload.integrations._objects import ObjectStore, StorageOptions, found
 from offload.integrations.langchain import thread_id
-from offload.layout import FILE
-from offload.record.text import encode_text
-from offload.registry import open_store
-from offload.session.names import check_name, new_name
-from offload.store import StoredObject
-from offload.tools.answers import error_for_model
+from offload.reading.tools.answers import error_for_model
+from offload.records.session.names import check_name, new_name
+from offload.storage.layout import FILE
+from offload.storage.registry import open_store
+from offload.storage.store import StoredObject
 
 with errors.needs_extra("deepagents"):
     from deepagents.backends import protocol, utils

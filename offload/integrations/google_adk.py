@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Unpack
 
+from offload.base.threads.calls import in_thread
+from offload.base.threads.locks import Recent
+from offload.engine.settings.options import SessionArguments
 from offload.errors import ExistsError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._sessions import Sessions, agent_named, is_error, model_named
-from offload.layout import FILE, encode_part
 from offload.offloader import Offloader
-from offload.registry import open_store
-from offload.settings.options import SessionArguments
-from offload.threads.calls import in_thread
-from offload.threads.locks import Recent
+from offload.storage.layout import FILE, encode_part
+from offload.storage.registry import open_store
 
 with needs_extra("google-adk"):
     from google.adk.artifacts import BaseArtifactService, artifact_util

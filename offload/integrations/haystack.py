@@ -11,18 +11,18 @@ from functools import partial
 from os import PathLike, fspath
 from typing import Any, Self, Unpack
 
+from offload.base.text import decode_text, encode_text
+from offload.base.threads.calls import in_thread
+from offload.engine.policy import OffloadPolicy
+from offload.engine.settings.options import SessionArguments
 from offload.errors import ConfigError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._parts import changed_parts
 from offload.integrations._sessions import Sessions, model_named
-from offload.layout import FILE
 from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.offloader import Offloader
-from offload.policy import OffloadPolicy
-from offload.record.text import decode_text, encode_text
-from offload.session.names import check_name, new_name
-from offload.settings.options import SessionArguments
-from offload.threads.calls import in_thread
+from offload.records.session.names import check_name, new_name
+from offload.storage.layout import FILE
 
 with needs_extra("haystack"):
     from haystack.components.agents import State

@@ -8,17 +8,17 @@ from functools import lru_cache, partial
 from typing import Annotated, Any, NotRequired, Unpack
 from uuid import UUID
 
+from offload.base.threads.calls import in_thread
+from offload.base.threads.locks import Lock
 from offload.engine.refusals import bound_refusal
+from offload.engine.settings.options import SessionArguments
 from offload.errors import OffloadError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions, found
 from offload.integrations._sessions import OPEN, Sessions, agent_named, is_error
-from offload.layout import VALUE
 from offload.offloader import Offloader
-from offload.session.names import new_name
-from offload.settings.options import SessionArguments
-from offload.threads.calls import in_thread
-from offload.threads.locks import Lock
-from offload.tools.answers import error_for_model
+from offload.reading.tools.answers import error_for_model
+from offload.records.session.names import new_name
+from offload.storage.layout import VALUE
 
 # Names of runs without a thread that are known at once; a run beyond these would get a second one.
 _RUNS = 16_384

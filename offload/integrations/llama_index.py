@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Unpack
 
+from offload.base.threads.calls import in_thread
+from offload.engine.settings.options import SessionArguments
 from offload.errors import needs_extra
 from offload.integrations._parts import changed_parts
 from offload.integrations._sessions import Sessions, agent_named, model_named
 from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.offloader import Offloader
-from offload.session.names import new_name
-from offload.settings.options import SessionArguments
-from offload.threads.calls import in_thread
+from offload.records.session.names import new_name
 
 with needs_extra("llama-index"):
     from llama_index.core.agent.workflow import FunctionAgent

@@ -9,12 +9,12 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Unpack
 
+from offload.base.threads.calls import in_thread
+from offload.engine.settings.options import StoreArguments
 from offload.errors import ConfigError, needs_extra
 from offload.integrations._sessions import OPEN, Sessions, agent_named
 from offload.messages.thinking import signed_thinking
 from offload.offloader import Offloader
-from offload.settings.options import StoreArguments
-from offload.threads.calls import in_thread
 
 with needs_extra("openai-agents"):
     from agents import FunctionTool, OpenAIConversationsSession, RunConfig, RunHooks

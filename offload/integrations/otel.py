@@ -12,8 +12,8 @@ from functools import cache
 from typing import Any
 
 from offload import __version__
+from offload.base.events import ContextEvent, EventBus, EventType
 from offload.errors import needs_extra
-from offload.events import ContextEvent, EventBus, EventType
 
 with needs_extra("otel"):
     from opentelemetry.metrics import Meter, MeterProvider, get_meter

@@ -11,20 +11,19 @@ from typing import Any, NamedTuple, Unpack
 
 from pydantic import TypeAdapter
 
+from offload.base.threads.calls import in_thread
+from offload.engine.settings.options import SessionArguments
 from offload.errors import CorruptError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._parts import changed_parts
 from offload.integrations._sessions import Sessions, agent_named
-from offload.layout import FILE
 from offload.messages.bedrock import PART, call_block, fixed_block, result_block, signed_blocks
 from offload.offloader import Offloader
-from offload.settings.options import SessionArguments
-from offload.threads.calls import in_thread
-from offload.tools.answers import error_for_model
+from offload.reading.tools.answers import error_for_model
+from offload.storage.layout import FILE
 
 with needs_extra("pydantic-ai"):
-    from pydantic_ai import RunContext, Tool
-    from pydantic_ai import messages as sdk
+    from pydantic_ai import RunContext, Tool, messages as sdk
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.toolsets import FunctionToolset
 

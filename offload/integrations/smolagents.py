@@ -11,12 +11,12 @@ from itertools import chain, islice
 from typing import Any, Unpack
 from weakref import WeakKeyDictionary
 
+from offload.engine.policy.tool_names import RETRIEVAL_TOOLS
+from offload.engine.settings.options import SessionArguments
 from offload.errors import needs_extra
 from offload.integrations._sessions import Sessions, agent_named, refuse_journal
 from offload.messages.bedrock import call_block, fixed_block, result_block
 from offload.offloader import Offloader
-from offload.policy.tool_names import RETRIEVAL_TOOLS
-from offload.settings.options import SessionArguments
 
 with needs_extra("smolagents"):
     from smolagents import ActionStep, MultiStepAgent, PlanningStep, TaskStep, Tool, ToolCall

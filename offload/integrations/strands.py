@@ -9,15 +9,15 @@ from copy import copy
 from typing import Any, Self, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
+from offload.base.threads.calls import in_thread
+from offload.engine.settings.options import SessionArguments
 from offload.errors import ConfigError, OffloadError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._sessions import Sessions, agent_named, is_error
-from offload.layout import VALUE
 from offload.offloader import Offloader
-from offload.session.names import check_name, new_name
-from offload.settings.options import SessionArguments
-from offload.threads.calls import in_thread
-from offload.tools.answers import error_for_model
+from offload.reading.tools.answers import error_for_model
+from offload.records.session.names import check_name, new_name
+from offload.storage.layout import VALUE
 
 with needs_extra("strands"):
     from strands import Agent
@@ -32,8 +32,7 @@ with needs_extra("strands"):
     from strands.middleware import InvokeModelStage
     from strands.middleware.stages import InvokeModelContext
     from strands.plugins import MultiAgentPlugin, Plugin
-    from strands.storage import Storage
-    from strands.storage import storage as protocol
+    from strands.storage import Storage, storage as protocol
     from strands.tools import PythonAgentTool
     from strands.types.exceptions import StorageError
 

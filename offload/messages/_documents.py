@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from offload.base.patterns import lazy_pattern
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN, ItemText, Shape
 from offload.messages.access import Path, at, edit_at
 from offload.messages.media import DataPaths
-from offload.patterns import lazy_pattern
 
 _DATA_URL = lazy_pattern(r"data:([\w.+/-]{0,100})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
 # `format/` precedes the formats of Bedrock, which are not media types. Without a type, the bytes decide.

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import force_setattr, replace
 
+from offload.base.identity import ItemIdentity
+from offload.base.text import escape_surrogates
 from offload.errors import MessageError
 from offload.messages._documents import DocumentKind
 from offload.messages._shapes import ARGUMENTS, PLAIN, ItemText, Shape
@@ -30,8 +32,6 @@ from offload.messages.media import MediaFacts, media_facts
 from offload.messages.reports import REPORTING_TOOL, Report, ReportShape, reports_in
 from offload.messages.rest import Fixed, Said, rest_of, tree_of
 from offload.messages.stored import as_data
-from offload.record.header import ItemIdentity
-from offload.record.text import escape_surrogates
 
 SYSTEM_ROLES = ("system", "developer")
 _TEXT_TYPES = {"assistant": "assistant_message", **dict.fromkeys(SYSTEM_ROLES, "system_prompt")}

@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from offload.base.patterns import lazy_pattern
 from offload.messages.access import get
 from offload.messages.stored import as_data
-from offload.patterns import lazy_pattern
 
 SubjectKind = Literal["path", "command", "query", "url", "text"]
 

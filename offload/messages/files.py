@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple
 from unicodedata import normalize
 from urllib.parse import unquote
 
+from offload.base.patterns import lazy_pattern
 from offload.messages.calls import PATH_FIELDS, PLACEHOLDER, Call, patched_files, plain_name
-from offload.patterns import lazy_pattern
 
 # Names without the server, as letters and digits.
 _READERS = frozenset([

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from offload.base.text import escape_surrogates
 from offload.messages._documents import DocumentKind, documents
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN
@@ -17,7 +18,6 @@ from offload.messages.anthropic import result_ids
 from offload.messages.base import MessageAdapter, Scan
 from offload.messages.calls import Calls
 from offload.messages.media import DataPaths, Media
-from offload.record.text import escape_surrogates
 
 _RESULT_ROLES = ("tool", "function")
 _TYPES = ("human", "ai", "system", "tool", "function", "chat", "remove")

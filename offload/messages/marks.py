@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from offload.base.patterns import lazy_pattern
 from offload.messages.access import built_like, fields_of, parts_of
-from offload.patterns import lazy_pattern
 
 # The name of a mark; a text is none, such as the HTTP header of that name.
 _NAME = lazy_pattern(

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from offload.layout import REF_PATTERN
+from offload.base.patterns import lazy_pattern
 from offload.messages._shapes import ItemText, Shape
 from offload.messages.access import Path, at, built_like, edit_at, fields_of, get, with_field
 from offload.messages.marks import marks_of, with_marks, without_marks
-from offload.patterns import lazy_pattern
+from offload.storage.layout import REF_PATTERN
 
 _DATA_URL = lazy_pattern(r"data:((?:image|application)/[\w.+-]{1,80})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
 _MEDIA_PLACEHOLDER = lazy_pattern(

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from offload.base.patterns import lazy_pattern
 from offload.messages._shapes import Shape
 from offload.messages.access import Path, get, with_field
-from offload.patterns import lazy_pattern
 
 # The tool of a report whose call is not in the messages.
 REPORTING_TOOL = "Agent"

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from offload.base.patterns import lazy_pattern
 from offload.messages._documents import is_textual
 from offload.messages.access import Path, get, parts_of
 from offload.messages.marks import is_mark
 from offload.messages.media import base64_facts, bytes_facts
-from offload.patterns import lazy_pattern
 
 # The names of fields that a provider encrypts or signs.
 _ENCRYPTED = lazy_pattern(r"encrypted|redacted_?content|signature|fingerprint", re.IGNORECASE)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from itertools import chain, count
 from typing import Any
 
+from offload.base.patterns import lazy_pattern
 from offload.errors import MessageError
-from offload.patterns import lazy_pattern
 
 _BYTES, _TUPLE, _FLOAT = "$bytes", "$tuple", "$float"
 _RESERVED, _ESCAPED = (lazy_pattern(rf"{some}(?:bytes|tuple|float)") for some in (r"\$+", r"\$\$+"))

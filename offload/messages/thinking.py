@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from offload.base.patterns import lazy_pattern
+from offload.base.threads.locks import NO_FORK
 from offload.messages.access import Path, at, block_list, edit_at, get, sequence_like
 from offload.messages.marks import is_mark, is_mark_block, without_marks
 from offload.messages.stored import to_json
-from offload.patterns import lazy_pattern
-from offload.threads.locks import NO_FORK
 
 # The fields that may hold a list of blocks: of the APIs, LangChain's envelopes, LiteLLM, OpenRouter, agno and
 # the OpenAI Agents SDK.

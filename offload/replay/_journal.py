@@ -16,23 +16,23 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from offload.agent._usage import HIGHEST, LOWEST
+from offload.base.tokens import estimate_tokens
+from offload.engine.placeholder.forms import known_refs
+from offload.engine.policy import CacheModel
+from offload.engine.policy.tool_names import is_read_back
 from offload.engine.recognition import stands_for
 from offload.errors import OffloadError
-from offload.journal.reader import Journal, JournalChange
 from offload.messages import Call, Usage
 from offload.messages.base import Item, Scan
 from offload.messages.calls import Calls
 from offload.messages.files import request_of
 from offload.messages.formats import role_or_none, scan_next
-from offload.placeholder.forms import known_refs
-from offload.policy import CacheModel
-from offload.policy.tool_names import is_read_back
-from offload.record import Header, RecordInfo
+from offload.reading.tools._definitions import definitions, system_prompt
+from offload.records.journal.reader import Journal, JournalChange
+from offload.records.record import Header, RecordInfo
+from offload.records.session.reader import SessionReader
 from offload.replay._needs import quotes_in
 from offload.replay._prices import PriceCard, Prices
-from offload.session.reader import SessionReader
-from offload.tokens import estimate_tokens
-from offload.tools._definitions import definitions, system_prompt
 
 _REF_ARGUMENTS = ("id", "old", "new")
 _LIST = "context_list"

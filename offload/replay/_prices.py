@@ -10,10 +10,10 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
+from offload.base.schema import SettingsModel, read_file
+from offload.engine.policy.cache import CacheModel
 from offload.errors import ConfigError, did_you_mean
 from offload.messages import Usage
-from offload.policy.cache import CacheModel
-from offload.schema import SettingsModel, read_file
 
 # For transcripts that name no model with a price.
 DEFAULT_MODEL = "claude-sonnet-4-6"

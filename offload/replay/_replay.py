@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from offload import CacheModel, OffloadPolicy, OffloadResult
-from offload.policy import policy_of
-from offload.policy.facts import PolicyName
+from offload.engine.policy import policy_of
+from offload.engine.policy.facts import PolicyName
 from offload.replay._bill import Bill, measure
 from offload.replay._prices import PriceCard, Prices
 from offload.replay._recording import Recording

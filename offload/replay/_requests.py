@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from offload.errors import ConfigError
+from offload.reading.timeline import SentRequest
 from offload.replay._prices import PriceCard, Prices
-from offload.timeline import SentRequest
 
 
 class RequestCost(NamedTuple):

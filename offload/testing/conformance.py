@@ -1,4 +1,4 @@
-"""The store contract as tests, one per sentence of the docstrings in `offload.store`.
+"""The store contract as tests, one per sentence of the docstrings of `OffloadStore`.
 
 A backend is tested by a class and a fixture:
 
@@ -7,8 +7,8 @@ A backend is tested by a class and a fixture:
         def store(self, tmp_path):
             return MyStore(f"my://{tmp_path}")
 
-Bulk verbs and streams are tested for every store, through `offload.store.put_many` and its sisters, which
-also serve a store without them.
+Bulk verbs and streams are tested for every store, through `put_many` and its sisters, which also
+serve a store without them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,15 @@ from typing import Any, get_args
 import pytest
 
 from offload.errors import ConfigError, ExistsError, InvalidKeyError, NotFoundError
-from offload.store import Durability, OffloadStore, delete_many, folders, get_many, put_many, put_stream
+from offload.storage.store import (
+    Durability,
+    OffloadStore,
+    delete_many,
+    folders,
+    get_many,
+    put_many,
+    put_stream,
+)
 
 # Sorted by code point; by path part, or by a file system's order, the order differs.
 NEIGHBOURS = ("a", "a-", "a-b", "a.", "a.b", "a=", "a_", "aa", "a~", "b-/c", "b./c", "b/c", "b=/c")

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import Literal, get_args
 
 from offload.errors import ConfigError, OffloadError, StoreUnavailableError, check_choice, check_number
-from offload.store import OffloadStore, OneByOne, StoredObject, put_stream
-from offload.wrappers import WrapperStore
+from offload.storage.store import OffloadStore, OneByOne, StoredObject, put_stream
+from offload.storage.wrappers import WrapperStore
 
 Verb = Literal["put", "get", "keys", "delete"]
 Moment = Literal["before", "after", "torn"]

@@ -16,8 +16,8 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from offload.errors import ExistsError, NotFoundError
-from offload.registry import open_store
-from offload.store import OffloadStore, get_many, put_many
+from offload.storage.registry import open_store
+from offload.storage.store import OffloadStore, get_many, put_many
 
 # Few, so that operations meet. No folder has the name of a file, which a file system could not store.
 _FOLDERS = ("a", "a-", "a.b", "a=", "b~")

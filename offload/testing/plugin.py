@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from offload.errors import ConfigError
-from offload.registry import open_store
+from offload.storage.registry import open_store
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from offload.registry import open_store
-from offload.store import OffloadStore
+from offload.storage.registry import open_store
+from offload.storage.store import OffloadStore
 from offload.testing import StoreConformance
 from offload.testing.plugin import options_of
 

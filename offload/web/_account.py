@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 
 from offload.errors import OffloadError, StoreError
-from offload.layout import JOURNAL
+from offload.reading.timeline import Timeline
+from offload.records.session.reader import SessionReader
 from offload.replay import Account, replay_journal
-from offload.session.reader import SessionReader
-from offload.timeline import Timeline
+from offload.storage.layout import JOURNAL
 from offload.web._timeline import check_size
 
 # A longer journal takes a second to read, so it is read only if a visitor asks for its account.

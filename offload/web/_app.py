@@ -13,8 +13,8 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from offload import errors
-from offload.origins import listening
-from offload.store import OffloadStore
+from offload.base.origins import listening
+from offload.storage.store import OffloadStore
 from offload.web._forms import Forms
 from offload.web._guard import OPEN_PATHS, Guard
 from offload.web._record_pages import RecordPages

@@ -7,14 +7,14 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from offload.codec.content import StoredContent
+from offload.engine.preview.kinds import Kind, kind_of
+from offload.engine.preview.names import TROUBLE
+from offload.engine.preview.sample import END_CHARS, sample_of
 from offload.errors import ConfigError
-from offload.preview.kinds import Kind, kind_of
-from offload.preview.names import TROUBLE
-from offload.preview.sample import END_CHARS, sample_of
-from offload.tools.budget import BUDGET, Budget, BudgetExceeded
-from offload.tools.pointer import CONTAINERS, JsonValue, PointerReader
-from offload.tools.search import Pattern, Search, Span
+from offload.reading.tools.budget import BUDGET, Budget, BudgetExceeded
+from offload.reading.tools.pointer import CONTAINERS, JsonValue, PointerReader
+from offload.reading.tools.search import Pattern, Search, Span
+from offload.records.codec.content import StoredContent
 from offload.web._paging import page_at
 from offload.web._tree import MAX_CHARS, PREVIEW_CHARS, Node, name_of, nodes_left, tree
 

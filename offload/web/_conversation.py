@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from offload.base.tokens import estimate_tokens
+from offload.engine.settings.hooks import Hooks
 from offload.errors import NotFoundError
-from offload.evidence import Value
-from offload.evidence.session import SessionEvidence
 from offload.messages.base import Item, Scan
 from offload.messages.calls import Calls
 from offload.messages.formats import role_or_none, scan_next, scan_of
-from offload.record import RecordInfo
+from offload.reading.evidence import Value
+from offload.reading.evidence.session import SessionEvidence
+from offload.reading.timeline import Timeline
+from offload.reading.timeline.timeline import differences
+from offload.records.record import RecordInfo
+from offload.records.session.reader import SessionReader
 from offload.replay import costs_of
 from offload.replay._journal import RecordsByRef, proven, records_of
-from offload.session.reader import SessionReader
-from offload.settings.hooks import Hooks
-from offload.timeline import Timeline
-from offload.timeline.timeline import differences
-from offload.tokens import estimate_tokens
 from offload.web._paging import PAGE_ROWS, list_page, number_in
 from offload.web._timeline import check_size
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from offload.retention import delete, pin, unpin
+from offload.maintenance.retention import delete, pin, unpin
 from offload.web._site import AT_RECORD, AT_SESSION, Site
 
 _MAX_FORM_BYTES = 4096

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from offload.origins import refusal_of
+from offload.base.origins import refusal_of
 from offload.web._render import SCRIPT, render
 
 # Static files without store content; pages that refuse access use them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from offload.codec.content import StoredContent
+from offload.records.codec.content import StoredContent
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
+from offload.reading.timeline import SentRequest
 from offload.replay import RequestCost
-from offload.timeline import SentRequest
 
 WIDTH, HEIGHT, COST_HEIGHT = 240, 100, 20
 _ROWS = 12

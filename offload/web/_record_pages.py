@@ -12,18 +12,17 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from offload.codec.base import StoredRecord
+from offload.base.text import printed_bytes
+from offload.base.tokens import estimate_tokens
 from offload.errors import ConfigError, CorruptError
-from offload.layout import is_link
-from offload.record.text import printed_bytes
-from offload.retention.marks import read_marks
-from offload.tokens import estimate_tokens
-from offload.tools._query import MAX_SQL_CHARS, Queries
-from offload.tools.search import PatternMode, compile_pattern
+from offload.maintenance.retention.marks import read_marks
+from offload.reading.tools._query import MAX_SQL_CHARS, Queries
+from offload.reading.tools.search import PatternMode, compile_pattern
+from offload.records.codec.base import StoredRecord
+from offload.storage.layout import is_link
 from offload.web._ansi import has_colors, styled
 from offload.web._color import by_line, colored, language_of
-from offload.web._contents import find as find_matches
-from offload.web._contents import kind_of_content, outline
+from offload.web._contents import find as find_matches, kind_of_content, outline
 from offload.web._paging import number_in, page_at, text_page
 from offload.web._site import AT_RECORD, OPEN_SESSIONS, SHOWN, Site, Values, file_of
 from offload.web._versions import changes

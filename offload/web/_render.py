@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from offload.record.text import escape_controls, size_text
+from offload.base.text import escape_controls, size_text
 
 FOLDER = Path(__file__).parent
 # The only script of the pages.

@@ -21,13 +21,13 @@ from offload.errors import (
     NotFoundError,
     StoreError,
 )
-from offload.layout import is_link
-from offload.record import RecordInfo
-from offload.record.titles import words_of_query
+from offload.maintenance.retention.marks import read_marks
+from offload.records.record import RecordInfo
+from offload.records.record.titles import words_of_query
+from offload.records.session.reader import SessionReader
+from offload.records.session.titles import find_titles, why_untitled, with_titles
 from offload.replay import Account
-from offload.retention.marks import read_marks
-from offload.session.reader import SessionReader
-from offload.session.titles import find_titles, why_untitled, with_titles
+from offload.storage.layout import is_link
 from offload.web._account import MANY_ENTRIES
 from offload.web._conversation import conversation, evidence
 from offload.web._paging import in_order, list_page, order_of

@@ -11,24 +11,24 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from offload.agent.presets.context_refs._tree import ContextTree
 from offload.errors import InvalidKeyError, NotFoundError
-from offload.index.entries import Tombstone
-from offload.index.objects import list_session, session_name
-from offload.journal.format import entry_of
-from offload.layout import JOURNAL, encode_part, is_hashed, is_link, is_ref
-from offload.presets.context_refs._tree import ContextTree
-from offload.record import RecordInfo
-from offload.registry import folder_of
-from offload.search.index import SessionIndex
-from offload.session.encryption import check_session
-from offload.session.names import check_known
-from offload.session.reader import SessionReader
-from offload.store import OffloadStore, path_of
+from offload.reading.search.index import SessionIndex
+from offload.records.index.entries import Tombstone
+from offload.records.index.objects import list_session, session_name
+from offload.records.journal.format import entry_of
+from offload.records.record import RecordInfo
+from offload.records.session.encryption import check_session
+from offload.records.session.names import check_known
+from offload.records.session.reader import SessionReader
+from offload.storage.layout import JOURNAL, encode_part, is_hashed, is_link, is_ref
+from offload.storage.registry import folder_of
+from offload.storage.store import OffloadStore, path_of
+from offload.storage.wrappers import ReadOnlyStore
 from offload.web._account import Accounts
 from offload.web._render import render
 from offload.web._timeline import Overview
 from offload.web._titles import Titles
-from offload.wrappers import ReadOnlyStore
 
 Values = dict[str, Any]
 

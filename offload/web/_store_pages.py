@@ -12,18 +12,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from offload.engine.policy import Retention
 from offload.errors import ConfigError, InvalidKeyError, StoreError
-from offload.index.objects import SessionObjects, list_sessions
-from offload.layout import decode_part, session_part
-from offload.policy import Retention
-from offload.record.titles import words_of_query
-from offload.retention import collect
-from offload.retention.limits import limits, retention_of
-from offload.retention.marks import Marks, read_all_marks
-from offload.session.titles import why_untitled
-from offload.store import OffloadStore
-from offload.timeline.forks import forks_of
-from offload.timeline.titles import JournalSummary, list_journals, task_titles
+from offload.maintenance.retention import collect
+from offload.maintenance.retention.limits import limits, retention_of
+from offload.maintenance.retention.marks import Marks, read_all_marks
+from offload.reading.timeline.forks import forks_of
+from offload.reading.timeline.titles import JournalSummary, list_journals, task_titles
+from offload.records.index.objects import SessionObjects, list_sessions
+from offload.records.record.titles import words_of_query
+from offload.records.session.titles import why_untitled
+from offload.storage.layout import decode_part, session_part
+from offload.storage.store import OffloadStore
 from offload.web._paging import in_order, list_page, order_of
 from offload.web._plot import plot
 from offload.web._site import SHOWN, Site, Values, file_count

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from offload.errors import OffloadError
-from offload.layout import session_part
-from offload.record import RecordInfo
-from offload.session.reader import SessionReader
-from offload.store import OffloadStore
-from offload.tools.budget import Budget, BudgetExceeded
-from offload.tools.search import Pattern, Search, compile_pattern
+from offload.reading.tools.budget import Budget, BudgetExceeded
+from offload.reading.tools.search import Pattern, Search, compile_pattern
+from offload.records.record import RecordInfo
+from offload.records.session.reader import SessionReader
+from offload.storage.layout import session_part
+from offload.storage.store import OffloadStore
 from offload.web._contents import match_of
 from offload.web._titles import newest_first
 

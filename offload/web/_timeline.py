@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from offload.base.threads.locks import cached
+from offload.base.tokens import estimate_tokens
+from offload.engine.placeholder.forms import known_refs
 from offload.errors import CollisionError, ConfigError, CorruptError, NotFoundError
-from offload.journal.format import JournalEntry
-from offload.journal.reader import JournalState
 from offload.messages.calls import Calls
 from offload.messages.formats import role_or_none, scan_next
-from offload.placeholder.forms import known_refs
+from offload.reading.timeline import SentRequest, Timeline
+from offload.reading.timeline.forks import SessionFork
+from offload.records.journal.format import JournalEntry
+from offload.records.journal.reader import JournalState
+from offload.records.session.reader import SessionReader
 from offload.replay import RequestCost, costs_of
-from offload.session.reader import SessionReader
-from offload.threads.locks import cached
-from offload.timeline import SentRequest, Timeline
-from offload.timeline.forks import SessionFork
-from offload.tokens import estimate_tokens
 from offload.web._paging import list_page
 from offload.web._plot import curves
 

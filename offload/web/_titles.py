@@ -9,11 +9,11 @@ from typing import NamedTuple
 import msgspec
 
 from offload.errors import ConfigError, EncryptionError
-from offload.index.objects import list_sessions
-from offload.record import RecordInfo
-from offload.record.titles import Label, has_words
-from offload.session.titles import read_labels
-from offload.store import OffloadStore
+from offload.records.index.objects import list_sessions
+from offload.records.record import RecordInfo
+from offload.records.record.titles import Label, has_words
+from offload.records.session.titles import read_labels
+from offload.storage.store import OffloadStore
 
 _GROUP = 125
 # Each takes about 200 bytes.

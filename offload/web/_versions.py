@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from offload.codec.content import StoredContent
 from offload.errors import NotFoundError
-from offload.record import RecordInfo
-from offload.record.titles import words_of_query
-from offload.session.reader import SessionReader
-from offload.session.titles import find_titles, with_titles
-from offload.tools._diff import Diff, row_text
+from offload.reading.tools._diff import Diff, row_text
+from offload.records.codec.content import StoredContent
+from offload.records.record import RecordInfo
+from offload.records.record.titles import words_of_query
+from offload.records.session.reader import SessionReader
+from offload.records.session.titles import find_titles, with_titles
 
 _SHOWN, _SHOWN_ROWS = 20, 400
 _MARKS = {"-": "del", "+": "ins", "@": "hunk", " ": ""}

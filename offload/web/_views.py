@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from offload.codec.base import StoredRecord
-from offload.tables._form import NoTableError
-from offload.tables._forms import HEAD_CHARS, form_of
-from offload.tools._query import Queries
+from offload.reading.tables._form import NoTableError
+from offload.reading.tables._forms import HEAD_CHARS, form_of
+from offload.reading.tools._query import Queries
+from offload.records.codec.base import StoredRecord
 from offload.web._color import ColorRun, colored, language_of
 from offload.web._contents import kind_of_content
 from offload.web._tree import members_of

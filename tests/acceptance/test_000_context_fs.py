@@ -55,13 +55,21 @@ import pytest
 import zstandard
 from kit.conversation import chat_result, from_model, from_user, tool_result, tool_use
 
-from offload import ConfigError, ExpiredError, OffloadPolicy, Rule, StoreError, StorePermissionError
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
-from offload.context import ContextIR, EventBus, ItemType
-from offload.policy.policy import MAX_VIEW_TOKENS
-from offload.presets.context_fs import ContextFileSystem
-from offload.presets.context_fs._tree import TreeStore
+from offload import (
+    AgentConfig,
+    ConfigError,
+    ContextManager,
+    ExpiredError,
+    OffloadPolicy,
+    Rule,
+    StoreError,
+    StorePermissionError,
+)
+from offload.agent.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
+from offload.agent.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_fs._tree import TreeStore
+from offload.engine.policy.policy import MAX_VIEW_TOKENS
+from offload.messages.context import ContextIR, EventBus, ItemType
 
 PLACEHOLDER = "[Content offloaded]\nPath: {}\nUse Read tool to view details."
 
@@ -690,7 +698,7 @@ def test_23_the_placeholder_reports_a_redaction(make):
 
 def test_24_the_history_lists_the_items_of_every_process(make, root):
     program = f"""
-from offload.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_fs import ContextFileSystem
 message = {{"role": "tool", "tool_call_id": "z", "content": "w " * 9000}}
 fs = ContextFileSystem({str(root)!r}, "s")
 fs.offload([message, {{"role": "assistant", "content": "seen"}}])
@@ -722,7 +730,7 @@ def test_25_everything_is_restored_also_in_another_process(make, root, tmp_path)
     (tmp_path / "sent.json").write_text(json.dumps(sent))
     program = f"""
 import json, pathlib
-from offload.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_fs import ContextFileSystem
 sent = json.loads(pathlib.Path({str(tmp_path / "sent.json")!r}).read_text())
 print(json.dumps(ContextFileSystem({str(root)!r}, "s").restore(sent)))
 """
@@ -733,7 +741,7 @@ print(json.dumps(ContextFileSystem({str(root)!r}, "s").restore(sent)))
 
 WRITER = """
 import os, sys
-from offload.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_fs import ContextFileSystem
 root, number, killed_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
 named = 0
 def count(event, arguments):

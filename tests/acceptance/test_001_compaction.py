@@ -47,8 +47,10 @@ from kit.conversation import from_model, from_user, tool_use
 from langchain_core.messages import AIMessage, HumanMessage
 
 from offload import (
+    AgentConfig,
     ConfigError,
     ContextFullError,
+    ContextManager,
     Offloader,
     OffloadError,
     OffloadPolicy,
@@ -56,11 +58,10 @@ from offload import (
     StoreError,
     estimate_tokens,
 )
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import SelectiveCompaction, SelectiveResult, TypeRule, threshold_for
-from offload.compaction.rules import DEFAULT_RULES
-from offload.context import ContextIR, EventBus, EventType, ItemType
-from offload.presets.context_fs import ContextFileSystem
+from offload.agent.compaction import SelectiveCompaction, SelectiveResult, TypeRule, threshold_for
+from offload.agent.compaction.rules import DEFAULT_RULES
+from offload.agent.presets.context_fs import ContextFileSystem
+from offload.messages.context import ContextIR, EventBus, EventType, ItemType
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

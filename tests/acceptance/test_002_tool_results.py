@@ -57,7 +57,7 @@ import pytest
 from pydantic import BaseModel
 
 from offload import ConfigError, MessageError, StoreError
-from offload.presets.tool_results import offload_tool_results
+from offload.agent.presets.tool_results import offload_tool_results
 
 LARGE = "a line of output\n" * 20
 SMALL = "exit 0"
@@ -211,7 +211,7 @@ def test_13_a_full_disk_raises_and_leaves_no_part_of_a_file(out):
     program = f"""
 import resource
 from offload import StoreError
-from offload.presets.tool_results import offload_tool_results
+from offload.agent.presets.tool_results import offload_tool_results
 resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
 block = {{"type": "tool_result", "tool_use_id": "x", "content": "y" * 9000}}
 try:
@@ -525,7 +525,7 @@ def test_39_foreign_files_are_neither_followed_nor_replaced(tmp_path, out, kind)
 def test_40_a_name_belongs_to_a_whole_file_wherever_a_writer_is_killed(tmp_path):
     program = """
 import os, sys
-from offload.presets.tool_results import offload_tool_results
+from offload.agent.presets.tool_results import offload_tool_results
 seen, last = 0, int(sys.argv[1])
 def count(event, arguments):
     global seen

@@ -64,15 +64,23 @@ import zstandard
 from command import runner
 from pages import Html, path_of, visitor
 
-from offload import ExpiredError, NotFoundError, Offloader, OffloadPolicy, Rule, open_store
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import RoundCompactor, RoundConfig
+from offload import (
+    AgentConfig,
+    ContextManager,
+    ExpiredError,
+    NotFoundError,
+    Offloader,
+    OffloadPolicy,
+    Rule,
+    open_store,
+)
+from offload.agent.compaction import RoundCompactor, RoundConfig
+from offload.agent.presets.context_refs import TRUNCATED, ContextRefs, size_of
+from offload.base.events import ContextEvent, EventBus, EventType
+from offload.engine.policy.tool_names import RETRIEVAL_TOOLS, TOOL_NAMES
 from offload.errors import ConfigError, MessageError, StoreError
-from offload.events import ContextEvent, EventBus, EventType
-from offload.index import sessions
-from offload.policy.tool_names import RETRIEVAL_TOOLS, TOOL_NAMES
-from offload.presets.context_refs import TRUNCATED, ContextRefs, size_of
-from offload.record.header import draw_ref
+from offload.records.index import sessions
+from offload.records.record.header import draw_ref
 from offload.testing.faults import FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -800,7 +808,7 @@ def test_38_short_and_long_ids_work_together(refs, tmp_path):
 WRITER = """
 import os, sys
 from itertools import count
-from offload.presets.context_refs import ContextRefs
+from offload.agent.presets.context_refs import ContextRefs
 named = count(1)
 def die(event, _):
     if event in ("os.link", "os.rename") and next(named) == int(sys.argv[3]):

@@ -42,14 +42,15 @@ from typing import Any
 import pytest
 import recorded
 from compactions import NOTICE, SYSTEM, Scripted, context_of, heard, kinds_of, stored
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from kit.conversation import ids_of
 from strength import examples
 
 from offload import (
+    AgentConfig,
     ConfigError,
     ContextFullError,
+    ContextManager,
     Offloader,
     OffloadPolicy,
     RefusedError,
@@ -57,9 +58,8 @@ from offload import (
     StoreError,
     estimate_tokens,
 )
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import Proposal, RoundCompactor, RoundConfig, RoundStrategy
-from offload.context import EventBus, EventType
+from offload.agent.compaction import Proposal, RoundCompactor, RoundConfig, RoundStrategy
+from offload.messages.context import EventBus, EventType
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

@@ -11,8 +11,7 @@ import prepared
 import pytest
 from provider import Api, said, serving
 
-from offload import Offloader
-from offload.agent import ContextManager
+from offload import ContextManager, Offloader
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "agent.py"

@@ -28,9 +28,8 @@ from kit.values import drained, texts_in
 from pydantic import TypeAdapter
 from recorded import FILES
 
-from offload import Offloader, OffloadPolicy, Rule
-from offload.agent import AgentConfig, ContextManager, Request
-from offload.record.header import OffloadableType
+from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, Request, Rule
+from offload.records.record.header import OffloadableType
 
 # A fact is a stretch of plain words, which no JSON escapes.
 FACT = re.compile(r"(?<![\w\\])\w[\w .,:/-]{18,58}\w", re.ASCII)

@@ -40,7 +40,7 @@ from kit.store import record_files, unpacked
 from retained import DAY, HOUR, clocked
 
 from offload import NotFoundError, Offloader, OffloadPolicy, Retention, Rule, StoreError
-from offload.retention import collect
+from offload.maintenance.retention import collect
 from offload_backends._bucket import client as bucket_client
 
 LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" for n in range(400))

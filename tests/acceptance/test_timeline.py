@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import recorded
 
-from offload import Offloader
-from offload.agent import AgentConfig, ContextManager
+from offload import AgentConfig, ContextManager, Offloader
 from offload_backends.memory import MemoryStore
 
 pytestmark = recorded.needed

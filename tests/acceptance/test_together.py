@@ -27,12 +27,11 @@ from command import runner
 from kit.conversation import tool_turn
 from recorded import FILES
 
-from offload import Offloader
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
-from offload.context import ContextIR
-from offload.presets.context_fs import ContextFileSystem
-from offload.presets.context_refs import ContextRefs
+from offload import AgentConfig, ContextManager, Offloader
+from offload.agent.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
+from offload.agent.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_refs import ContextRefs
+from offload.messages.context import ContextIR
 
 WINDOW = 20_000
 SESSION = "s"

@@ -13,7 +13,7 @@ from relay import Proxy, serving
 from servers import Server
 
 from offload import open_store
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 
 SERVERS = ["google_server", "azure_server"] if find_spec("gcp_storage_emulator") else ["s3_endpoint"]
 KINDS: dict[str, Callable[[str, str], AzureContainer | GoogleBucket | S3Bucket]] = {

@@ -19,7 +19,7 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 
 PAGE = b"<html><body>Log in to this network</body></html>"
 HTML = [("Content-Type", "text/html; charset=UTF-8")]

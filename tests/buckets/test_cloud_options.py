@@ -18,7 +18,7 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 from offload_backends._bucket import client as bucket_client
 from offload_backends.cloud import AzureStore
 

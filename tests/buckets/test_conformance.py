@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bucket_conformance import BucketConformance
 
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 
 
 class TestOnEachService(BucketConformance):

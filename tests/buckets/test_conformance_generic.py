@@ -7,7 +7,7 @@ from bucket_conformance import BucketConformance
 from buckets.conftest import SERVERS
 from cloud_servers import Container
 
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 from offload_backends._fsspec import FsspecStore
 
 pytestmark = pytest.mark.slow

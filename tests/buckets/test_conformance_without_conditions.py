@@ -10,7 +10,7 @@ from bucket_conformance import BucketConformance
 from cloud_servers import Container
 from relay import Proxy, Relay, serving
 
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 
 pytest.importorskip("gcp_storage_emulator", reason="make test-clouds runs it")
 

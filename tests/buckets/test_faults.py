@@ -55,7 +55,7 @@ from offload import (
     StoreUnavailableError,
     open_store,
 )
-from offload.store import OffloadStore, put_many
+from offload.storage.store import OffloadStore, put_many
 from offload_backends._bucket import client as bucket_client
 from offload_backends._bucket.store import BucketStore
 

@@ -16,9 +16,9 @@ from relay import Proxy
 from servers import Server
 
 from offload import ExpiredError, Offloader, open_store
-from offload.policy import Retention
-from offload.retention import collect
-from offload.transfer import copy
+from offload.engine.policy import Retention
+from offload.maintenance.retention import collect
+from offload.maintenance.transfer import copy_session
 
 pytest.importorskip("gcp_storage_emulator", reason="make test-clouds runs it")
 
@@ -120,7 +120,7 @@ def test_a_session_moves_between_the_clouds(
     assert opened(target).restore(sent) == MESSAGES
     objects = {key: source.read(key) for key in source.keys() if key != "offload.json"}
     assert {key: target.read(key) for key in target.keys() if key != "offload.json"} == objects
-    again = copy(open_store(source.url), open_store(target.url), "s")
+    again = copy_session(open_store(source.url), open_store(target.url), "s")
     assert again.copied == []
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import systems
 
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 from offload.testing import StoreConformance
 from offload_backends.local import LocalStore
 

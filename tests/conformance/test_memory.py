@@ -5,7 +5,7 @@ import uuid
 import pytest
 from kit.store import steps
 
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 from offload.testing import StoreConformance
 from offload_backends.memory import MemoryStore
 

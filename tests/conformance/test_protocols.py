@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from offload.store import (
+from offload.storage.store import (
     OffloadStore,
     SupportsBulk,
     SupportsFolders,
@@ -12,8 +12,8 @@ from offload.store import (
     SupportsStreams,
     SupportsTimes,
 )
+from offload.storage.wrappers import CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore, WrapperStore
 from offload.testing import FaultyBulkStore, FaultyStore
-from offload.wrappers import CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore, WrapperStore
 from offload_backends._fsspec import FsspecStore
 from offload_backends.cloud import AzureStore, GoogleStore
 from offload_backends.local import LocalStore

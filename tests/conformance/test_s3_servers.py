@@ -12,7 +12,7 @@ from cloud_servers import Container, S3Bucket, new_container
 from relay import Proxy, flip_the_upload, serving
 from servers import Server, WithoutConditions
 
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 from offload_backends.s3 import S3Store
 
 _numbers = itertools.count()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
+from offload.storage.wrappers import CachingStore, EncryptingStore, RetryingStore, WrapperStore
 from offload.testing import StoreConformance
 from offload.testing.faults import FaultyBulkStore
-from offload.wrappers import CachingStore, EncryptingStore, RetryingStore, WrapperStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
 

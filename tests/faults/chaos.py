@@ -32,9 +32,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from offload import ExpiredError, Offloader, OffloadError, OffloadPolicy, Rule, open_store
-from offload.index.catalog import Catalog
-from offload.policy import Retention
-from offload.retention import collect
+from offload.engine.policy import Retention
+from offload.maintenance.retention import collect
+from offload.records.index.catalog import Catalog
 
 _PROCESSES = multiprocessing.get_context("forkserver")
 SESSION = "chaos"
@@ -191,7 +191,7 @@ def act(place: Place, role: str, seed: int, *, is_careless: bool) -> None:
     time.time = lambda: REAL_TIME() + skew
     if is_careless:
         from offload.engine.recognition import Recognition  # noqa: PLC0415  # only the control needs it
-        from offload.session import Session  # noqa: PLC0415  # only the control needs it
+        from offload.records.session import Session  # noqa: PLC0415  # only the control needs it
 
         careless: Any = Session
         recognition: Any = Recognition

@@ -8,9 +8,8 @@ from collections.abc import Callable
 import pytest
 from answers import MAX_ANSWER, put, session
 
-from offload.codec.content import StoredContent
-from offload.tools import Tools, budget
-from offload.tools import _diff as diff
+from offload.reading.tools import Tools, _diff as diff, budget
+from offload.records.codec.content import StoredContent
 
 COUNT = 20_000
 RNG = random.Random(4)  # noqa: S311 # reproducible

@@ -13,7 +13,7 @@ from strength import thinned
 
 from offload import Offloader, OffloadError, OffloadPolicy, Rule
 from offload.errors import StoreError
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 from offload_backends.memory import MemoryStore
 
 POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=60)}, min_saving=0)
@@ -28,17 +28,18 @@ SHARED = (
     "engine.writer.ItemWriter.write.<locals>.<lambda>",
     "messages.access.get",
     "messages.base.Scan._call_of",
-    "session.reader.SessionReader._opened_or_error",
+    "records.session.reader.SessionReader._opened_or_error",
 )
 # What every call passes before it does anything and after all is done: argument checks, locks, what reports
 # failures, the objects that a call begins and ends with. A failure there is no item's.
 EDGES = (
     "offloader.",
-    "threads.",
-    "events.",
+    "base.threads.",
+    "base.events.",
+    "records.observer.",
     "engine.failures.",
     "errors.",
-    "settings.options.",
+    "engine.settings.options.",
     "engine.conversation.Conversation.",
     "engine.steps.run",
     "engine.turn.Turn.__",
@@ -50,10 +51,10 @@ EDGES = (
     "engine.results.",
     "engine.sink.",
     "messages.base.Item.__post_init__",
-    "record.titles.checked_agent",
-    "codec.spooled.Spool.",
-    "codec.spooled.ContentWriter.__init__",
-    "codec.spooled.ContentWriter.close",
+    "records.record.titles.checked_agent",
+    "records.codec.spooled.Spool.",
+    "records.codec.spooled.ContentWriter.__init__",
+    "records.codec.spooled.ContentWriter.close",
 )
 
 

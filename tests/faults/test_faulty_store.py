@@ -10,7 +10,7 @@ import pytest
 
 from offload import ConfigError, ExistsError, NotFoundError, StorePermissionError, StoreUnavailableError
 from offload.errors import OffloadError
-from offload.store import OffloadStore, SupportsBulk, SupportsStreams
+from offload.storage.store import OffloadStore, SupportsBulk, SupportsStreams
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload_backends.memory import MemoryStore
 

@@ -18,13 +18,14 @@ from kit.store import ActingStore
 from pairs import each_in_turn, every_pair
 from retained import DAY, ClockedStore, Paused, clocked, got_back, opened, put, ref_of
 
-from offload import NotFoundError, OffloadError, OffloadStore, StoreError, layout
-from offload.index import floors
-from offload.index.floors import LEASE_SECONDS, SETTLED_SECONDS
-from offload.policy import Retention
-from offload.retention import collect, delete
+from offload import NotFoundError, OffloadError, OffloadStore, StoreError
+from offload.engine.policy import Retention
+from offload.maintenance.retention import collect, delete
+from offload.maintenance.transfer import copy_session, share
+from offload.records.index import floors
+from offload.records.index.floors import LEASE_SECONDS, SETTLED_SECONDS
+from offload.storage import layout
 from offload.testing import FaultyBulkStore, FaultyStore
-from offload.transfer import copy, share
 from offload_backends.memory import MemoryStore
 
 AT_ONCE = Retention(grace=0, live_for=0)
@@ -92,7 +93,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClockedStore]:
 
 def timed(monkeypatch: pytest.MonkeyPatch, store: ClockedStore) -> ClockedStore:
     for module in ("floors", "catalog"):
-        monkeypatch.setattr(f"offload.index.{module}.clocks", lambda: (store.now, store.now))
+        monkeypatch.setattr(f"offload.records.index.{module}.clocks", lambda: (store.now, store.now))
     return store
 
 
@@ -258,12 +259,12 @@ def test_copies_and_links_are_above_the_floor_of_their_session(store: ClockedSto
     put(opened(store), "a")
     forget(store)
 
-    assert copy(source, store, "s").copied == [ref_of(copied)]
+    assert copy_session(source, store, "s").copied == [ref_of(copied)]
     shared = ref_of(put(opened(store, "t"), "b"))
     share(store, "t", shared, "s")
     assert got_back(store, "a", copied)
     assert {layout.generation_of(key) for key in store.snapshot() if "/s/" in key and key != FLOOR} == {2}
-    assert copy(source, store, "s").already_there == [ref_of(copied)]
+    assert copy_session(source, store, "s").already_there == [ref_of(copied)]
 
 
 def test_a_copy_that_stalls_for_a_day_ends_with_an_error_and_another_one_continues(
@@ -279,10 +280,10 @@ def test_a_copy_that_stalls_for_a_day_ends_with_an_error_and_another_one_continu
     for nth in range(1, 9):
         target = MemoryStore()
         try:
-            copy(source, Paused(target, nth, stall, is_after=True), "s")
+            copy_session(source, Paused(target, nth, stall, is_after=True), "s")
         except StoreError:
             errors += 1
-            copy(source, target, "s")
+            copy_session(source, target, "s")
         assert got_back(target, "a", copied)
     assert errors > 0
 
@@ -290,7 +291,7 @@ def test_a_copy_that_stalls_for_a_day_ends_with_an_error_and_another_one_continu
 def test_a_clock_of_the_store_that_jumps_ahead_costs_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
     store = timed(monkeypatch, clocked())
     began = store.now
-    monkeypatch.setattr("offload.index.floors.clocks", lambda: (began, began))
+    monkeypatch.setattr("offload.records.index.floors.clocks", lambda: (began, began))
     off = opened(store)
     off.records()
     old = put(opened(store), "a")

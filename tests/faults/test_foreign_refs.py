@@ -11,7 +11,7 @@ import pytest
 from kit.conversation import answer_to
 
 from offload import NotFoundError, Offloader, OffloadPolicy, Rule
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 from offload.testing import FaultyStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
@@ -104,7 +104,6 @@ def collected_elsewhere(store: OffloadStore) -> str:
 
 WELL_FORMED = [foreign, guessed, longer, revoked, shared_with_a_third, collected_elsewhere]
 MALFORMED = [
-    "",
     "../owner",
     f"../{OWNER}/x",
     f"r/{OWNER}/x",

@@ -21,9 +21,9 @@ from pairs import each_in_turn
 from retained import Paused
 
 from offload import NotFoundError, Offloader, Retention
-from offload.layout import BRANCH
-from offload.retention import collect, delete
-from offload.transfer import fork, rewind
+from offload.maintenance.retention import collect, delete
+from offload.maintenance.transfer import fork, rewind
+from offload.storage.layout import BRANCH
 from offload_backends.memory import MemoryStore
 
 Action = Callable[[Any], object]
@@ -184,8 +184,8 @@ def test_a_session_that_is_used_again_after_its_rm_is_forked_at_once_and_not_aft
 FORK = """
 import os, signal, sys
 from offload import open_store
-from offload.transfer import fork
-from offload.wrappers import WrapperStore
+from offload.maintenance.transfer import fork
+from offload.storage.wrappers import WrapperStore
 
 class Killed(WrapperStore):
     left = int(sys.argv[2])

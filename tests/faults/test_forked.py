@@ -14,8 +14,8 @@ HELD = """
 import warnings; warnings.simplefilter("ignore", DeprecationWarning)
 import os, signal, sys, threading
 from offload import Offloader, open_store
-from offload.store import OneByOne
-from offload.wrappers import CachingStore
+from offload.storage.store import OneByOne
+from offload.storage.wrappers import CachingStore
 
 url, call, verb = sys.argv[1:4]
 parent, is_inside, may_go_on = os.getpid(), threading.Event(), threading.Event()
@@ -227,9 +227,9 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     ("module", "call"),
     [
         ("sqlite3", "off.search('word')"),
-        ("offload.evidence.session", "off.evidence('host_a')"),
+        ("offload.reading.evidence.session", "off.evidence('host_a')"),
         ("re2", "off.tools.grep('w+', mode='regex')"),
-        ("offload.tables", "off.offload_text('a line of a log that is long enough\\n' * 400)"),
+        ("offload.reading.tables", "off.offload_text('a line of a log that is long enough\\n' * 400)"),
     ],
 )
 def test_a_fork_waits_for_a_thread_that_imports_a_module(module: str, call: str) -> None:

@@ -36,9 +36,9 @@ from gateways import (
 )
 
 from offload import Offloader, StoreError
+from offload.storage.wrappers import ReadOnlyStore
 from offload.testing import FaultyStore
 from offload.testing.faults import Verb
-from offload.wrappers import ReadOnlyStore
 from offload_backends.memory import MemoryStore
 
 Answer = Callable[[socket.socket], str | None]

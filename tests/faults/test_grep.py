@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from answers import MAX_ANSWER, body, tools_for
 
-from offload.tools.search import Search, compile_pattern
+from offload.reading.tools.search import Search, compile_pattern
 
 # Each takes exponential or quadratic time somewhere. The last of them match the empty text, or nearly.
 REDOS = [

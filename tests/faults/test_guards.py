@@ -6,16 +6,15 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kit.conversation import has_left, last_results, one_turn
 from strength import examples
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule
-from offload.placeholder import DefaultRenderer
-from offload.policy import Decision, ItemFacts, Reason, ReasonKind
-from offload.policy.groups import over_ceiling
-from offload.wrappers import WrapperStore
+from offload.engine.placeholder import DefaultRenderer
+from offload.engine.policy import Decision, ItemFacts, Reason, ReasonKind
+from offload.engine.policy.groups import over_ceiling
+from offload.storage.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 KEY = "AKIA" + "A1B2C3D4" * 2
@@ -135,8 +134,8 @@ class Renderer(DefaultRenderer):
 def test_code_of_the_caller_that_waits_for_another_call_goes_on(
     monkeypatch: pytest.MonkeyPatch, hook: str
 ) -> None:
-    monkeypatch.setattr("offload.settings.hooks.HOOK_SECONDS", 0.1)
-    monkeypatch.setattr("offload.threads.calls._CHECK_SECONDS", 0.05)
+    monkeypatch.setattr("offload.engine.settings.hooks.HOOK_SECONDS", 0.1)
+    monkeypatch.setattr("offload.base.threads.calls._CHECK_SECONDS", 0.05)
     refused: list[BaseException] = []
 
     def use() -> None:

@@ -24,9 +24,9 @@ import zstandard
 from kit.store import record_files
 
 from offload import CorruptError, Offloader, OffloadPolicy, Rule
-from offload.codec import get_codec
-from offload.index.derived import read_snapshot
-from offload.record.header import draw_ref
+from offload.records.codec import get_codec
+from offload.records.index.derived import read_snapshot
+from offload.records.record.header import draw_ref
 from offload_backends.memory import MemoryStore
 
 MIB = 1024**2
@@ -465,7 +465,7 @@ LISTS: dict[str, Callable[[int], bytes]] = {
 READER = """
 import sys, tracemalloc
 from pathlib import Path
-from offload.index.derived import read_snapshot
+from offload.records.index.derived import read_snapshot
 from offload_backends.memory import MemoryStore
 
 store, now = MemoryStore(), 1_000_000.0

@@ -13,7 +13,7 @@ import pytest
 from kit.conversation import tool_turn
 
 from offload import ConfigError, NotFoundError, Offloader, OffloadPolicy, Rule
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
 from offload_backends.s3 import S3Store

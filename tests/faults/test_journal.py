@@ -8,15 +8,14 @@ import prepared
 import pytest
 from strength import thinned
 
-from offload import Offloader
-from offload.agent import AgentConfig, ContextManager
-from offload.jobs import verify
+from offload import AgentConfig, ContextManager, Offloader
+from offload.maintenance.jobs import verify
 
 # Goes on with the conversation for ever, and prints what it was told is written down.
 AGENT = """
 import sys
 from offload import Offloader
-from offload.agent import AgentConfig, ContextManager
+from offload import AgentConfig, ContextManager
 
 m = ContextManager(Offloader(sys.argv[1], session="s"), AgentConfig(window_tokens=1500))
 m.resume()

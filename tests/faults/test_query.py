@@ -7,12 +7,11 @@ import re
 
 import pytest
 from answers import MAX_ANSWER, tools_for
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strength import examples, thinned
 
-from offload.tables import _query, schema_line
-from offload.tables._query import Record, query
+from offload.reading.tables import _query, schema_line
+from offload.reading.tables._query import Record, query
 
 CONTENT = {
     "two rows of 5 million columns": ("a," * 5_000_000 + "\n") * 2,
@@ -134,8 +133,8 @@ def test_a_statement_made_to_hurt_is_stopped_with_the_reason(
 def test_content_beyond_the_size_of_a_whole_load_is_read_by_the_columns_that_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("offload.tables._query.WHOLE_BYTES", 1000)
-    monkeypatch.setattr("offload.tables._database._MAX_BYTES", 256 * 1024)
+    monkeypatch.setattr("offload.reading.tables._query.WHOLE_BYTES", 1000)
+    monkeypatch.setattr("offload.reading.tables._database._MAX_BYTES", 256 * 1024)
     text = "id,wide,order\n" + "".join(f"{n},{'x' * 90},{n % 7}\n" for n in range(9000))
     tools, ref = tools_for(text)
 

@@ -17,10 +17,10 @@ import pytest
 from answers import tools_for
 
 from offload.errors import ConfigError
-from offload.tables import _process, _query
-from offload.tables._database import Database
-from offload.tables._query import Record, query
-from offload.tables._worker import FUNCTIONS
+from offload.reading.tables import _process, _query
+from offload.reading.tables._database import Database
+from offload.reading.tables._query import Record, query
+from offload.reading.tables._worker import FUNCTIONS
 
 SLOW = "with recursive c(x) as (select 1 union all select x + 1 from c) select max(x) from c"
 CSV = "id,name\n" + "".join(f"{n},user {n}\n" for n in range(500))
@@ -188,7 +188,7 @@ def test_a_forked_child_has_a_process_of_its_own_and_leaves_that_of_its_parent()
 def test_no_process_is_left_when_its_parent_is_gone(way: str) -> None:
     program = f"""
 import threading, sys
-from offload.tables import _query
+from offload.reading.tables import _query
 ask = lambda sql: _query.query([_query.Record(1, 1, ["a"])], sql, 10)
 ask("select 1")
 print(_query.pool._workers[0].pid, flush=True)

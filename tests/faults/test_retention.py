@@ -18,10 +18,10 @@ from pairs import every_pair
 from retained import DAY, HOUR, ClockedStore, Paused, clocked, got_back, message, opened, put, ref_of, text_of
 
 from offload import ExpiredError, NotFoundError, Offloader, OffloadError, OffloadStore, RecordInfo, open_store
-from offload.index.objects import list_session
-from offload.policy import Retention
-from offload.retention import GcReport, collect, delete, pin, undelete
-from offload.retention._protection import delete_tombstones, empty_records
+from offload.engine.policy import Retention
+from offload.maintenance.retention import GcReport, collect, delete, pin, undelete
+from offload.maintenance.retention._protection import delete_tombstones, empty_records
+from offload.records.index.objects import list_session
 from offload.testing import FaultyBulkStore, FaultyStore
 
 if TYPE_CHECKING:
@@ -515,8 +515,8 @@ def is_read(known: Offloader, store: OffloadStore, name: str, placeholder: str, 
 COLLECTOR = """
 import sys
 from offload import open_store
-from offload.policy import Retention
-from offload.retention import collect
+from offload.engine.policy import Retention
+from offload.maintenance.retention import collect
 store, rules = open_store(sys.argv[1]), Retention(grace=int(sys.argv[2]), live_for=0)
 print("ready", flush=True)
 for _ in sys.stdin:

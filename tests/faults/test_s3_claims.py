@@ -14,8 +14,7 @@ from relay import Proxy, Relay, hang, lose_the_answer, serving
 from servers import new_bucket
 
 from offload.errors import ExistsError, StoreUnavailableError
-from offload_backends._bucket import store as store_module
-from offload_backends._bucket import uploads
+from offload_backends._bucket import store as store_module, uploads
 from offload_backends.s3 import S3Store, _claims
 
 if TYPE_CHECKING:

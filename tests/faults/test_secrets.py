@@ -15,12 +15,12 @@ from command import runner
 from kit.conversation import results
 
 from offload import Offloader, OffloadError, OffloadPolicy, Rule, open_store
-from offload.doctor import diagnose
-from offload.settings.loader import load_config
-from offload.store import without_secrets
+from offload.engine.settings.loader import load_config
+from offload.maintenance.doctor import diagnose
+from offload.maintenance.transfer import export_session
+from offload.storage.store import without_secrets
+from offload.storage.wrappers import CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore
 from offload.testing import FaultyStore
-from offload.transfer import export
-from offload.wrappers import CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore
 from offload_backends.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def write_everything(place: Path, codec: str) -> None:
     off.fork("u")
     off.gc()
     off.touch()
-    export(off.store, "s", place / "s.tar")
+    export_session(off.store, "s", place / "s.tar")
 
 
 @pytest.mark.parametrize(("umask", "codec"), [(0o000, "zstd"), (0o022, "json"), (0o077, "raw")])

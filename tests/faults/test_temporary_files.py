@@ -12,9 +12,9 @@ import pytest
 import zstandard
 
 from offload import Offloader, OffloadPolicy, Rule
-from offload.store import OffloadStore
-from offload.transfer import copy
-from offload.wrappers import CachingStore, EncryptingStore
+from offload.maintenance.transfer import copy_session
+from offload.storage.store import OffloadStore
+from offload.storage.wrappers import CachingStore, EncryptingStore
 from offload_backends.local import LocalStore
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -132,7 +132,7 @@ def test_copies_hold_no_clear_text(store: EncryptingStore, tmp_path: Path, seen:
     with off.open_sink(tool_name="Bash") as sink:
         for chunk in chunks(20):
             sink.write(chunk)
-    copy(cached, cached, "s", name="t")
+    copy_session(cached, cached, "s", name="t")
     assert Offloader(cached, session="t").restore(out.messages)[0]["content"] == text
 
     seen.update(map(shows, files_in(tmp_path)))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from strength import thinned
 
-from offload.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_fs import ContextFileSystem
 
 STEPS = ("open", "os.mkdir", "os.link", "os.rename", "os.remove")
 TEXTS = [f"item {n} of the conversation\n" * 700 for n in range(3)]

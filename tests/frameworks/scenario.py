@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from offload import Offloader, OffloadPolicy
-from offload.session.reader import SessionReader
+from offload.records.session.reader import SessionReader
 
 # Offloaded when it is appended; a tool that reads is seen once in full first.
 QUERY = "query_sales"

@@ -30,8 +30,8 @@ from agent_framework import (
 from frameworks.agent_framework_model import ScriptedClient, tool
 from pydantic import BaseModel
 
+from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.integrations.agent_framework import OffloadProvider
-from offload.policy.tool_names import TOOL_NAMES
 
 
 def agent(script, provider, *tools, **options):

@@ -27,8 +27,8 @@ from agno.tools.function import Function, ToolResult
 from frameworks.agno_model import ScriptedModel, tool
 from pydantic import BaseModel
 
+from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.integrations.agno import OffloadTools
-from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
 
 

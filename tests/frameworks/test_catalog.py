@@ -19,8 +19,8 @@ from offload import (
     Retention,
     Rule,
 )
-from offload.retention import collect, delete
-from offload.store import OffloadStore
+from offload.maintenance.retention import collect, delete
+from offload.storage.store import OffloadStore
 from offload_backends.memory import MemoryStore
 
 duckdb = pytest.importorskip("duckdb", reason="needs DuckDB")
@@ -28,9 +28,9 @@ pa = pytest.importorskip("pyarrow", reason="needs offload[arrow]")
 polars = pytest.importorskip("polars", reason="needs Polars")
 pq = pytest.importorskip("pyarrow.parquet", reason="needs offload[arrow]")
 
-from offload import catalog  # noqa: E402  # the packages above are checked first
-from offload.catalog import batches as catalog_batches  # noqa: E402  # as above
 from offload.cli.app import app  # noqa: E402  # as above
+from offload.maintenance import catalog  # noqa: E402  # the packages above are checked first
+from offload.maintenance.catalog import record_batches as catalog_batches  # noqa: E402  # as above
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,7 +72,7 @@ def rows(connection: Any, sql: str) -> list[tuple[Any, ...]]:
 def test_the_rows_say_what_the_listings_say(store, tmp_path):
     target = Offloader(tmp_path / "cat's").store
 
-    report = catalog.export(store, target, requests=True)
+    report = catalog.export_catalog(store, target, requests=True)
 
     assert (report.run, report.records, report.requests, len(report.files)) == (1, 3, 2, 2)
     connection = connected(target)
@@ -91,14 +91,14 @@ def test_the_rows_say_what_the_listings_say(store, tmp_path):
 
 def test_a_later_run_adds_what_changed_and_the_newest_row_counts(store, tmp_path):
     target = Offloader(tmp_path / "catalog").store
-    catalog.export(store, target)
+    catalog.export_catalog(store, target)
     [page] = Offloader(store, session="b").records()
     delete(store, "b", [page.ref])
-    marked = catalog.export(store, target)
+    marked = catalog.export_catalog(store, target)
     collect(store, Retention(grace=0))
     Offloader(store, session="c").offload_text("new\n" * 5000, tool_name="Bash")
 
-    again = catalog.export(store, target)
+    again = catalog.export_catalog(store, target)
 
     assert (marked.run, again.run) == (2, 3)
     connection = connected(target)
@@ -120,12 +120,12 @@ def test_a_killed_run_and_two_at_once_do_no_harm(store, tmp_path):
 
     target = Killed()
     with pytest.raises(KeyboardInterrupt):
-        catalog.export(store, target)
+        catalog.export_catalog(store, target)
     assert [stored.key[:8] for stored in target.keys()] == ["records/"]
 
     folder = Offloader(tmp_path / "catalog").store
     with ThreadPoolExecutor(4) as pool:
-        runs = {pool.submit(catalog.export, store, folder).result().run for _ in range(4)}
+        runs = {pool.submit(catalog.export_catalog, store, folder).result().run for _ in range(4)}
     assert runs == {1, 2, 3, 4}
     assert rows(connected(folder), "SELECT count(*) FROM records") == [(3,)]
 
@@ -143,11 +143,11 @@ def test_workers_export_what_one_process_exports(store):
 def test_an_empty_store_has_a_table_without_rows(tmp_path):
     target = Offloader(tmp_path / "catalog").store
 
-    report = catalog.export(MemoryStore(), target, requests=True)
+    report = catalog.export_catalog(MemoryStore(), target, requests=True)
 
     assert (report.records, report.requests, len(report.files)) == (0, 0, 2)
     assert rows(connected(target), "SELECT * FROM records") == []
-    assert catalog.export(MemoryStore(), target, requests=True).files == []
+    assert catalog.export_catalog(MemoryStore(), target, requests=True).files == []
 
 
 def test_what_is_not_there_or_damaged_is_said(store, tmp_path):
@@ -157,7 +157,7 @@ def test_what_is_not_there_or_damaged_is_said(store, tmp_path):
 
     target.put("runs/000000001.json", b"{")
     with pytest.raises(CorruptError, match="is not a manifest"):
-        catalog.export(store, target)
+        catalog.export_catalog(store, target)
 
 
 def test_without_the_extra_the_error_says_what_to_install(store, monkeypatch):
@@ -171,7 +171,7 @@ def test_each_question_of_the_page_is_answered(store, tmp_path):
     page = (ROOT / "docs/catalog.md").read_text(encoding="utf-8")
     [block] = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     target = Offloader(tmp_path / "catalog").store
-    catalog.export(store, target, requests=True)
+    catalog.export_catalog(store, target, requests=True)
     connection = connected(target)
 
     answers = [rows(connection, sql) for sql in block.split(";") if sql.strip()]

@@ -29,8 +29,8 @@ from frameworks import claude_code
 from frameworks.claude_code import ClaudeCode, serving, text
 
 from offload import ConfigError, Offloader, OffloadPolicy
+from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.integrations.claude_agent_sdk import offloaded
-from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

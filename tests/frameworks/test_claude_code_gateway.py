@@ -14,7 +14,7 @@ from typing import Any
 from frameworks.claude_code import Answer, ClaudeCode, Request, serving, text, thinking, tool
 
 from offload import Offloader
-from offload.placeholder.forms import known_refs
+from offload.engine.placeholder.forms import known_refs
 
 # Seven results of this size in a row, and what Claude Code keeps whole of one.
 BASH = "seq 1 4000"

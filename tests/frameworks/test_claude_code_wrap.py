@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _provider import Provider
-from _provider import serving as charging
+from _provider import Provider, serving as charging
 from frameworks.claude_code import SECONDS, Answer, ClaudeCode, Request, binary, serving, text, tool
 
 from offload import Offloader
-from offload.placeholder.forms import known_refs
-from offload.timeline import Timeline
+from offload.engine.placeholder.forms import known_refs
+from offload.reading.timeline import Timeline
 
 BASH = "seq 1 4000"
 # Two large results that are replaced, and enough requests after them.

@@ -21,7 +21,7 @@ from _provider import Provider, serving
 from gateways import running
 
 from offload import Offloader
-from offload.timeline import Timeline
+from offload.reading.timeline import Timeline
 
 PROGRAMS = Path(sys.prefix) / "node_modules" / ".bin"
 VERCEL = Path(sys.prefix) / "vercel" / "node_modules"

@@ -20,8 +20,8 @@ from compaction_kit.probes import BehaviorProbe
 from compaction_kit.testing import check_compactor
 
 from offload import Offloader
-from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction, TypeRule
-from offload.context import ContextIR
+from offload.agent.compaction import RoundCompactor, RoundConfig, SelectiveCompaction, TypeRule
+from offload.messages.context import ContextIR
 
 SHARE = 0.6
 SAYS_NOTHING = "<summary>The user and the assistant talked.</summary>"

@@ -27,8 +27,8 @@ from crewai.tools.tool_failure import ToolFailure
 from pydantic import BaseModel, TypeAdapter
 
 from offload import Offloader
+from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.integrations.crewai import OffloadCrew
-from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
 
 # CrewAI uses names that it deprecates itself.

@@ -12,9 +12,9 @@ import pytest
 from worker import size_of
 
 from offload import Offloader, OffloadError, StoreUnavailableError
-from offload.jobs import verify
-from offload.jobs.each import run_each
-from offload.jobs.executors import executor_on
+from offload.maintenance.jobs import verify
+from offload.maintenance.jobs.each import run_each
+from offload.maintenance.jobs.executors import executor_on
 
 distributed = pytest.importorskip("distributed", reason="needs offload[dask]")
 pytestmark = pytest.mark.filterwarnings("ignore:Port .* is already in use:UserWarning")

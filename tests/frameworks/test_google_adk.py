@@ -28,8 +28,8 @@ from google.genai import types
 from pydantic import BaseModel
 
 from offload import StoreUnavailableError
+from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.integrations.google_adk import AdkOffloadPlugin, OffloadArtifactService, _ArtifactFile
-from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

@@ -26,8 +26,8 @@ from haystack.hooks.tool_result_offloading import AlwaysOffload, ToolResultOfflo
 from haystack.tools import AgentTool
 
 from offload import ConfigError, Offloader, OffloadPolicy
+from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.integrations.haystack import OffloadToolResultStore, OffloadToolset
-from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

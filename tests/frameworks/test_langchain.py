@@ -22,8 +22,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command
 
+from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.integrations.langchain import OffloadMiddleware
-from offload.policy.tool_names import TOOL_NAMES
 
 ASKED = {"messages": [HumanMessage(QUESTION)]}
 

@@ -22,8 +22,8 @@ from llama_index.core.memory import ChatMemoryBuffer, Memory
 from llama_index.core.workflow import Context
 
 from offload import Offloader
+from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.integrations.llama_index import OffloadContexts, OffloadFunctionAgent
-from offload.policy.tool_names import TOOL_NAMES
 
 # LlamaIndex uses names of pydantic that are deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")

@@ -28,8 +28,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from offload import ConfigError, Offloader
 from offload.cli.mcp import TOKEN_VARIABLE
+from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.integrations.mcp import context_server, http_app, serve_http
-from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

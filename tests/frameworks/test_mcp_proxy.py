@@ -31,9 +31,9 @@ from mcp.shared.message import SessionMessage
 from mcp.types.jsonrpc import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from offload import Offloader, OffloadPolicy, Rule
+from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.integrations.mcp import Proxy, ResultOffloader
 from offload.integrations.mcp._results import ToolCall
-from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

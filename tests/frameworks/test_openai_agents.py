@@ -32,8 +32,8 @@ from frameworks.scripted_openai import (
 from pydantic import BaseModel
 
 from offload import ConfigError, OffloadPolicy
+from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.integrations.openai_agents import OffloadRuns
-from offload.policy.tool_names import TOOL_NAMES
 from offload_backends.memory import MemoryStore
 
 REMEMBERED = tuple((run, True) for run in (sync, awaited, streamed))

@@ -7,8 +7,7 @@ from contextlib import closing
 
 import pytest
 from binding import Binding
-from frameworks.bound import BOUND, TURNS, UNBOUND, call, long_run, models_told
-from frameworks.bound import outputs as made_outputs
+from frameworks.bound import BOUND, TURNS, UNBOUND, call, long_run, models_told, outputs as made_outputs
 from frameworks.scenario import QUERY, QUESTION, READER, Call, Script, end, refs
 
 pytest.importorskip("agents", reason="in the environment of the group integration-openai-agents")

@@ -17,8 +17,8 @@ from pydantic_ai import DeferredToolRequests, DeferredToolResults, Tool, ToolFai
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 from offload import ConfigError
+from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.integrations.pydantic_ai import OffloadCapability, OffloadOverflowStore
-from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from offload import Offloader
-from offload.jobs import verify
-from offload.jobs.executors import RayExecutor
+from offload.maintenance.jobs import verify
+from offload.maintenance.jobs.executors import RayExecutor
 
 ray = pytest.importorskip("ray", reason="needs offload[ray]")
 

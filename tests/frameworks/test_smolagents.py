@@ -19,8 +19,8 @@ from smolagents.memory import Timing, ToolCall
 from smolagents.utils import AgentError
 
 from offload import OffloadPolicy
+from offload.engine.policy.tool_names import RETRIEVAL_TOOLS, TOOL_NAMES
 from offload.integrations.smolagents import OffloadSteps
-from offload.policy.tool_names import RETRIEVAL_TOOLS, TOOL_NAMES
 from offload.testing import FaultyStore
 
 

@@ -17,8 +17,7 @@ from frameworks.story import Story, Told
 pytest.importorskip("strands", reason="in the environment of the group integration-strands")
 
 from frameworks.strands_model import ScriptedModel, tool
-from strands import Agent
-from strands import tool as function_tool
+from strands import Agent, tool as function_tool
 from strands.multiagent import GraphBuilder, Swarm
 from strands.session.file_session_manager import FileSessionManager
 from strands.session.snapshot_session_manager import SnapshotSessionManager
@@ -27,8 +26,8 @@ from strands.types.exceptions import EventLoopException, StorageError
 from strands.vended_plugins.context_offloader import ContextOffloader
 
 from offload import ConfigError, Offloader, StoreUnavailableError
+from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.integrations.strands import OffloadStorage, StrandsOffloadPlugin
-from offload.policy.tool_names import TOOL_NAMES
 from offload.testing import FaultyStore
 
 

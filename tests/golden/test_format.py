@@ -17,12 +17,11 @@ import pytest
 import zstandard
 
 import offload
-from offload.codec import CODECS, find_codec
-from offload.codec import _seekable as seekable
-from offload.codec.base import StoredRecord
-from offload.codec.content import CHUNK_BYTES, TextContent
-from offload.codec.quoting import QuotingRecord
-from offload.record import Header
+from offload.records.codec import CODECS, _seekable as seekable, find_codec
+from offload.records.codec.base import StoredRecord
+from offload.records.codec.content import CHUNK_BYTES, TextContent
+from offload.records.codec.quoting import QuotingRecord
+from offload.records.record import Header
 
 HERE = Path(__file__).parent
 CONTENTS = {

@@ -9,8 +9,7 @@ from typing import Any
 
 import zstandard
 
-from offload import Offloader
-from offload.agent import AgentConfig, ContextManager
+from offload import AgentConfig, ContextManager, Offloader
 
 
 def messages_of(folder: Path) -> list[Any]:

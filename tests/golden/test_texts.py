@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from offload import Offloader, OffloadPolicy, Rule
+from offload.engine.placeholder import DefaultRenderer
+from offload.engine.placeholder.default import escape_placeholders
 from offload.messages.media import media_ref
-from offload.placeholder import DefaultRenderer
-from offload.placeholder.default import escape_placeholders
 
 HERE = Path(__file__).parent
 TYPES = ("tool_result", "user_message", "tool_call")

@@ -13,8 +13,8 @@ from command import runner
 from large import key_of
 
 from offload import Offloader
-from offload.index import reindex
-from offload.index.catalog import Catalog
+from offload.records.index import reindex
+from offload.records.index.catalog import Catalog
 
 MANY = 6000
 SESSION = "s"
@@ -22,7 +22,7 @@ SESSION = "s"
 LISTER = """
 import sys
 from offload import open_store
-from offload.index.catalog import Catalog
+from offload.records.index.catalog import Catalog
 store, count, rounds = open_store(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 for _ in range(rounds):
     catalog = Catalog(store, "s")
@@ -37,7 +37,7 @@ print("done")
 INDEXER = """
 import sys
 from offload import open_store
-from offload.index import reindex
+from offload.records.index import reindex
 store, rounds = open_store(sys.argv[1]), int(sys.argv[2])
 print("begun", flush=True)
 for _ in range(rounds):

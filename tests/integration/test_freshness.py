@@ -10,9 +10,8 @@ import pytest
 from kit.store import ActingStore
 from recorded import FILES, needed
 
-from offload import Offloader, OffloadPolicy, Rule
-from offload.agent import AgentConfig, ContextManager
-from offload.tools.answers import REPEATED
+from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, Rule
+from offload.reading.tools.answers import REPEATED
 from offload_backends.memory import MemoryStore
 
 OLD = "".join(f"line {n} of the file\n" for n in range(2000))

@@ -49,11 +49,11 @@ from offload import (
     StoreUnavailableError,
     open_store,
 )
+from offload.base import json_reader
 from offload.gateway import _app, _exchange, _provider, _spans, _threads, _turns, serve
-from offload.record import json_reader
-from offload.retention import collect, delete
+from offload.maintenance.retention import collect, delete
+from offload.storage.wrappers import EncryptingStore, WrapperStore
 from offload.testing import FaultyStore
-from offload.wrappers import EncryptingStore, WrapperStore
 from offload_backends.memory import MemoryStore
 
 START = b'data: {"type":"message_start","message":{"usage":%s}}\n\n' % json.dumps(USAGE).encode()

@@ -23,9 +23,9 @@ from strength import thinned
 from offload import Offloader, OffloadPolicy, RecordInfo, StoreError, open_store
 from offload.gateway import _threads, _turns
 from offload.replay import Transcript, load
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
+from offload.storage.wrappers import WrapperStore
 from offload.testing import FaultyStore
-from offload.wrappers import WrapperStore
 
 BOUND, EDITABLE = "claude-opus-5-5", "claude-opus-5"
 PATH = "/v1/messages?beta=true"

@@ -8,16 +8,17 @@ from contextlib import contextmanager
 import pytest
 from gateways import REPLY, USAGE, ask, body_of, providing, running, turns, wait_for
 
-from offload import Offloader, index
-from offload.context.ir import item_type_of
+from offload import Offloader
 from offload.errors import StoreUnavailableError
 from offload.gateway import _threads
-from offload.jobs import verify
-from offload.journal import writer
-from offload.journal.reader import Journal
-from offload.session.reader import SessionReader
-from offload.timeline import Timeline
-from offload.wrappers import WrapperStore
+from offload.maintenance.jobs import verify
+from offload.messages.context.ir import item_type_of
+from offload.reading.timeline import Timeline
+from offload.records import index
+from offload.records.journal import writer
+from offload.records.journal.reader import Journal
+from offload.records.session.reader import SessionReader
+from offload.storage.wrappers import WrapperStore
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from servers import Server, new_bucket
 
 from offload import Offloader
 from offload.gateway import _journals, _threads
-from offload.timeline import Timeline
+from offload.reading.timeline import Timeline
 
 Json = dict[str, Any]
 TOKENS = "Bearer token of "

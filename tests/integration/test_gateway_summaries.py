@@ -14,9 +14,9 @@ from talking import FIELDS, KINDS, READERS, Json, path_of, request_of, results_o
 
 from offload import Offloader, OffloadPolicy, open_store
 from offload.errors import StoreUnavailableError
-from offload.store import OffloadStore
-from offload.timeline import Timeline
-from offload.wrappers import WrapperStore
+from offload.reading.timeline import Timeline
+from offload.storage.store import OffloadStore
+from offload.storage.wrappers import WrapperStore
 
 ASK = "Summarize the conversation above for a handover."
 NAMED = {"session_id": "s1"}

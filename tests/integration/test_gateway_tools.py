@@ -39,17 +39,17 @@ from talking import (
 )
 
 from offload import Offloader, OffloadPolicy, Rule, open_store
+from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.gateway import _own_tools
 from offload.gateway._apis.base import CUT
 from offload.gateway._hidden import HiddenCalls, HiddenStore, Root
 from offload.gateway._status import Status
-from offload.policy.tool_names import TOOL_NAMES
-from offload.retention import delete
-from offload.store import OffloadStore
+from offload.maintenance.retention import delete
+from offload.maintenance.transfer import copy_session
+from offload.reading.timeline import Timeline
+from offload.storage.store import OffloadStore
+from offload.storage.wrappers import EncryptingStore, WrapperStore
 from offload.testing import FaultyStore
-from offload.timeline import Timeline
-from offload.transfer import copy
-from offload.wrappers import EncryptingStore, WrapperStore
 
 BOUND = "claude-opus-5-5"
 OWN = [*TOOL_NAMES]
@@ -1234,7 +1234,7 @@ def test_calls_go_with_their_session_and_come_along_with_a_copy(provider, store,
     inside = agent.last
     first, second = open_store(store), open_store(str(tmp_path / "second"))
     Offloader(first, session="gateway").touch()
-    copy(first, second, "gateway")
+    copy_session(first, second, "gateway")
     delete(first, "gateway")
     assert [*first.keys("c/")] == []
     with gateway(provider, str(tmp_path / "second")) as url:

@@ -8,7 +8,7 @@ from types import FunctionType, ModuleType
 import pytest
 from integration.test_freshness import KINDS, Chat, opened, source_of
 
-import offload.tools.sources
+import offload.engine.sources
 from offload import OffloadPolicy
 
 TOOLS = ("read_file", "str_replace", "search_code", "run_python")
@@ -32,7 +32,7 @@ def held(root: object) -> int:
 def test_a_host_that_keeps_a_window_of_messages_makes_nothing_grow(
     kind: str, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offload.tools.sources, "MOST_ABSENT", 30)
+    monkeypatch.setattr(offload.engine.sources, "MOST_ABSENT", 30)
     off, chat, counts = opened(policy=OffloadPolicy()), Chat(kind), []
     task = chat.messages[:]
     for turn in range(200):
@@ -64,7 +64,7 @@ def test_a_call_that_is_passed_again_at_another_place_keeps_its_number(kind: str
 def test_of_a_record_older_than_the_calls_that_are_remembered_a_change_is_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(offload.tools.sources, "MOST_ABSENT", 5)
+    monkeypatch.setattr(offload.engine.sources, "MOST_ABSENT", 5)
     off, chat = opened(), Chat("anthropic")
     chat.call("read_file", LONG, path="a.py")
     chat.messages.append(chat.said("assistant", "I see."))

@@ -17,10 +17,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from offload import Offloader, OffloadPolicy, Retention, Rule
-from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
-from offload.context import ContextIR
-from offload.events import EventBus
+from offload.agent.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
+from offload.base.events import EventBus
 from offload.integrations.otel import instrument
+from offload.messages.context import ContextIR
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from offload.errors import ExistsError, OffloadError, StorePermissionError, StoreUnavailableError
-from offload_backends._bucket import client as bucket_client
-from offload_backends._bucket import store as bucket_store
+from offload_backends._bucket import client as bucket_client, store as bucket_store
 from offload_backends._descriptor import FORMAT, Creates, Descriptor, decode
 from offload_backends._shared import Shared
 from offload_backends.s3 import S3Store

@@ -13,9 +13,8 @@ from relay import Proxy, serving
 from servers import Bucket, new_bucket
 
 from offload.errors import StoreError, StoreUnavailableError
-from offload.index import sessions
-from offload_backends._bucket import client as bucket_client
-from offload_backends._bucket import listing
+from offload.records.index import sessions
+from offload_backends._bucket import client as bucket_client, listing
 from offload_backends.s3 import S3Store
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import pytest
 from conftest import Bucket
 
 from offload import Offloader
+from offload.engine.policy import Retention
 from offload.errors import NotFoundError
-from offload.policy import Retention
-from offload.retention import collect, delete
+from offload.maintenance.retention import collect, delete
 from offload_backends.s3 import S3Store
 
 LOG = "a line of output\n" * 2000

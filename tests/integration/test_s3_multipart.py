@@ -23,7 +23,7 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from offload.store import blocks_of
+from offload.storage.store import blocks_of
 from offload_backends._bucket import client as bucket_client
 from offload_backends._bucket.uploads import part_size
 from offload_backends.s3 import S3Store

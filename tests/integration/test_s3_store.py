@@ -16,7 +16,6 @@ import prepared
 import pytest
 
 from offload import Offloader, Retention
-from offload.doctor import diagnose
 from offload.errors import (
     ConfigError,
     ExistsError,
@@ -26,7 +25,8 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from offload.retention import collect, delete
+from offload.maintenance.doctor import diagnose
+from offload.maintenance.retention import collect, delete
 from offload_backends.s3 import S3Store
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from relay import Proxy
 
 from offload import Offloader, open_store
 from offload.__main__ import main
-from offload.presets.context_refs import ContextRefs
-from offload.registry import with_layout
+from offload.agent.presets.context_refs import ContextRefs
+from offload.storage.registry import with_layout
 from offload_backends.s3 import S3Store
 
 if TYPE_CHECKING:

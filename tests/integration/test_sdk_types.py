@@ -12,16 +12,15 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from kit.conversation import from_user, tool_result
 from kit.values import drained
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from strength import examples
 
 from offload import Offloader, OffloadPolicy, OffloadResult, Rule
-from offload.placeholder import PlaceholderFacts
-from offload.record.header import OffloadableType
+from offload.engine.placeholder import PlaceholderFacts
+from offload.records.record.header import OffloadableType
 
 some = examples(20, suppress_health_check=[HealthCheck.too_slow])
 

@@ -11,7 +11,7 @@ from command import runner
 from kit.conversation import results
 
 from offload import Offloader, open_store
-from offload.transfer import copy
+from offload.maintenance.transfer import copy_session
 
 LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" for n in range(400))
 # What does not shrink: its record is of several parts.
@@ -40,11 +40,11 @@ def test_a_session_goes_to_a_bucket_and_comes_back(s3_bucket, bucket_store, tmp_
     here, back = tmp_path / "here", tmp_path / "back"
     sent = Offloader(str(here), session="s", codec=codec).offload(results(*TEXTS)).messages
 
-    assert len(copy(open_store(str(here)), bucket_store, "s").copied) == 3
+    assert len(copy_session(open_store(str(here)), bucket_store, "s").copied) == 3
     assert in_bucket(s3_bucket) == files(here)
     assert Offloader(bucket_store, session="s").restore(sent) == results(*TEXTS)
 
-    assert len(copy(bucket_store, open_store(str(back)), "s").copied) == 3
+    assert len(copy_session(bucket_store, open_store(str(back)), "s").copied) == 3
     assert files(back) == files(here)
     assert Offloader(str(back), session="s").restore(sent) == results(*TEXTS)
 
@@ -56,8 +56,8 @@ def test_a_record_of_several_parts_goes_to_a_bucket_and_comes_back(
     sent = Offloader(str(here), session="s").offload(results(LARGE)).messages
     assert max(map(len, files(here).values())) > 2 * 1024 * 1024
 
-    copy(open_store(str(here)), bucket_store, "s")
-    copy(bucket_store, open_store(str(back)), "s", name="t")
+    copy_session(open_store(str(here)), bucket_store, "s")
+    copy_session(bucket_store, open_store(str(back)), "s", name="t")
 
     assert in_bucket(s3_bucket) == files(here)
     assert Offloader(str(back), session="t").restore(sent) == results(LARGE)
@@ -68,10 +68,10 @@ def test_copying_to_a_bucket_again_costs_listings_alone(s3_bucket, proxy, tmp_pa
     Offloader(here, session="s").offload(results(*TEXTS))
     options = {**s3_bucket.storage_options, "endpoint_url": proxy.url}
     target = open_store(s3_bucket.url, storage_options=options)
-    copy(open_store(here), target, "s")
+    copy_session(open_store(here), target, "s")
     proxy.requests.clear()
 
-    report = copy(open_store(here), target, "s")
+    report = copy_session(open_store(here), target, "s")
 
     assert (len(report.already_there), report.copied) == (3, [])
     assert [method for method, path, _ in proxy.requests if "list-type=2" not in path] == []

@@ -10,8 +10,8 @@ from large import Clock, LargeStore, fill
 from pages import ORIGIN, Html, path_of, stranger, visitor
 from retained import clocked, opened, put, ref_of, text_of
 
-from offload.policy import Retention
-from offload.retention import collect
+from offload.engine.policy import Retention
+from offload.maintenance.retention import collect
 from offload_backends.memory import MemoryStore
 
 HOSTILE = (

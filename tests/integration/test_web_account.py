@@ -11,13 +11,12 @@ from kit.store import ActingStore, failing
 from pages import Html, path_of, visitor
 from retained import opened
 
-from offload import Offloader, OffloadPolicy, Rule, StoreUnavailableError
-from offload.agent import AgentConfig, ContextManager
-from offload.layout import JOURNAL
+from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, Rule, StoreUnavailableError
+from offload.base.tokens import estimate_tokens
+from offload.reading.tools._definitions import definitions, system_prompt
+from offload.records.session.reader import SessionReader
 from offload.replay import Account, _prices, replay_journal
-from offload.session.reader import SessionReader
-from offload.tokens import estimate_tokens
-from offload.tools._definitions import definitions, system_prompt
+from offload.storage.layout import JOURNAL
 from offload.web import _account, _session_pages, _store_pages
 from offload.web._account import Accounts
 from offload.web._render import compact

@@ -10,13 +10,12 @@ from kit.conversation import tool_turn
 from pages import Html, path_of, stranger, visitor
 from retained import opened
 
-from offload import Offloader
-from offload.agent import AgentConfig, ContextManager
-from offload.context import ItemType
-from offload.journal.reader import JournalMessage, JournalState
-from offload.journal.writer import JournalWriter
-from offload.layout import JOURNAL
-from offload.session.reader import SessionReader
+from offload import AgentConfig, ContextManager, Offloader
+from offload.messages.context import ItemType
+from offload.records.journal.reader import JournalMessage, JournalState
+from offload.records.journal.writer import JournalWriter
+from offload.records.session.reader import SessionReader
+from offload.storage.layout import JOURNAL
 from offload.web import _timeline
 from offload_backends.memory import MemoryStore
 
@@ -93,7 +92,7 @@ def test_a_redacted_journal_is_shown_redacted(store: MemoryStore) -> None:
 
 
 def test_an_encrypted_journal_is_shown_with_the_key_and_explained_without() -> None:
-    from offload.wrappers import EncryptingStore  # noqa: PLC0415 # the extra crypto
+    from offload.storage.wrappers import EncryptingStore  # noqa: PLC0415 # the extra crypto
 
     inner = MemoryStore()
     store = EncryptingStore(inner, key=bytes(32))

@@ -18,8 +18,8 @@ from reading import Reading
 from retained import opened, ref_of, text_of
 
 from offload import Offloader, OffloadStore, open_store
-from offload.retention import delete
-from offload.wrappers import WrapperStore
+from offload.maintenance.retention import delete
+from offload.storage.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 MIB = 1024 * 1024

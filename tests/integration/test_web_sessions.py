@@ -11,12 +11,11 @@ import pytest
 from pages import Html, path_of, visitor
 from retained import clocked, opened, ref_of
 
-from offload import StoredObject
-from offload.agent import AgentConfig, ContextManager
-from offload.retention import delete, pin
-from offload.store import OneByOne, get_many
+from offload import AgentConfig, ContextManager, StoredObject
+from offload.maintenance.retention import delete, pin
+from offload.storage.store import OneByOne, get_many
+from offload.storage.wrappers import WrapperStore
 from offload.web import _session_pages, _store_pages, _titles
-from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 DAY = 86_400

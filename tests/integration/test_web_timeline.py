@@ -10,9 +10,8 @@ from kit.conversation import tool_turn
 from kit.store import ActingStore
 from pages import Html, path_of, visitor
 
-from offload import Offloader, OffloadPolicy, Rule
-from offload.agent import AgentConfig, ContextManager
-from offload.retention import delete
+from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, Rule
+from offload.maintenance.retention import delete
 from offload_backends.memory import MemoryStore
 
 PATH = path_of("s") + "/timeline"

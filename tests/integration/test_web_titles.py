@@ -9,7 +9,7 @@ import pytest
 from pages import Html, path_of, visitor
 from retained import opened, ref_of
 
-from offload.index.objects import list_sessions
+from offload.records.index.objects import list_sessions
 from offload.testing import FaultyStore
 from offload.web import _store_pages, _titles
 from offload_backends.memory import MemoryStore

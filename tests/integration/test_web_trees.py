@@ -10,10 +10,10 @@ from kit.conversation import tool_turn
 from pages import ORIGIN, Html, visitor
 
 from offload import Offloader, OffloadStore, open_store
-from offload.layout import encode_part
-from offload.presets.context_fs import ContextFileSystem
-from offload.presets.context_refs import ContextRefs
-from offload.presets.tool_results import offload_tool_results
+from offload.agent.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_refs import ContextRefs
+from offload.agent.presets.tool_results import offload_tool_results
+from offload.storage.layout import encode_part
 
 LOG = "".join(f"{n} line\n" for n in range(3000))
 

@@ -8,8 +8,7 @@ from html import unescape
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pages import Html, path_of, visitor
 from retained import clocked, opened, ref_of
 

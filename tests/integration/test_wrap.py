@@ -14,10 +14,11 @@ import prepared
 import pytest
 from gateways import body_of, providing, turns
 
-from offload import Offloader, index
+from offload import Offloader
 from offload.cli import wrap
+from offload.reading.timeline import Timeline
+from offload.records import index
 from offload.replay import Account
-from offload.timeline import Timeline
 
 # Each ends a program that does not handle it.
 SIGNALS = [
@@ -298,6 +299,7 @@ except OSError as error:
 
 
 def test_requests_that_pass_unchanged_are_said_with_the_reason(project, upstream):
-    client(project, bodies=[json.dumps({**json.loads(BODIES[0]), "tools": []})])
+    asked = {"messages": [{"role": "user", "content": "What is new?"}], "tools": []}
+    client(project, bodies=[json.dumps({**json.loads(BODIES[0]), **asked})])
     _, _, [line] = run(project, "--upstream", upstream.url, "claude")
     assert line.startswith("offload: 1 request, 1 passed unchanged: without tools or messages.")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from offload.codec import Fetch
 from offload.messages import Call
 from offload.messages.base import Scan
 from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for
-from offload.tools.search import Pattern, Search, Span
+from offload.reading.tools.search import Pattern, Search, Span
+from offload.records.codec import Fetch
 
 
 def scan(message: Any, calls: dict[str, Call] | None = None) -> Scan:

@@ -9,8 +9,8 @@ from typing import Any
 
 import zstandard
 
-from offload.store import OffloadStore, StoredObject
-from offload.wrappers import WrapperStore
+from offload.storage.store import OffloadStore, StoredObject
+from offload.storage.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 Act = Callable[[str, str], object]

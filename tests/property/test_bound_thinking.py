@@ -6,8 +6,7 @@ import copy
 from typing import Any
 
 from binding import Binding
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from strength import examples
 
 from offload import Offloader, OffloadPolicy, Rule, Sweep

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from large import Clock, LargeStore, fill, info_of, key_of
 from strength import examples
 
-from offload.index._listing import MAX_AGE
-from offload.index.catalog import Catalog
-from offload.layout import tombstone_key
+from offload.records.index._listing import MAX_AGE
+from offload.records.index.catalog import Catalog
+from offload.storage.layout import tombstone_key
 
 SMALL, MACHINES = 5, 3
 # Records of this process are added to listings that are at most this much older.
@@ -27,9 +26,9 @@ class Machines(RuleBasedStateMachine):
     def begin(self, seconds: float) -> None:
         self.patched = pytest.MonkeyPatch()
         self.clock = Clock()
-        self.patched.setattr("offload.index.catalog.time", self.clock)
-        self.patched.setattr("offload.index.catalog.LARGE", SMALL)
-        self.patched.setattr("offload.index.derived._LEAST_LISTED", SMALL)
+        self.patched.setattr("offload.records.index.catalog.time", self.clock)
+        self.patched.setattr("offload.records.index.catalog.LARGE", SMALL)
+        self.patched.setattr("offload.records.index.derived._LEAST_LISTED", SMALL)
         self.store = LargeStore(self.clock, seconds)
         fill(self.store, SMALL + 3)
         self.catalogs = [Catalog(self.store, "s") for _ in range(MACHINES)]

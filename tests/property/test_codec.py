@@ -8,17 +8,16 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from kit.inner import fetch_from
 from strength import examples
 
-from offload.codec import get_codec
-from offload.codec.base import Encoded, StoredRecord
-from offload.codec.content import TextContent
-from offload.record import Header
-from offload.record.header import Counts, draw_ref
-from offload.record.text import encode_text
+from offload.base.text import encode_text
+from offload.records.codec import get_codec
+from offload.records.codec.base import Encoded, StoredRecord
+from offload.records.codec.content import TextContent
+from offload.records.record import Header
+from offload.records.record.header import Counts, draw_ref
 
 many = examples(100)
 # Texts of several chunks are slow to make, so there are fewer of them.

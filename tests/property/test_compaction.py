@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import recorded
 from anthropic.types import MessageParam
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from kit.conversation import chat_result, ids_of, tool_result, tool_use
 from kit.values import drained
 from openai.types.chat import ChatCompletionMessageParam
@@ -22,8 +21,8 @@ from recorded import FILES
 from strength import examples
 
 from offload import ContextFullError, Offloader
-from offload.compaction import CompactionStrategy, RoundConfig, RoundStrategy, SelectiveCompaction
-from offload.context import ContextIR
+from offload.agent.compaction import CompactionStrategy, RoundConfig, RoundStrategy, SelectiveCompaction
+from offload.messages.context import ContextIR
 from offload_backends.memory import MemoryStore
 
 ACCEPTED = {

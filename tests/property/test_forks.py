@@ -23,13 +23,12 @@ from retained import clocked, text_of
 from strength import examples
 
 from offload import NotFoundError, Offloader, OffloadError, OffloadPolicy, Rule
-from offload.index.objects import list_session
-from offload.placeholder.forms import known_refs
-from offload.policy import Retention
-from offload.retention import GcReport, collect, delete, undelete
+from offload.engine.placeholder.forms import known_refs
+from offload.engine.policy import Retention
+from offload.maintenance.retention import GcReport, collect, delete, undelete
+from offload.maintenance.transfer import copy_session, fork, rewind
+from offload.records.index.objects import list_session
 from offload.testing import FaultyStore
-from offload.transfer import copy as copy_session
-from offload.transfer import fork, rewind
 from offload_backends.memory import MemoryStore
 
 GRACE = 100

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from _provider import Provider, serving
 from gateways import LOG, ask, running
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strength import examples
 from talking import (
     DOCUMENTS,

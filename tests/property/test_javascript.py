@@ -7,10 +7,9 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
-from offload.presets._javascript import length, number, stringify
+from offload.agent.presets._javascript import length, number, stringify
 
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="compared with Node.js, which this machine has not")

@@ -6,11 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strength import examples
 
-from offload.record.json_reader import BrokenJsonError, JsonReader, member_pointer
+from offload.base.json_reader import BrokenJsonError, JsonReader, member_pointer
 
 spaces = st.sampled_from(["", "", "", " ", "\r\n", "\n\t", " \r "])
 pieces = st.sampled_from(
@@ -204,7 +203,7 @@ def test_a_byte_order_mark_is_skipped_by_a_lenient_reader_alone() -> None:
 def test_a_value_longer_than_what_is_read_as_one_is_refused_only_if_more_text_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("offload.record.json_reader._MAX_VALUE_CHARS", 50)
+    monkeypatch.setattr("offload.base.json_reader._MAX_VALUE_CHARS", 50)
     text = json.dumps(["x"] * 40)
     assert JsonReader(text).value() == ["x"] * 40
     with pytest.raises(BrokenJsonError, match="more than 50 characters"):

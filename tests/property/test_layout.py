@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from strength import examples
 
-from offload.layout import MAX_KEY_BYTES, MAX_PART_BYTES, check_key, decode_part, encode_part
+from offload.storage.layout import MAX_KEY_BYTES, MAX_PART_BYTES, check_key, decode_part, encode_part
 
 many = examples(300)
 

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 from formats import FORMATS, exchange, user
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from langchain_core.messages import AIMessage
 from strength import examples
 
-from offload import Offloader, OffloadPolicy, Rule
-from offload.agent import AgentConfig, ContextManager
+from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, Rule
 from offload.messages.formats import scan_of
 from offload_backends.memory import MemoryStore
 

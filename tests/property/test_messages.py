@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from formats import exchange
-from hypothesis import HealthCheck, example, given
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, strategies as st
 from pydantic import BaseModel, ConfigDict
 from strength import examples
 

@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from kit.conversation import from_model, from_user, tool_turn
 from strength import examples
 
 from offload import ContextFullError, Offloader, OffloadError, OffloadPolicy, Rule
-from offload.compaction import MessageArchive, RoundCompactor, RoundConfig, SelectiveCompaction
-from offload.context import ContextIR
-from offload.placeholder import DefaultRenderer, PlaceholderRenderer, TemplateRenderer
-from offload.presets.context_fs import ContextFileSystem
-from offload.presets.context_refs import ContextRefs
+from offload.agent.compaction import MessageArchive, RoundCompactor, RoundConfig, SelectiveCompaction
+from offload.agent.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_refs import ContextRefs
+from offload.engine.placeholder import DefaultRenderer, PlaceholderRenderer, TemplateRenderer
+from offload.messages.context import ContextIR
 from offload_backends.memory import MemoryStore
 
 LINE = "a line of a long text that says little\n"

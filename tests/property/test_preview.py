@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strength import examples
 
-from offload.preview import preview_of
-from offload.preview.names import TROUBLE, error_parts, error_words
-from offload.preview.preview import head_tail
+from offload.engine.preview import preview_of
+from offload.engine.preview.names import TROUBLE, error_parts, error_words
+from offload.engine.preview.preview import head_tail
 
 many = examples(400)
 

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 import pytest
 from binding import Binding
-from hypothesis import HealthCheck, given
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from provider_rules import check_converse, check_gemini, check_responses
 from strength import examples
 
 from offload import Offloader
-from offload.compaction import RoundCompactor, RoundConfig
+from offload.agent.compaction import RoundCompactor, RoundConfig
 
 some = examples(15, suppress_health_check=[HealthCheck.too_slow])
 

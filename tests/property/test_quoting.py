@@ -7,21 +7,20 @@ from typing import Any
 import msgspec
 import pytest
 from answers import put, session
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kit.store import steps
 
-from offload.codec import QUOTING
-from offload.codec.content import Quote, TextContent
 from offload.engine.quoting import quoting
 from offload.errors import CorruptError, OffloadError
-from offload.index.entries import record_key
 from offload.messages.base import Item
 from offload.messages.calls import Call
-from offload.record import Header
-from offload.record.header import draw_ref
-from offload.session import Draft, Session
-from offload.session.session import OffloadedItem
+from offload.records.codec import QUOTING
+from offload.records.codec.content import Quote, TextContent
+from offload.records.index.entries import record_key
+from offload.records.record import Header
+from offload.records.record.header import draw_ref
+from offload.records.session import Draft, Session
+from offload.records.session.session import OffloadedItem
 
 texts = st.text(st.sampled_from("ab \n\u00e9\U0001f600\ud800["), max_size=60)
 sources = st.lists(texts, min_size=1, max_size=3).map(lambda some: "|".join(text * 9 for text in some))

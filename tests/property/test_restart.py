@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from restarts import FIELDS, POLICIES, Chat, compare, steps, turns
 
 from offload import Offloader, OffloadPolicy, Rule
-from offload.presets.context_fs import ContextFileSystem
-from offload.presets.context_refs import ContextRefs
+from offload.agent.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_refs import ContextRefs
 from offload_backends.memory import MemoryStore
 
 conversations = st.lists(turns, min_size=2, max_size=7)

@@ -12,9 +12,9 @@ from retained import clocked, got_back, message, opened, put, ref_of, text_of
 from strength import examples
 
 from offload import ExpiredError, NotFoundError, OffloadError
-from offload.index.floors import SETTLED_SECONDS
-from offload.policy import Retention
-from offload.retention import collect, delete, pin, unpin
+from offload.engine.policy import Retention
+from offload.maintenance.retention import collect, delete, pin, unpin
+from offload.records.index.floors import SETTLED_SECONDS
 from offload.testing import FaultyStore
 
 GRACE = 100

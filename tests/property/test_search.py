@@ -7,13 +7,12 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kit.inner import find
 from strength import examples
 
-from offload.tools import search
-from offload.tools.search import compile_pattern
+from offload.reading.tools import search
+from offload.reading.tools.search import compile_pattern
 
 many = examples(300)
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from kit.store import ListsByPart, OverwritesAlways
 from strength import examples
 
-from offload.store import OffloadStore, StoredObject
+from offload.storage.store import OffloadStore, StoredObject
 from offload.testing import FaultyBulkStore, StoreMachine
 from offload_backends._fsspec import FsspecStore
 from offload_backends.local import LocalStore

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strength import examples
 
 from offload import Offloader, OffloadError, open_store
-from offload.registry import folder_of
-from offload.store import identity_of
+from offload.storage.registry import folder_of
+from offload.storage.store import identity_of
 
 SCHEMES = ("memory", "file", "s3", "gs", "az", "http", "ftp", "zip", "github", "S3", "x", "")
 MARKS = ("://", ":/", ":", "//", "::", ";//", "")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strength import examples
 
-from offload.wrappers import CachingStore, EncryptingStore
+from offload.storage.wrappers import CachingStore, EncryptingStore
 from offload_backends.memory import MemoryStore
 
 CHUNK = 64 * 1024

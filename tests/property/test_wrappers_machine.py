@@ -6,9 +6,9 @@ import pytest
 from hypothesis.stateful import run_state_machine_as_test
 from strength import examples
 
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
+from offload.storage.wrappers import CachingStore, EncryptingStore, RetryingStore, WrapperStore
 from offload.testing import FaultyBulkStore, StoreMachine
-from offload.wrappers import CachingStore, EncryptingStore, RetryingStore, WrapperStore
 from offload_backends.memory import MemoryStore
 
 

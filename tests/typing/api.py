@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import Any, assert_type
 
 from offload import (
+    AgentConfig,
     CacheModel,
     CacheReport,
+    CompactResult,
+    ContextFileSystem,
+    ContextIR,
+    ContextManager,
+    ContextRefs,
     Damage,
     Decision,
+    DefaultRenderer,
+    EventBus,
     GcReport,
     Missing,
     Offloader,
@@ -23,35 +31,28 @@ from offload import (
     RecordInfo,
     Restored,
     Retention,
+    RoundCompactor,
+    RoundConfig,
     Rule,
+    RuleStrategy,
+    SelectiveCompaction,
+    SelectiveResult,
     Sink,
     Stats,
     StoredObject,
     Sweep,
     TemplateRenderer,
+    Tools,
+    TypeRule,
+    Usage,
+    collect,
+    delete,
     estimate_tokens,
     explain,
+    load_config,
     open_store,
+    preview_of,
 )
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import (
-    CompactResult,
-    RoundCompactor,
-    RoundConfig,
-    RuleStrategy,
-    SelectiveCompaction,
-    SelectiveResult,
-    TypeRule,
-)
-from offload.context import ContextIR, EventBus
-from offload.messages import Usage
-from offload.placeholder import DefaultRenderer
-from offload.presets.context_fs import ContextFileSystem
-from offload.presets.context_refs import ContextRefs
-from offload.preview import preview_of
-from offload.retention import collect, delete
-from offload.settings.loader import load_config
-from offload.tools import Tools
 
 
 async def check(store: OffloadStore, messages: list[dict[str, Any]]) -> None:

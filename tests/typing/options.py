@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offload import Offloader, OffloadPolicy
+from offload import ContextFileSystem, Offloader, OffloadPolicy
 from offload.integrations import (
     agent_framework,
     agno,
@@ -17,7 +17,6 @@ from offload.integrations import (
     smolagents,
     strands,
 )
-from offload.presets.context_fs import ContextFileSystem
 
 off = Offloader("memory://", policy=OffloadPolicy())
 Offloader("memory://", polcy=OffloadPolicy())  # type: ignore[call-arg]

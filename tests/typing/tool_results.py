@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from offload.presets.tool_results import (
+from offload import (
     ContentBlock,
-    Message,
     OffloadedToolResults,
     ToolResultBlock,
+    ToolResultMessage,
     offload_tool_results,
 )
 
 
-def check(messages: list[Message], plain: list[dict[str, Any]]) -> None:
+def check(messages: list[ToolResultMessage], plain: list[dict[str, Any]]) -> None:
     """Hold each type of the function."""
     done = offload_tool_results(messages, "out")
-    assert_type(done, OffloadedToolResults[Message])
+    assert_type(done, OffloadedToolResults[ToolResultMessage])
     assert_type(done.messages[0]["content"], list[ContentBlock])
     assert_type(done.offloaded_count, int)
     assert_type(done.files, list[str])
@@ -28,8 +28,8 @@ def check(messages: list[Message], plain: list[dict[str, Any]]) -> None:
 
 
 result: ToolResultBlock = {"type": "tool_result", "tool_use_id": "x", "content": "text"}
-message: Message = {"role": "user", "content": [result, {"type": "text", "text": "and"}]}
+message: ToolResultMessage = {"role": "user", "content": [result, {"type": "text", "text": "and"}]}
 offload_tool_results([message], "out")
 offload_tool_results([{"role": "user", "content": [result]}], "out")
-wrong: Message = {"role": "tool", "content": []}  # type: ignore[typeddict-item]
+wrong: ToolResultMessage = {"role": "tool", "content": []}  # type: ignore[typeddict-item]
 nameless: ToolResultBlock = {"type": "tool_result", "content": "x"}  # type: ignore[typeddict-item]

@@ -13,9 +13,11 @@ from loop import call, result, said, talk, turn
 from strength import some
 
 from offload import (
+    AgentConfig,
     CollisionError,
     ConfigError,
     ContextFullError,
+    ContextManager,
     MessageError,
     NotFoundError,
     Offloader,
@@ -25,9 +27,8 @@ from offload import (
     StoreError,
     estimate_tokens,
 )
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import CompactionResult, TypeRule
-from offload.context import EventBus, EventType, ItemType
+from offload.agent.compaction import CompactionResult, TypeRule
+from offload.messages.context import EventBus, EventType, ItemType
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

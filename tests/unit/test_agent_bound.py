@@ -15,14 +15,22 @@ from binding import REFUSAL, Binding, BoundError
 from kit.conversation import from_model, from_user, tool_result, tool_use
 from strength import some, thinned
 
-from offload import Offloader, OffloadError, OffloadPolicy, Rule
-from offload.agent import AgentConfig, ContextManager, Request, is_bound_refusal
-from offload.compaction import CompactionResult, RoundCompactor, RoundConfig, SelectiveCompaction
-from offload.context import ContextIR, EventType, ItemType
+from offload import (
+    AgentConfig,
+    ContextManager,
+    Offloader,
+    OffloadError,
+    OffloadPolicy,
+    Request,
+    Rule,
+    is_bound_refusal,
+)
+from offload.agent.compaction import CompactionResult, RoundCompactor, RoundConfig, SelectiveCompaction
+from offload.agent.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_refs import ContextRefs
+from offload.agent.presets.tool_results import offload_tool_results
 from offload.errors import StoreError, ThinkingRemovedError
-from offload.presets.context_fs import ContextFileSystem
-from offload.presets.context_refs import ContextRefs
-from offload.presets.tool_results import offload_tool_results
+from offload.messages.context import ContextIR, EventType, ItemType
 
 Message = dict[str, Any]
 

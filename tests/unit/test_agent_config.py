@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from offload import ConfigError, OffloadPolicy
-from offload.agent import AgentConfig
-from offload.compaction import TypeRule
+from offload import AgentConfig, ConfigError, OffloadPolicy
+from offload.agent.compaction import TypeRule
 
 TOML = """
 model = "small"

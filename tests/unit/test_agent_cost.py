@@ -16,14 +16,13 @@ from kit.conversation import tool_turn
 from kit.store import CountedStore
 
 import offload
-from offload import Offloader, OffloadPolicy, Rule
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
-from offload.context import ContextIR
+from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, Rule
+from offload.agent.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
+from offload.messages.context import ContextIR
 from offload_backends.memory import MemoryStore
 
 ROOT = Path(offload.__file__).parent
-OURS = tuple(str(ROOT / name) for name in ("agent", "context", "compaction"))
+OURS = tuple(str(ROOT / name) for name in ("agent", "messages/context"))
 LENGTHS = (100, 1200)
 LARGE = "".join(f"row {n} of the output\n" for n in range(60))
 EARLY = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, preview_chars=0)}, tools={}, min_saving=1)

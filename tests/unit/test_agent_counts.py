@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from kit.store import CountedStore
 
-from offload import Offloader, OffloadPolicy, Rule
-from offload.agent import AgentConfig, ContextManager
+from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, Rule
 from offload.engine import reading
 from offload.engine.turn import Turn
 

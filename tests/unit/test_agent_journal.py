@@ -15,16 +15,24 @@ from pages import Html, visitor
 from strength import thinned
 from typer.testing import CliRunner
 
-from offload import ConfigError, CorruptError, EncryptionError, MessageError, Offloader, open_store
-from offload.agent import AgentConfig, ContextManager
+from offload import (
+    AgentConfig,
+    ConfigError,
+    ContextManager,
+    CorruptError,
+    EncryptionError,
+    MessageError,
+    Offloader,
+    open_store,
+)
+from offload.agent.compaction import TypeRule
 from offload.cli.app import app
-from offload.compaction import TypeRule
-from offload.context import ItemType
-from offload.index import sessions
-from offload.layout import JOURNAL
-from offload.retention import delete
+from offload.maintenance.retention import delete
+from offload.messages.context import ItemType
+from offload.records.index import sessions
+from offload.storage.layout import JOURNAL
+from offload.storage.wrappers import EncryptingStore
 from offload.testing import FaultyStore
-from offload.wrappers import EncryptingStore
 from offload_backends.memory import MemoryStore
 
 SMALL = AgentConfig(model="m", window_tokens=4000)

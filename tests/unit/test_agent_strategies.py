@@ -11,12 +11,11 @@ import pytest
 from compactions import heard
 from kit.conversation import tool_turn
 
-from offload import ConfigError, ContextFullError, Offloader, OffloadPolicy
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import CompactionStrategy, Proposal, RoundStrategy, TypeRule
-from offload.context import EventType, ItemType
+from offload import AgentConfig, ConfigError, ContextFullError, ContextManager, Offloader, OffloadPolicy
+from offload.agent.compaction import CompactionStrategy, Proposal, RoundStrategy, TypeRule
+from offload.agent.presets.context_fs import ContextFileSystem
 from offload.errors import RefusedError
-from offload.presets.context_fs import ContextFileSystem
+from offload.messages.context import EventType, ItemType
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

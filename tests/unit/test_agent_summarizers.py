@@ -10,9 +10,8 @@ import openai
 import pytest
 from provider import Api, said, serving
 
-from offload import ConfigError, Offloader
-from offload.agent import AnthropicSummarizer, OpenAISummarizer
-from offload.compaction import RoundCompactor, RoundConfig
+from offload import AnthropicSummarizer, ConfigError, Offloader, OpenAISummarizer
+from offload.agent.compaction import RoundCompactor, RoundConfig
 
 ASKED = [{"role": "user", "content": "Summarize the text between the lines."}]
 KINDS = ["anthropic", "openai"]

@@ -19,10 +19,17 @@ from sdk_errors import (
     wrapped,
 )
 
-from offload import ConfigError, ContextFullError, Offloader, OffloadPolicy
-from offload.agent import AgentConfig, ContextManager, is_too_long
-from offload.context import EventType
-from offload.context.tokens import MessageCounter
+from offload import (
+    AgentConfig,
+    ConfigError,
+    ContextFullError,
+    ContextManager,
+    Offloader,
+    OffloadPolicy,
+    is_too_long,
+)
+from offload.messages.context import EventType
+from offload.messages.context.tokens import MessageCounter
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

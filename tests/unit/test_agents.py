@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, open_store
 from offload.cli.app import app
-from offload.index import derived
-from offload.session.reader import SessionReader
-from offload.session.titles import with_titles
+from offload.records.index import derived
+from offload.records.session.reader import SessionReader
+from offload.records.session.titles import with_titles
 from offload_backends.memory import MemoryStore
 
 POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=1, preview_chars=20)}, min_saving=0)

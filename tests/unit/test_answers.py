@@ -13,12 +13,12 @@ from reading import LOG, POLICY, Reading
 from retained import HOUR, clocked
 
 from offload import Offloader, OffloadPolicy, ReasonKind, Rule, open_store
+from offload.engine.policy import Retention
 from offload.errors import ExpiredError, PolicyError
+from offload.maintenance.retention import collect, delete
+from offload.maintenance.transfer import copy_session, share
 from offload.messages.formats import FORMATS
-from offload.policy import Retention
-from offload.retention import collect, delete
-from offload.transfer import copy, share
-from offload.wrappers import EncryptingStore
+from offload.storage.wrappers import EncryptingStore
 from offload_backends.memory import MemoryStore
 
 KINDS = [adapter.name for adapter in FORMATS]
@@ -406,7 +406,7 @@ def test_a_copy_under_any_name_has_its_own_answers() -> None:
     reading.read(id=reading.ref, offset=0)
     reading.work()
     for name in ("s", "other"):
-        assert copy(store, target, "s", name=name).failures == []
+        assert copy_session(store, target, "s", name=name).failures == []
         off = Offloader(target, session=name, policy=POLICY)
         assert off.restore(reading.sent.messages) == reading.messages
         assert [info.quotes for info in answers_of(off)] == [(reading.ref,)]
@@ -439,7 +439,7 @@ def test_a_shared_answer_is_read_without_the_record_that_it_quotes() -> None:
 
     friend = Offloader(store, session="friend")
     assert b"".join(friend.content(info.ref)).decode() == answer
-    copy(store, store, "friend", name="copy")
+    copy_session(store, store, "friend", name="copy")
     assert b"".join(Offloader(store, session="copy").content(info.ref)).decode() == answer
 
 

@@ -10,11 +10,10 @@ import pytest
 from kit.store import CountedStore
 from reading import LOG, POLICY, Reading
 
-from offload import Offloader, OffloadPolicy
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
-from offload.policy import Retention
-from offload.retention import collect, delete
+from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy
+from offload.agent.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
+from offload.engine.policy import Retention
+from offload.maintenance.retention import collect, delete
 from offload_backends.memory import MemoryStore
 
 

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from strength import thinned
 
 from offload import Offloader, OffloadPolicy, ReasonKind, Rule, open_store
-from offload.events import ContextEvent, EventType
-from offload.layout import JOURNAL
+from offload.base.events import ContextEvent, EventType
+from offload.storage.layout import JOURNAL
 from offload.testing import FaultyStore
 
 POLICIES = {

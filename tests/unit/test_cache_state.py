@@ -13,10 +13,18 @@ import prepared
 import pytest
 from kit.conversation import from_user, tool_result, tool_turn
 
-from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, OffloadResult, Rule
-from offload.agent import AgentConfig, ContextManager
-from offload.presets.context_fs import ContextFileSystem
-from offload.presets.context_refs import ContextRefs
+from offload import (
+    AgentConfig,
+    CacheModel,
+    ConfigError,
+    ContextManager,
+    Offloader,
+    OffloadPolicy,
+    OffloadResult,
+    Rule,
+)
+from offload.agent.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_refs import ContextRefs
 from offload_backends.memory import MemoryStore
 
 Messages = list[dict[str, Any]]
@@ -453,7 +461,7 @@ def test_after_a_restart_the_host_may_set_the_time_of_the_last_request(
 PROCESS = """
 import sys
 from offload import Offloader, OffloadPolicy, Rule
-from offload.agent import AgentConfig, ContextManager
+from offload import AgentConfig, ContextManager
 
 root, now, step = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 policy = OffloadPolicy(types={"tool_result": Rule(enabled=False)})

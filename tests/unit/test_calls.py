@@ -10,12 +10,12 @@ import pytest
 from formats import FORMATS, exchange
 
 from offload import Offloader, OffloadPolicy
-from offload.context.pairs import split_groups, waiting_from
 from offload.engine.log import Log
 from offload.messages import Call
 from offload.messages.access import with_field
 from offload.messages.base import Item
 from offload.messages.calls import Asked, Calls, Subject
+from offload.messages.context.pairs import split_groups, waiting_from
 from offload.messages.formats import adapter_for
 
 FIELDS = {"file_path": "src/app.py", "limit": 40}

@@ -9,9 +9,9 @@ import pytest
 from kit.conversation import from_user, tool_result
 
 from offload import ItemFacts, Offloader, OffloadPolicy, OffloadResult, Rule
-from offload.policy.policy import MAX_VIEW_TOKENS
+from offload.base.tokens import estimate_tokens
+from offload.engine.policy.policy import MAX_VIEW_TOKENS
 from offload.testing import FaultyStore
-from offload.tokens import estimate_tokens
 from offload_backends.memory import MemoryStore
 
 SMALL = OffloadPolicy.model_validate({"preset": "balanced", "max_view_tokens": 4000, "by_cost": "none"})

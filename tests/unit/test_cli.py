@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 
 from offload import Offloader
 from offload.__main__ import main
+from offload.base.text import escape_controls
 from offload.cli.app import COMMANDS, app
-from offload.record.text import escape_controls
 from offload.replay.sample import conversation
 
 ESCAPES = "\x1b]52;c;aGk=\x07\x1b[2J"

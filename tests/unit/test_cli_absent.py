@@ -22,9 +22,9 @@ from command import Run, is_one_line_from_us
 from rich.console import Console
 
 from offload import Offloader
+from offload.base.text import size_text
 from offload.cli import catalog, config, tables, terminal
 from offload.cli.app import COMMANDS, GROUPS
-from offload.record.text import size_text
 
 UNKNOWN = "zzzzzzzzzz"
 TEXT = "".join(f"{n} needle\n" for n in range(3000))

@@ -13,14 +13,15 @@ import pytest
 from command import Done, Run, runner
 from forks import conversation, journaled, run
 
-from offload import ConfigError, EncryptionError, Offloader, OffloadError, open_store, transfer
-from offload.jobs import verify
-from offload.layout import encode_part
-from offload.registry import open_with_key
-from offload.settings.loader import load_config
-from offload.store import OffloadStore
-from offload.timeline import Timeline
-from offload.wrappers import EncryptingStore, RetryingStore, encryption_of
+from offload import ConfigError, EncryptionError, Offloader, OffloadError, open_store
+from offload.engine.settings.loader import load_config
+from offload.maintenance import transfer
+from offload.maintenance.jobs import verify
+from offload.reading.timeline import Timeline
+from offload.storage.layout import encode_part
+from offload.storage.registry import open_with_key
+from offload.storage.store import OffloadStore
+from offload.storage.wrappers import EncryptingStore, RetryingStore, encryption_of
 
 KEY, OTHER = bytes(range(32)), b"k" * 32
 LONG = "研究" * 40
@@ -267,7 +268,7 @@ WRITERS: dict[str, Callable[[Run, Path], object]] = {
     ).offload_text(BIG),
     "import": lambda run, path: [
         Offloader("memory://plain", session="w").offload_text(BIG),
-        transfer.export(open_store("memory://plain"), "w", path / "w.tar"),
+        transfer.export_session(open_store("memory://plain"), "w", path / "w.tar"),
         run("import", "w.tar", "--store", "store"),
     ],
     "copy": lambda run, _: run("copy", "source", "store"),
@@ -356,7 +357,7 @@ def test_no_command_writes_to_a_session_that_does_not_fit_the_key(
         pytest.importorskip("mcp")
     store: OffloadStore = open_store(tmp_path / "store")
     Offloader("memory://other-items", session="w").offload_text(BIG * 2)
-    transfer.export(open_store("memory://other-items"), "w", tmp_path / "w.tar")
+    transfer.export_session(open_store("memory://other-items"), "w", tmp_path / "w.tar")
     Offloader(EncryptingStore(store, KEY) if writes_in_clear else store, session="w").offload_text(BIG)
     before = raw()
     key(None if writes_in_clear else KEY)
@@ -402,15 +403,15 @@ def test_the_library_says_encrypted_as_the_commands_do(tmp_path, refs):
         lambda: Timeline(clear, "a").at(3),
         lambda: transfer.fork(clear, "a", "b", at=2),
         lambda: transfer.rewind(clear, "a", 2),
-        lambda: transfer.copy(clear, open_store("memory://none"), "a"),
-        lambda: transfer.export(clear, "a", tmp_path / "a.tar"),
+        lambda: transfer.copy_session(clear, open_store("memory://none"), "a"),
+        lambda: transfer.export_session(clear, "a", tmp_path / "a.tar"),
     ):
         with pytest.raises(EncryptionError, match="it is encrypted"):
             call()
     assert not (tmp_path / "a.tar").exists()
     Offloader(clear, session="a").offload_text("in clear\n" * 9000, tool_use_id="c")
     for store, copied in ((clear, 1), (EncryptingStore(clear, KEY), len(refs))):
-        report = transfer.copy(store, open_store(f"memory://copies-{copied}"), "a")
+        report = transfer.copy_session(store, open_store(f"memory://copies-{copied}"), "a")
         assert len(report.copied) == copied
         assert {failure.error.kind for failure in report.failures} == {"encrypted"}
     off = Offloader(clear, session="a")

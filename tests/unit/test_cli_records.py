@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from command import Run, runner
-from forks import journaled, keys
-from forks import run as run_loop
+from forks import journaled, keys, run as run_loop
 from kit.store import steps
 
 from offload import Offloader, StoredObject

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 import recorded
 from command import Run
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from kit.conversation import from_model, from_user, tool_turn, tool_use
 from strength import thinned
 

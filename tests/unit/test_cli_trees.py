@@ -15,10 +15,10 @@ from kit.conversation import from_model, from_user, tool_turn
 from kit.store import CountedStore
 
 from offload import Offloader, open_store
-from offload.presets.context_fs import ContextFileSystem
-from offload.presets.context_refs import ContextRefs
-from offload.presets.tool_results import offload_tool_results
-from offload.registry import with_layout
+from offload.agent.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_refs import ContextRefs
+from offload.agent.presets.tool_results import offload_tool_results
+from offload.storage.registry import with_layout
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
 

@@ -17,11 +17,11 @@ import zstandard
 from encoded import facts
 from strength import some
 
-from offload.codec import get_codec
-from offload.codec.base import StoredRecord
 from offload.errors import CorruptError
-from offload.record import Header
-from offload.record.header import Counts
+from offload.records.codec import get_codec
+from offload.records.codec.base import StoredRecord
+from offload.records.record import Header
+from offload.records.record.header import Counts
 
 MIB = 1024 * 1024
 

@@ -10,9 +10,9 @@ import pytest
 from encoded import facts
 from kit.inner import fetch_from
 
-from offload.codec import CODECS, find_codec, get_codec
-from offload.codec.readable import parse_sidecar
 from offload.errors import ConfigError, CorruptError
+from offload.records.codec import CODECS, find_codec, get_codec
+from offload.records.codec.readable import parse_sidecar
 
 
 def test_a_json_record_is_a_document_that_any_reader_takes() -> None:

@@ -13,12 +13,12 @@ import pytest
 from encoded import header_of
 from strength import thinned
 
-from offload.codec import get_codec
-from offload.codec.base import Encoded
-from offload.codec.content import TextContent
-from offload.codec.spooled import ContentWriter, SpooledContent
 from offload.errors import StoreError
-from offload.store import SupportsStreams, put_stream
+from offload.records.codec import get_codec
+from offload.records.codec.base import Encoded
+from offload.records.codec.content import TextContent
+from offload.records.codec.spooled import ContentWriter, SpooledContent
+from offload.storage.store import SupportsStreams, put_stream
 from offload_backends.local import LocalStore
 
 MIB = 1024 * 1024
@@ -139,6 +139,6 @@ def test_content_that_no_reader_would_take_is_refused(
     writer: ContentWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = add_noise(writer, 20)
-    monkeypatch.setattr("offload.codec._seekable.MAX_TABLE_BYTES", 80 * 8)
+    monkeypatch.setattr("offload.records.codec._seekable.MAX_TABLE_BYTES", 80 * 8)
     with pytest.raises(ValueError, match="1 TiB"):
         encode(content)

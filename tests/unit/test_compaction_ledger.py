@@ -13,15 +13,14 @@ from kit.conversation import from_model, from_user
 from langchain_core.messages import AIMessage, HumanMessage
 from strength import some
 
-from offload import Offloader, OffloadPolicy, Rule
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
-from offload.compaction._ledger import Ledger, Mention
-from offload.context import ContextIR
+from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, Rule
+from offload.agent.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
+from offload.agent.compaction._ledger import Ledger, Mention
+from offload.base.tokens import estimate_tokens
+from offload.engine.placeholder import Notice
+from offload.messages.context import ContextIR
 from offload.messages.formats import scan_of
-from offload.placeholder import Notice
 from offload.testing import FaultyStore
-from offload.tokens import estimate_tokens
 from offload_backends.memory import MemoryStore
 
 TASK = "Fix the crash of the importer when a file is empty."

@@ -10,12 +10,11 @@ from compactions import context_of
 from formats import FORMATS, exchange, user
 from provider_rules import check_converse
 
-from offload import ConfigError, ContextFullError, MessageError, Offloader
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import RoundCompactor, RoundConfig, RoundStrategy, SelectiveCompaction, TypeRule
-from offload.context.tokens import MessageCounter
+from offload import AgentConfig, ConfigError, ContextFullError, ContextManager, MessageError, Offloader
+from offload.agent.compaction import RoundCompactor, RoundConfig, RoundStrategy, SelectiveCompaction, TypeRule
+from offload.messages.context.tokens import MessageCounter
 from offload.messages.stored import as_data
-from offload.record.header import SAMPLE_REF
+from offload.records.record.header import SAMPLE_REF
 from offload_backends.memory import MemoryStore
 
 SMALL = RoundConfig(max_context_tokens=3000)

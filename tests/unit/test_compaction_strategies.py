@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from compactions import context_of
 
-from offload import ConfigError, NotFoundError, Offloader, StoreError
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import (
+from offload import AgentConfig, ConfigError, ContextManager, NotFoundError, Offloader, StoreError
+from offload.agent.compaction import (
     CompactionResult,
     MessageArchive,
     RoundCompactor,
@@ -21,7 +20,7 @@ from offload.compaction import (
     SelectiveCompaction,
     TypeRule,
 )
-from offload.context import ContextIR, ItemType
+from offload.messages.context import ContextIR, ItemType
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

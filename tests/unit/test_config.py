@@ -10,7 +10,7 @@ import prepared
 import pytest
 
 from offload import ConfigError, Offloader, OffloadPolicy, open_store
-from offload.settings.loader import Config, load_config
+from offload.engine.settings.loader import Config, load_config
 
 SECRET = "hunter2-canary"  # noqa: S105 # must not appear in any output
 
@@ -137,7 +137,7 @@ def test_a_file_of_the_working_folder_sets_the_policy_but_not_the_store(
 
 def test_without_log_handlers_refused_settings_are_reported_on_stderr(folder: Path) -> None:
     (folder / "pyproject.toml").write_text('[tool.offload]\nstore = "s3://elsewhere"\n')
-    code = "from offload.settings.loader import load_config; print(load_config(environ={}).settings.store)"
+    code = "from offload import load_config; print(load_config(environ={}).settings.store)"
     done = prepared.run(code, folder=folder)
     assert (done.returncode, done.stdout) == (0, "None\n")
     assert f"{folder / 'pyproject.toml'} sets store: ignored" in done.stderr

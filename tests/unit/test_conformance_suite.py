@@ -8,7 +8,7 @@ import pytest
 from kit.store import ListsByPart, OverwritesAlways
 from strength import thinned
 
-from offload.store import OffloadStore, StoredObject
+from offload.storage.store import OffloadStore, StoredObject
 from offload.testing import StoreConformance
 from offload_backends.memory import MemoryStore
 

@@ -12,15 +12,14 @@ import pytest
 import recorded
 from compactions import context_of
 from formats import FORMATS
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kit.conversation import from_model, from_user, ids_of
 from langchain_core.messages import messages_to_dict
 
 from offload import ConfigError, estimate_tokens
-from offload.context import ContextEvent, ContextIR, EventBus, EventType, ItemType
-from offload.context.pairs import partners, split_groups, split_rounds, waiting_from
-from offload.context.tokens import MessageCounter
+from offload.messages.context import ContextEvent, ContextIR, EventBus, EventType, ItemType
+from offload.messages.context.pairs import partners, split_groups, split_rounds, waiting_from
+from offload.messages.context.tokens import MessageCounter
 from offload.messages.formats import answered_calls, is_result
 
 

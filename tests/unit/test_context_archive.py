@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from anthropic.types import TextBlock
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kit.conversation import from_model, from_user, tool_use
 from strength import examples
 
 from offload import MessageError, Offloader
-from offload.compaction import MessageArchive
+from offload.agent.compaction import MessageArchive
 
 MESSAGES = [{"role": ("user", "assistant")[n % 2], "content": f"{n} " + "word " * 60} for n in range(8)]
 

@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import pytest
 
-import offload.codec._seekable
-import offload.codec.content
 import offload.engine.recognition
+import offload.records.codec._seekable
+import offload.records.codec.content
 from offload import Offloader
 
 CHARS = 1_000_000
@@ -63,8 +63,8 @@ def result_message(number: int, text: str) -> dict[str, Any]:
 def test_a_long_text_is_encoded_hashed_and_compressed_once_and_not_again_in_the_next_turn(count: Any) -> None:
     text = CountedText(long_text())
     messages = [result_message(1, text)]
-    hashed = [count(offload.codec.content, "sha256"), count(offload.engine.recognition, "sha256")]
-    compressed = count(offload.codec._seekable, "compress")
+    hashed = [count(offload.records.codec.content, "sha256"), count(offload.engine.recognition, "sha256")]
+    compressed = count(offload.records.codec._seekable, "compress")
     off = Offloader("memory://", session="one")
 
     for _ in range(2):

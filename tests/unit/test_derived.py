@@ -9,9 +9,9 @@ import zstandard
 from retained import opened
 
 from offload import Retention
-from offload.layout import SNAPSHOT
-from offload.retention import collect, delete
-from offload.store import OffloadStore
+from offload.maintenance.retention import collect, delete
+from offload.storage.layout import SNAPSHOT
+from offload.storage.store import OffloadStore
 from offload_backends.memory import MemoryStore
 
 AT_ONCE = Retention(grace=0, live_for=0)
@@ -20,8 +20,8 @@ PRIVATE = "the title of a private file"
 
 @pytest.fixture(autouse=True)
 def _any_session_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offload.index.catalog.LARGE", 2)
-    monkeypatch.setattr("offload.index.derived._LEAST_LISTED", 2)
+    monkeypatch.setattr("offload.records.index.catalog.LARGE", 2)
+    monkeypatch.setattr("offload.records.index.derived._LEAST_LISTED", 2)
 
 
 def contents(store: OffloadStore) -> str:

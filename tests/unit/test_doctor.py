@@ -13,11 +13,11 @@ import pytest
 from command import Run
 from kit.store import OverwritesAlways
 
-from offload.doctor import Finding, diagnose
 from offload.errors import ExistsError, StoreError, StorePermissionError, StoreUnavailableError
-from offload.store import OffloadStore, StoredObject
+from offload.maintenance.doctor import Finding, diagnose
+from offload.storage.store import OffloadStore, StoredObject
+from offload.storage.wrappers import CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore
 from offload.testing import FaultyBulkStore, FaultyStore
-from offload.wrappers import CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore
 from offload_backends._fsspec import FsspecStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore

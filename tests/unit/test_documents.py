@@ -13,14 +13,14 @@ from kit.conversation import model_of, user_of
 from kit.values import in_base64
 
 from offload import Offloader, OffloadPolicy, OffloadResult
+from offload.base.tokens import estimate_tokens
+from offload.engine.policy.policy import MAX_VIEW_TOKENS
 from offload.gateway._edits import edited
 from offload.gateway._incoming import APIS
 from offload.gateway._parsed import read_request
 from offload.messages.base import Scan
 from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for
-from offload.policy.policy import MAX_VIEW_TOKENS
-from offload.tokens import estimate_tokens
 
 LINE = "another line of some words to read\n"
 LONG = LINE * 12_000

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 from forks import keys
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kit.conversation import from_model, tool_use
 from kit.store import ActingStore, failing
 from strength import examples
 
 from offload import (
+    AgentConfig,
     ConfigError,
+    ContextManager,
     MessageError,
     NotFoundError,
     Offloader,
@@ -22,14 +23,12 @@ from offload import (
     Rule,
     StoreUnavailableError,
 )
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import RoundCompactor, RoundConfig
-from offload.context import EventType
-from offload.evidence import Evidence, Value
-from offload.evidence import session as checks
-from offload.evidence._values import values_of
-from offload.evidence.missing import missing_values
-from offload.wrappers import EncryptingStore
+from offload.agent.compaction import RoundCompactor, RoundConfig
+from offload.messages.context import EventType
+from offload.reading.evidence import Evidence, Value, session as checks
+from offload.reading.evidence._values import values_of
+from offload.reading.evidence.missing import missing_values
+from offload.storage.wrappers import EncryptingStore
 from offload_backends.memory import MemoryStore
 
 POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=2_000, preview_chars=0)}, min_saving=0)

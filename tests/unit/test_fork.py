@@ -17,8 +17,10 @@ from forks import conversation, exchange, journaled, keys, played, run
 from pairs import every_pair
 
 from offload import (
+    AgentConfig,
     CollisionError,
     ConfigError,
+    ContextManager,
     NotFoundError,
     Offloader,
     OffloadError,
@@ -27,15 +29,13 @@ from offload import (
     Rule,
     StoreUnavailableError,
 )
-from offload.agent import AgentConfig, ContextManager
-from offload.index import reindex
-from offload.jobs import verify
-from offload.layout import CALLS, encode_part
-from offload.retention import collect, delete, undelete
+from offload.maintenance.jobs import verify
+from offload.maintenance.retention import collect, delete, undelete
+from offload.maintenance.transfer import copy_session, export_session, import_session
+from offload.records.index import reindex
+from offload.storage.layout import CALLS, encode_part
+from offload.storage.wrappers import EncryptingStore
 from offload.testing import FaultyBulkStore, FaultyStore
-from offload.transfer import copy as copy_session
-from offload.transfer import export, import_
-from offload.wrappers import EncryptingStore
 from offload_backends.memory import MemoryStore
 
 
@@ -297,8 +297,8 @@ def test_a_fork_is_copied_and_exported_with_all_that_it_reads(tmp_path: Path) ->
     sent = run(journaled(store), 5)
     Offloader(store, session="a").fork("b", at=4).with_options(journal=True).rewind(3)
     copy_session(store, other, "b")
-    export(store, "b", tmp_path / "b.tar")
-    import_(third, tmp_path / "b.tar")
+    export_session(store, "b", tmp_path / "b.tar")
+    import_session(third, tmp_path / "b.tar")
     for place in (other, third):
         moved = Offloader(place, session="b")
         assert [moved.timeline().at(n) for n in (1, 2, 3)] == sent[:3]
@@ -317,8 +317,8 @@ def copied(off: Offloader, _: Path) -> Any:
 
 
 def imported(off: Offloader, folder: Path) -> Any:
-    export(off.store, "a", folder / "a.tar")
-    import_(other := MemoryStore(), folder / "a.tar", name="b")
+    export_session(off.store, "a", folder / "a.tar")
+    import_session(other := MemoryStore(), folder / "a.tar", name="b")
     return other
 
 
@@ -569,8 +569,8 @@ def by_copy_to_another_store(place: Any, source: str, name: str) -> Any:
 
 def by_import(place: Any, source: str, name: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
-        export(place, source, Path(folder, "a.tar"))
-        import_(other := MemoryStore(), Path(folder, "a.tar"), name=name)
+        export_session(place, source, Path(folder, "a.tar"))
+        import_session(other := MemoryStore(), Path(folder, "a.tar"), name=name)
     return other
 
 

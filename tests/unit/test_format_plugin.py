@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 from compactions import context_of
 
-from offload import Offloader, OffloadPolicy, Rule
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
-from offload.context import ItemType
-from offload.context.pairs import partners, split_rounds, waiting_from
-from offload.context.tokens import MessageCounter
+from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, Rule
+from offload.agent.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
 from offload.errors import MessageError
 from offload.messages.base import MessageAdapter, Scan
 from offload.messages.calls import Calls
+from offload.messages.context import ItemType
+from offload.messages.context.pairs import partners, split_rounds, waiting_from
+from offload.messages.context.tokens import MessageCounter
 from offload.messages.formats import FORMATS, adapter_for, answered_calls, is_result
 
 TEXT = "many words of a toy message\n"

@@ -15,7 +15,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from offload.errors import ExistsError, StoreUnavailableError, UnknownSchemeError
-from offload.store import SupportsStreams
+from offload.storage.store import SupportsStreams
 from offload.testing import StoreConformance
 from offload_backends._fsspec import FsspecStore
 

@@ -14,6 +14,7 @@ import zstandard
 from gateways import LOG, USAGE, body_of, turns
 
 from offload import Offloader, OffloadPolicy, Rule
+from offload.base import json_reader
 from offload.gateway import _spans
 from offload.gateway._apis import CALLS_OF, base
 from offload.gateway._edits import edited
@@ -22,7 +23,6 @@ from offload.gateway._parsed import ElsewhereError, read_request
 from offload.gateway._threads import name_of, policy_for
 from offload.gateway._usage import UsageReader
 from offload.messages.usage import usage_of
-from offload.record import json_reader
 
 _NAMED = {api.name: api for api in APIS}
 ANTHROPIC, CHAT, RESPONSES = (_NAMED[n] for n in ("Anthropic Messages", "OpenAI chat", "OpenAI Responses"))

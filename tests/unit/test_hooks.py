@@ -13,8 +13,7 @@ import zstandard
 from kit.conversation import last_results
 from kit.store import CountedStore
 
-from offload import ConfigError, Offloader, OffloadPolicy, ReasonKind, Rule, estimate_tokens
-from offload.agent import ContextManager
+from offload import ConfigError, ContextManager, Offloader, OffloadPolicy, ReasonKind, Rule, estimate_tokens
 
 SECRET = "AKIA" + "A1B2C3D4" * 2
 LOG = "".join(f"line {n}: the key is {SECRET} and the number {n * n}\n" for n in range(600))

@@ -28,10 +28,10 @@ def loaded_by_command(*arguments):
 
 def test_importing_offload_does_not_load():
     loaded = loaded_after(
-        "import offload, offload.wrappers\nfor name in offload.__all__: getattr(offload, name)"
+        "import offload, offload.storage.wrappers\nfor name in offload.__all__: getattr(offload, name)"
     )
 
-    assert {"offload.offloader", "offload.wrappers._encrypting"} <= loaded
+    assert {"offload.offloader", "offload.storage.wrappers._encrypting"} <= loaded
     assert not loaded & HEAVY
 
 
@@ -39,9 +39,13 @@ def test_importing_the_offloader_loads_few_modules():
     loaded = loaded_after("from offload import Offloader")
 
     assert "offload.engine.turn" in loaded
-    assert not loaded & {"pydantic", "tarfile", "asyncio", "sqlite3", "difflib", "offload.tables"}
-    assert not loaded & {"offload.tools._tools", "offload.tools.pointer", "offload.tools.answers"}
-    assert len([name for name in loaded if name.partition(".")[0] == "offload"]) <= 119
+    assert not loaded & {"pydantic", "tarfile", "asyncio", "sqlite3", "difflib", "offload.reading.tables"}
+    assert not loaded & {
+        "offload.reading.tools._tools",
+        "offload.reading.tools.pointer",
+        "offload.reading.tools.answers",
+    }
+    assert len([name for name in loaded if name.partition(".")[0] == "offload"]) <= 121
 
 
 def test_importing_the_offloader_makes_few_classes_and_patterns_from_source():
@@ -50,7 +54,7 @@ def test_importing_the_offloader_makes_few_classes_and_patterns_from_source():
         "compiled = []\n"
         "def note(frame, event, _):\n"
         "    if event == 'call' and frame.f_code is re.compile.__code__:\n"
-        "        while frame.f_code.co_filename.endswith(('re/__init__.py', 'offload/patterns.py')):\n"
+        "        while frame.f_code.co_filename.endswith(('re/__init__.py', 'offload/base/patterns.py')):\n"
         "            frame = frame.f_back\n"
         "        compiled.append(frame.f_globals['__name__'])\n"
         "sys.setprofile(note)\n"
@@ -66,13 +70,13 @@ def test_importing_the_offloader_makes_few_classes_and_patterns_from_source():
     noted = loaded_after(source)
 
     assert 0 < len([name for name in noted if name.startswith("class:")]) <= 11
-    assert {name for name in noted if name.partition(".")[0] == "offload"} == {"offload.layout"}
+    assert {name for name in noted if name.partition(".")[0] == "offload"} == {"offload.storage.layout"}
 
 
 def test_a_backend_that_imports_the_contract_does_not_load_what_reads_records():
-    loaded = loaded_after("import offload.store, offload.layout, offload.errors")
+    loaded = loaded_after("import offload.storage.store, offload.storage.layout, offload.errors")
 
-    assert "offload.store" in loaded
+    assert "offload.storage.store" in loaded
     assert not loaded & {"pydantic", "msgspec", "zstandard"}
 
 
@@ -81,7 +85,8 @@ def test_offloading_to_a_local_folder_does_not_load_a_network(tmp_path):
         "import offload\n"
         f"off = offload.Offloader({str(tmp_path)!r}, session='one')\n"
         # A child that is forked while a thread imports a module can never import it.
-        "tools = {'offload.tools._tools', 'offload.tools.pointer', 'offload.tools.answers'}\n"
+        "names = ('_tools', 'pointer', 'answers')\n"
+        "tools = {f'offload.reading.tools.{name}' for name in names}\n"
         "assert tools <= {*sys.modules}\n"
         "off.offload([])\n"
         "text = off.offload_text('a line of output, rather long\\n' * 2000, tool_name='Bash')\n"
@@ -105,7 +110,13 @@ def test_a_list_of_records_does_not_load_what_offloads(tmp_path):
     loaded = loaded_by_command("ls", "--store", str(tmp_path))
 
     assert {"offload.cli.listing", "offload_backends.local"} <= loaded
-    assert not loaded & {"offload.offloader", "offload.engine", "offload.jobs", "multiprocessing", "re2"}
+    assert not loaded & {
+        "offload.offloader",
+        "offload.engine.turn",
+        "offload.maintenance.jobs",
+        "multiprocessing",
+        "re2",
+    }
 
 
 def test_the_names_are_those_under_which_the_packages_load():

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from offload import Offloader, open_store
-from offload.codec import CODECS
-from offload.index import sessions
-from offload.index.catalog import Catalog
-from offload.index.entries import parse_key, record_key
-from offload.layout import RECORD, check_key, encode_part, sidecar_key
-from offload.record import Header, RecordInfo
-from offload.record.header import Counts
-from offload.store import Durability, OffloadStore, StoredObject
+from offload.records.codec import CODECS
+from offload.records.index import sessions
+from offload.records.index.catalog import Catalog
+from offload.records.index.entries import parse_key, record_key
+from offload.records.record import Header, RecordInfo
+from offload.records.record.header import Counts
+from offload.storage.layout import RECORD, check_key, encode_part, sidecar_key
+from offload.storage.store import Durability, OffloadStore, StoredObject
 
 HOSTILE = [
     *("", "..", "a/b", "A", "a", "a.b", "a-b", "a0", "con"),

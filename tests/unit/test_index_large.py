@@ -12,11 +12,11 @@ import zstandard
 from large import Clock, LargeStore, fill, info_of, key_of
 
 from offload.errors import ConfigError, StoreUnavailableError
-from offload.index import reindex
-from offload.index.catalog import Catalog
-from offload.layout import tombstone_key
-from offload.store import StoredObject
-from offload.wrappers import ReadOnlyStore
+from offload.records.index import reindex
+from offload.records.index.catalog import Catalog
+from offload.storage.layout import tombstone_key
+from offload.storage.store import StoredObject
+from offload.storage.wrappers import ReadOnlyStore
 
 ALL, OF_BASH, OTHERS, NONE = {0, 1, 2}, {1, 2}, {0}, set[int]()
 MANY = 5500
@@ -36,7 +36,7 @@ QUERIES = [
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("offload.index.catalog.time", clock)
+    monkeypatch.setattr("offload.records.index.catalog.time", clock)
     return clock
 
 

@@ -7,12 +7,20 @@ from typing import Any
 
 import pytest
 
-from offload import Offloader, OffloadPolicy, Retention, Rule, StoreError, StoreUnavailableError
-from offload.agent import AgentConfig, ContextManager
-from offload.events import ContextEvent, EventType
-from offload.retention import collect, delete
-from offload.transfer import copy
-from offload.wrappers import CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore, WrapperStore
+from offload import (
+    AgentConfig,
+    ContextManager,
+    Offloader,
+    OffloadPolicy,
+    Retention,
+    Rule,
+    StoreError,
+    StoreUnavailableError,
+)
+from offload.base.events import ContextEvent, EventType
+from offload.maintenance.retention import collect, delete
+from offload.maintenance.transfer import copy_session
+from offload.storage.wrappers import CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore, WrapperStore
 from offload_backends.memory import MemoryStore
 
 LOG = "nothing to see in this line of many\n" * 300
@@ -64,7 +72,7 @@ def test_a_fork_and_a_copy_update_the_index_of_their_target(store, off):
     off.offload([RESULT])
     other = ListedStore()
 
-    copy(store, other, "s")
+    copy_session(store, other, "s")
     off.fork("t")
 
     assert (other.updates, other.listed) == (1, 1)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
 from offload.engine.items import TRANSITIONS, Items, Slot, State, unweighed
+from offload.engine.policy.facts import Decision
+from offload.engine.policy.reasons import Reason, ReasonKind
 from offload.messages.base import Item
-from offload.policy.facts import Decision
-from offload.policy.reasons import Reason, ReasonKind
-from offload.record import RecordInfo
+from offload.records.record import RecordInfo
 
 FINAL = (State.SETTLED, State.OFFLOADED)
 

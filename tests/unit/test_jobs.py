@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from forks import conversation, journaled, keys, played
-from forks import run as agent
+from forks import conversation, journaled, keys, played, run as agent
 from kit.conversation import from_user, tool_turn
 from kit.store import CountedStore
 from worker import size_of
@@ -29,17 +28,17 @@ from offload import (
     Retention,
     Rule,
     StoreUnavailableError,
-    layout,
 )
-from offload.index.objects import list_session, session_name, session_parts
-from offload.jobs import reindex, verify
-from offload.jobs.each import StoreAddress, addresses_of, run_each
-from offload.jobs.executors import executor_of_workers, executor_on
-from offload.layout import JOURNAL, RECORD
-from offload.retention import GcReport, collect, delete, pin, usage
-from offload.store import OffloadStore, StoredObject
-from offload.transfer import CopyReport, copy_sessions
-from offload.wrappers import EncryptingStore, RetryingStore
+from offload.maintenance.jobs import reindex, verify
+from offload.maintenance.jobs.each import StoreAddress, addresses_of, run_each
+from offload.maintenance.jobs.executors import executor_of_workers, executor_on
+from offload.maintenance.retention import GcReport, collect, delete, pin, store_usage
+from offload.maintenance.transfer import CopyReport, copy_sessions
+from offload.records.index.objects import list_session, session_name, session_parts
+from offload.storage import layout
+from offload.storage.layout import JOURNAL, RECORD
+from offload.storage.store import OffloadStore, StoredObject
+from offload.storage.wrappers import EncryptingStore, RetryingStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
 
@@ -419,14 +418,14 @@ def test_a_session_whose_worker_fails_is_named_and_no_quota_of_the_store_is_appl
     assert [(name, type(error)) for name, error in report.failures] == [("s02", StoreUnavailableError)]
     assert {what: len(infos) for what, infos in report.marked.items()} == {"expired": 11}
     with ThreadPoolExecutor(1) as pool, pytest.raises(StoreUnavailableError, match="no listing"):
-        list(usage(store, executor=pool))
+        list(store_usage(store, executor=pool))
 
 
 def test_workers_count_the_use_that_one_process_counts(tmp_path, processes):
     store = expired_store(tmp_path)
     pin(store, "s03")
 
-    assert [*usage(store, executor=processes)] == [*usage(store)]
+    assert [*store_usage(store, executor=processes)] == [*store_usage(store)]
 
 
 def sessions_of_every_kind(place: Path) -> LocalStore:

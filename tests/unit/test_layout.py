@@ -11,20 +11,19 @@ import pytest
 from kit.store import ActingStore
 
 import offload
-from offload import Offloader, OffloadStore, Retention
-from offload.agent import AgentConfig, ContextManager
-from offload.codec import CODECS
-from offload.doctor import diagnose
+from offload import AgentConfig, ContextManager, Offloader, OffloadStore, Retention
+from offload.agent.presets.context_refs._tree import ContextTree
 from offload.errors import InvalidKeyError
 from offload.gateway._hidden import HiddenCalls, HiddenStore, Root
 from offload.gateway._sent import SentStore, ThreadId
 from offload.gateway._status import Status
-from offload.index.catalog import Catalog
 from offload.integrations._objects import ObjectStore
-from offload.layout import DESCRIPTOR, FAMILIES, FILE, PIN, RECORD, VALUE, family_of
-from offload.presets.context_refs._tree import ContextTree
-from offload.retention import collect, delete, pin, touch
-from offload.transfer import copy, share
+from offload.maintenance.doctor import diagnose
+from offload.maintenance.retention import collect, delete, pin, touch
+from offload.maintenance.transfer import copy_session, share
+from offload.records.codec import CODECS
+from offload.records.index.catalog import Catalog
+from offload.storage.layout import DESCRIPTOR, FAMILIES, FILE, PIN, RECORD, VALUE, family_of
 from offload_backends.memory import MemoryStore
 
 CASES = [
@@ -120,19 +119,19 @@ def test_any_other_key_belongs_to_no_family(key: str) -> None:
 def test_every_key_that_the_library_writes_belongs_to_exactly_one_family(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("offload.index.catalog.LARGE", 1)
-    monkeypatch.setattr("offload.index.derived._LEAST_LISTED", 1)
+    monkeypatch.setattr("offload.records.index.catalog.LARGE", 1)
+    monkeypatch.setattr("offload.records.index.derived._LEAST_LISTED", 1)
     store = ActingStore(MemoryStore())
     write_records_and_marks(store)
     write_a_fork(store)
-    monkeypatch.setattr("offload.retention._sessions.SETTLED_SECONDS", -1)
+    monkeypatch.setattr("offload.maintenance.retention._sessions.SETTLED_SECONDS", -1)
     delete_records(store)
     ObjectStore(store, FILE, "a/b").put("/notes.md", b"text")
     ObjectStore(store, VALUE, "s").put("é" * 300, b"value")
     list(diagnose(store))
     read_a_context_file(store)
     answer_a_call(store)
-    monkeypatch.setattr("offload.index.derived._LEAST_PACKED", 1)
+    monkeypatch.setattr("offload.records.index.derived._LEAST_PACKED", 1)
     monkeypatch.setattr(MemoryStore, "is_shared", True)
     Offloader(store, session="A session / é").search("words")
 
@@ -151,7 +150,7 @@ def write_a_fork(store: OffloadStore) -> None:
     off.fork("forked", at=1)
     off.rewind(1)
     off.offload_text("copied\n" * 5000)
-    copy(store, store, "journaled", name="copied")
+    copy_session(store, store, "journaled", name="copied")
     delete(store, "copied")
 
 

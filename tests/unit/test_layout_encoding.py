@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 
 from offload.errors import InvalidKeyError
-from offload.layout import check_key, decode_part, encode_part
+from offload.storage.layout import check_key, decode_part, encode_part
 
 HOSTILE = [
     *("", " ", ".", "..", "...", "../../etc/passwd", "/etc/passwd", "a/b", "a\\b", "a.b"),

@@ -21,7 +21,6 @@ import pytest
 import systems
 from kit.store import everything_below
 
-from offload import layout
 from offload.errors import (
     ConfigError,
     ExistsError,
@@ -31,6 +30,7 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
+from offload.storage import layout
 from offload_backends import local
 from offload_backends.local import LocalStore, _folders, _system
 
@@ -345,7 +345,7 @@ CHANGES: dict[str, Callable[[LocalStore], object]] = {
 def test_a_file_that_stays_open_is_kept_and_the_error_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    monkeypatch.setattr("offload.system._HELD_SECONDS", 0.02)
+    monkeypatch.setattr("offload.base.system._HELD_SECONDS", 0.02)
     store = LocalStore(str(tmp_path))
     store.put("k", b"old")
 
@@ -386,7 +386,7 @@ def test_an_open_file_that_the_system_refuses_without_a_number_of_windows_is_a_p
         error.winerror = None  # type: ignore[attr-defined]  # on Windows it is there
         raise error
 
-    monkeypatch.setattr("offload.system._HELD_SECONDS", 0.02)
+    monkeypatch.setattr("offload.base.system._HELD_SECONDS", 0.02)
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", refuse)
         with pytest.raises(StorePermissionError):

@@ -15,11 +15,11 @@ import pytest
 from kit.conversation import chat_result, from_user, tool_result
 
 from offload import Offloader, OffloadPolicy, ReasonKind, Rule
+from offload.engine.placeholder import TemplateRenderer
+from offload.engine.policy import Sweep
 from offload.messages.calls import Calls
 from offload.messages.formats import adapter_for
 from offload.messages.media import media_facts, media_ref
-from offload.placeholder import TemplateRenderer
-from offload.policy import Sweep
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

@@ -20,17 +20,17 @@ from offload import (
     OffloadPolicy,
     Rule,
 )
-from offload.codec.content import TextContent
-from offload.compaction import MessageArchive, Notice, SelectiveCompaction, TypeRule
-from offload.context import ContextIR, ItemType
+from offload.agent.compaction import MessageArchive, Notice, SelectiveCompaction, TypeRule
+from offload.agent.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_refs import ContextRefs
+from offload.engine.placeholder import TemplateRenderer
 from offload.errors import MessageError
+from offload.maintenance.retention import delete
 from offload.messages.base import Item
-from offload.placeholder import TemplateRenderer
-from offload.presets.context_fs import ContextFileSystem
-from offload.presets.context_refs import ContextRefs
-from offload.retention import delete
-from offload.session import Draft
-from offload.session.session import OffloadedItem
+from offload.messages.context import ContextIR, ItemType
+from offload.records.codec.content import TextContent
+from offload.records.session import Draft
+from offload.records.session.session import OffloadedItem
 
 LOG = "".join(f"line {n} of a result that is long\n" for n in range(400))
 EAGER = OffloadPolicy(

@@ -17,11 +17,21 @@ import prepared
 import pytest
 from kit.store import CountedStore
 
-from offload import NotFoundError, Offloader, OffloadPolicy, Reason, ReasonKind, Retention, Rule, StoreError
-from offload.agent import AgentConfig, ContextManager
-from offload.events import ContextEvent, EventBus, EventType
-from offload.policy.cost import LEFT_ALONE
-from offload.retention import collect
+from offload import (
+    AgentConfig,
+    ContextManager,
+    NotFoundError,
+    Offloader,
+    OffloadPolicy,
+    Reason,
+    ReasonKind,
+    Retention,
+    Rule,
+    StoreError,
+)
+from offload.base.events import ContextEvent, EventBus, EventType
+from offload.engine.policy.cost import LEFT_ALONE
+from offload.maintenance.retention import collect
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -282,8 +292,8 @@ def calls_of(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> tupl
     """Return how many events `act` makes and how often it asks for a duration."""
     made, asked = Mock(wraps=ContextEvent), Mock(wraps=time.perf_counter)
     with monkeypatch.context() as patched:
-        patched.setattr("offload.events.observer.ContextEvent", made)
-        patched.setattr("offload.events.observer.time.perf_counter", asked)
+        patched.setattr("offload.records.observer.ContextEvent", made)
+        patched.setattr("offload.records.observer.time.perf_counter", asked)
         act()
     return made.call_count, asked.call_count
 

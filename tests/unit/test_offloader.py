@@ -29,9 +29,9 @@ from offload import (
     StoreMissingError,
     explain,
 )
-from offload.codec import CODECS
-from offload.placeholder import DefaultRenderer
-from offload.policy.cost import LEFT_ALONE
+from offload.engine.placeholder import DefaultRenderer
+from offload.engine.policy.cost import LEFT_ALONE
+from offload.records.codec import CODECS
 
 LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" for n in range(400))
 OTHER = "".join(f"{n},{n * n},row of a table\n" for n in range(800))

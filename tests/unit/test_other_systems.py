@@ -10,11 +10,11 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import pytest
 
+from offload.agent.presets.context_fs._layout import PathRenderer
 from offload.cli import shell
-from offload.placeholder import PlaceholderFacts
-from offload.placeholder.forms import known_refs
-from offload.presets.context_fs._layout import PathRenderer
-from offload.preview import Preview
+from offload.engine.placeholder import PlaceholderFacts
+from offload.engine.placeholder.forms import known_refs
+from offload.engine.preview import Preview
 
 PROGRAM = Path(__file__).parents[1] / "without_posix.py"
 REF = "kqzmwpxhva"

@@ -10,10 +10,10 @@ from forks import journaled, keys, run
 
 from offload import Offloader, Retention
 from offload.errors import StoreUnavailableError
-from offload.layout import PACK
-from offload.retention import collect, delete
-from offload.store import OffloadStore
-from offload.wrappers import EncryptingStore
+from offload.maintenance.retention import collect, delete
+from offload.storage.layout import PACK
+from offload.storage.store import OffloadStore
+from offload.storage.wrappers import EncryptingStore
 from offload_backends.memory import MemoryStore
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from offload.placeholder import DefaultRenderer, PlaceholderFacts
-from offload.placeholder.default import escape_placeholders
-from offload.preview import Preview
-from offload.preview.preview import head_tail
-from offload.tokens import estimate_tokens
+from offload.base.tokens import estimate_tokens
+from offload.engine.placeholder import DefaultRenderer, PlaceholderFacts
+from offload.engine.placeholder.default import escape_placeholders
+from offload.engine.preview import Preview
+from offload.engine.preview.preview import head_tail
 
 REF = "kqzmwpxhva"
 renderer = DefaultRenderer()

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from offload import Offloader, OffloadPolicy, PlaceholderFacts, Rule, TemplateRenderer
+from offload.engine.preview import Preview
 from offload.errors import ConfigError
-from offload.preview import Preview
 
 REF = "kqzmwpxhva"
 LONG = "a line of the output\n" * 500

@@ -9,12 +9,21 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from offload.engine.policy import (
+    Decision,
+    ItemFacts,
+    OffloadPolicy,
+    Reason,
+    ReasonKind,
+    Retention,
+    Rule,
+    explain,
+)
+from offload.engine.policy.cost import LEFT_ALONE
+from offload.engine.policy.groups import excess, over_ceiling
+from offload.engine.policy.judging import KEPT_CHARS
+from offload.engine.policy.policy import MAX_VIEW_TOKENS
 from offload.errors import PolicyError
-from offload.policy import Decision, ItemFacts, OffloadPolicy, Reason, ReasonKind, Retention, Rule, explain
-from offload.policy.cost import LEFT_ALONE
-from offload.policy.groups import excess, over_ceiling
-from offload.policy.judging import KEPT_CHARS
-from offload.policy.policy import MAX_VIEW_TOKENS
 
 DEFAULT = OffloadPolicy()
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from offload import CacheModel, OffloadPolicy, PolicyError
-from offload.policy.cache import CACHES
-from offload.settings.loader import load_config
+from offload.engine.policy.cache import CACHES
+from offload.engine.settings.loader import load_config
 
 HOUR = CacheModel(read=0.1, write=2.0, ttl=3600)
 

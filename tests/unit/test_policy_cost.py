@@ -7,17 +7,16 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kit.conversation import tool_turn
 from pairs import each_in_turn
 from strength import examples
 
 from offload import CacheModel, ItemFacts, Offloader, OffloadPolicy, OffloadResult, Reason, ReasonKind, Rule
+from offload.engine.policy import Decision
+from offload.engine.policy.cost import READS_OF_FILES, Candidate, CostPlan
+from offload.engine.policy.groups import saving
 from offload.messages.access import block_count
-from offload.policy import Decision
-from offload.policy.cost import READS_OF_FILES, Candidate, CostPlan
-from offload.policy.groups import saving
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

@@ -11,7 +11,7 @@ import pytest
 from kit.conversation import tool_turn
 
 from offload import Offloader, OffloadPolicy
-from offload.policy.cost import LEFT_ALONE
+from offload.engine.policy.cost import LEFT_ALONE
 
 Messages = list[dict[str, Any]]
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from offload import ConfigError, OffloadPolicy, PolicyError, Retention, Rule, Sweep
-from offload.policy import ItemFacts
-from offload.policy.cost import LEFT_ALONE
-from offload.settings.loader import load_config
+from offload.engine.policy import ItemFacts
+from offload.engine.policy.cost import LEFT_ALONE
+from offload.engine.settings.loader import load_config
 
 TOML = """
 min_saving = 200

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from offload import ItemFacts, OffloadPolicy
-from offload.policy.models import MODELS, binds_thinking
+from offload.engine.policy.models import MODELS, binds_thinking
 
 SIZES = (100, 3000, 5000, 12_000, 60_000)
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePath
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kit.conversation import from_model, from_user, tool_turn
 
 from offload import (
@@ -23,20 +22,20 @@ from offload import (
     StoreError,
     StorePermissionError,
 )
-from offload.codec import get_codec
-from offload.codec.content import TextContent
-from offload.layout import encode_part
-from offload.placeholder import PlaceholderFacts
-from offload.presets.context_fs import ContextFileSystem
-from offload.presets.context_fs._document import pieces_of
-from offload.presets.context_fs._layout import PathRenderer, folder_of
-from offload.presets.context_fs._tree import TreeStore
-from offload.preview import preview_of
-from offload.record import Header
-from offload.registry import open_backend
-from offload.retention import delete
+from offload.agent.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_fs._document import pieces_of
+from offload.agent.presets.context_fs._layout import PathRenderer, folder_of
+from offload.agent.presets.context_fs._tree import TreeStore
+from offload.engine.placeholder import PlaceholderFacts
+from offload.engine.preview import preview_of
+from offload.maintenance.retention import delete
+from offload.maintenance.transfer import copy_session
+from offload.records.codec import get_codec
+from offload.records.codec.content import TextContent
+from offload.records.record import Header
+from offload.storage.layout import encode_part
+from offload.storage.registry import open_backend
 from offload.testing import StoreConformance
-from offload.transfer import copy
 
 KEY = "r/s/abcdefghij~tool_result~=52ead~5~1.zst"
 OTHER = KEY.replace("abcdefghij", "zzzzzzzzzz")
@@ -421,7 +420,7 @@ def test_a_session_of_another_store_is_copied_into_a_tree(tmp_path, compress):
     sent = off.offload(CONVERSATION).messages
     fs = ContextFileSystem(tmp_path / "tree", "s", compress=compress)
 
-    copy(off.store, fs.offloader.store, "s")
+    copy_session(off.store, fs.offloader.store, "s")
 
     [document] = fs.history()
     assert content_of(fs.root / document.path) == CONVERSATION[0]["content"]

@@ -6,18 +6,17 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule
-from offload.layout import check_key, encode_part
-from offload.presets._files import IndexFiles
-from offload.presets.context_refs import ContextRefs
-from offload.presets.context_refs._citations import Citations, InUse
-from offload.presets.context_refs._folders import part_of, readable_folder
-from offload.presets.context_refs._tools import ToolGroups
-from offload.presets.context_refs._tree import ContextTree
-from offload.wrappers import WrapperStore
+from offload.agent.presets._files import IndexFiles
+from offload.agent.presets.context_refs import ContextRefs
+from offload.agent.presets.context_refs._citations import Citations, InUse
+from offload.agent.presets.context_refs._folders import part_of, readable_folder
+from offload.agent.presets.context_refs._tools import ToolGroups
+from offload.agent.presets.context_refs._tree import ContextTree
+from offload.storage.layout import check_key, encode_part
+from offload.storage.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 NAMES = st.text(alphabet="aAbBzZ09._-~= éÉ/", max_size=60) | st.text(max_size=30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from watched import WatchedText
 
-from offload.preview.preview import head_tail
+from offload.engine.preview.preview import head_tail
 
 
 def test_a_preview_shows_the_beginning_and_the_end_on_line_borders() -> None:

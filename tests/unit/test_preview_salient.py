@@ -19,11 +19,11 @@ from strength import some
 from watched import WatchedText
 
 from offload import Offloader
-from offload.preview import _choose, names, preview_of
-from offload.preview._json import json_shape
-from offload.preview.names import TROUBLE
-from offload.preview.preview import head_tail
-from offload.preview.sample import END_CHARS, sample_of
+from offload.engine.preview import _choose, names, preview_of
+from offload.engine.preview._json import json_shape
+from offload.engine.preview.names import TROUBLE
+from offload.engine.preview.preview import head_tail
+from offload.engine.preview.sample import END_CHARS, sample_of
 
 
 def lines_of(shown: str) -> dict[int, str]:
@@ -518,7 +518,7 @@ def test_a_gap_between_the_parts_of_a_long_text_is_never_taken_for_read() -> Non
 
 def test_the_preview_does_not_depend_on_the_process() -> None:
     program = (
-        "import sys; from offload.preview import preview_of; "
+        "import sys; from offload.engine.preview import preview_of; "
         "shown = preview_of(sys.stdin.read(), 900, query='settleab Ledger total_7').text; "
         "sys.stdout.buffer.write(shown.encode())"
     )

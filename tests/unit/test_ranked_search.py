@@ -13,12 +13,12 @@ from kit.store import CountedStore
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.errors import ConfigError, StoreError
-from offload.retention import delete, undelete
-from offload.search import index as indexes
-from offload.store import OffloadStore
+from offload.maintenance.retention import delete, undelete
+from offload.maintenance.transfer import share
+from offload.reading.search import index as indexes
+from offload.storage.store import OffloadStore
+from offload.storage.wrappers import EncryptingStore
 from offload.testing import FaultyStore
-from offload.transfer import share
-from offload.wrappers import EncryptingStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
 

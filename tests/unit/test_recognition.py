@@ -25,7 +25,7 @@ from offload import (
     StoreUnavailableError,
     estimate_tokens,
 )
-from offload.retention import collect, delete
+from offload.maintenance.retention import collect, delete
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

@@ -8,16 +8,16 @@ import itertools
 import msgspec
 import pytest
 
-from offload.codec.content import TextContent
-from offload.record import Header
-from offload.record.header import draw_ref
-from offload.record.text import (
+from offload.base.text import (
     chunks_without_colors,
     decode_text,
     encode_text,
     escape_surrogates,
     printed_bytes,
 )
+from offload.records.codec.content import TextContent
+from offload.records.record import Header
+from offload.records.record.header import draw_ref
 
 DIGEST = hashlib.sha256(b"content").digest()
 

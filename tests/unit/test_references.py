@@ -11,9 +11,9 @@ import pytest
 from answers import damage
 
 from offload import ConfigError, Offloader, ReferenceRefusedError
+from offload.base.events import ContextEvent
 from offload.errors import CorruptError, ExpiredError, NotFoundError
-from offload.events import ContextEvent
-from offload.retention import delete
+from offload.maintenance.retention import delete
 from offload_backends.memory import MemoryStore
 
 ALLOWED = ("write_file.content", "edit.changes.text")

@@ -11,13 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from offload import ConfigError, CorruptError, Offloader
-from offload.codec.base import Encoded
-from offload.layout import REF_PATTERN, is_ref
-from offload.placeholder import DefaultRenderer
-from offload.record import Header
-from offload.record.header import MAX_DRAWS, REF_FORMS, RefStyle, draw_ref
-from offload.session.create import NewRecord, create_records
-from offload.tools._grep import parse_cursor
+from offload.engine.placeholder import DefaultRenderer
+from offload.reading.tools._grep import parse_cursor
+from offload.records.codec.base import Encoded
+from offload.records.record import Header
+from offload.records.record.header import MAX_DRAWS, REF_FORMS, RefStyle, draw_ref
+from offload.records.session.create import NewRecord, create_records
+from offload.storage.layout import REF_PATTERN, is_ref
 from offload_backends.memory import MemoryStore
 
 DIGEST = hashlib.sha256(b"content").digest()
@@ -98,7 +98,7 @@ def test_a_style_of_refs_that_is_none_is_refused() -> None:
 def test_an_item_whose_ref_another_process_uses_for_another_item_gets_a_longer_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("offload.session.session", "offload.record.header"):
+    for module in ("offload.records.session.session", "offload.records.record.header"):
         monkeypatch.setattr(f"{module}.draw_ref", lambda *_, draw=0, **__: "aaaaaaaaaa" + "b" * draw)
     store = MemoryStore()
     texts = ["a long text\n" * 4000, "another text of another length\n" * 4000]

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from offload import Offloader, registry
+from offload import Offloader
 from offload.errors import ConfigError, MissingExtraError, UnknownSchemeError
-from offload.registry import default_path, open_store
+from offload.storage import registry
+from offload.storage.registry import default_path, open_store
 from offload_backends._fsspec import FsspecStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
@@ -20,8 +21,8 @@ from offload_backends.s3 import S3Store
 
 def plant(monkeypatch: pytest.MonkeyPatch, **points: str) -> None:
     """Let entry points be found as if a package that has them were installed."""
-    planted = [EntryPoint(name, value, registry.GROUP) for name, value in points.items()]
-    everything = EntryPoints([*entry_points(group=registry.GROUP), *planted])
+    planted = [EntryPoint(name, value, registry.BACKENDS) for name, value in points.items()]
+    everything = EntryPoints([*entry_points(group=registry.BACKENDS), *planted])
     monkeypatch.setattr("importlib.metadata.entry_points", everything.select)
 
 
@@ -224,7 +225,7 @@ def test_no_store_shows_its_storage_options_or_password() -> None:
 
 def test_opening_local_memory_and_s3_loads_no_file_system_library() -> None:
     code = (
-        "import sys; from offload.registry import open_store; "
+        "import sys; from offload.storage.registry import open_store; "
         "[open_store(url) for url in ('folder', 'memory://', 's3://bucket')]; "
         "print(sorted({'fsspec', 's3fs', 'botocore', 'aiohttp'} & sys.modules.keys()))"
     )

@@ -9,8 +9,8 @@ import pytest
 from kit.conversation import from_model, from_user
 
 from offload import ConfigError, Offloader, OffloadPolicy, OffloadStore, open_store
+from offload.maintenance.transfer import copy_session
 from offload.testing import FaultyStore
-from offload.transfer import copy
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_listings_show_it_as_one_record_that_copies_forks_and_collections_keep(s
     assert record.ref in off.tools.call("context_list", {})
 
     elsewhere = open_store("memory://")
-    copy(store, elsewhere, "s")
+    copy_session(store, elsewhere, "s")
     assert Offloader(elsewhere, session="s").restore(sent) == messages
     assert off.fork("t").offload(sent).messages == sent
     off.gc()

@@ -16,12 +16,12 @@ from kit.store import ActingStore
 from retained import DAY, HOUR, ClockedStore, clocked, got_back, opened, put, ref_of
 
 from offload import ConfigError, ExpiredError, NotFoundError, StoredObject
-from offload.layout import encode_part
-from offload.policy import Retention
-from offload.retention import GcReport, collect, delete, pin, touch, undelete, unpin, usage
-from offload.retention._report import store_time
-from offload.transfer import share
-from offload.wrappers import WrapperStore
+from offload.engine.policy import Retention
+from offload.maintenance.retention import GcReport, collect, delete, pin, store_usage, touch, undelete, unpin
+from offload.maintenance.retention._report import store_time
+from offload.maintenance.transfer import share
+from offload.storage.layout import encode_part
+from offload.storage.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 AT_ONCE = Retention(grace=0, live_for=0)
@@ -493,7 +493,7 @@ def test_usage_tells_what_is_there_marked_and_pinned() -> None:
     store.now += 5
     pin(store, "s", third)
 
-    used = {u.session: u for u in usage(store)}
+    used = {u.session: u for u in store_usage(store)}
 
     assert (used["s"].records, used["s"].marked, used["s"].pinned) == (2, 1, 1)
     assert used["s"].marked_bytes == sum(record_sizes(store, first))

@@ -17,16 +17,17 @@ from forks import journaled, run
 from kit.conversation import tool_turn
 from retained import ClockedStore
 
-from offload import MissingExtraError, NotFoundError, Offloader, Retention, layout
-from offload.catalog import export
+from offload import MissingExtraError, NotFoundError, Offloader, Retention
 from offload.cli.listing import _sessions
 from offload.cli.stores import _check_session as check_session
-from offload.index import sessions
-from offload.index.floors import SETTLED_SECONDS
-from offload.jobs import reindex
-from offload.retention import collect, delete, usage
-from offload.store import OffloadStore, StoredObject, folders
-from offload.transfer import copy_sessions, revoke
+from offload.maintenance.catalog import export_catalog
+from offload.maintenance.jobs import reindex
+from offload.maintenance.retention import collect, delete, store_usage
+from offload.maintenance.transfer import copy_sessions, revoke
+from offload.records.index import sessions
+from offload.records.index.floors import SETTLED_SECONDS
+from offload.storage import layout
+from offload.storage.store import OffloadStore, StoredObject, folders
 from offload_backends.memory import MemoryStore
 
 T = TypeVar("T")
@@ -125,7 +126,7 @@ def test_names_ls_du_and_a_mistyped_session_take_a_listing_for_each_thousand(cou
     assert listings(lambda: list(sessions(store))) == (expected, names)
     rows, lists = listings(lambda: list(_sessions(store)))
     assert ([row["session"] for row in rows], lists) == (expected, records + 1)
-    used, lists = listings(lambda: list(usage(store)))
+    used, lists = listings(lambda: list(store_usage(store)))
     assert (len(used), {each.records for each in used}, lists) == (count, {2}, records + 1)
     store.lists = 0
     with pytest.raises(NotFoundError, match=r"did you mean 's\d{5}'\?"):
@@ -276,4 +277,4 @@ def test_an_export_without_the_extra_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
 
     with pytest.raises(MissingExtraError, match=r"pip install 'offload\[arrow\]'"):
-        export(store_of(1), MemoryStore())
+        export_catalog(store_of(1), MemoryStore())

@@ -9,7 +9,7 @@ import pytest
 from kit.inner import find
 
 from offload.errors import ConfigError
-from offload.tools.search import MAX_PATTERN_CHARS, PatternMode, Search, compile_pattern
+from offload.reading.tools.search import MAX_PATTERN_CHARS, PatternMode, Search, compile_pattern
 
 MIB = 1024 * 1024
 

@@ -22,8 +22,8 @@ from offload import (
     Rule,
     StoreUnavailableError,
 )
+from offload.maintenance.transfer import revoke, share, share_each
 from offload.testing import FaultyStore
-from offload.transfer import revoke, share, share_each
 from offload_backends.memory import MemoryStore
 
 POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=60)}, min_saving=0)

@@ -14,19 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kit.store import unpacked
 from strength import examples, thinned
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreError, open_store
-from offload.codec import base
-from offload.codec.spooled import SpooledContent
+from offload.base.events import EventType
 from offload.engine.results import OffloadOutcome
 from offload.engine.sink import Sink
 from offload.errors import StoreUnavailableError
-from offload.events import EventType
-from offload.store import OffloadStore, StoredObject, SupportsStreams
+from offload.records.codec import base
+from offload.records.codec.spooled import SpooledContent
+from offload.storage.store import OffloadStore, StoredObject, SupportsStreams
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

@@ -10,7 +10,7 @@ from kit.conversation import tool_turn
 from kit.store import ActingStore, failing
 
 from offload import Offloader, OffloadPolicy, Rule, StoreError, open_store
-from offload.retention import delete
+from offload.maintenance.retention import delete
 from offload_backends.memory import MemoryStore
 
 TEXT = "".join(f"line {n} of the log\n" for n in range(2000))

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from offload.tables import schema_line
-from offload.tables._form import MAX_CELL_CHARS
-from offload.tables._query import QueryResult, Record, query
-from offload.tables._survey import quoted
+from offload.reading.tables import schema_line
+from offload.reading.tables._form import MAX_CELL_CHARS
+from offload.reading.tables._query import QueryResult, Record, query
+from offload.reading.tables._survey import quoted
 
 PS = """\
 USER         PID %CPU %MEM    VSZ   RSS TTY      STAT START   TIME COMMAND

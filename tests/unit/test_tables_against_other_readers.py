@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from offload.errors import ConfigError
-from offload.tables import schema_line
-from offload.tables._query import Record, query
+from offload.reading.tables import schema_line
+from offload.reading.tables._query import Record, query
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: the dependency group `tables` has it")
 pandas = pytest.importorskip("pandas", reason="pandas is not installed: the dependency group `tables` has it")

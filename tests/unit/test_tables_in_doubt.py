@@ -10,9 +10,9 @@ import recorded
 from kit.values import texts_in
 
 from offload.errors import ConfigError
-from offload.tables import schema_line
-from offload.tables._forms import HEAD_CHARS
-from offload.tables._query import QueryResult, Record, query
+from offload.reading.tables import schema_line
+from offload.reading.tables._forms import HEAD_CHARS
+from offload.reading.tables._query import QueryResult, Record, query
 
 
 def run(text: str, sql: str = "select * from t", *, size: int = 1000) -> QueryResult:

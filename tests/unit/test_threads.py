@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from strength import some
 
-from offload import ConfigError, Offloader, OffloadError
-from offload.agent import AgentConfig, ContextManager
-from offload.events import ContextEvent, EventBus, EventType
+from offload import AgentConfig, ConfigError, ContextManager, Offloader, OffloadError
+from offload.base.events import ContextEvent, EventBus, EventType
 from offload_backends.memory import MemoryStore
 
 LOG = "".join(f"line {n} of a log that is long enough to leave\n" for n in range(600))
@@ -283,7 +282,7 @@ def test_a_hook_may_read_through_the_offloader_that_calls_it():
 
 
 def test_two_offloaders_whose_hooks_use_each_other_end(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("offload.settings.hooks.HOOK_SECONDS", 0.5)
+    monkeypatch.setattr("offload.engine.settings.hooks.HOOK_SECONDS", 0.5)
     both_inside = threading.Barrier(2, timeout=30)
     offs: list[Offloader] = []
 
@@ -345,7 +344,7 @@ async def _stubborn(_: Any) -> Any:
 def test_a_hook_that_never_ends_leaves_its_item_with_an_error_and_a_summary_is_left_out(
     monkeypatch: pytest.MonkeyPatch, hook: str, function: Any
 ):
-    monkeypatch.setattr("offload.settings.hooks.HOOK_SECONDS", 0.3)
+    monkeypatch.setattr("offload.engine.settings.hooks.HOOK_SECONDS", 0.3)
     off = Offloader(MemoryStore(), **{hook: function})
 
     outs = [run(off.aoffload(result()))]
@@ -361,7 +360,7 @@ def test_a_hook_that_never_ends_leaves_its_item_with_an_error_and_a_summary_is_l
 
 
 def test_a_thread_that_a_hook_waits_for_does_not_wait_for_the_hook(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("offload.settings.hooks.HOOK_SECONDS", 0.3)
+    monkeypatch.setattr("offload.engine.settings.hooks.HOOK_SECONDS", 0.3)
     refused: list[Any] = []
 
     def use() -> None:

@@ -14,16 +14,16 @@ import pytest
 import zstandard
 from command import runner
 from forks import conversation, exchange, keys, run
-from formats import FORMATS, user
-from formats import exchange as exchange_of
-from hypothesis import given
-from hypothesis import strategies as st
+from formats import FORMATS, exchange as exchange_of, user
+from hypothesis import given, strategies as st
 from kit.store import ActingStore, CountedStore, failing
 from strength import examples
 
 from offload import (
+    AgentConfig,
     CollisionError,
     ConfigError,
+    ContextManager,
     CorruptError,
     NotFoundError,
     Offloader,
@@ -32,15 +32,13 @@ from offload import (
     StoreUnavailableError,
     open_store,
 )
-from offload.agent import AgentConfig, ContextManager
-from offload.compaction import RoundCompactor
-from offload.jobs import verify
-from offload.journal.writer import JournalWriter
-from offload.layout import JOURNAL
-from offload.retention import delete
-from offload.transfer import copy as copy_session
-from offload.transfer import export, import_
-from offload.wrappers import EncryptingStore
+from offload.agent.compaction import RoundCompactor
+from offload.maintenance.jobs import verify
+from offload.maintenance.retention import delete
+from offload.maintenance.transfer import copy_session, export_session, import_session
+from offload.records.journal.writer import JournalWriter
+from offload.storage.layout import JOURNAL
+from offload.storage.wrappers import EncryptingStore
 from offload_backends.memory import MemoryStore
 
 LATE = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, after_turns=2)}, min_saving=0)
@@ -303,8 +301,8 @@ def test_a_copy_an_export_and_a_fork_have_the_timeline_too(tmp_path: Path) -> No
     off = journaled(store)
     sent = run(off, 5)
     copy_session(store, other, "s", name="t")
-    export(store, "s", tmp_path / "s.tar")
-    import_(other, tmp_path / "s.tar", name="u")
+    export_session(store, "s", tmp_path / "s.tar")
+    import_session(other, tmp_path / "s.tar", name="u")
     fork = off.fork("v")
     timelines = [Offloader(other, session="t"), Offloader(other, session="u"), fork]
     for each in timelines:
@@ -547,7 +545,7 @@ def test_a_damaged_or_huge_first_request_costs_the_title_alone(
     assert [row["title"] for row in json.loads(run_log("--json").stdout)["sessions"]] == [None]
     entry.write_bytes(data)
     assert [row["title"] for row in json.loads(run_log("--json").stdout)["sessions"]] == ["Find the leak."]
-    monkeypatch.setattr("offload.timeline.titles._MOST_BYTES", 10)
+    monkeypatch.setattr("offload.reading.timeline.titles._MOST_BYTES", 10)
     assert [row["title"] for row in json.loads(run_log("--json").stdout)["sessions"]] == [None]
 
 

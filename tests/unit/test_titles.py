@@ -16,18 +16,18 @@ from kit.store import CountedStore
 from large import Clock, LargeStore, fill, info_of
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreUnavailableError
-from offload.compaction import RoundCompactor, RoundConfig
-from offload.index import reindex
-from offload.index.catalog import Catalog
-from offload.placeholder.default import escape_placeholders
-from offload.presets.context_fs import ContextFileSystem
-from offload.presets.context_refs import ContextRefs
-from offload.record.titles import MAX_TITLE_CHARS, title_of
-from offload.session.reader import SessionReader
-from offload.session.titles import find_titles
-from offload.store import OneByOne
-from offload.transfer import copy, export, import_
-from offload.wrappers import EncryptingStore
+from offload.agent.compaction import RoundCompactor, RoundConfig
+from offload.agent.presets.context_fs import ContextFileSystem
+from offload.agent.presets.context_refs import ContextRefs
+from offload.engine.placeholder.default import escape_placeholders
+from offload.maintenance.transfer import copy_session, export_session, import_session
+from offload.records.index import reindex
+from offload.records.index.catalog import Catalog
+from offload.records.record.titles import MAX_TITLE_CHARS, title_of
+from offload.records.session.reader import SessionReader
+from offload.records.session.titles import find_titles
+from offload.storage.store import OneByOne
+from offload.storage.wrappers import EncryptingStore
 from offload_backends.memory import MemoryStore
 
 POLICY = OffloadPolicy(
@@ -311,10 +311,10 @@ def test_copies_forks_archives_and_grants_keep_titles(codec: str, tmp_path: Path
     off = opened(store, codec=codec)
     [info] = off.offload(reads("src/app.py")).records
     off.fork("fork")
-    copy(store, target, "s")
-    copy(store, target, "s", name="renamed")
-    export(store, "s", tmp_path / "s.tar")
-    import_(target, tmp_path / "s.tar", name="imported")
+    copy_session(store, target, "s")
+    copy_session(store, target, "s", name="renamed")
+    export_session(store, "s", tmp_path / "s.tar")
+    import_session(target, tmp_path / "s.tar", name="imported")
     off.share(info.ref, "receiver")
     reindex(store, "s")
 
@@ -438,7 +438,7 @@ def test_a_damaged_record_is_listed_without_a_title() -> None:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("offload.index.catalog.time", clock)
+    monkeypatch.setattr("offload.records.index.catalog.time", clock)
     return clock
 
 

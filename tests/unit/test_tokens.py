@@ -8,7 +8,7 @@ import string
 
 import pytest
 
-from offload.tokens import TokenCounter, estimate_tokens
+from offload.base.tokens import TokenCounter, estimate_tokens
 
 PROSE = "The quick brown fox jumps over the lazy dog while it rains. " * 40
 LISTING = '{"id": 4711, "state": "OPEN", "at": "2026-01-31T23:59:59Z"}\n' * 40

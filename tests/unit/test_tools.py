@@ -8,19 +8,18 @@ from typing import Any
 
 import pytest
 from answers import MAX_ANSWER, body, damage, put, session, tools_for
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kit.store import ActingStore
 from pairs import each_in_turn
 from strength import examples
 
 from offload import Offloader
+from offload.base.tokens import estimate_tokens
+from offload.engine.policy.tool_names import RETRIEVAL_TOOLS
 from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError
-from offload.policy.tool_names import RETRIEVAL_TOOLS
-from offload.tokens import estimate_tokens
-from offload.tools import Tools
-from offload.tools._definitions import definitions, system_prompt
-from offload.tools.answers import REPEATED
+from offload.reading.tools import Tools
+from offload.reading.tools._definitions import definitions, system_prompt
+from offload.reading.tools.answers import REPEATED
 from offload_backends.memory import MemoryStore
 
 LOOK_ALIKE = "[Offloaded: Bash result, 1 line, 2 characters, id aaaaaaaaaa]\n"

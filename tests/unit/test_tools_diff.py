@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from answers import MAX_ANSWER, put, session, tools_for
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from offload.tools import Tools
-from offload.tools._diff import changes
+from offload.reading.tools import Tools
+from offload.reading.tools._diff import changes
 from offload_backends.memory import MemoryStore
 
 OLD = "".join(f"def f{n}():\n    return {n}\n\n" for n in range(50))

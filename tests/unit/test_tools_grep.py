@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from answers import MAX_ANSWER, body, damage, put, session, tools_for
 
-from offload.tools import Tools, budget
+from offload.reading.tools import Tools, budget
 from offload_backends.memory import MemoryStore
 
 LOG = "".join(f"{n:05} {'x' * (n % 37)} event é\n" for n in range(2000))

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 from answers import MAX_ANSWER, body, tools_for
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strength import examples
 
-from offload.record.json_reader import BrokenJsonError, JsonReader
-from offload.tools import Tools, budget
-from offload.tools.pointer import parse_pointer
+from offload.base.json_reader import BrokenJsonError, JsonReader
+from offload.reading.tools import Tools, budget
+from offload.reading.tools.pointer import parse_pointer
 
 MIB = 1024 * 1024
 MANY = 200_000

@@ -13,10 +13,10 @@ import pytest
 from answers import MAX_ANSWER, damage, put, session, tools_for
 
 from offload import CorruptError, NotFoundError, Offloader, OffloadPolicy, Rule, open_store
-from offload.tables import _query
-from offload.tables._database import Database
-from offload.tools import Tools
-from offload.wrappers import EncryptingStore
+from offload.reading.tables import _query
+from offload.reading.tables._database import Database
+from offload.reading.tools import Tools
+from offload.storage.wrappers import EncryptingStore
 from offload_backends.memory import MemoryStore
 
 USERS = "id,name,note\n" + "".join(f"{n},user {n},{'' if n % 2 else 'x|y'}\n" for n in range(1, 501))

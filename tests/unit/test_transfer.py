@@ -36,16 +36,23 @@ from offload import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from offload.codec import CODECS
-from offload.codec.content import TextContent
-from offload.index.entries import record_key
-from offload.layout import CALLS, name_of, sidecar_key
-from offload.record.digested import undigested, with_digest
-from offload.retention import collect as gc
+from offload.maintenance.retention import collect as gc
+from offload.maintenance.transfer import (
+    CopyProgress,
+    copy_session,
+    copy_sessions,
+    export_session,
+    import_session,
+    share,
+)
+from offload.maintenance.transfer._archive import TarStore
+from offload.records.codec import CODECS
+from offload.records.codec.content import TextContent
+from offload.records.index.entries import record_key
+from offload.records.record.digested import undigested, with_digest
+from offload.storage.layout import CALLS, name_of, sidecar_key
+from offload.storage.wrappers import EncryptingStore
 from offload.testing import FaultyBulkStore, FaultyStore
-from offload.transfer import CopyProgress, copy, copy_sessions, export, import_, share
-from offload.transfer._archive import TarStore
-from offload.wrappers import EncryptingStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
 
@@ -93,8 +100,8 @@ def test_a_copy_says_how_many_records_and_bytes_it_has_done_of_those_that_lack()
     size = sum(len(data) for key, data in objects(source).items() if key.startswith("r/"))
     seen: list[CopyProgress] = []
 
-    copy(source, target, "s", on_progress=seen.append)
-    copy(source, target, "s", on_progress=seen.append)
+    copy_session(source, target, "s", on_progress=seen.append)
+    copy_session(source, target, "s", on_progress=seen.append)
 
     first, *between, whole, again = seen
     assert (first, whole, again) == (CopyProgress(0, 7, 0), CopyProgress(7, 7, size), CopyProgress(0, 0, 0))
@@ -107,7 +114,7 @@ def test_a_copy_holds_the_same_bytes_under_the_same_keys(codec, tmp_path):
     source, target = MemoryStore(), LocalStore(str(tmp_path))
     sent = filled(source, codec)
 
-    report = copy(source, target, "s")
+    report = copy_session(source, target, "s")
 
     files = {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     assert {k: v for k, v in files.items() if k != "offload.json"} == objects(source)
@@ -118,12 +125,12 @@ def test_a_copy_holds_the_same_bytes_under_the_same_keys(codec, tmp_path):
 def test_copying_again_reads_and_writes_what_is_new_alone():
     source, target = MemoryStore(), MemoryStore()
     filled(source, texts=TEXTS[:5])
-    copy(source, target, "s")
+    copy_session(source, target, "s")
     filled(source, texts=TEXTS)
     reads = FaultyStore(source, nth=10**6, verb="get")
     writes = FaultyStore(target, nth=10**6, verb="put")
 
-    report = copy(reads, writes, "s")
+    report = copy_session(reads, writes, "s")
 
     assert (len(report.copied), len(report.already_there)) == (1, 5)
     assert (reads.operations, writes.operations) == (1, 1)
@@ -140,7 +147,7 @@ def test_a_damaged_record_is_refused_by_name_and_hides_no_other(codec):
     at = len(whole) // 2
     plant(source, key, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
 
-    report = copy(source, target, "s")
+    report = copy_session(source, target, "s")
 
     [refused] = report.failures
     assert (refused.key, type(refused.error)) == (key, CorruptError)
@@ -157,7 +164,7 @@ def test_a_record_that_is_damaged_in_any_byte_is_refused():
     for at in {*some(range(len(whole)), 4), *range(len(whole) - 9, len(whole))}:
         plant(source, key, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         target = MemoryStore()
-        assert [type(r.error) for r in copy(source, target, "s").failures] == [CorruptError]
+        assert [type(r.error) for r in copy_session(source, target, "s").failures] == [CorruptError]
         assert objects(target) == {}
 
 
@@ -177,7 +184,7 @@ def test_a_record_that_lies_of_its_content_is_refused(lie, name):
         source.delete(found.key)
     plant(source, key.replace("~840~", "~9~") if lie == "key" else key, forged.body)
 
-    report = copy(source, target, "s", name=name)
+    report = copy_session(source, target, "s", name=name)
 
     assert [type(r.error) for r in report.failures] == [CorruptError]
     assert objects(target) == {}
@@ -191,7 +198,7 @@ def test_other_content_under_the_key_is_a_collision_and_stays():
     [other] = objects(target).values()
     plant(target, first, other)
 
-    report = copy(source, target, "s")
+    report = copy_session(source, target, "s")
 
     [refused] = report.failures
     assert refused.key == first
@@ -206,7 +213,7 @@ def test_the_same_item_with_another_placeholder_is_a_collision_since_messages_wo
     Offloader(target, session="s", policy=wide).offload(results(*TEXTS[:1]))
     before = objects(target)
 
-    report = copy(source, target, "s")
+    report = copy_session(source, target, "s")
 
     assert [type(r.error) for r in report.failures] == [CollisionError]
     assert objects(target) == before
@@ -218,7 +225,7 @@ def test_the_same_item_written_on_both_sides_is_there_already():
     filled(target, "json", TEXTS[:1])
     before = objects(target)
 
-    report = copy(source, target, "s")
+    report = copy_session(source, target, "s")
 
     assert (len(report.already_there), report.failures) == (1, [])
     assert objects(target) == before
@@ -234,7 +241,7 @@ def test_what_was_collected_reads_as_collected_in_the_copy(is_shared):
     collect(source, gone.key, "quota")
     name = "b" if is_shared else "s"
 
-    assert copy(source, target, name).failures == []
+    assert copy_session(source, target, name).failures == []
 
     with pytest.raises(ExpiredError) as raised:
         opened(target, name).tools.read(gone.ref)
@@ -247,15 +254,15 @@ def test_what_was_collected_reads_as_collected_in_the_copy(is_shared):
 def test_a_copy_collects_nothing_that_the_target_holds_and_brings_back_what_it_had_collected():
     source, target = MemoryStore(), MemoryStore()
     sent = filled(source)
-    copy(source, target, "s")
+    copy_session(source, target, "s")
     collect(target, opened(target).records()[0].key)
 
-    first, second = copy(source, target, "s"), copy(source, target, "s")
+    first, second = copy_session(source, target, "s"), copy_session(source, target, "s")
 
     assert (len(first.copied), len(second.copied), second.failures) == (1, 0, [])
     for info in opened(source).records():
         collect(source, info.key)
-    copy(source, target, "s")
+    copy_session(source, target, "s")
     assert opened(target).restore(sent) == results(*TEXTS)
 
 
@@ -267,8 +274,8 @@ def test_pins_come_along_under_the_same_name_and_uses_and_grants_do_not():
         plant(source, f"g/s/{name}", b"")
     plant(source, "g/s2/pinned", b"")
 
-    copy(source, target, "s")
-    copy(source, other, "s", name="t")
+    copy_session(source, target, "s")
+    copy_session(source, other, "s", name="t")
 
     assert {k for k in objects(target) if k[0] == "g"} == {"g/s/pinned", f"g/s/pinned~{ref}"}
     assert [k for k in objects(other) if not k.startswith("r/t/")] == []
@@ -280,14 +287,14 @@ def test_a_record_that_is_shared_becomes_the_copys_own():
     ref = opened(source, "a").records()[0].ref
     share(source, "a", ref, "b")
 
-    copy(source, target, "b")
+    copy_session(source, target, "b")
 
     key, origin = sorted(objects(target))
     assert origin == "r/b/foreign~a"
     assert key.startswith(f"r/b/{ref}~")
     assert key.endswith(".json")
     assert opened(target, "b").restore(sent) == results(*TEXTS[:1])
-    assert len(copy(source, target, "b").already_there) == 1
+    assert len(copy_session(source, target, "b").already_there) == 1
 
 
 @pytest.mark.parametrize(
@@ -307,13 +314,13 @@ def test_a_copy_that_fails_anywhere_is_complete_when_it_is_run_again(codec, is_b
         stores: dict[str, Any] = {"source": full, "target": target}
         faulty = stores[side] = kind(stores[side], nth=nth, moment=moment)
         try:
-            copy(stores["source"], stores["target"], "s", name=name)
+            copy_session(stores["source"], stores["target"], "s", name=name)
         except StoreUnavailableError:
             off = opened(target, name)
             assert off.verify() == [] or side == "target"
             assert all(off.tools.read(i.ref) for i in off.records() if i.stored_bytes)
 
-        report = copy(full, target, "s", name=name)
+        report = copy_session(full, target, "s", name=name)
 
         assert report.failures == []
         assert opened(target, name).restore(sent[1:]) == results(*TEXTS)[1:]
@@ -329,16 +336,16 @@ def test_a_store_that_fails_ends_the_copy_with_its_error_and_one_onto_itself_is_
     filled(source)
 
     with pytest.raises(StoreError):
-        copy(FaultyStore(source, nth=4, is_lasting=True), MemoryStore(), "s")
+        copy_session(FaultyStore(source, nth=4, is_lasting=True), MemoryStore(), "s")
     with pytest.raises(ConfigError, match="same"):
-        copy(source, source, "s")
+        copy_session(source, source, "s")
 
 
 def test_a_copy_onto_itself_is_refused_also_through_another_object_of_the_store(tmp_path: Path) -> None:
     Offloader(tmp_path, session="s").offload_text("a line\n" * 3000)
     for again in (LocalStore(str(tmp_path)), LocalStore(f"{tmp_path}/")):
         with pytest.raises(ConfigError, match="must not be the same session; use another store or name"):
-            copy(LocalStore(str(tmp_path)), again, "s")
+            copy_session(LocalStore(str(tmp_path)), again, "s")
 
 
 def test_a_large_record_goes_over_in_pieces_and_through_an_archive(tmp_path):
@@ -346,9 +353,9 @@ def test_a_large_record_goes_over_in_pieces_and_through_an_archive(tmp_path):
     sent = filled(source, texts=[LARGE])
     assert max(map(len, objects(source).values())) > 8 * 1024 * 1024
 
-    reports = [copy(source, target, "s", name=name) for name in ("s", "t")]
-    export(source, "s", tmp_path / "s.tar")
-    import_(other, tmp_path / "s.tar")
+    reports = [copy_session(source, target, "s", name=name) for name in ("s", "t")]
+    export_session(source, "s", tmp_path / "s.tar")
+    import_session(other, tmp_path / "s.tar")
 
     assert [(len(report.copied), report.failures) for report in reports] == [(1, [])] * 2
     assert max(source.sizes) <= 8 * 1024 * 1024
@@ -383,7 +390,7 @@ def test_a_fork_of_a_fork_is_set_up_alike_and_a_copy_back_keeps_the_refs():
     sent = off.offload(results(*TEXTS)).messages
 
     last = off.fork("t").fork("u")
-    copy(store, other, "u", name="s")
+    copy_session(store, other, "u", name="s")
 
     assert objects(other) == {k: v for k, v in objects(store).items() if k.startswith("r/s/")}
     assert opened(store, "u").restore(sent) == results(*TEXTS)
@@ -446,13 +453,13 @@ def test_an_archive_brings_a_session_to_a_store_that_never_saw_the_first(codec, 
     sent = filled(source, codec)
     path = tmp_path / "s.tar"
 
-    report = export(source, "s", path)
+    report = export_session(source, "s", path)
 
     with tarfile.open(path) as tar:
         found = {m.name: file.read() for m in tar if (file := tar.extractfile(m)) is not None}
     assert found == objects(source)
     assert len(report.copied) == 6
-    assert import_(target, path).session == "s"
+    assert import_session(target, path).session == "s"
     assert objects(target) == objects(source)
     assert opened(target).restore(sent) == results(*TEXTS)
 
@@ -462,10 +469,10 @@ def test_an_archive_holds_tombstones_and_pins_and_may_come_in_under_another_name
     sent = filled(source)
     collect(source, opened(source).records()[0].key)
     plant(source, "g/s/pinned", b"")
-    export(source, "s", tmp_path / "s.tar")
+    export_session(source, "s", tmp_path / "s.tar")
 
-    import_(target, tmp_path / "s.tar")
-    import_(source, tmp_path / "s.tar", name="t")
+    import_session(target, tmp_path / "s.tar")
+    import_session(source, tmp_path / "s.tar", name="t")
 
     assert objects(target) == {k: v for k, v in objects(source).items() if "/t/" not in k}
     assert opened(source, "t").restore(sent[1:]) == results(*TEXTS)[1:]
@@ -476,9 +483,9 @@ def test_a_name_too_long_for_a_key_comes_back_from_an_archive(tmp_path):
     name = "Ünïcode " * 60
     sent = filled(source, session=name)
 
-    export(source, name, tmp_path / "s.tar")
+    export_session(source, name, tmp_path / "s.tar")
 
-    assert import_(target, tmp_path / "s.tar").session == name
+    assert import_session(target, tmp_path / "s.tar").session == name
     assert opened(target, name).restore(sent) == results(*TEXTS)
 
 
@@ -491,8 +498,8 @@ def test_a_journal_alone_of_a_long_name_comes_back_from_an_archive(name, new, tm
     sent = [{"role": "user", "content": "short"}]
     Offloader(source, session=name, journal=True).offload(sent)
 
-    export(source, name, tmp_path / "s.tar")
-    report = import_(target, tmp_path / "s.tar", name=new)
+    export_session(source, name, tmp_path / "s.tar")
+    report = import_session(target, tmp_path / "s.tar", name=new)
 
     assert report.failures == []
     assert Offloader(target, session=new or name).timeline().at(1) == sent
@@ -503,12 +510,12 @@ def test_a_journal_alone_of_a_long_name_comes_back_from_an_archive(name, new, tm
 def test_the_same_session_makes_the_same_archive_for_its_owner_alone_wherever_it_is(tmp_path, monkeypatch):
     source, target = MemoryStore(), MemoryStore()
     filled(source)
-    copy(source, target, "s")
+    copy_session(source, target, "s")
 
-    export(source, "s", tmp_path / "1.tar")
-    export(target, "s", tmp_path / "2.tar")
+    export_session(source, "s", tmp_path / "1.tar")
+    export_session(target, "s", tmp_path / "2.tar")
     monkeypatch.setattr(os, "link", no_links)
-    export(source, "s", tmp_path / "3.tar")
+    export_session(source, "s", tmp_path / "3.tar")
 
     assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
     assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o600] * 3
@@ -516,7 +523,7 @@ def test_the_same_session_makes_the_same_archive_for_its_owner_alone_wherever_it
 
 def test_the_file_of_an_export_is_given_by_its_path():
     store = MemoryStore()
-    for call in (lambda: export(store, "s", 5), lambda: import_(store, None)):  # type: ignore[arg-type]
+    for call in (lambda: export_session(store, "s", 5), lambda: import_session(store, None)):  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="path must be a path, got"):
             call()
 
@@ -525,12 +532,12 @@ def test_an_export_that_fails_leaves_no_file_and_none_is_replaced(tmp_path):
     source, path = MemoryStore(), tmp_path / "s.tar"
     filled(source)
     with pytest.raises(StoreUnavailableError):
-        export(FaultyStore(source, nth=4), "s", path)
+        export_session(FaultyStore(source, nth=4), "s", path)
     assert list(tmp_path.iterdir()) == []
 
     path.write_bytes(b"mine")
     with pytest.raises(ExistsError):
-        export(MemoryStore(), "s", path)
+        export_session(MemoryStore(), "s", path)
     assert path.read_bytes() == b"mine"
 
 
@@ -551,7 +558,7 @@ def test_an_export_replaces_nothing_that_was_made_meanwhile(tmp_path, monkeypatc
             path.write_bytes(b"mine") if made == "a file" else path.symlink_to(tmp_path / "nothing")
 
     with pytest.raises(ExistsError, match="use another name"):
-        export(ActingStore(source, make), "s", path)
+        export_session(ActingStore(source, make), "s", path)
 
     assert list(tmp_path.iterdir()) == [path]
     assert path.is_symlink() if made == "a link to nothing" else path.read_bytes() == b"mine"
@@ -560,7 +567,7 @@ def test_an_export_replaces_nothing_that_was_made_meanwhile(tmp_path, monkeypatc
 def test_nothing_is_added_to_an_archive_that_is_read(tmp_path):
     source = MemoryStore()
     filled(source)
-    export(source, "s", tmp_path / "s.tar")
+    export_session(source, "s", tmp_path / "s.tar")
 
     with (tmp_path / "s.tar").open("rb") as file:
         archive = TarStore(file, "s.tar")
@@ -577,10 +584,10 @@ def test_an_archive_of_a_large_session_is_not_written_to_while_it_is_read(tmp_pa
     for n in range(600):
         ref = "".join(chr(ord("a") + int(d)) for d in f"{n:010}")
         collect(source, record.key.replace(record.ref, ref))
-    export(source, "s", tmp_path / "s.tar")
+    export_session(source, "s", tmp_path / "s.tar")
     before = (tmp_path / "s.tar").read_bytes()
 
-    report = import_(target, tmp_path / "s.tar")
+    report = import_session(target, tmp_path / "s.tar")
 
     assert (len(report.copied), report.failures) == (6, [])
     assert (tmp_path / "s.tar").read_bytes() == before
@@ -643,7 +650,7 @@ def test_a_hostile_archive_is_refused_before_anything_is_stored(name, tmp_path):
     path = write_tar(tmp_path / "s.tar", *good, *members)
 
     with pytest.raises(CorruptError):
-        import_(store, path)
+        import_session(store, path)
 
     assert objects(store) == {}
     assert [p.name for p in tmp_path.iterdir()] == ["s.tar"]
@@ -653,21 +660,21 @@ def test_a_hostile_archive_is_refused_before_anything_is_stored(name, tmp_path):
 def test_an_archive_of_a_session_that_no_name_has_is_refused(part, tmp_path):
     path = write_tar(tmp_path / "s.tar", member(RECORD.replace("/s/", f"/{part}/")))
     with pytest.raises((CorruptError, ConfigError)):
-        import_(MemoryStore(), path)
+        import_session(MemoryStore(), path)
 
 
 def test_what_is_not_there_or_no_plain_archive_is_refused(tmp_path):
     with pytest.raises(NotFoundError, match=r"s\.tar"):
-        import_(MemoryStore(), tmp_path / "s.tar")
+        import_session(MemoryStore(), tmp_path / "s.tar")
     path = write_tar(tmp_path / "s.tar", member(RECORD), mode="w:gz")
     with pytest.raises(CorruptError, match="plain tar"):
-        import_(MemoryStore(), path)
+        import_session(MemoryStore(), path)
 
 
 def test_an_archive_cut_anywhere_is_refused_or_says_what_is_missing(tmp_path):
     source = MemoryStore()
     filled(source, texts=TEXTS[:2])
-    export(source, "s", tmp_path / "s.tar")
+    export_session(source, "s", tmp_path / "s.tar")
     whole = (tmp_path / "s.tar").read_bytes()
     cut = tmp_path / "cut.tar"
 
@@ -675,14 +682,14 @@ def test_an_archive_cut_anywhere_is_refused_or_says_what_is_missing(tmp_path):
         cut.write_bytes(whole[:size])
         store = MemoryStore()
         with pytest.raises(CorruptError):
-            import_(store, cut)
+            import_session(store, cut)
         assert objects(store) == {}
 
 
 def test_an_archive_damaged_anywhere_brings_no_wrong_byte(tmp_path):
     source = MemoryStore()
     filled(source, "raw", texts=TEXTS[:2])
-    export(source, "s", tmp_path / "s.tar")
+    export_session(source, "s", tmp_path / "s.tar")
     whole = (tmp_path / "s.tar").read_bytes()
     bad = tmp_path / "bad.tar"
 
@@ -690,7 +697,7 @@ def test_an_archive_damaged_anywhere_brings_no_wrong_byte(tmp_path):
         bad.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
         store = MemoryStore()
         try:
-            import_(store, bad)
+            import_session(store, bad)
         except CorruptError:
             assert objects(store) == {}
         read = {k: v for k, v in objects(store).items() if k.startswith("r/")}
@@ -702,7 +709,7 @@ def test_a_tombstone_of_an_archive_collects_nothing_that_is_there(tmp_path):
     sent = filled(store)
     marks = [member(f"{info.key}.deleted", b"") for info in opened(store).records()]
 
-    import_(store, write_tar(tmp_path / "s.tar", *marks))
+    import_session(store, write_tar(tmp_path / "s.tar", *marks))
 
     assert opened(store).restore(sent) == results(*TEXTS)
 
@@ -712,7 +719,7 @@ def test_a_record_of_an_archive_that_is_of_another_session_is_refused(tmp_path):
     filled(source, texts=TEXTS[:1])
     [(key, data)] = objects(source).items()
 
-    report = import_(store, write_tar(tmp_path / "s.tar", member(key.replace("/s/", "/t/"), data)))
+    report = import_session(store, write_tar(tmp_path / "s.tar", member(key.replace("/s/", "/t/"), data)))
 
     assert [type(r.error) for r in report.failures] == [CorruptError]
     assert objects(store) == {}
@@ -727,7 +734,7 @@ def test_a_sidecar_that_a_copy_left_is_taken_over_and_another_is_a_collision():
     [other] = (v for k, v in objects(third).items() if k[0] == "h")
     plant(target, sidecar_key(second), other)
 
-    report = copy(source, target, "s")
+    report = copy_session(source, target, "s")
 
     assert len(report.copied) == 1
     assert [(r.key, type(r.error)) for r in report.failures] == [(second, CollisionError)]
@@ -756,9 +763,11 @@ def flip(store: MemoryStore, key: str) -> None:
 
 
 WAYS: dict[str, Any] = {
-    "copy": lambda source, target, _: copy(source, target, "s", repair=True),
+    "copy": lambda source, target, _: copy_session(source, target, "s", repair=True),
     "copy_sessions": lambda source, target, _: dict(copy_sessions(source, target, repair=True))["s"],
-    "import": lambda source, target, file: (export(source, "s", file), import_(target, file))[1],
+    "import": lambda source, target, file: (export_session(source, "s", file), import_session(target, file))[
+        1
+    ],
 }
 KINDS = {"zstd": "rjc", "raw": "rhjc"}
 
@@ -794,13 +803,13 @@ def test_no_damaged_object_is_copied_and_one_in_the_target_is_replaced(codec, ki
 
 def test_an_archive_with_a_damaged_entry_is_imported_without_it_and_says_so(tmp_path):
     source, target = with_everything("zstd"), MemoryStore()
-    export(source, "s", tmp_path / "s.tar")
+    export_session(source, "s", tmp_path / "s.tar")
     key = sorted(key for key in objects(source) if key.startswith("j/"))[1]
     whole = bytearray((tmp_path / "s.tar").read_bytes())
     whole[whole.index(source.get(key)) + 40] ^= 8
     (tmp_path / "s.tar").write_bytes(whole)
 
-    [failure] = import_(target, tmp_path / "s.tar").failures
+    [failure] = import_session(target, tmp_path / "s.tar").failures
 
     assert (failure.ref, failure.key, type(failure.error)) == (None, key, CorruptError)
     assert key not in objects(target)
@@ -809,38 +818,38 @@ def test_an_archive_with_a_damaged_entry_is_imported_without_it_and_says_so(tmp_
 def test_a_record_that_is_cut_in_the_target_is_replaced_without_being_asked():
     source, target = MemoryStore(), MemoryStore()
     filled(source)
-    copy(source, target, "s")
+    copy_session(source, target, "s")
     key = max(objects(target))
     for data in (source.get(key)[:-9], b""):
         plant(target, key, data)
-        assert copy(source, target, "s").repaired == [key]
+        assert copy_session(source, target, "s").repaired == [key]
         assert objects(target) == objects(source)
 
 
 def test_a_journal_that_both_sides_continued_is_not_copied_and_that_is_said():
     source, target = with_everything("zstd"), MemoryStore()
-    copy(source, target, "s")
+    copy_session(source, target, "s")
     for store in (source, target):
         Offloader(store, session="s", policy=POLICY, journal=True).offload(results(*TEXTS[:5]))
     before = {key: data for key, data in objects(target).items() if key.startswith("j/")}
 
-    [failure] = copy(source, target, "s").failures
+    [failure] = copy_session(source, target, "s").failures
 
     assert (failure.ref, type(failure.error)) == (None, CollisionError)
     assert "continues with other entries" in str(failure.error)
     assert {key: data for key, data in objects(target).items() if key.startswith("j/")} == before
-    assert copy(target, with_everything("zstd"), "s").failures != []
+    assert copy_session(target, with_everything("zstd"), "s").failures != []
 
 
 def test_a_journal_of_which_gc_deleted_a_branch_is_copied_on():
     source, target = with_everything("zstd"), MemoryStore()
-    copy(source, target, "s")
+    copy_session(source, target, "s")
     Offloader(source, session="s", policy=POLICY).rewind(1)
     gc(source, Retention(grace=0))
     off = Offloader(source, session="s", policy=POLICY, journal=True)
     sent = off.offload(results(*TEXTS[:1] + TEXTS[4:5])).messages
 
-    assert copy(source, target, "s").failures == []
+    assert copy_session(source, target, "s").failures == []
 
     assert opened(target).timeline().at(2) == sent
 
@@ -854,9 +863,9 @@ def test_a_session_that_is_not_there_is_neither_copied_nor_forked_nor_exported(t
     before = [found.key for found in source.keys()]
 
     for act in (
-        lambda: copy(source, target, "nobody"),
-        lambda: copy(source, source, "nobody", name="t"),
-        lambda: export(source, "nobody", tmp_path / "file.tar"),
+        lambda: copy_session(source, target, "nobody"),
+        lambda: copy_session(source, source, "nobody", name="t"),
+        lambda: export_session(source, "nobody", tmp_path / "file.tar"),
     ):
         with pytest.raises(NotFoundError, match=f"no session 'nobody' in {source.url}"):
             act()
@@ -920,13 +929,13 @@ def test_a_copy_is_listed_in_the_order_and_with_the_times_of_the_original(way, t
     source, store = MemoryStore(), TARGETS[target](tmp_path)
     refs = dated(source, ages)
     if way == "archive":
-        export(source, "s", tmp_path / "s.tar")
-        import_(store, tmp_path / "s.tar", name="t")
+        export_session(source, "s", tmp_path / "s.tar")
+        import_session(store, tmp_path / "s.tar", name="t")
     elif way == "copy of a copy":
-        copy(source, store, "s")
-        copy(store, store, "s", name="t")
+        copy_session(source, store, "s")
+        copy_session(store, store, "s", name="t")
     else:
-        copy(source, store, "s", name="t" if way == "other name" else "s")
+        copy_session(source, store, "s", name="t" if way == "other name" else "s")
     name = "s" if way == "copy" else "t"
 
     infos = opened(store, name).records()
@@ -945,10 +954,10 @@ def test_a_time_to_live_counts_from_the_original_and_copying_old_records_again_r
 ):
     source, store = MemoryStore(), TARGETS[target](tmp_path)
     dated(source, [4000, 1000], ttl=3600)
-    copy(source, store, "s")
+    copy_session(source, store, "s")
     reads = FaultyStore(source, nth=10**6, verb="get")
 
-    report = copy(reads, store, "s")
+    report = copy_session(reads, store, "s")
 
     assert (len(report.copied), len(report.already_there), reads.operations) == (0, 2, 0)
     old, new = sorted(opened(store).records(), key=lambda info: info.created_at)

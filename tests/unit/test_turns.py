@@ -12,8 +12,8 @@ import pytest
 from kit.store import CountedStore
 
 from offload import CacheReport, Offloader, OffloadPolicy, ReasonKind, Rule
-from offload.policy import Sweep
-from offload.retention import delete
+from offload.engine.policy import Sweep
+from offload.maintenance.retention import delete
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from offload.compaction import threshold_for
+from offload.agent.compaction import threshold_for
 
 
 @pytest.mark.parametrize(

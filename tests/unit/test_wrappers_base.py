@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from offload.errors import InvalidKeyError, StorePermissionError
-from offload.store import OffloadStore, SupportsBulk, SupportsStreams, get_many, put_many, put_stream
-from offload.testing import StoreConformance
-from offload.testing.faults import FaultyBulkStore, FaultyStore
-from offload.wrappers import (
+from offload.storage.store import OffloadStore, SupportsBulk, SupportsStreams, get_many, put_many, put_stream
+from offload.storage.wrappers import (
     CachingStore,
     EncryptingStore,
     ReadOnlyStore,
     RetryingStore,
     WrapperStore,
 )
+from offload.testing import StoreConformance
+from offload.testing.faults import FaultyBulkStore, FaultyStore
 from offload_backends.memory import MemoryStore
 
 WRAPPERS = [WrapperStore, RetryingStore, ReadOnlyStore, CachingStore, lambda s: EncryptingStore(s, b"k" * 32)]

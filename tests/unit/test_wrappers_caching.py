@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from offload.errors import ConfigError, NotFoundError, StoreUnavailableError
+from offload.storage.wrappers import CachingStore
 from offload.testing import FaultyBulkStore, FaultyStore
-from offload.wrappers import CachingStore
 from offload_backends._fsspec import FsspecStore
 from offload_backends.memory import MemoryStore
 

@@ -14,10 +14,11 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from kit.store import CountedStore
 
-from offload import Offloader, transfer
+from offload import Offloader
 from offload.errors import ConfigError, CorruptError, EncryptionError, NotFoundError, StoreUnavailableError
+from offload.maintenance import transfer
+from offload.storage.wrappers import EncryptingStore, RetryingStore
 from offload.testing import FaultyBulkStore, FaultyStore
-from offload.wrappers import EncryptingStore, RetryingStore
 from offload_backends.memory import MemoryStore
 
 KEY = bytes(range(32))
@@ -367,7 +368,7 @@ def test_the_key_is_in_no_repr_error_or_pickle(store, medium):
 def test_a_missing_package_names_the_command():
     program = (
         "import sys; sys.modules['cryptography'] = None\n"
-        "from offload.wrappers import EncryptingStore\n"
+        "from offload.storage.wrappers import EncryptingStore\n"
         "try: EncryptingStore(None, bytes(32))\n"
         "except ImportError as error: print(error.kind, error)"
     )

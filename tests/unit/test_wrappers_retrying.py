@@ -13,8 +13,8 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
+from offload.storage.wrappers import RetryingStore, _retrying
 from offload.testing.faults import FaultyBulkStore, FaultyStore
-from offload.wrappers import RetryingStore, _retrying
 from offload_backends.memory import MemoryStore
 
 

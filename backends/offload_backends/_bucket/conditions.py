@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from offload import errors
-from offload.layout import DESCRIPTOR
+from offload.storage.layout import DESCRIPTOR
 from offload_backends._descriptor import FORMAT, MAX_BYTES, Creates, Descriptor, decode
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from offload.base.threads.locks import cached
 from offload.errors import StoreError
-from offload.store import StoredObject
-from offload.threads.locks import cached
+from offload.storage.store import StoredObject
 from offload_backends._checks import is_key, may_hold
 
 if TYPE_CHECKING:

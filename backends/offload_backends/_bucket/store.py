@@ -20,9 +20,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from offload import errors
-from offload.layout import check_key
-from offload.store import Durability, StoredObject, check_range, sized, without_secrets
-from offload.threads.locks import NO_FORK
+from offload.base.threads.locks import NO_FORK
+from offload.storage.layout import check_key
+from offload.storage.store import Durability, StoredObject, check_range, sized, without_secrets
 from offload_backends._bucket.conditions import Conditions
 from offload_backends._bucket.listing import Listing
 from offload_backends._bucket.uploads import MAX_SIZE, Upload, md5

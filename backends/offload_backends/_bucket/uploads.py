@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import ExistsError, NotFoundError, OffloadError, StoreUnavailableError
-from offload.store import blocks_of, sized
+from offload.storage.store import blocks_of, sized
 
 if TYPE_CHECKING:
     from tenacity import AsyncRetrying

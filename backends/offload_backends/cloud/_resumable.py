@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from offload.errors import ExistsError, NotFoundError, StoreUnavailableError
-from offload.store import blocks_of, sized
+from offload.storage.store import blocks_of, sized
 from offload_backends._bucket.uploads import Condition, Upload, part_size
 
 if TYPE_CHECKING:

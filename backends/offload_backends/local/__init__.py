@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 from urllib.parse import quote_from_bytes, unquote
 
 from offload import errors
-from offload.layout import check_key
-from offload.store import Durability, OneByOne, StoredObject, check_range, sized, without_secrets
+from offload.storage.layout import check_key
+from offload.storage.store import Durability, OneByOne, StoredObject, check_range, sized, without_secrets
 from offload_backends._checks import check_options, is_key, may_hold
-from offload_backends.local import _files as files
-from offload_backends.local import _system
+from offload_backends.local import _files as files, _system
 from offload_backends.local._batches import Batch
 from offload_backends.local._folders import Folder, open_folder
 

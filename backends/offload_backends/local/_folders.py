@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 
-from offload.system import patiently
+from offload.base.system import patiently
 from offload_backends.local import _system
 
 _FILE_MODE = 0o600

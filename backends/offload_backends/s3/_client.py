@@ -26,8 +26,7 @@ from botocore.loaders import Loader, create_loader
 
 import offload
 from offload import errors
-from offload_backends._bucket import client as limits
-from offload_backends._bucket import systems
+from offload_backends._bucket import client as limits, systems
 from offload_backends._bucket.client import CONNECT_TIMEOUT, CONNECTIONS, READ_TIMEOUT, Client, sendable
 from offload_backends._bucket.uploads import md5
 from offload_backends._checks import check_options, options_of

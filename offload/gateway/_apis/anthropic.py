@@ -34,7 +34,7 @@ from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Places, read
 from offload.gateway._views import mark_fields
 from offload.messages.thinking import content_digest
-from offload.tools._definitions import Format
+from offload.reading.tools._definitions import Format
 
 _SIGNED = ("thinking", "redacted_thinking")
 _CALLED = "tool_use"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Places
 from offload.messages.thinking import thinking_key
-from offload.tools._definitions import Format
+from offload.reading.tools._definitions import Format
 
 Json = dict[str, Any]
 # An event of a stream ends with an empty line; a line ends with CR, LF or both.

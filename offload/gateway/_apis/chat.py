@@ -36,7 +36,7 @@ from offload.gateway._apis.base import (
 from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Places
 from offload.messages.thinking import content_digest
-from offload.tools._definitions import Format
+from offload.reading.tools._definitions import Format
 
 # Between the texts of two answers; only the client gets it.
 _BETWEEN = "\n\n"

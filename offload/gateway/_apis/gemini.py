@@ -38,7 +38,7 @@ from offload.gateway._apis.base import (
 from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Place, Places, read
 from offload.messages.thinking import content_digest, thinking_key
-from offload.tools._definitions import Format
+from offload.reading.tools._definitions import Format
 
 _CALL = ("functionCall", "function_call")
 _RESPONSE = ("functionResponse", "function_response")

@@ -33,7 +33,7 @@ from offload.gateway._apis.base import (
 from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Places
 from offload.messages.thinking import content_digest
-from offload.tools._definitions import Format
+from offload.reading.tools._definitions import Format
 
 _CALLED, _REASONED, _OUTPUT = "function_call", "reasoning", "_output"
 # Calls that the client answers.

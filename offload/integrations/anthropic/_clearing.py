@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from offload.engine.policy import OffloadPolicy, Rule
+from offload.engine.policy.tool_names import RETRIEVAL_TOOLS
 from offload.errors import ConfigError
 from offload.messages.base import Item
 from offload.messages.formats import scan_of
 from offload.offloader import Offloader
-from offload.policy import OffloadPolicy, Rule
-from offload.policy.tool_names import RETRIEVAL_TOOLS
 
 _EDIT = "clear_tool_uses_20250919"
 # The API's default for `keep`.

@@ -10,13 +10,13 @@ from typing import Any
 from anthropic.lib import tools as sdk
 from anthropic.types.beta import BetaCacheControlEphemeralParam
 
+from offload.base.text import decode_text, encode_text
+from offload.base.threads.calls import in_thread
 from offload.errors import ExistsError, OffloadError
 from offload.integrations._objects import ObjectStore, StorageOptions
-from offload.layout import FILE
-from offload.record.text import decode_text, encode_text
-from offload.session.names import check_name
-from offload.threads.calls import in_thread
-from offload.tools.answers import error_for_model
+from offload.reading.tools.answers import error_for_model
+from offload.records.session.names import check_name
+from offload.storage.layout import FILE
 
 CacheControl = BetaCacheControlEphemeralParam | None
 

@@ -9,9 +9,9 @@ from typing import Any
 from anthropic.lib import tools as sdk
 from anthropic.lib.streaming import BetaAsyncMessageStream, BetaMessageStream
 
+from offload.base.threads.calls import in_thread
 from offload.integrations._sessions import is_error
 from offload.offloader import Offloader
-from offload.threads.calls import in_thread
 
 
 def tools(offloader: Offloader) -> list[sdk.BetaFunctionTool[Any]]:

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from offload.base.text import decode_text, escape_surrogates
+from offload.engine.placeholder.default import tool_label
 from offload.errors import ConfigError, NotFoundError
 from offload.integrations._sessions import is_error
 from offload.offloader import Offloader
-from offload.placeholder.default import tool_label
-from offload.record import RecordInfo
-from offload.record.text import decode_text, escape_surrogates
+from offload.records.record import RecordInfo
 
 Json = dict[str, Any]
 

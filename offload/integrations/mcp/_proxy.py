@@ -19,13 +19,13 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import ClientMessageMetadata, ServerMessageMetadata, SessionMessage
 from mcp.types.jsonrpc import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
+from offload.base.threads.calls import in_thread
+from offload.engine.policy.tool_names import RETRIEVAL_TOOLS
 from offload.integrations.mcp._context import SCHEME, TEMPLATE, ContextAnswers, Json
 from offload.integrations.mcp._results import ResultOffloader, ToolCall
 from offload.integrations.mcp._server import FIRST_WITH_LINKS, error_code
 from offload.integrations.mcp._upstream import RequestHeaders, Streams, Upstream, command_upstream
-from offload.policy.tool_names import RETRIEVAL_TOOLS
-from offload.threads.calls import in_thread
-from offload.tools.answers import error_for_model
+from offload.reading.tools.answers import error_for_model
 
 _log = logging.getLogger("offload")
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Unpack
 
+from offload.base.text import encode_text
+from offload.engine.policy import ItemFacts, OffloadPolicy, Rule, policy_of
+from offload.engine.policy.policy import with_rules
+from offload.engine.settings.options import StoreArguments
 from offload.engine.sink import Sink
 from offload.integrations.mcp._context import Json, link
 from offload.messages.calls import main_argument
 from offload.offloader import Offloader
-from offload.policy import ItemFacts, OffloadPolicy, Rule, policy_of
-from offload.policy.policy import with_rules
-from offload.record.text import encode_text
-from offload.settings.options import StoreArguments
-from offload.store import OffloadStore
+from offload.storage.store import OffloadStore
 
 _log = logging.getLogger("offload")
 

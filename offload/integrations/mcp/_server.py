@@ -19,12 +19,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from offload import ConfigError, NotFoundError, Offloader, OffloadError, __version__
+from offload.base.origins import Refusal, listening, refusal_of, url_host
+from offload.base.threads.calls import in_thread
+from offload.base.threads.locks import Recent
 from offload.integrations.mcp._context import TEMPLATE, ContextAnswers, Json
-from offload.origins import Refusal, listening, refusal_of, url_host
-from offload.session.names import session_for
-from offload.threads.calls import in_thread
-from offload.threads.locks import Recent
-from offload.tools.answers import error_for_model
+from offload.reading.tools.answers import error_for_model
+from offload.records.session.names import session_for
 
 # Returns an ASGI app, given the settings of its own checks of `Host` and `Origin`.
 AppWith = Callable[[TransportSecuritySettings], Any]

@@ -29,7 +29,7 @@ from mcp.types.jsonrpc import JSONRPCError, jsonrpc_message_adapter
 
 from offload.errors import ConfigError
 from offload.integrations.mcp._context import Json
-from offload.store import without_secrets
+from offload.storage.store import without_secrets
 
 Streams = tuple[Any, Any]
 # Each call opens other streams to the wrapped server.

@@ -1,0 +1,159 @@
+"""The options of an `Offloader`: all of its arguments except the store and the session."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from inspect import Parameter, Signature
+from typing import Any, Literal, TypedDict, cast, get_args
+
+from offload.base.events import EventBus
+from offload.base.threads.locks import cached
+from offload.base.tokens import TokenCounter, estimate_tokens, in_whole_numbers
+from offload.engine import policy as policies
+from offload.engine.placeholder import Categorizes, DefaultRenderer, PlaceholderRenderer
+from offload.engine.policy.facts import PolicyName
+from offload.engine.policy.tool_names import TOOL_NAMES
+from offload.engine.settings.fields import check_fields
+from offload.engine.settings.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload, host_call
+from offload.engine.settings.offer import MAX_ANSWER_CHARS, check_offer
+from offload.errors import ConfigError, OffloadError, check_choice, check_texts, did_you_mean, failure
+from offload.records.record.header import REF_FORMS, RefStyle
+from offload.records.record.titles import checked_agent
+
+OnError = Literal["keep", "raise", "truncate"]
+# Returns seconds; only differences count.
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Hooks):
+    """The options of one offloader, each an argument of `Offloader` with the same name and default.
+
+    Raises:
+        ConfigError: an unknown `refs` or `on_error`, a policy, renderer, hook or prompt of the wrong type.
+    """
+
+    policy: policies.OffloadPolicy = field(default_factory=policies.policy_of)
+    placeholder: PlaceholderRenderer = field(default_factory=DefaultRenderer)
+    codec: str = "zstd"
+    refs: RefStyle = "letters"
+    token_counter: TokenCounter | None = None
+    tools: Sequence[str] = TOOL_NAMES
+    max_answer_chars: int = MAX_ANSWER_CHARS
+    on_error: OnError = "keep"
+    events: EventBus = field(default_factory=EventBus)
+    prompt: str | None = None
+    clock: Clock = time.time
+    references: Sequence[str] = ()
+    model: str | None = None
+    journal: bool = False
+    agent: str | None = None
+
+    @classmethod
+    def of(cls, arguments: OptionArguments) -> Options:
+        """Return the options that are given as keyword arguments; None is the default of what must be one.
+
+        Raises `ConfigError` as the class does, and for an unknown name.
+        """
+        known = [option.name for option in fields(cls)]
+        for name in arguments.keys() - known:
+            raise ConfigError(f"an offloader has no option {name!r}{did_you_mean(name, known)}")
+        given: dict[str, Any] = {**arguments, "policy": policies.policy_of(arguments.get("policy"))}
+        made = ("placeholder", "events")
+        return cls(**{name: value for name, value in given.items() if not (name in made and value is None)})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("refs", self.refs, REF_FORMS)
+        check_choice("on_error", self.on_error, get_args(OnError))
+        check_fields(self.references)
+        check_offer(self.tools, self.max_answer_chars)
+        if not isinstance(self.placeholder, PlaceholderRenderer):
+            raise ConfigError(
+                f"placeholder must have render() and find_ref(); {type(self.placeholder).__name__} does not"
+            )
+        check_texts(prompt=self.prompt, model=self.model)
+        checked_agent(self.agent)
+        if not callable(self.clock):
+            raise ConfigError(
+                f"clock must be a function that returns seconds, got {type(self.clock).__name__}"
+            )
+
+    def arguments(self) -> OptionArguments:
+        """Return the options as keyword arguments of `Offloader`."""
+        return cast("OptionArguments", {option.name: getattr(self, option.name) for option in fields(self)})
+
+    @property
+    def category(self) -> Callable[[str, str | None], str] | None:
+        """Returns the category of an item type and tool name, if the placeholders name one."""
+        return self.placeholder.category if isinstance(self.placeholder, Categorizes) else None
+
+    @cached
+    def count_tokens(self) -> TokenCounter:
+        """The token counter, or the default estimate."""
+        if self.token_counter is None:
+            return estimate_tokens
+        counter = in_whole_numbers(self.token_counter)
+
+        def count(text: str) -> int:
+            with host_call():
+                return counter(text)
+
+        return count
+
+    def count_or_estimate(self, text: str) -> tuple[int, OffloadError | None]:
+        """Return the tokens of a text; if the counter fails, an estimate and the error."""
+        try:
+            return self.count_tokens(text), None
+        except Exception as error:  # noqa: BLE001 # a token counter may raise anything
+            return estimate_tokens(text), failure("token_counter:", error, text)
+
+
+def signature(*before: Parameter) -> Signature:
+    """Return the signature of a function that takes the options by name after some other arguments."""
+    # A default that is made for each offloader is None as an argument.
+    defaults = {each.name: None if each.default is MISSING else each.default for each in fields(Options)}
+    options = (Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in defaults.items())
+    return Signature([*before, *options])
+
+
+class PresetOptions(TypedDict, total=False):
+    """Keyword arguments of a preset that it passes on to its `Offloader`."""
+
+    token_counter: TokenCounter | None
+    should_offload: ShouldOffload | None
+    redact: Redact | None
+    summarizer: ItemSummarizer | None
+    tools: Sequence[str]
+    max_answer_chars: int
+    on_error: OnError
+    events: EventBus | None
+    clock: Clock
+    references: Sequence[str]
+    model: str | None
+    agent: str | None
+
+
+class OptionArguments(PresetOptions, total=False):
+    """`Options` as keyword arguments: `def __init__(self, **options: Unpack[OptionArguments])`."""
+
+    policy: policies.OffloadPolicy | PolicyName | None
+    placeholder: PlaceholderRenderer | None
+    codec: str
+    refs: RefStyle
+    prompt: str | None
+    journal: bool
+
+
+class StoreArguments(OptionArguments, total=False):
+    """Keyword arguments of `Offloader` except `session`."""
+
+    storage_options: Mapping[str, Any] | None
+
+
+class SessionArguments(StoreArguments, total=False):
+    """Keyword arguments of `Offloader`."""
+
+    session: str | None

@@ -1,0 +1,5 @@
+"""Ranked search over the texts of a session's records: passages by BM25, from an index in memory."""
+
+from offload.reading.search._results import Passage, SearchResult
+
+__all__ = ["Passage", "SearchResult"]

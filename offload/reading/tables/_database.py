@@ -1,0 +1,229 @@
+"""Tables of records in a process that runs SQL: loaded when a query names them, and kept for later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from offload.errors import ConfigError
+from offload.reading.tables._form import MAX_CELL_CHARS, Form, NoTableError, Remarks, lines_of
+from offload.reading.tables._forms import HEAD_CHARS, PART_CHARS, form_of
+from offload.reading.tables._process import Worker, WorkerError
+from offload.reading.tables._survey import ChangedError, Field, Survey, batches, survey_of
+
+_MAX_BYTES = 128 * 1024 * 1024
+# Older versions have no columns that are computed, which guard those that are not loaded.
+_PARTS_VERSION = (3, 31)
+
+
+@dataclass
+class Table:
+    """A table.
+
+    Attributes:
+        columns: names of its columns with their types.
+        declared: names of its columns with their types in SQLite.
+        loaded: names of the columns that have their values; None before any row is loaded.
+        remarks: what it does not show of the text, as lines.
+        notes: for a column, what an answer from it says.
+    """
+
+    columns: dict[str, str]
+    declared: dict[str, str]
+    loaded: frozenset[str] | None
+    rows: int = 0
+    remarks: list[str] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+class Database:
+    """The tables of one record, `t` and `lines`, or of several: `t1`, `lines1`, `t2` and so on.
+
+    Only the holder of its worker may use it.
+    """
+
+    def __init__(self, worker: Worker[Database]) -> None:
+        self.worker = worker
+        self.tables: dict[str, Table] = {}
+        self.bytes = 0
+        self._number = worker.new_base()
+        worker.ask("open", self._number, _MAX_BYTES)
+
+    def drop(self) -> None:
+        self.worker.ask("drop", self._number)
+
+    def query(self, sql: str, max_chars: int, seconds: float) -> dict[str, Any]:
+        """Return the rows of a statement from outside. Raises `WorkerError`, `LateError`."""
+        return self.worker.ask("query", self._number, sql, max_chars, seconds)
+
+    def ask(self, sql: str) -> list[list[Any]]:
+        """Return the rows of a statement of the library."""
+        rows: list[list[Any]] = self.worker.ask("ask", self._number, sql)["rows"]
+        return rows
+
+    def fill(self, name: str, table: Table, rows: Iterable[Sequence[Any]]) -> None:
+        """Create a table and insert its rows. Raises `ConfigError` if memory is full."""
+
+        def insert() -> None:
+            for batch in batches(rows):
+                self.worker.post("insert", self._number, name, batch, table.rows + 1)
+                table.rows += len(batch)
+
+        self._create(name, table, insert)
+
+    def copy(self, name: str, other: Database, table: str) -> None:
+        """Create a table with the rows of another database of the same worker."""
+        copied = other.tables[table]
+        self._create(name, copied, lambda: self.worker.post("copy", self._number, name, other._number, table))
+
+    def _create(self, name: str, table: Table, insert: Callable[[], None]) -> None:
+        columns = [
+            (column, kind, table.loaded is None or column in table.loaded)
+            for column, kind in table.declared.items()
+        ]
+        try:
+            self.worker.post("create", self._number, name, columns, table.loaded is not None)
+            insert()
+            self.bytes = self.worker.ask("commit", self._number)["bytes"]
+        except BaseException as error:
+            if self.worker.is_alive:
+                self.worker.settle()
+                self.worker.ask("undo", self._number, name)
+            if not isinstance(error, WorkerError):
+                raise
+            raise ConfigError(
+                f"{_said(error)}: the rows may take at most {_MAX_BYTES // 1024**2} MiB; name only the "
+                "columns that you need, not *, or use context_grep"
+            ) from None
+        self.tables[name] = table
+
+    def load_lines(self, name: str, chunks: Iterable[str]) -> None:
+        remarks = Remarks()
+        lines = enumerate((line.removesuffix("\r") for line in lines_of(chunks, remarks)), 1)
+        declared = {"n": "INTEGER PRIMARY KEY", "text": "TEXT"}
+        table = Table({"n": "integer", "text": "text"}, declared, frozenset(declared))
+        self.fill(name, table, lines)
+        table.remarks = remarks.texts()
+
+    def declare_table(self, name: str, chunks: Iterable[str]) -> None:
+        """Create the table in a text without its rows. Raises `NoTableError`."""
+        self.fill(name, _table_of(_survey_in(chunks), None), ())
+
+    def load_table(self, name: str, chunks: Iterable[str], wanted: set[str] | None = None) -> None:
+        """Load the table in a text, or its `wanted` columns, in lower case. Raises `NoTableError`."""
+        survey = _survey_in(chunks)
+        if (self.worker.version or ()) < _PARTS_VERSION:
+            wanted = None
+        try:
+            self._load(name, survey, chunks, wanted, counted=Survey(survey.form))
+        except ChangedError:
+            self._load(name, survey_of(survey.form, chunks), chunks, wanted)
+
+    def _load(
+        self,
+        name: str,
+        survey: Survey,
+        chunks: Iterable[str],
+        wanted: set[str] | None,
+        counted: Survey | None = None,
+    ) -> None:
+        remarks = Remarks()
+        fields = survey.fields
+        loaded = [field for field in fields if wanted is None or field.name.lower() in wanted] or fields[:1]
+        table = _table_of(survey, frozenset(field.name for field in loaded))
+        self.fill(name, table, _rows(survey, counted, chunks, loaded, remarks))
+        table.remarks = remarks.texts()
+        table.notes = (counted or survey).notes
+
+
+def _said(failure: WorkerError) -> str:
+    return str(failure.details[0]) if failure.kind == "sqlite" else "out of memory"
+
+
+def _table_of(survey: Survey, loaded: frozenset[str] | None) -> Table:
+    """Return a table without rows."""
+    fields = survey.fields
+    shown = {field.name: field.shown for field in fields}
+    return Table(shown, {field.name: field.affinity for field in fields}, loaded)
+
+
+def _survey_in(chunks: Iterable[str]) -> Survey:
+    """Return the survey of the first rows of the table in a text. Raises `NoTableError`."""
+    form = _form_in(chunks)
+    survey = Survey(form)
+    for batch in islice(batches(form.rows(chunks, Remarks())), 1):
+        survey.add(batch)
+    if not survey.types:
+        raise NoTableError(f"its {form.name} has no columns")
+    return survey
+
+
+def _form_in(chunks: Iterable[str]) -> Form:
+    beginning, is_whole = "", True
+    for chunk in chunks:
+        if len(beginning) > HEAD_CHARS:
+            is_whole = False
+            break
+        beginning += chunk
+    form = form_of(beginning, is_whole=is_whole, later=_parts(chunks) if len(beginning) > HEAD_CHARS else ())
+    if form is None:
+        raise NoTableError("its text is not a table")
+    return form
+
+
+def _parts(chunks: Iterable[str]) -> Iterator[str]:
+    """Yield what `parts_of` returns for the text."""
+    chars, end = 0, ""
+    for chunk in chunks:
+        chars += len(chunk)
+        end = (end + chunk)[-PART_CHARS:]
+    start, middle = chars // 2, ""
+    for chunk in chunks:
+        middle += chunk[max(start, 0) : start + PART_CHARS]
+        start -= len(chunk)
+        if len(middle) >= PART_CHARS:
+            break
+    yield from (middle[:PART_CHARS], end)
+
+
+def _rows(
+    survey: Survey,
+    counted: Survey | None,
+    chunks: Iterable[str],
+    fields: Sequence[Field],
+    remarks: Remarks,
+) -> Iterator[Sequence[Any]]:
+    """Yield the rows of a table as SQLite stores them.
+
+    The survey is one of the whole text; or one of its first rows, and all rows are added to `counted`. Raises
+    `ChangedError` if that of the first rows does not fit.
+    """
+    form = survey.form
+    ways = {key: kind.stored_as for key, kind in survey.types.items()}
+    row = 1
+    for batch in batches(form.rows(chunks, remarks)):
+        cells = counted.add(batch) if counted else survey.cells(batch)
+        if (
+            counted
+            and {key: survey.joined(key, kind).stored_as for key, kind in counted.types.items()} != ways
+        ):
+            raise ChangedError
+        columns = (field.stored(cells[field.place], is_typed=form.is_typed) for field in fields)
+        yield from zip(*(_cut(column, remarks, row) for column in columns), strict=True)
+        row += len(batch)
+    if counted and {key: kind.stored_as for key, kind in counted.types.items()} != ways:
+        raise ChangedError
+
+
+def _cut(cells: Iterable[Any], remarks: Remarks, row: int) -> Iterable[Any]:
+    """Return the cells of a column from a row on, of which long texts are cut."""
+    held = [*cells]
+    if max((len(cell) for cell in held if type(cell) is str), default=0) <= MAX_CELL_CHARS:
+        return held
+    for at, cell in enumerate(held):
+        if type(cell) is str and len(cell) > MAX_CELL_CHARS:
+            remarks.add(f"values cut to {MAX_CELL_CHARS:,} characters", row + at, "row")
+            held[at] = cell[:MAX_CELL_CHARS]
+    return held

@@ -1,0 +1,136 @@
+"""Whether the first row of a table has the names of its columns, or values like the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from offload.reading.tables._numbers import NULLS, number_of
+
+_NAME_CHARS = 60
+_YEAR = re.compile(r"(?:19|20)[0-9]{2}")
+_WORD = re.compile(r"[^\W\d_][\w.-]*|_\w+")
+_CODE = re.compile(r"[{}=<>;\\]")
+# Rows that are examined, fewer of a wide table.
+_LEAST_ROWS, _SAMPLED_ROWS, _SAMPLED_CELLS = 6, 40, 1000
+_SHOWN_NAMES, _SHOWN_CHARS = 5, 100
+# Kinds of texts that no name is of.
+_KINDS = (
+    (
+        "time",
+        re.compile(
+            r"\d{4}[-/.]\d\d?[-/.]\d\d?(?:[T ].*)?|\d\d?[-/.]\d\d?[-/.]\d{2,4}(?: .*)?|T?\d\d?:\d\d.*"
+        ),
+    ),
+    ("truth", re.compile(r"true|false|yes|no", re.IGNORECASE)),
+    (
+        "address",
+        re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?:[:/]\d+)?|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|[a-z]{2,9}://\S+|/\S*"),
+    ),
+    (
+        "hash",
+        re.compile(r"(?=.*\d)[0-9a-f]{7,64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE),
+    ),
+)
+_DIGIT = re.compile(r"\d")
+
+
+class Heading(NamedTuple):
+    """The names of the columns of a table.
+
+    Attributes:
+        names: the names, none if the first row has values.
+        doubt: why the first row may not be the names, "" if it surely is.
+        has_values: whether some column has values of one kind.
+        is_likely: whether some column has values that its name is not like.
+        is_above: whether the names are in a comment before the rows.
+        is_word: whether each name is one word.
+    """
+
+    names: tuple[str, ...] = ()
+    doubt: str = ""
+    has_values: bool = False
+    is_likely: bool = False
+    is_above: bool = False
+    is_word: bool = False
+
+
+def heading_of(rows: Sequence[Sequence[str]]) -> Heading:
+    """Return the names of the columns of rows that have the same width."""
+    first = [cell.strip() for cell in rows[0]]
+    count = max(_LEAST_ROWS, min(_SAMPLED_ROWS, _SAMPLED_CELLS // max(len(first), 1)))
+    body = [*zip(*rows[1:count], strict=True)] or [()] * len(first)
+    columns = [[cell.strip() for cell in column if cell.strip()] for column in body]
+    kinds = [_kind_of_all(column) for column in columns]
+    pairs = [*zip(first, columns, kinds, strict=True)]
+    has_values = any(kinds)
+    is_against = any(_is_value(*pair) for pair in pairs)
+    is_for = any(_is_name(*pair) for pair in pairs)
+    are_plain = _are_plain(first)
+    if not is_for and (is_against or not are_plain or any(map(_kind_of, first))):
+        return Heading(has_values=has_values)
+    is_word = all(map(_WORD.fullmatch, first))
+    if is_for and are_plain and not is_against:
+        return Heading(tuple(first), "", has_values, is_word=is_word)
+    shown = ", ".join(first[:_SHOWN_NAMES])[:_SHOWN_CHARS]
+    doubt = f"the first line is taken as the names of the columns, but may be a row: {shown}"
+    return Heading(tuple(first), doubt, has_values, is_likely=is_for and not is_against, is_word=is_word)
+
+
+def is_typed_heading(first: Sequence[Any], rows: Sequence[Sequence[Any]]) -> bool:
+    """Return whether the first of rows with types has the names of the others: texts over no texts."""
+    if not first or not all(isinstance(name, str) and name for name in first) or len({*first}) < len(first):
+        return False
+    columns = [*zip(*(row for row in rows if len(row) == len(first)), strict=True)]
+    return any(column and not any(isinstance(cell, str) for cell in column) for column in columns)
+
+
+def _are_plain(cells: Sequence[str]) -> bool:
+    filled = [cell for cell in cells if cell]
+    return 2 * len(filled) >= len(cells) and all(
+        len(cell) <= _NAME_CHARS and not _CODE.search(cell) for cell in filled
+    )
+
+
+def _is_value(first: str, column: Sequence[str], kind: str) -> bool:
+    """Return whether the first cell of a column has a value of the kind of the others."""
+    if (
+        not kind
+        or _kind_of(first) != kind
+        or (_YEAR.fullmatch(first) and not all(map(_YEAR.fullmatch, column)))
+    ):
+        return False
+    number = number_of(first)
+    return number is None or number.unit in {"", "0"} or number.unit in map(_unit_of, column)
+
+
+def _is_name(first: str, column: Sequence[str], kind: str) -> bool:
+    """Return whether the first cell of a column is unlike the values below it."""
+    if not first or not column or first.lower() in NULLS:
+        return False
+    if kind and _kind_of(first) == kind:
+        is_year = _YEAR.fullmatch(first) is not None and not all(map(_YEAR.fullmatch, column))
+        return kind == "number" and (is_year or not _is_value(first, column, kind))
+    if kind:
+        return True
+    return _DIGIT.search(first) is None and all(map(_DIGIT.search, column))
+
+
+def _unit_of(cell: str) -> str:
+    number = number_of(cell)
+    return number.unit if number else ""
+
+
+def _kind_of_all(column: Sequence[str]) -> str:
+    values = [cell for cell in column if cell.lower() not in NULLS]
+    kind = _kind_of(values[0]) if values else ""
+    return kind if kind and all(_kind_of(cell) == kind for cell in values) else ""
+
+
+def _kind_of(cell: str) -> str:
+    if not cell:
+        return ""
+    if number_of(cell) is not None or cell.lstrip("-").isdigit():
+        return "number"
+    return next((kind for kind, pattern in _KINDS if pattern.fullmatch(cell)), "")

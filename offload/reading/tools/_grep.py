@@ -1,0 +1,201 @@
+"""context_grep: matches of a pattern over records, each with the lines around it, within a budget."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+from offload.base.binary import is_binary
+from offload.engine.placeholder.default import safe_for_model
+from offload.errors import ConfigError, CorruptError, EncryptionError, NotFoundError, check_texts
+from offload.reading.tools.answers import read_error
+from offload.reading.tools.budget import BUDGET, Budget, BudgetExceeded
+from offload.reading.tools.search import Pattern, Search, Span
+from offload.records.codec.base import StoredRecord
+from offload.records.codec.content import StoredContent
+from offload.storage.layout import REF_PATTERN
+
+# A longer line is cut to a window around the match.
+_LINE_CHARS = 400
+_WINDOW_CHARS = 160
+# The share of a call's budget that counting matches takes, and the matches that are counted in a record.
+_RANKING_SHARE, MAX_HITS = 0.25, 1000
+# Lines before and after a match take at most this much each.
+_CONTEXT_CHARS = 2000
+
+_CURSOR = re.compile(rf"{REF_PATTERN}:\d{{1,15}}", re.ASCII)
+
+
+class Cursor(NamedTuple):
+    """The place to resume a search: a record and a byte offset in it; an empty ref is the beginning."""
+
+    ref: str
+    byte: int
+
+
+class Ranking(NamedTuple):
+    """The records of a search, most matches first: their refs, and the matches of those that were counted.
+
+    Counted records without a match are left out. Those that were not counted, or cannot be read, are last. If
+    any counted record is redacted, `is_redacted`.
+    """
+
+    refs: tuple[str, ...]
+    hits: Mapping[str, int]
+    is_redacted: bool = False
+
+
+def ranking(read: Callable[[str], StoredRecord], pattern: Pattern, refs: Sequence[str]) -> Ranking:
+    """Count the matches of a pattern in records, within a share of a call's budget."""
+    budget, hits, is_redacted = Budget(_RANKING_SHARE), dict[str, int](), False
+    try:
+        for ref in refs:
+            with suppress(CorruptError, EncryptionError, NotFoundError):
+                record = read(ref)
+                is_redacted |= record.is_redacted
+                offset, chunks = record.content.chunks_from(0)
+                matches = Search(pattern, check=budget.check).find(budget.metered(chunks), offset=offset)
+                hits[ref] = sum(1 for _ in islice(matches, MAX_HITS))
+    except BudgetExceeded:
+        pass
+    counted = sorted((ref for ref in hits if hits[ref]), key=lambda ref: -hits[ref])
+    return Ranking((*counted, *(ref for ref in refs if ref not in hits)), hits, is_redacted)
+
+
+class _Stopped(Exception):  # noqa: N818 # not an error: the call has reached a limit
+    """The reason for the end of a search."""
+
+
+def parse_cursor(cursor: str | None) -> Cursor:
+    """Return the place of a cursor. Raises `ConfigError` for one that no answer has."""
+    check_texts(cursor=cursor)
+    if cursor is None:
+        return Cursor("", 0)
+    ref, _, byte = cursor.partition(":")
+    if not _CURSOR.fullmatch(cursor):
+        raise ConfigError(f"invalid cursor {cursor[:40]!r}; omit it to start over")
+    return Cursor(ref, int(byte))
+
+
+@dataclass
+class Grep:
+    """One search.
+
+    Attributes:
+        context_lines: lines before and after each match.
+        room: the most characters of the matches, then those that are left.
+        headings: returns the line before the first match of a record; None for a search of one.
+        hint: advice after a search without a match.
+        excerpts: the excerpt of each record, by ref.
+        is_redacted: whether a searched record is redacted.
+    """
+
+    read: Callable[[str], StoredRecord]
+    pattern: Pattern
+    context_lines: int
+    max_matches: int
+    room: int
+    headings: Callable[[StoredRecord], str] | None = None
+    hint: str = ""
+    excerpts: dict[str, str] = field(default_factory=dict)
+    is_redacted: bool = False
+    _rows: list[str] = field(default_factory=list)
+    _matches: int = 0
+    _heading: str = ""
+    # The byte of the current record to search from, and to resume at.
+    _place: int = 0
+
+    def run(self, refs: Sequence[str], cursor: Cursor, count: int) -> str:
+        """Return the answer to a search of `count` records from `cursor`; those not in `refs` have no match.
+
+        Raises `ConfigError` for a cursor of another search, and the error of the only record.
+        """
+        if cursor.ref and cursor.ref not in refs:
+            reason = f"this cursor belongs to item {cursor.ref}, which this call does not search"
+            raise ConfigError(f"{reason}; omit it to start over")
+        first = refs.index(cursor.ref) if cursor.ref else 0
+        last, budget = "[no more matches]", Budget()
+        try:
+            for ref in refs[first:]:
+                self._place = cursor.byte if ref == cursor.ref else 0
+                self._search_one(ref, budget, is_alone=count == 1)
+        except _Stopped as stopped:
+            last = f'[{stopped}: repeat with cursor="{ref}:{self._place}"]'
+        else:
+            if not self._rows:
+                return f"[No {'more ' * bool(cursor.ref)}matches in {_items(count)}{self.hint}]"
+        head = f"[{self._matches} match{'es' * (self._matches != 1)} shown, in {_items(count)}]"
+        return "\n".join([head, *self._rows, last])
+
+    def _search_one(self, ref: str, budget: Budget, *, is_alone: bool) -> None:
+        """Add the matches of one record, or a note if it is one of several and cannot be read."""
+        try:
+            record = self.read(ref)
+            if self._place > record.counts.bytes:
+                raise ConfigError(f"invalid cursor: past the end of item {ref}; omit it to start over")
+            self.is_redacted |= record.is_redacted
+            self._heading = self.headings(record) if self.headings else ""
+            self._search(ref, record.content, budget)
+        except (CorruptError, EncryptionError, NotFoundError) as error:
+            if is_alone:
+                raise
+            self._add(f"{ref} could not be searched: {read_error(error, ref)}")
+
+    def _search(self, ref: str, content: StoredContent, budget: Budget) -> None:
+        shown_to = -1
+        offset, chunks = content.chunks_from(self.pattern.first_byte(self._place))
+        search = Search(self.pattern, self._place, budget.check)
+        try:
+            for span in search.find(budget.metered(chunks), offset=offset):
+                char = content.char_at(span.start)
+                if char < shown_to:
+                    continue  # The row before shows this match.
+                self._place = span.start
+                if self._matches == self.max_matches:
+                    raise _Stopped("more matches")
+                text, shown_to = self._show(ref, content, span, char)
+                text = self._heading + text
+                if len(text) + 1 > self.room and not self._rows:
+                    # Show the first match in any case, or no answer would ever get past it.
+                    text, shown_to = text[: self.room - 1], char + 1
+                self._add(text)
+                self._heading = ""
+                self.excerpts[ref] = self.excerpts.get(ref, "") + text
+                self._matches += 1
+                self._place = span.end
+        except BudgetExceeded:
+            self._place = search.searched_to
+            raise _Stopped(f"stopped at {BUDGET}") from None
+
+    def _add(self, row: str) -> None:
+        if len(row) + 1 > self.room:
+            raise _Stopped("answer full")
+        self._rows.append(row)
+        self.room -= len(row) + 1
+
+    def _show(self, ref: str, content: StoredContent, span: Span, place: int) -> tuple[str, int]:
+        """Return the row of a match, and the offset of the first character after its excerpt."""
+        line = content.line_at(place)
+        start, end = content.line_start(line), content.line_start(line + 1)
+        if end - start > _LINE_CHARS:
+            begin = max(start, place - _WINDOW_CHARS)
+            stop = min(end, content.char_at(span.end) + _WINDOW_CHARS, place + _LINE_CHARS)
+            marks = "…" * (begin > start), "…" * (stop < end)
+        else:
+            first, last = max(1, line - self.context_lines), line + self.context_lines
+            begin = max(content.line_start(first), start - _CONTEXT_CHARS)
+            stop = min(content.line_start(last + 1), end + _CONTEXT_CHARS)
+            marks = "", ""
+        head = f"{ref} line {line}, character {place}:"
+        text = content.text(begin, stop)
+        if is_binary(text):
+            return f"{head}\n(binary content around the match not shown)", place + 1
+        return f"{head}\n{marks[0]}{safe_for_model(text.removesuffix(chr(10)))}{marks[1]}", stop
+
+
+def _items(count: int) -> str:
+    return f"{count} item{'s' * (count != 1)}"

@@ -1,0 +1,104 @@
+"""Checking a model's arguments against those that a tool accepts, with errors that the model can act on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from offload.base.patterns import lazy_pattern
+from offload.engine.policy.tool_names import RETRIEVAL_TOOLS
+from offload.errors import ConfigError
+from offload.reading.tools._definitions import accepted_arguments
+
+# A petabyte; also, Python refuses to print integers of thousands of digits.
+_MAX_INTEGER = 10**15
+_TYPES: dict[str, Any] = {"string": str, "integer": int, "boolean": bool, "array": list}
+_A = {"string": "a string", "integer": "an integer", "boolean": "true or false", "array": "a list of strings"}
+_FLAGS = {"true": True, "false": False}
+_DIGITS = lazy_pattern(r"-?\d{1,15}", re.ASCII)
+_SHOWN_CHARS = 60
+_IDS = {"id", "old", "new", "cursor"}
+# Characters that some models copy with an id.
+_AROUND_ID = " \t\r\n\"'`[](),"
+
+
+def check_arguments(
+    name: str, arguments: Mapping[str, Any] | str | None, offered: Sequence[str] = RETRIEVAL_TOOLS
+) -> dict[str, Any]:
+    """Check tool-call arguments, as `Tools.call` takes them, and return them without nulls and empty options.
+
+    Raises `ConfigError` for a tool that is not `offered` or arguments that it does not accept; the error
+    names the accepted ones.
+    """
+    if name not in offered:
+        raise ConfigError(f"unknown tool {_shown(name)}; use {', '.join(offered)}")
+    fields = parse_arguments(arguments)
+    rules, required = accepted_arguments(name)
+    unknown = sorted(fields.keys() - rules.keys())
+    if unknown:
+        names = ", ".join(_shown(key) for key in unknown[:5])
+        raise ConfigError(f"unknown argument {names} for {name}; use {', '.join(rules)}")
+    fields = {k: _plain(v, rules[k]["type"]) for k, v in fields.items() if not _is_absent(v, k in required)}
+    fields |= {k: fields[k].strip(_AROUND_ID) for k in _IDS & fields.keys() if isinstance(fields[k], str)}
+    missing = [k for k in required if k not in fields]
+    if missing:
+        raise ConfigError(f"{name}: missing argument {', '.join(missing)}")
+    for key, value in fields.items():
+        _check(key, value, rules[key])
+    return fields
+
+
+def parse_arguments(arguments: Mapping[str, Any] | str | None) -> dict[str, Any]:
+    """Return tool-call arguments, which may be JSON text, as a dict. Raises `ConfigError`."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"arguments are not valid JSON: {error}") from None
+    if arguments is None:
+        return {}
+    if not isinstance(arguments, Mapping):
+        raise ConfigError(f"arguments must be an object, got {type(arguments).__name__}")
+    if not all(isinstance(key, str) for key in arguments):
+        raise ConfigError("argument names must be strings")
+    return dict(arguments)
+
+
+def _is_absent(value: Any, is_required: bool) -> bool:
+    """Return whether a value is null, or an option without a value: some models send all of them."""
+    is_empty = (isinstance(value, str) and not value.strip()) or (isinstance(value, list) and not any(value))
+    return value is None or (is_empty and not is_required)
+
+
+def _plain(value: Any, kind: str) -> Any:
+    """Return an integer for 5.0, which is one in JSON, and the value of "5" or "true", which models send."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if kind == "array" and isinstance(value, str):
+        # Some models send a list as its JSON, or with commas.
+        return [part.strip(" '\"") for part in value.strip("[] ").split(",")]
+    if kind == "boolean" and isinstance(value, str):
+        return _FLAGS.get(value.lower(), value)
+    is_number = kind == "integer" and isinstance(value, str) and _DIGITS.fullmatch(value)
+    return int(value) if is_number else value
+
+
+def _check(key: str, value: Any, rule: dict[str, Any]) -> None:
+    # A bool is an int to Python.
+    if type(value) is not _TYPES[rule["type"]]:
+        raise ConfigError(f"{key} must be {_A[rule['type']]}, got {_shown(value)}")
+    if rule["type"] == "array" and not all(isinstance(each, str) for each in value):
+        raise ConfigError(f"{key} must be a list of strings")
+    if rule["type"] == "integer" and abs(value) > _MAX_INTEGER:
+        raise ConfigError(f"{key} must be 0 to {_MAX_INTEGER}")
+
+
+def _shown(value: Any) -> str:
+    """Return a value for an error; deep values and huge integers cannot be printed."""
+    if isinstance(value, str):
+        return repr(value[:_SHOWN_CHARS])
+    if isinstance(value, bool | float):
+        return repr(value)
+    return type(value).__name__

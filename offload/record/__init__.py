@@ -1,8 +1,0 @@
-"""Header, counts, listing entry, ref and title: what is known of an item without its content."""
-
-from offload.record.header import Header, RecordInfo
-
-__all__ = [
-    "Header",
-    "RecordInfo",
-]

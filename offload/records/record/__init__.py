@@ -1,0 +1,8 @@
+"""Header, counts, listing entry, ref and title: what is known of an item without its content."""
+
+from offload.records.record.header import Header, RecordInfo
+
+__all__ = [
+    "Header",
+    "RecordInfo",
+]

@@ -1,0 +1,10 @@
+"""The records of one session in one store: written once and read by ref."""
+
+from offload.records.session.reader import Damage
+from offload.records.session.session import Draft, Session
+
+__all__ = [
+    "Damage",
+    "Draft",
+    "Session",
+]

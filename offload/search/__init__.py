@@ -1,5 +1,0 @@
-"""Ranked search over the texts of a session's records: passages by BM25, from an index in memory."""
-
-from offload.search._results import Passage, SearchResult
-
-__all__ = ["Passage", "SearchResult"]

@@ -7,6 +7,7 @@
 #   make test-peers  public suites of other projects, run against the implementations of their protocols here
 #   make mutation    how many small faults the tests find, on a sample of mutants of the core modules (about two hours)
 #   make lint        format, lint, types, layers
+#   make models    windows and prices of models, from the newest release of genai-prices; make stale names what is old
 #   make docs        the documentation, into build/site; fails on a warning
 #   make bench       all benchmarks (bench-quick: the short ones)
 #   make bench-loca  tasks of LOCA-bench, whose generators are fetched, with other libraries
@@ -17,7 +18,7 @@ comma := ,
 # Where bytecode may not be written, each of the many processes of the tests would compile every module anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-integrations test-scale test-clouds test-peers mutation lint docs bench bench-quick bench-loca clean
+.PHONY: models stale demo test test-all test-integrations test-scale test-clouds test-peers mutation lint docs bench bench-quick bench-loca clean
 
 demo: .venv/.demo
 	@$(BIN)/offload demo
@@ -88,6 +89,13 @@ lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+models: .venv/.demo
+	$(call INSTALL,--group models)
+	$(BIN)/python benchmarks/models.py
+
+stale: .venv/.demo
+	$(BIN)/offload models --older-than $(or $(DAYS),60)
 
 docs: .venv-docs/.made
 	.venv-docs/bin/zensical build --strict --clean

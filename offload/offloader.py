@@ -420,6 +420,19 @@ class Offloader:
         """Name of the model of the last `offload` call; at first that of the options."""
         return self._conversation.model
 
+    @property
+    def kept_for(self) -> int | None:
+        """Seconds that your requests ask the provider to keep a prompt, such as the 3600 of a mark with `1h`.
+
+        None, the default, is as usual; `report_usage` sets it if the usage has it. It decides the price and
+        the lifetime of the prompt cache, unless the policy gives a `cache`.
+        """
+        return self._conversation.watch.kept_for
+
+    @kept_for.setter
+    def kept_for(self, seconds: int | None) -> None:
+        self._conversation.watch.kept_for = seconds
+
     def is_bound(self, messages: Sequence[Any]) -> bool:
         """Return whether a change of `messages` would break signed thinking in them.
 

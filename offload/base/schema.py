@@ -35,7 +35,7 @@ def seconds_of(text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def _seconds(value: object) -> object:
+def seconds_or_value(value: object) -> object:
     """Convert a `timedelta` or a text to seconds; return other values for pydantic to check."""
     if isinstance(value, timedelta):
         return int(value.total_seconds())
@@ -53,7 +53,7 @@ def _bytes(value: object) -> object:
 
 
 Duration = int | str | timedelta
-Seconds = Annotated[int, BeforeValidator(_seconds), Field(strict=True, ge=0, le=_MAX_SECONDS)]
+Seconds = Annotated[int, BeforeValidator(seconds_or_value), Field(strict=True, ge=0, le=_MAX_SECONDS)]
 Size = Annotated[int, Field(strict=True, gt=0)]
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(strict=True, gt=0)]
 Count = Annotated[int, Field(strict=True, ge=0)]

@@ -35,6 +35,7 @@ GROUPS = {
     "See the effect": {
         "demo": Command("demo", "demo", "Offload real output of this machine, read it back"),
         "savings": Command("savings", "savings", "Show what offloading saves on recorded sessions"),
+        "models": Command("models", "models", "Show windows, prices and thinking of models"),
     },
     "Read": {
         "ls": Command("listing", "list_", "List sessions, or the records of one"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from offload.engine.failures import Failures
 from offload.engine.results import CacheCause, CacheReport
@@ -12,6 +12,9 @@ from offload.engine.settings.options import Options
 from offload.errors import ConfigError, OffloadError, failure
 from offload.messages import Usage
 from offload.messages.usage import is_same_reply, usage_of
+
+if TYPE_CHECKING:
+    from offload.engine.policy import CacheModel
 
 # The states that a host can know.
 HostCache = Literal["cold", "warm"]
@@ -54,6 +57,8 @@ class CacheWatch:
     def __init__(self, options: Options) -> None:
         self._clock = options.clock
         self._model = options.policy.cache
+        # Seconds that requests ask a prompt to be kept; None is as usual.
+        self.kept_for: int | None = None
         # Times of the latest call, and of the latest request that was replied to; None if unknown.
         self._sent: float | None = None
         self._cached: float | None = None
@@ -84,6 +89,10 @@ class CacheWatch:
         if seconds is not None and not _is_time(seconds):
             raise ConfigError(f"last_request must be seconds or None, got {seconds!r:.60}")
         self._sent, self._answers = seconds, None
+
+    def price(self, cache: CacheModel) -> None:
+        """Take the prices and the lifetime of another cache for the next requests."""
+        self._model, self._ttl = cache, cache.ttl
 
     def begin(self, answers: int, host: HostCache | None, failures: Failures) -> CacheState:
         """Return the state of the cache for the next request of a conversation with `answers` replies.
@@ -147,7 +156,7 @@ class CacheWatch:
         self._reported, self._share, self._state = usage.tokens, 1.0, CacheState()
         self._has_cache = self._has_cache or bool(usage.read or usage.written)
         if usage.kept_for is not None:
-            self._ttl = usage.kept_for
+            self._ttl = self.kept_for = usage.kept_for
         return usage
 
     def _missing(self, expected: int, read: int) -> int:

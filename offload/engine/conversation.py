@@ -78,6 +78,8 @@ class Conversation:
         self._on_recalled: Callable[[OffloadResult], object] | None = None
         self.latest: Latest = Latest()
         self.watch: CacheWatch = CacheWatch(options)
+        # The prompt cache of the requests, and the model and the lifetime that it is of.
+        self._cache, self._cached = options.policy.cache, (options.model, self.watch.kept_for)
         self._log = self._new_log()
 
     @property
@@ -94,6 +96,7 @@ class Conversation:
     def offload(self, messages: Sequence[Any], terms: Terms) -> OffloadResult:
         """Return the messages with their large items replaced; see `Offloader.offload`."""
         self.model = self._options.model if terms.model is None else terms.model
+        self._price()
         with self._failures() as failures:
             try:
                 result = self._offloaded(messages, terms, failures)
@@ -118,6 +121,14 @@ class Conversation:
                 self._follow(turn, result)
                 return result
         return OffloadResult(list(messages), [], ([], 0), 0, 0, 0, failures.errors)
+
+    def _price(self) -> None:
+        """Let the turn decide by the prompt cache of its model, with the lifetime that requests ask for."""
+        asked = self.model, self.watch.kept_for
+        if asked != self._cached:
+            self._cache, self._cached = self._options.policy.cache_for(*asked), asked
+            self.watch.price(self._cache)
+            self._log.price(self._cache)
 
     def _follow(self, turn: Turn, result: OffloadResult) -> None:
         """Note what the tools and `explain` show of a turn."""
@@ -230,7 +241,7 @@ class Conversation:
         return result_or_error(lambda: map_texts(to_json(message, is_exact=True), self._options.redacted))
 
     def _new_log(self, gone: Iterable[MessageState] = ()) -> Log:
-        return Log(CostPlan(self._options.policy.cache), gone)
+        return Log(CostPlan(self._cache), gone)
 
     def _turn(
         self,

@@ -26,7 +26,7 @@ from offload.messages.calls import Calls
 from offload.records.record.retrieval import is_answer
 
 if TYPE_CHECKING:
-    from offload.engine.policy import OffloadPolicy
+    from offload.engine.policy import CacheModel, OffloadPolicy
 
 
 class Moved(msgspec.Struct, frozen=True, eq=False):
@@ -332,6 +332,11 @@ class Log:
     def is_within_turn(self) -> bool:
         """Whether the model continues its turn: the latest messages have results of its tool calls."""
         return any(slot.item.item_type == "tool_result" for slot in self.since(self.fresh))
+
+    def price(self, cache: CacheModel) -> None:
+        """Decide by the prices of another prompt cache from now on."""
+        if self.plan is not None:
+            self.plan.cache = cache
 
     def note_binding(self, *, may_bind: bool) -> bool:
         """Note whether thinking may be bound in requests to the model; return whether it was so before."""

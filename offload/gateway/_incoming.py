@@ -20,7 +20,7 @@ class Api(NamedTuple):
     Attributes:
         end: the end of its path.
         messages: the field of a request with the messages.
-        cache: the name of the prices of its prompt cache, if the settings have none.
+        like: a model with the prompt cache of one whose price is not known.
         streams: whether each reply is a stream, in any form.
         signs_calls: whether a call has a signature, which may be of its arguments.
         model: the model, if the path names it.
@@ -30,7 +30,7 @@ class Api(NamedTuple):
     name: str
     end: str
     messages: str
-    cache: str
+    like: str
     streams: bool = False
     signs_calls: bool = False
     model: str | None = None
@@ -38,12 +38,19 @@ class Api(NamedTuple):
 
 
 APIS = (
-    Api("Anthropic Messages", "/v1/messages", "messages", "anthropic"),
-    Api("OpenAI chat", "/chat/completions", "messages", "openai"),
-    Api("OpenAI Responses", "/responses", "input", "openai"),
-    Api("OpenAI Responses", "/responses/compact", "input", "openai", compacts=True),
-    Api("Gemini", ":generateContent", "contents", "gemini", signs_calls=True),
-    Api("Gemini", ":streamGenerateContent", "contents", "gemini", streams=True, signs_calls=True),
+    Api("Anthropic Messages", "/v1/messages", "messages", "claude-sonnet-4-6"),
+    Api("OpenAI chat", "/chat/completions", "messages", "gpt-6-sol"),
+    Api("OpenAI Responses", "/responses", "input", "gpt-6-sol"),
+    Api("OpenAI Responses", "/responses/compact", "input", "gpt-6-sol", compacts=True),
+    Api("Gemini", ":generateContent", "contents", "gemini-3.1-pro-preview", signs_calls=True),
+    Api(
+        "Gemini",
+        ":streamGenerateContent",
+        "contents",
+        "gemini-3.1-pro-preview",
+        streams=True,
+        signs_calls=True,
+    ),
 )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from offload.base.schema import seconds_of
 from offload.gateway._incoming import Api
 from offload.gateway._spans import BodyReader, Edit, Path, Places, common, text_of
 from offload.gateway._views import RESPONSES, blocks_of, prepared
@@ -62,7 +64,7 @@ class Parsed:
         tails: by message and path, the end of a text that the engine does not see; and the cache mark of a
             block in a result, as JSON.
         edits: by message, what the engine returned for it last and the changes of the text for that.
-        lasts_an_hour: whether a cache mark asks for an hour, which has another price.
+        kept_for: how many seconds the provider is asked to keep it in its cache; None is as usual.
         left_out: digests of thinking that was made behind hidden calls which are gone.
         compacts: whether its reply is a shorter conversation, see `Api`.
     """
@@ -77,7 +79,7 @@ class Parsed:
     signed: list[int] = field(default_factory=list)
     tails: dict[tuple[int, Path], str] = field(default_factory=dict)
     edits: dict[int, tuple[Any, list[Edit]]] = field(default_factory=dict)
-    lasts_an_hour: bool = False
+    kept_for: int | None = None
     first: int = 0
     kept: ProviderThread | None = None
     left_out: frozenset[str] = frozenset()
@@ -174,7 +176,7 @@ def read_request(
         known = _take_thread(parsed, thread)
     if not parsed.views or not (parsed.tool_names or parsed.has_results):
         return None
-    parsed.lasts_an_hour = any(map(_lasts_an_hour, (parsed.fields, parsed.views[-1])))
+    parsed.kept_for = max([*_lifetimes(parsed.fields), *_lifetimes(parsed.views[-1])], default=None)
     for index in range(known, len(parsed.views)):
         view = parsed.views[index]
         parsed.tails |= {(index, path): tail for path, tail in prepared(view) if tail}
@@ -205,13 +207,17 @@ def _take_thread(parsed: Parsed, thread: ProviderThread) -> int:
     return count
 
 
-def _lasts_an_hour(holder: Any) -> bool:
-    """Return whether a request or a message, or a block of it, has a cache mark that asks for an hour."""
+def _lifetimes(holder: Any) -> Iterator[int]:
+    """Yield the seconds that the cache marks of a request or a message, or of its blocks, ask for."""
     if not isinstance(holder, dict):
-        return False
+        return
     holders = [holder, *blocks_of(holder.get("system")), *blocks_of(holder.get("content"))]
     marks = [mark for each in holders if isinstance(each, dict) for mark in marks_of(each).values()]
-    return any(isinstance(mark, dict) and mark.get("ttl") == "1h" for mark in marks)
+    for mark in (*marks, holder.get("prompt_cache_options")):
+        lifetime = mark.get("ttl") if isinstance(mark, dict) else None
+        with suppress(ValueError):
+            if isinstance(lifetime, str):
+                yield seconds_of(lifetime)
 
 
 def nearest_to(text: str, befores: Sequence[Parsed]) -> Parsed | None:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from offload.engine.failures import AboveCeilingError
 from offload.engine.policy import CacheModel, OffloadPolicy, Rule
-from offload.engine.policy.cache import CACHES
 from offload.engine.policy.defaults import NEVER
 from offload.engine.policy.policy import with_rules
 from offload.engine.results import OffloadResult
@@ -150,6 +149,7 @@ class Thread:
     def offload(self, parsed: Parsed) -> OffloadResult:
         """Offload what is due in a request, which is the latest one now."""
         self.latest = parsed if self.aside is None else None
+        self.offloader.kept_for = parsed.kept_for
         if self.may_bind(parsed):
             self.refused |= parsed.left_out
         if not self.is_forgotten(parsed):
@@ -298,7 +298,7 @@ class Threads:
         return found
 
     def _new(self, name: ThreadId, parsed: Parsed, api: Api) -> Thread:
-        policy = policy_for(self._offloader.policy, api, lasts_an_hour=parsed.lasts_an_hour)
+        policy = policy_for(self._offloader.policy, api)
         if parsed.is_threaded:
             policy = policy.model_copy(update={"history": "append_only"})
         own = self._offloader.with_options(
@@ -388,20 +388,22 @@ def _session_in(fields: Mapping[str, Any]) -> str | None:
     return None
 
 
-def policy_for(policy: OffloadPolicy, api: Api, *, lasts_an_hour: bool = False) -> OffloadPolicy:
+def policy_for(policy: OffloadPolicy, api: Api) -> OffloadPolicy:
     """Return a policy for requests that a client made: tool results and arguments, once the model saw them.
 
     All else of the client is text of a user: its instructions, its summaries and what the user wrote. Only
     the ceiling counts for that. Arguments that may be signed are kept.
-    `lasts_an_hour` says whether the requests ask for a prompt cache of an hour.
     """
-    hour = f"{api.cache}-1h"
-    known = hour if lasts_an_hour and hour in CACHES else api.cache
-    cache = CacheModel.preset(known) if policy.cache == CacheModel() else policy.cache
+    is_given = "cache" in policy.model_fields_set
+    cache = policy.cache if is_given else CacheModel.preset(api.like)
     cache = cache.model_copy(update={"marks": cache.marks or _MARKS})
     seen = policy.once_seen()
     types = {**seen.types, "tool_call": NEVER} if api.signs_calls else seen.types
-    return seen.model_copy(update={"cache": cache, "types": types})
+    made = seen.model_copy(update={"cache": cache, "types": types})
+    if not is_given:
+        # Each request has that of its model.
+        made.model_fields_set.discard("cache")
+    return made
 
 
 def only_sent(policy: OffloadPolicy) -> OffloadPolicy:

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from functools import cache
 from itertools import takewhile
 from statistics import fmean
@@ -136,6 +137,11 @@ class _PricedRequest:
     quotes: Sequence[bool]
     used: Usage | None = None
 
+    @property
+    def day(self) -> date:
+        """The day whose prices it has."""
+        return datetime.fromtimestamp(self.at / 1000, UTC).date()
+
 
 @dataclass(slots=True)
 class _CachePricer:
@@ -188,7 +194,7 @@ def replay_journal(reader: SessionReader, *, since: float = 0) -> Account:
     ratio = _ratio(requests) if is_counted else ratios.get(model or "", 1.0)
     is_priced = not named or (model is not None and all(prices.knows(r.model or model) for r in requests))
     requests = [request for request in requests if request.at >= since * 1000]
-    cards = [prices.of(request.model or model)[1] if is_priced else card for request in requests]
+    cards = [prices.of(r.model or model, r.day)[1] if is_priced else card for r in requests]
     dollars = sum(each.dollars(r.units) for r, each in zip(requests, cards, strict=True)) * ratio
     saved = sum(each.dollars(r.plain) for r, each in zip(requests, cards, strict=True)) * ratio - dollars
     is_counted = any(request.used for request in requests)

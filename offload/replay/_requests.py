@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import date
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -28,19 +29,20 @@ class RequestCost(NamedTuple):
 def costs_of(requests: Iterable[SentRequest], prices: Prices | None = None) -> Iterator[RequestCost]:
     """Yield the cost of each request of a timeline, in order; prices are the known ones by default."""
     prices = prices or Prices()
-    cards: dict[str | None, PriceCard | None] = {}
+    cards: dict[tuple[str | None, date], PriceCard | None] = {}
     for before, request in pairwise([None, *requests]):
         if request is None:
             continue
-        if request.model not in cards:
-            cards[request.model] = _card(prices, request.model)
-        card = cards[request.model]
+        key = request.model, request.time.date()
+        if key not in cards:
+            cards[key] = _card(prices, *key)
+        card = cards[key]
         yield RequestCost(_dollars(request, card), _cold(before, request, card))
 
 
-def _card(prices: Prices, model: str | None) -> PriceCard | None:
+def _card(prices: Prices, model: str | None, on: date) -> PriceCard | None:
     try:
-        return None if model is None else prices.of(model)[1]
+        return None if model is None else prices.of(model, on)[1]
     except ConfigError:
         return None
 

@@ -13,9 +13,10 @@ from retained import opened
 
 from offload import AgentConfig, ContextManager, Offloader, OffloadPolicy, Rule, StoreUnavailableError
 from offload.base.tokens import estimate_tokens
+from offload.engine.policy.models import known_model
 from offload.reading.tools._definitions import definitions, system_prompt
 from offload.records.session.reader import SessionReader
-from offload.replay import Account, _prices, replay_journal
+from offload.replay import Account, replay_journal
 from offload.storage.layout import JOURNAL
 from offload.web import _account, _session_pages, _store_pages
 from offload.web._account import Accounts
@@ -268,19 +269,14 @@ def test_the_price_of_an_unknown_model_is_not_that_of_another(
     request = loop.context.before_model_call()
     loop.context.after_model_call({"role": "assistant", "content": "So."}, usage=request.tokens * 2)
     loop.answer("So too.")
-    monkeypatch.setattr("offload.replay._prices._PRICE_LISTS", _prices_without(MODEL))
+    monkeypatch.setattr(
+        "offload.replay._prices.known_model", lambda name: known_model(name) if name != MODEL else None
+    )
     page = Html(visitor(store).get(path_of("s")).text).text
 
     assert not loop.account.is_priced
     assert "Their cost is not known, since the journal names no model of known price." in page
     assert "$" not in page
-
-
-def _prices_without(model: str) -> Any:
-    return tuple(
-        page._replace(models={name: card for name, card in page.models.items() if name != model})
-        for page in _prices._PRICE_LISTS
-    )
 
 
 # The pages

@@ -94,7 +94,10 @@ def test_a_pause_longer_than_the_cache_keeps_a_prompt_makes_it_cold(
 
 @pytest.mark.parametrize(
     ("cache", "pause", "prices"),
-    [("anthropic-1h", 3601, (0.1, 2.0)), (CacheModel(read=0.5, write=3, ttl=10), 11, (0.5, 3))],
+    [
+        ({"preset": "claude-opus-4-5", "ttl": "1h"}, 3601, (0.1, 2.0)),
+        (CacheModel(read=0.5, write=3, ttl=10), 11, (0.5, 3)),
+    ],
 )
 def test_a_report_says_what_is_written_again_and_its_price_by_the_policy(
     cache: Any, pause: float, prices: tuple[float, float]
@@ -113,11 +116,13 @@ def test_a_report_says_what_is_written_again_and_its_price_by_the_policy(
     assert report.turns_to_pay() is None
 
 
-@pytest.mark.parametrize("name", ["none", "anthropic-1h"])
-def test_a_first_request_and_a_cache_without_or_with_a_longer_lifetime_rewrite_nothing(name: str) -> None:
+@pytest.mark.parametrize("cache", [CacheModel(ttl=None), CacheModel(ttl="1h")], ids=str)
+def test_a_first_request_and_a_cache_without_or_with_a_longer_lifetime_rewrite_nothing(
+    cache: CacheModel,
+) -> None:
     for options in ({}, {"cache": "warm"}, {"cache": "cold"}):
         assert Session().turn(10**6, **options).cache is None
-    session = Session(OffloadPolicy(types={"tool_result": Rule(enabled=False)}, cache=name))
+    session = Session(OffloadPolicy(types={"tool_result": Rule(enabled=False)}, cache=cache))
 
     assert [session.cause(1000) for _ in range(3)] == [None, None, None]
 

@@ -491,7 +491,7 @@ def test_settings_of_the_user_apply_to_results_that_the_model_has_seen():
     policy = OffloadPolicy(tools={"Bash": Rule(min_tokens=10)}, exclude_tools=("secret",))
 
     changed = policy_for(policy, CHAT)
-    priced = policy_for(OffloadPolicy(cache="deepseek"), CHAT).cache
+    priced = policy_for(OffloadPolicy(cache="deepseek-flash"), CHAT).cache
 
     assert (priced.read, priced.ttl, priced.lookback) == (0.02, 7200, None)
 
@@ -516,21 +516,36 @@ SHORT = {"cache_control": {"type": "ephemeral"}}
 
 
 @pytest.mark.parametrize(
-    ("fields", "is_hour"),
+    ("fields", "kept_for"),
     [
-        (HOUR, True),
-        ({"system": [{"type": "text", "text": "Be brief.", **HOUR}]}, True),
-        ({"messages": marked(HOUR)}, True),
-        ({"messages": marked(SHORT), **SHORT}, False),
+        (HOUR, 3600),
+        ({"system": [{"type": "text", "text": "Be brief.", **HOUR}]}, 3600),
+        ({"messages": marked(HOUR)}, 3600),
+        ({"prompt_cache_options": {"ttl": "12h"}}, 43_200),
+        ({"prompt_cache_options": {"ttl": "soon"}}, None),
+        ({"messages": marked(SHORT), **SHORT}, None),
     ],
-    ids=["request", "system", "message", "five minutes"],
 )
-def test_marks_of_an_hour_have_the_prices_of_an_hour(fields, is_hour):
+def test_a_request_says_how_long_it_is_cached(fields, kept_for):
     request = read_request(body_of(**{"messages": turns(1), **fields}), ANTHROPIC)
 
     assert request is not None
-    assert request.lasts_an_hour is is_hour
-    assert policy_for(OffloadPolicy(), ANTHROPIC, lasts_an_hour=True).cache.write == 2
+    assert request.kept_for == kept_for
+
+
+@pytest.mark.parametrize(
+    ("model", "kept_for", "cache"),
+    [
+        ("claude-opus-5-5", 3600, (0.05, 2.0, 3600)),
+        ("gpt-6.1-sol", 43_200, (0.05, 2.5, 43_200)),
+        ("gpt-5.5", None, (0.1, 1.0, 300)),
+        ("house-model", None, (0.1, 1.25, 300)),
+    ],
+)
+def test_a_conversation_has_the_cache_of_its_model_and_of_its_marks(model, kept_for, cache):
+    found = policy_for(OffloadPolicy(), ANTHROPIC).cache_for(model, kept_for)
+    assert (found.read, found.write, found.ttl) == cache
+    assert found.marks == 2
 
 
 # Usage

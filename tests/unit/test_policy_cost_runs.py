@@ -62,7 +62,7 @@ def bill(messages: Messages, marks: int, policy: OffloadPolicy | None) -> tuple[
 def test_a_run_of_file_reads_costs_no_more_than_without_offloading_and_less_after_a_long_pause(
     name: Any, marks: int
 ) -> None:
-    cache = {"preset": "anthropic", "marks": marks}
+    cache = {"marks": marks}
     policy = OffloadPolicy.model_validate({"preset": name, "history": "editable", "cache": cache})
     for count, most in ((4, 1.0), (40, 0.9)):
         for sizes in ((1600, 3000), (2000, 8000)):

@@ -16,7 +16,7 @@ from offload.errors import ConfigError
 
 if TYPE_CHECKING:
     from offload.engine.policy._rules import Retention, Rule, Sweep
-    from offload.engine.policy.cache import CacheModel, KnownCache
+    from offload.engine.policy.cache import CacheModel
     from offload.engine.policy.facts import Decision, ItemFacts, PolicyName, explain
     from offload.engine.policy.policy import OffloadPolicy
     from offload.engine.policy.reasons import Reason, ReasonKind
@@ -25,7 +25,6 @@ __all__ = [
     "CacheModel",
     "Decision",
     "ItemFacts",
-    "KnownCache",
     "OffloadPolicy",
     "Reason",
     "ReasonKind",
@@ -38,7 +37,7 @@ __all__ = [
 # Loading pydantic takes longer than the rest of the library; the first policy does. A hook that runs as a
 # command needs the names of the retrieval tools alone.
 _MODULES = {
-    "cache": ("CacheModel", "KnownCache"),
+    "cache": ("CacheModel",),
     "facts": ("Decision", "ItemFacts", "explain"),
     "policy": ("OffloadPolicy",),
     "reasons": ("Reason", "ReasonKind"),

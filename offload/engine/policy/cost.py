@@ -104,7 +104,7 @@ class CostPlan(Generic[T]):
     """
 
     def __init__(self, cache: CacheModel) -> None:
-        self._cache = cache
+        self.cache = cache
         self._messages: list[_PlannedMessage[T]] = []
         # Tokens before each message as it is sent, and of all.
         self._before = [0]
@@ -230,12 +230,12 @@ class CostPlan(Generic[T]):
         begin, end = self._range(turn)
         messages = self._messages[begin:end]
         new = [i for m in messages for i in m.items if i.is_unseen and not i.is_out]
-        saved = self._cache.read * _requests(turn)
+        saved = self.cache.read * _requests(turn)
         # One more request, and an answer that is written to the cache and sent with all that follow.
         # New items count in full, so that a process that repeats the request decides the same.
         tokens = self._before[begin] + sum(message.tokens for message in messages)
-        read_back = self._request(tokens) + ANSWER_TOKENS * (self._cache.write + saved)
-        written = saved + self._cache.rewrite
+        read_back = self._request(tokens) + ANSWER_TOKENS * (self.cache.write + saved)
+        written = saved + self.cache.rewrite
         return [i for i in new if i.freed * written > i.expected_reads * read_back]
 
     # Items that were sent
@@ -267,13 +267,13 @@ class CostPlan(Generic[T]):
 
     def _best_batch(self, due: Sequence[Candidate[T]], turn: int, *, is_cold: bool) -> list[Candidate[T]]:
         """Return the latest of the items that are due, back to the one with which they save most."""
-        saved = self._cache.read * (_requests_in_batch(turn) + 1)
+        saved = self.cache.read * (_requests_in_batch(turn) + 1)
         sent = self._before[self._firsts[turn]]
         least = 0.0 if is_cold else LEAST_GAIN * self._request(sent)
         if sum(item.freed for item in due) * saved <= least:
             return []
-        rewrite = 0.0 if is_cold else self._cache.rewrite
-        answer = ANSWER_TOKENS * (self._cache.write + saved)
+        rewrite = 0.0 if is_cold else self.cache.rewrite
+        answer = ANSWER_TOKENS * (self.cache.write + saved)
         best, most, freed, reads = 0, least, 0, 0.0
         for count, (item, rewritten) in enumerate(self._rewrites(due, turn), 1):
             freed += item.freed
@@ -302,7 +302,7 @@ class CostPlan(Generic[T]):
 
     def _nearest_end(self, turn: int) -> int | None:
         """Return the first turn whose beginning a request finds in the cache; None if it finds any text."""
-        marks, lookback = self._cache.marks, self._cache.lookback
+        marks, lookback = self.cache.marks, self.cache.lookback
         if marks is None:
             return None
         # A mark on an earlier request begins another search.
@@ -319,7 +319,7 @@ class CostPlan(Generic[T]):
 
     def _request(self, tokens: int) -> float:
         """Return the price of one more request with messages of so many tokens."""
-        return self._cache.read * (tokens + FIRST_TOKENS)
+        return self.cache.read * (tokens + FIRST_TOKENS)
 
     def _range(self, turn: int) -> tuple[int, int]:
         """Return the first message of a turn, and the end of its messages."""

@@ -11,7 +11,7 @@ from offload.base.schema import Count, LoadableSettings, Size
 from offload.base.text import encode_text
 from offload.base.threads.locks import cached
 from offload.engine.policy._rules import Retention, Rule, Sweep
-from offload.engine.policy.cache import CacheModel
+from offload.engine.policy.cache import CacheModel, fields_of
 from offload.engine.policy.defaults import ANSWERS, MEDIA, NEVER, READERS, TYPES, named_policy
 from offload.engine.policy.facts import ByCost, Decision, ItemFacts, PolicyName, Readers
 from offload.engine.policy.judging import ItemLimits, judge
@@ -57,7 +57,8 @@ class OffloadPolicy(LoadableSettings):
         min_saving: keep an item if replacing it by its placeholder frees fewer tokens than this.
         sweep: when to sweep a long conversation; None is never.
         retention: quotas and grace period of `gc`.
-        cache: prices of the provider's prompt cache, or the name of a known one, see `CacheModel`.
+        cache: prices of the provider's prompt cache, or the name of a model with these, see `CacheModel`. An
+            `Offloader` takes those of its model, unless they are given.
         history: whether messages that were sent may change later. "append_only": never, since the thinking of
             some models is bound to what was sent before it; an item is offloaded before it is first sent, or
             never. "editable": items may be offloaded after the model saw them. "auto" is append-only as soon
@@ -107,7 +108,7 @@ class OffloadPolicy(LoadableSettings):
             min_saving: int = 100,
             sweep: Sweep | None = None,
             retention: Retention = ...,
-            cache: CacheModel | str = ...,
+            cache: CacheModel | str | Mapping[str, Any] = ...,
             history: HistoryRule = "auto",
             by_cost: ByCost = "none",
         ) -> None: ...
@@ -172,6 +173,26 @@ class OffloadPolicy(LoadableSettings):
         if self.history in ("append_only", "editable"):
             return self.history == "append_only"
         return binds_thinking(model) is not False
+
+    def cache_for(self, model: str | None, kept_for: int | None = None) -> CacheModel:
+        """Return the prompt cache of requests to a model, unless one was given.
+
+        They ask for a lifetime of `kept_for` seconds; None is the usual one. Without a known price of the
+        model, the cache is that of this policy.
+        """
+        fields = None if "cache" in self.model_fields_set else fields_of(model, kept_for)
+        if fields is not None:
+            return CacheModel(**fields, marks=self.cache.marks)
+        return self.cache if kept_for is None else self.cache.model_copy(update={"ttl": kept_for})
+
+    def for_model(self, model: str | None) -> Self:
+        """Return this policy with the prompt cache of a model, which is not given by that."""
+        cache = self.cache_for(model)
+        if cache == self.cache:
+            return self
+        policy = self.model_copy(update={"cache": cache})
+        policy.model_fields_set.discard("cache")
+        return policy
 
     @property
     def never_replaced(self) -> tuple[str, ...]:

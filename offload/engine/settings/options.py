@@ -60,7 +60,9 @@ class Options(Hooks):
         known = [option.name for option in fields(cls)]
         for name in arguments.keys() - known:
             raise ConfigError(f"an offloader has no option {name!r}{did_you_mean(name, known)}")
-        given: dict[str, Any] = {**arguments, "policy": policies.policy_of(arguments.get("policy"))}
+        policy, model = policies.policy_of(arguments.get("policy")), arguments.get("model")
+        check_texts(model=model)
+        given: dict[str, Any] = {**arguments, "policy": policy.for_model(model)}
         made = ("placeholder", "events")
         return cls(**{name: value for name, value in given.items() if not (name in made and value is None)})
 
@@ -74,7 +76,7 @@ class Options(Hooks):
             raise ConfigError(
                 f"placeholder must have render() and find_ref(); {type(self.placeholder).__name__} does not"
             )
-        check_texts(prompt=self.prompt, model=self.model)
+        check_texts(prompt=self.prompt)
         checked_agent(self.agent)
         if not callable(self.clock):
             raise ConfigError(

@@ -21,6 +21,8 @@ COLOR_PATTERN = r"\x1b\[[0-9;:]{0,60}[mK]"
 _COLOR = lazy_pattern(COLOR_PATTERN)
 _BEGUN_COLOR = lazy_pattern(r"\x1b(?:\[[0-9;:]{0,60})?\Z")
 _ESCAPED_ESC = "\\u001b"
+# Controls that a reader does not see; not those of lines and colors. A run of one is written once.
+_UNSEEN = lazy_pattern(r"([\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f])(\1{7,})?")
 _CONTROL_PICTURES = 0x2400
 _DELETE = 0x7F
 _UNITS = ("", "k", "M", "G", "T")
@@ -89,8 +91,17 @@ def escape_controls(text: str) -> str:
     return _INVISIBLE.sub(_picture, text)
 
 
+def show_controls(text: str) -> str:
+    """Return `text` with a picture in place of each control that a reader does not see: NUL becomes `␀`."""
+    return _UNSEEN.sub(_pictures, text)
+
+
+def _pictures(match: re.Match[str]) -> str:
+    return f"{_picture(match)}{{{len(match[0])} times}}" if match[2] else _picture(match)
+
+
 def _picture(match: re.Match[str]) -> str:
-    code = ord(match[0])
+    code = ord(match[0][0])
     if code < ord(" "):
         return chr(_CONTROL_PICTURES + code)
     return "␡" if code == _DELETE else f"\\u{{{code:x}}}"

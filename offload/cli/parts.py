@@ -23,16 +23,16 @@ Json = dict[str, Any]
 
 def part_of(off: Offloader, record: StoredRecord, start: int, end: int) -> Json:
     """Return the characters from `start` to `end` of a record, with its title and its size."""
-    content, end = record.content, min(end, record.counts.chars)
+    content = record.content
     return {
         "store": off.store.url,
         "session": off.session,
         "ref": record.ref,
         "title": record.title,
-        "chars": record.counts.chars,
-        "lines": record.counts.lines,
+        "chars": content.chars,
+        "lines": content.lines,
         "start": start,
-        "end": end,
+        "end": min(end, content.chars),
         "start_line": content.line_at(start),
         "text": content.text(start, end),
     }
@@ -56,13 +56,13 @@ def matches_in(
         place = {"session": reader.name, "ref": ref}
         try:
             record = reader.read(ref)
-            for match in islice(_lines(record.content, record.counts.lines, pattern, context), most):
+            for match in islice(_lines(record.content, pattern, context), most):
                 yield {**place, **match}
         except (CorruptError, EncryptionError, NotFoundError) as error:
             unsearched[f"{reader.name}:{ref}"] = str(error)
 
 
-def _lines(content: StoredContent, lines: int, pattern: Pattern, context: int) -> Iterator[Json]:
+def _lines(content: StoredContent, pattern: Pattern, context: int) -> Iterator[Json]:
     shown = 0
     offset, chunks = content.chunks_from(0)
     for span in Search(pattern).find(chunks, offset=offset):
@@ -72,8 +72,9 @@ def _lines(content: StoredContent, lines: int, pattern: Pattern, context: int) -
             shown, start = line, max(content.line_start(line), char - _BEFORE)
             match: Json = {"line": line, "character": char, "text": _line(content, line, start)}
             if context:
+                last = min(line + context, content.lines)
                 match["before"] = [_line(content, n) for n in range(max(1, line - context), line)]
-                match["after"] = [_line(content, n) for n in range(line + 1, min(line + context, lines) + 1)]
+                match["after"] = [_line(content, n) for n in range(line + 1, last + 1)]
             yield match
 
 

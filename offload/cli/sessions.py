@@ -63,7 +63,7 @@ def show(
     with open_record(store, session, ref) as (off, found):
         record = SessionReader(off.store, off.session).read(found)
         if tail is not None:
-            span = max(1, record.counts.lines - tail + 1), None
+            span = max(1, record.content.lines - tail + 1), None
         start, end = _chars(record, span, offset, limit)
         most = off.options.max_answer_chars if limit is None else limit
         begin = start if tail is None else max(start, end - most)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from offload.base.binary import encoding_of, readable_text
 from offload.base.identity import ItemIdentity
 from offload.base.text import decode_text, without_colors
 from offload.base.threads.locks import NO_FORK
@@ -94,6 +95,14 @@ class _Measured(NamedTuple):
     identity: ItemIdentity
     ref: str
     title: str | None
+
+    @property
+    def encoding(self) -> str | None:
+        return encoding_of(self.ends, self.left_out) if self.request.item.media is None else None
+
+    @property
+    def left_out(self) -> int:
+        return self.content.counts.chars - len(self.ends)
 
     @property
     def is_redacted(self) -> bool:
@@ -240,7 +249,7 @@ class ItemWriter:
             request = request._replace(item=item, content=None, is_forced=False)
         text = self._hooks.to_store(item)
         has_secrets = item.form is not None and self._has_secrets(item.form)
-        title = self._hooks.title(item, text)
+        title = self._hooks.title(item, readable_text(text))
         if item.form is not None and (text != item.text or has_secrets):
             return Skipped(Reason(ReasonKind.NOT_REDACTED))
         return self._identified(request, TextContent.of(text, request.decision.item.tokens), text, title)
@@ -268,8 +277,8 @@ class ItemWriter:
 
         Raises `OffloadError` if the renderer failed.
         """
-        request, text = measured.request, measured.ends
-        left_out = measured.content.counts.chars - len(text)
+        request, left_out = measured.request, measured.left_out
+        text = readable_text(measured.ends, left_out)
         if request.keeps_text or request.placeholder is not None:
             return self._draft(measured, _NO_PREVIEW)
         has_preview = request.item.media is None
@@ -280,7 +289,7 @@ class ItemWriter:
                 chars,
                 query=request.query,
                 left_out=left_out,
-                middle=_middle_of(measured),
+                middle=_middle_of(text, measured.content),
                 names_chars=request.decision.names_chars,
             )
             if has_preview
@@ -348,6 +357,7 @@ class ItemWriter:
             is_redacted=measured.is_redacted,
             title=measured.title,
             agent=request.agent or self._hooks.agent,
+            encoding=measured.encoding,
         )
 
     def _render(
@@ -368,6 +378,7 @@ class ItemWriter:
             table=table,
             media=item.media,
             call=self._call_of(item),
+            encoding=measured.encoding,
         )
         try:
             with host_call():
@@ -386,11 +397,10 @@ class ItemWriter:
         return text if self._hooks.redacted(text) == text else ""
 
 
-def _middle_of(measured: _Measured) -> str:
+def _middle_of(text: str, content: TextContent | SpooledContent) -> str:
     """Return what follows the first end of a long content, up to `MIDDLE_CHARS` of it."""
-    end = min(measured.content.counts.chars - END_CHARS, END_CHARS + MIDDLE_CHARS)
+    is_whole = isinstance(content, TextContent)
+    end = min((len(text) if is_whole else content.counts.chars) - END_CHARS, END_CHARS + MIDDLE_CHARS)
     if end <= END_CHARS:
         return ""
-    if isinstance(measured.content, TextContent):
-        return measured.ends[END_CHARS:end]
-    return measured.content.text.text(END_CHARS, end)
+    return text[END_CHARS:end] if isinstance(content, TextContent) else content.text.text(END_CHARS, end)

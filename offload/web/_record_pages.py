@@ -168,11 +168,10 @@ class RecordPages:
 
     def _to_page(self, request: Request, query: Mapping[str, str]) -> Response:
         reader, info = self._site.record(request)
-        record = reader.read(info.ref)
-        content = record.content
+        content = reader.read(info.ref).content
         char = number_in(query, "char", 0)
         if "line" in query:
-            char = content.line_start(min(number_in(query, "line", 1), record.counts.lines))
+            char = content.line_start(min(number_in(query, "line", 1), content.lines))
         page, line = page_at(content, char), content.line_at(char)
         return RedirectResponse(f"{request.url.path}?page={page}#L{line}", 303)
 

@@ -40,7 +40,7 @@ def test_the_page_shows_passages_as_text_with_a_link_to_their_line() -> None:
 def test_the_page_says_what_was_searched_and_what_was_not() -> None:
     store = MemoryStore()
     put(store, LINES)
-    binary = put(store, f"\0{LINES}")
+    binary = put(store, "\1" * 9000)
 
     page = Html(visitor(store).get(f"{path_of('s')}/search?q=zebra").text)
 

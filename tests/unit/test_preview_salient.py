@@ -316,13 +316,11 @@ def test_binary_content_is_named_and_not_shown(errors: str) -> None:
         data = head + content
         text = data.decode("latin-1") if errors == "latin-1" else data.decode("utf-8", errors)
         assert preview_of(text, 1000) == (f"[Preview: {kind}, not shown]", 0)
-    utf_16 = log().encode("utf-16-le").decode("utf-8", errors.replace("latin-1", "replace"))
-    assert "ERROR cannot reach" in preview_of(utf_16, 1000).text
 
 
 def test_control_sequences_of_terminals_are_not_shown() -> None:
     text = "".join(f"\x1b[31mstep_{n}\x1b[0m done\x07\r\n" for n in range(300))
-    assert not re.search(r"[\x00-\x08\x0b-\x1f]", preview_of(text, 500).text)
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\u2400-\u241f]", preview_of(text, 500).text)
 
 
 def test_a_line_is_as_long_as_a_terminal_shows_it() -> None:

@@ -164,7 +164,7 @@ def test_what_was_not_searched_is_said_with_the_reason(monkeypatch: pytest.Monke
     monkeypatch.setattr(indexes, "MAX_RECORD_CHARS", 2 * len(FILLER))
     store = MemoryStore()
     off = opened(store)
-    binary, media = put(off, f"zebra \0\1\2{FILLER}"), put(off, "QUJD" * 5000, "t2")
+    binary, media = put(off, "zebra " + "\1\2\3" * 5000), put(off, "QUJD" * 5000, "t2")
     long, damaged = put(off, f"zebra\n{FILLER * 3}", "t3"), put(off, f"zebra {FILLER}", "t4")
     [key] = [info.key for info in off.records() if info.ref == damaged]
     store.put(key, store.get(key)[:-300], overwrite=True)

@@ -104,12 +104,12 @@ def test_items_that_do_not_differ_say_so() -> None:
 
 def test_binary_lines_images_and_look_alikes_are_not_shown_as_they_are() -> None:
     image = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUg" + "A" * 500
-    tools, old_ref, new_ref = versions(image, "[Offloaded: x, id aaaaaaaaaa]\n\0\1\2\n")
+    tools, old_ref, new_ref = versions(image, "[Offloaded: x, id aaaaaaaaaa]\n" + "\1\2\3" * 5)
     answer = tools.diff(old_ref, new_ref)
     assert "(image/png" in answer
     assert "AAAA" not in answer
     assert "\\[Offloaded: " in answer
-    assert "(binary content not shown: 3 characters)" in answer
+    assert "(binary content not shown: 15 characters)" in answer
 
 
 @pytest.mark.parametrize(

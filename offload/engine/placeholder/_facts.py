@@ -28,6 +28,7 @@ class PlaceholderFacts:
         media: the facts of an image or a document, None for a text. Only the library's own renderer gets
             media.
         call: the call of a retrieval tool that gives the content again, "" if it is not an answer of one.
+        encoding: the encoding from which the content is decoded when it is read; None for UTF-8.
     """
 
     ref: str
@@ -43,6 +44,7 @@ class PlaceholderFacts:
     table: str = ""
     media: MediaFacts | None = None
     call: str = ""
+    encoding: str | None = None
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from offload.base.patterns import lazy_pattern
-from offload.base.text import escape_surrogates
+from offload.base.text import escape_surrogates, show_controls
 from offload.engine.placeholder._facts import PlaceholderFacts, PlaceholderRenderer
 from offload.messages.media import MediaFacts, media_ref
 from offload.storage.layout import REF_PATTERN
@@ -35,8 +35,8 @@ def unescape_placeholders(text: str) -> str:
 
 
 def safe_for_model(text: str) -> str:
-    """Return `text` for a model: it cannot pass for a placeholder, and every encoder accepts it."""
-    return escape_placeholders(escape_surrogates(text))
+    """Return `text` for a model: it cannot pass for a placeholder and has no control that hides."""
+    return escape_placeholders(escape_surrogates(show_controls(text)))
 
 
 def tool_label(name: str) -> str:
@@ -56,6 +56,7 @@ class DefaultRenderer:
         if facts.call:
             return f"[Offloaded: answer, id {facts.ref}]\n[Do not guess it. Ask again: {facts.call}]"
         size = f"{facts.lines} line{'s' * (facts.lines != 1)}, {facts.chars} characters"
+        size += f", shown decoded from {facts.encoding.upper()}" if facts.encoding else ""
         redacted = ", redacted" if facts.is_redacted else ""
         first = f"[Offloaded: {_name(facts)}, {size}{redacted}, id {facts.ref}]\n"
         if facts.summary is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from offload.base.patterns import lazy_pattern
-from offload.base.text import encode_text
+from offload.base.text import encode_text, show_controls
 
 # The sample lies within this distance of either end.
 END_CHARS = 64 * 1024
@@ -30,12 +30,13 @@ REACH = 400
 
 # A longer line is split into pieces, each cut at a space if one is near.
 _PIECE_CHARS = 170
-_AFTER_SPACE = lazy_pattern("(?s:.{130,})[ ,;。\N{FULLWIDTH COMMA}]")
+_AFTER_SPACE = lazy_pattern("(?s:.{130,})[\0 ,;。\N{FULLWIDTH COMMA}]")
 # Short JSON items are kept whole, and lines of a JSON string.
 _AFTER_ITEM = lazy_pattern(r"(?s:.{50,})\}, ?(?=\{)")
 _LEAST_PIECE = 50
 _MAX_CLUSTER = 8
-_UNSEEN = lazy_pattern(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+# Colors, returns, bells and backspaces are left out; other controls are shown, and part words as they do.
+_UNSEEN = lazy_pattern(r"\x1b\[[0-9;?]*[A-Za-z]|[\x07\x08\x0d\x1b]")
 _CONTROLS = bytes([*range(0x09), *range(0x0B, 0x20), 0x7F])
 # Characters that continue the one before: combining marks, variation selectors, joiners, low surrogates.
 # Python's own table differs between versions.
@@ -203,7 +204,7 @@ def _add_part(sample: SampledText, text: str, part: _Part, shift: int | None, le
     for line in chunk.split("\n"):
         body = line if shift is None else _without_number(line, number + shift)
         end = start + len(line)
-        seen = body if is_clean else _UNSEEN.sub("", body)
+        seen = body if is_clean else _seen(body)
         if bare := seen.strip():
             has_frames = not is_clean and "\r" in body.rstrip("\r")
             if len(seen) > _PIECE_CHARS or has_frames or start == first_cut or end == last_cut:
@@ -227,7 +228,7 @@ def _add_pieces(
     label = f"@{start + skipped}" if mark or not number else str(number)
     while start < end:
         stop = _piece_end(text, begin, end)
-        piece = text[begin:stop] if is_clean else _UNSEEN.sub("", text[begin:stop].replace("\r", " "))
+        piece = text[begin:stop] if is_clean else _seen(text[begin:stop].replace("\r", " "))
         last_mark = _mark(text, stop)
         if piece := piece.rstrip():
             sample.texts.append(f"{mark}{piece}{last_mark[::-1]}")
@@ -235,6 +236,10 @@ def _add_pieces(
             sample.ends.append(stop)
         start = begin = stop
         mark, label = last_mark, f"@{stop + skipped}"
+
+
+def _seen(text: str) -> str:
+    return show_controls(_UNSEEN.sub("", text))
 
 
 def _without_number(line: str, number: int) -> str:

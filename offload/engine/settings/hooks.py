@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from offload.base.binary import readable_text
 from offload.base.text import escape_surrogates
 from offload.base.threads.calls import call_hook, host_code
 from offload.engine.policy import ItemFacts
@@ -66,8 +67,15 @@ class Hooks:
         return redacted if inner == value else json.dumps(inner, ensure_ascii=False)
 
     def to_store(self, item: Item) -> str:
-        """Return the text of an item that may be stored; images and documents are not redacted."""
-        return self.redacted(item.text) if item.media is None else item.text
+        """Return the text of an item that may be stored; images and documents are not redacted.
+
+        Of one that is read decoded, it is the decoded text if something was removed from that.
+        """
+        if self.redact is None or item.media is not None:
+            return item.text
+        shown = readable_text(item.text)
+        redacted = self.redacted(shown)
+        return item.text if redacted == shown else redacted
 
     def title(self, item: Item, stored: str) -> str | None:
         """Return the title of an item whose text is stored as `stored`; `redact` is applied to it.

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from offload.base.binary import is_binary
+
 PASSAGE_CHARS = 1200
 # A passage that ends within a line ends at a space, if there is one so near.
 _NEAR = 200
@@ -39,7 +41,7 @@ def cut_passages(chunks: Iterable[str]) -> Iterator[Cut]:
 def is_text(text: str) -> bool:
     """Return whether the beginning of a content is text, and neither binary nor base64."""
     sample = text[:_SAMPLE_CHARS]
-    return "\0" not in sample and not _BASE64.fullmatch(sample)
+    return not (is_binary(sample) or _BASE64.fullmatch(sample))
 
 
 def _end(text: str, start: int) -> int:

@@ -206,8 +206,8 @@ class SessionIndex:
         room = min(MAX_RECORD_CHARS, MAX_CHARS - self._chars)
         cuts: list[Cut] = []
         try:
-            chars = 0
-            for cut in cut_passages(map(decode_text, record.content.chunks_from(0)[1])):
+            content, chars = record.content, 0
+            for cut in cut_passages(map(decode_text, content.chunks_from(0)[1])):
                 if not chars and not is_text(cut.text):
                     self._unreadable[info.key] = "binary content"
                     return
@@ -228,7 +228,7 @@ class SessionIndex:
         self._indexed += [
             _IndexedPassage(info.ref, cut.start, len(cut.text), cut.line, _end_line(cut)) for cut in cuts
         ]
-        self._left_out[info.key] = info.chars - chars
+        self._left_out[info.key] = content.chars - chars
         self._chars += chars
 
     def _note(self, info: RecordInfo, error: OffloadError) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple
+from unicodedata import is_normalized
 
 from offload.base.binary import is_binary
 from offload.engine.placeholder.default import safe_for_model
 from offload.errors import ConfigError, CorruptError, EncryptionError, NotFoundError, check_texts
-from offload.reading.tools.answers import read_error
+from offload.reading.tools.answers import REDACTED, decoding, read_error
 from offload.reading.tools.budget import BUDGET, Budget, BudgetExceeded
 from offload.reading.tools.search import Pattern, Search, Span
 from offload.records.codec.base import StoredRecord
@@ -27,6 +29,9 @@ _RANKING_SHARE, MAX_HITS = 0.25, 1000
 # Lines before and after a match take at most this much each.
 _CONTEXT_CHARS = 2000
 
+_OTHER_FORM = "[The text or the pattern has accents as characters of their own: copy names from the text]"
+_HAS_NULS = "[Some text has NULs (shown as ␀), which no pattern crosses]"
+
 _CURSOR = re.compile(rf"{REF_PATTERN}:\d{{1,15}}", re.ASCII)
 
 
@@ -40,30 +45,39 @@ class Cursor(NamedTuple):
 class Ranking(NamedTuple):
     """The records of a search, most matches first: their refs, and the matches of those that were counted.
 
-    Counted records without a match are left out. Those that were not counted, or cannot be read, are last. If
-    any counted record is redacted, `is_redacted`.
+    Counted records without a match are left out. Those that were not counted, or cannot be read, are last.
+    The `notes` are lines on the counted ones, as keys.
     """
 
     refs: tuple[str, ...]
     hits: Mapping[str, int]
-    is_redacted: bool = False
+    notes: Mapping[str, None] = MappingProxyType({})
 
 
 def ranking(read: Callable[[str], StoredRecord], pattern: Pattern, refs: Sequence[str]) -> Ranking:
     """Count the matches of a pattern in records, within a share of a call's budget."""
-    budget, hits, is_redacted = Budget(_RANKING_SHARE), dict[str, int](), False
+    budget, hits, notes = Budget(_RANKING_SHARE), dict[str, int](), dict[str, None]()
     try:
         for ref in refs:
             with suppress(CorruptError, EncryptionError, NotFoundError):
                 record = read(ref)
-                is_redacted |= record.is_redacted
+                notes |= {REDACTED: None} if record.is_redacted else {}
                 offset, chunks = record.content.chunks_from(0)
-                matches = Search(pattern, check=budget.check).find(budget.metered(chunks), offset=offset)
+                chunks = _noted(budget.metered(chunks), notes)
+                matches = Search(pattern, check=budget.check).find(chunks, offset=offset)
                 hits[ref] = sum(1 for _ in islice(matches, MAX_HITS))
     except BudgetExceeded:
         pass
     counted = sorted((ref for ref in hits if hits[ref]), key=lambda ref: -hits[ref])
-    return Ranking((*counted, *(ref for ref in refs if ref not in hits)), hits, is_redacted)
+    return Ranking((*counted, *(ref for ref in refs if ref not in hits)), hits, notes)
+
+
+def _noted(chunks: Iterator[bytes], notes: dict[str, None]) -> Iterator[bytes]:
+    """Yield chunks; note if they have NULs."""
+    for chunk in chunks:
+        if b"\0" in chunk:
+            notes[_HAS_NULS] = None
+        yield chunk
 
 
 class _Stopped(Exception):  # noqa: N818 # not an error: the call has reached a limit
@@ -91,7 +105,7 @@ class Grep:
         headings: returns the line before the first match of a record; None for a search of one.
         hint: advice after a search without a match.
         excerpts: the excerpt of each record, by ref.
-        is_redacted: whether a searched record is redacted.
+        notes: the lines on what was searched, as keys.
     """
 
     read: Callable[[str], StoredRecord]
@@ -102,7 +116,7 @@ class Grep:
     headings: Callable[[StoredRecord], str] | None = None
     hint: str = ""
     excerpts: dict[str, str] = field(default_factory=dict)
-    is_redacted: bool = False
+    notes: dict[str, None] = field(default_factory=dict)
     _rows: list[str] = field(default_factory=list)
     _matches: int = 0
     _heading: str = ""
@@ -128,6 +142,7 @@ class Grep:
         else:
             if not self._rows:
                 return f"[No {'more ' * bool(cursor.ref)}matches in {_items(count)}{self.hint}]"
+        self.notes.pop(_HAS_NULS, None)
         head = f"[{self._matches} match{'es' * (self._matches != 1)} shown, in {_items(count)}]"
         return "\n".join([head, *self._rows, last])
 
@@ -135,9 +150,7 @@ class Grep:
         """Add the matches of one record, or a note if it is one of several and cannot be read."""
         try:
             record = self.read(ref)
-            if self._place > record.counts.bytes:
-                raise ConfigError(f"invalid cursor: past the end of item {ref}; omit it to start over")
-            self.is_redacted |= record.is_redacted
+            self.notes |= {REDACTED: None} if record.is_redacted else {}
             self._heading = self.headings(record) if self.headings else ""
             self._search(ref, record.content, budget)
         except (CorruptError, EncryptionError, NotFoundError) as error:
@@ -146,15 +159,18 @@ class Grep:
             self._add(f"{ref} could not be searched: {read_error(error, ref)}")
 
     def _search(self, ref: str, content: StoredContent, budget: Budget) -> None:
+        if self._place > content.size:
+            raise ConfigError(f"invalid cursor: past the end of item {ref}; omit it to start over")
         shown_to = -1
         offset, chunks = content.chunks_from(self.pattern.first_byte(self._place))
         search = Search(self.pattern, self._place, budget.check)
         try:
-            for span in search.find(budget.metered(chunks), offset=offset):
+            for span in search.find(_noted(budget.metered(chunks), self.notes), offset=offset):
                 char = content.char_at(span.start)
                 if char < shown_to:
                     continue  # The row before shows this match.
                 self._place = span.start
+                self._note_form(content.text(char, content.char_at(span.end)))
                 if self._matches == self.max_matches:
                     raise _Stopped("more matches")
                 text, shown_to = self._show(ref, content, span, char)
@@ -171,6 +187,11 @@ class Grep:
             self._place = search.searched_to
             raise _Stopped(f"stopped at {BUDGET}") from None
 
+    def _note_form(self, matched: str) -> None:
+        form = self.pattern.form
+        if form and not is_normalized(form, matched):
+            self.notes[_OTHER_FORM] = None
+
     def _add(self, row: str) -> None:
         if len(row) + 1 > self.room:
             raise _Stopped("answer full")
@@ -181,20 +202,17 @@ class Grep:
         """Return the row of a match, and the offset of the first character after its excerpt."""
         line = content.line_at(place)
         start, end = content.line_start(line), content.line_start(line + 1)
-        if end - start > _LINE_CHARS:
+        first, last = max(1, line - self.context_lines), line + self.context_lines
+        begin = max(content.line_start(first), start - _CONTEXT_CHARS)
+        stop = min(content.line_start(last + 1), end + _CONTEXT_CHARS)
+        marks = "", ""
+        if end - start > _LINE_CHARS or is_binary(content.text(begin, stop)):
             begin = max(start, place - _WINDOW_CHARS)
             stop = min(end, content.char_at(span.end) + _WINDOW_CHARS, place + _LINE_CHARS)
             marks = "…" * (begin > start), "…" * (stop < end)
-        else:
-            first, last = max(1, line - self.context_lines), line + self.context_lines
-            begin = max(content.line_start(first), start - _CONTEXT_CHARS)
-            stop = min(content.line_start(last + 1), end + _CONTEXT_CHARS)
-            marks = "", ""
-        head = f"{ref} line {line}, character {place}:"
-        text = content.text(begin, stop)
-        if is_binary(text):
-            return f"{head}\n(binary content around the match not shown)", place + 1
-        return f"{head}\n{marks[0]}{safe_for_model(text.removesuffix(chr(10)))}{marks[1]}", stop
+        text = safe_for_model(content.text(begin, stop).removesuffix("\n"))
+        head = f"{ref} line {line}, character {place}{decoding(content)}:"
+        return f"{head}\n{marks[0]}{text}{marks[1]}", stop
 
 
 def _items(count: int) -> str:

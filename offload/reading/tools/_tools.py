@@ -9,7 +9,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from offload.base.binary import is_binary
 from offload.base.threads.locks import NO_FORK, Recent, cached
 from offload.engine.placeholder.default import safe_for_model, tool_label
 from offload.engine.policy.tool_names import TOOL_NAMES
@@ -39,6 +38,7 @@ from offload.reading.tools.answers import (
     error_for_model,
     fitting_rows,
     read_error,
+    readable,
     store_error,
     with_notes,
 )
@@ -289,7 +289,7 @@ class Tools:
             start = content.line_start(start_line or 1)
             end = content.chars if end_line is None else content.line_start(end_line + 1)
         if start >= content.chars > 0:
-            lines = pages.record.counts.lines
+            lines = content.lines
             raise ConfigError(
                 f"past the end: the item has {content.chars} characters (0-{content.chars - 1}) "
                 f"and {lines} line{'s' * (lines != 1)}"
@@ -350,7 +350,7 @@ class Tools:
         _check_count("lines", lines)
         asked = ("tail", id, lines)
         pages = Pages(self._session.read(id), self._max_chars, self._notes(id, asked))
-        start = pages.content.line_start(max(1, pages.record.counts.lines - lines + 1))
+        start = pages.content.line_start(max(1, pages.content.lines - lines + 1))
         return self._read_back(pages, asked, pages.text(start, pages.content.chars, is_tail=True))
 
     @observed("context_grep")
@@ -417,13 +417,13 @@ class Tools:
             room=self._max_chars - FRAME_CHARS - sum(len(note) + 1 for note in notes),
             headings=partial(_heading, ranked.hits) if len(infos) > 1 else None,
             hint=hint(pattern, mode),
-            is_redacted=ranked.is_redacted,
+            notes=dict(ranked.notes),
         )
         answer = grep.run(ranked.refs, start, len(infos))
         for ref, excerpt in grep.excerpts.items():
             self._observer.read_back(ref, excerpt)
         self._note_shown(asked, grep.excerpts)
-        return with_notes(answer, [*notes, REDACTED] if grep.is_redacted else notes)
+        return with_notes(answer, [*notes, *grep.notes])
 
     def _searched(self, ref: str | None) -> Sequence[RecordInfo]:
         """Return the record of a search, or all but the answers, which repeat others."""
@@ -547,9 +547,8 @@ def _passage_row(passage: Passage) -> str:
     """Return a passage under its title, its place and the call that reads more."""
     title = safe_for_model(passage.title)
     lines = f"lines {passage.start_line}-{passage.end_line}"
-    text = passage.text.removesuffix("\n")
-    shown = "(binary content not shown)" if is_binary(text) else safe_for_model(text)
-    return f"[{passage.ref} {lines}: {title}. More: {passage.next_call}]\n{shown}"
+    text = readable(passage.text.removesuffix("\n"))
+    return f"[{passage.ref} {lines}: {title}. More: {passage.next_call}]\n{text}"
 
 
 def _heading(hits: Mapping[str, int], record: StoredRecord) -> str:

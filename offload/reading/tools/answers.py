@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 
 from offload.base.binary import file_kind, is_binary
 from offload.base.text import escape_surrogates
@@ -99,13 +100,13 @@ class Pages:
 
         Its last line has the call for as much again, with the arguments `more` if all was shown.
         """
-        ref, counts, content = self.record.ref, self.record.counts, self.content
+        ref, content = self.record.ref, self.content
         room = self._max_chars - FRAME_CHARS
         excerpt, start, stop = _fitting(content, start, end, room, is_tail=is_tail)
         note = _media_note(content, excerpt)
-        lines = f"lines {content.line_at(start)}-{content.line_at(max(start, stop - 1))} of {counts.lines}"
-        first = f"[{ref}: characters {start}-{stop} of {counts.chars}, {lines}]"
-        is_more = stop < counts.chars and note is None
+        lines = f"lines {content.line_at(start)}-{content.line_at(max(start, stop - 1))} of {content.lines}"
+        first = f"[{ref}: characters {start}-{stop} of {content.chars}, {lines}{decoding(content)}]"
+        is_more = stop < content.chars and note is None
         next_part = more if more and stop == end else f"offset={stop}"
         last = f'[more: context_read(id="{ref}", {next_part})]' if is_more else "[end of item]"
         return f"{first}\n{note or excerpt}\n{last}"
@@ -149,7 +150,7 @@ def fitting_rows(rows: Iterable[str], room: int) -> list[str]:
 def line_excerpt(content: StoredContent, start: int, end: int) -> str:
     """Return a part of one line as a model sees it in a diff; a carriage return is visible."""
     text = content.text(start, end)
-    return _media_note(content, text) or _readable(text, start).replace("\r", "\\r")
+    return _media_note(content, text) or readable(text, start).replace("\r", "\\r")
 
 
 def _fitting(
@@ -158,11 +159,11 @@ def _fitting(
     """Return the text of a range that fits in `room`, and the range of its characters."""
     start, end = (max(start, end - room), end) if is_tail else (start, min(end, start + room))
     raw = content.text(start, end)
-    excerpt = _readable(raw, start)
+    excerpt = readable(raw, start)
     while len(excerpt) > room:
         fits = len(raw) * room // len(excerpt) - 1
         raw = raw[-fits:] if is_tail else raw[:fits]
-        excerpt = safe_for_model(raw)
+        excerpt = readable(raw)
     return (excerpt, end - len(raw), end) if is_tail else (excerpt, start, start + len(raw))
 
 
@@ -175,11 +176,19 @@ def _media_note(content: StoredContent, excerpt: str) -> str | None:
     return f"({facts.media_type}{size}, base64: not shown)"
 
 
-def _readable(text: str, start: int) -> str:
-    if not is_binary(text):
-        return safe_for_model(text)
-    kind = file_kind(text) if start == 0 else ""
-    return f"(binary content not shown: {kind}{', ' * bool(kind)}{len(text)} characters)"
+def readable(text: str, start: int = 1) -> str:
+    """Return a part of a content for a model; binary lines are not shown but for their size."""
+    shown, kind = list[str](), file_kind(text) if start == 0 else ""
+    for is_hidden, lines in groupby(text.split("\n"), is_binary):
+        part = "\n".join(lines)
+        hidden = f"(binary content not shown: {kind}{', ' * bool(kind)}{len(part)} characters)"
+        shown.append(hidden if is_hidden else safe_for_model(part))
+    return "\n".join(shown)
+
+
+def decoding(content: StoredContent) -> str:
+    """Return the words of an answer on a content that was decoded, "" for one that is shown as stored."""
+    return f", shown decoded from {content.encoding.upper()}" if content.encoding else ""
 
 
 def _quoted(pointer: str) -> str:

@@ -111,7 +111,7 @@ class References:
         content = record.content
         if "pointer" in reference:
             return self._value(content, reference["pointer"])
-        start, end = _range(content, record.counts.lines, reference.get("lines"))
+        start, end = _range(content, content.lines, reference.get("lines"))
         return self._text(content, start, end), end - start
 
     def _text(self, content: StoredContent, start: int, end: int) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
+from unicodedata import is_normalized, normalize
 
 from offload.base.text import COLOR_PATTERN, encode_text
 from offload.base.threads.locks import NO_FORK
@@ -18,6 +19,7 @@ from offload.errors import ConfigError
 
 MAX_PATTERN_CHARS = 1000
 PatternMode = Literal["literal", "regex", "words"]
+NormalForm = Literal["NFC", "NFD"]
 
 # Marks of a text that was meant as a regular expression: classes, repeats, alternatives, anchors.
 _EXPRESSION = re.compile(r"\\[bdswBDSW.]|[.)\]][*+?{]|\||^\^|\$$")
@@ -41,8 +43,11 @@ _COLOR_LOOKBEHIND = 64
 # A pattern that looks for colors.
 _OF_COLORS = re.compile(r"\x1b|\\(?:x1b|x\{1b\}|033)|\[[0-9;:]*[mK]", re.IGNORECASE)
 
-# In an expression: what is quoted, an escape, a class, or a `$` that is none of these.
-_LINE_END = re.compile(rb"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|(\$)", re.DOTALL)
+# In an expression: what is quoted, an escape, a class, or a `$` or letter beyond ASCII that is none of these.
+_PART = re.compile(
+    r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|(?P<end>\$)|(?P<letter>[^\x00-\x7f])",
+    re.DOTALL,
+)
 
 # In front of each expression: `^` and `$` match at each line.
 _LINES = b"(?m)"
@@ -81,13 +86,14 @@ class Pattern(NamedTuple):
     """A compiled pattern, which finds the matches in a buffer from an offset.
 
     A buffer takes `buffer` new bytes, and `overlap` bytes of it are searched again with the next. To resume,
-    `lookbehind` bytes before the place are needed.
+    `lookbehind` bytes before the place are needed. `form` is that of the pattern if it has two, else "".
     """
 
     find_in: Callable[[bytes, int], Iterator[tuple[int, int]]]
     overlap: int
     buffer: int
     lookbehind: int = _LOOKBEHIND
+    form: NormalForm | Literal[""] = ""
 
     def first_byte(self, place: int) -> int:
         """Return the byte offset in content to read from, to resume a search at `place`."""
@@ -97,7 +103,8 @@ class Pattern(NamedTuple):
 def compile_pattern(pattern: str, mode: PatternMode = "literal", *, ignore_case: bool = False) -> Pattern:
     """Compile `pattern`, a text, an RE2 expression or words, of 1 to 1,000 characters.
 
-    It matches a text as a terminal shows it, without what colors it, unless the pattern itself has that.
+    It matches a text as a terminal shows it, without what colors it, unless the pattern itself has that. A
+    letter with an accent matches as one character and as two.
     Words match a line that has all of them, in any order; in a longer line they are at most 64 KiB apart. The
     match begins at the longest word.
 
@@ -112,6 +119,8 @@ def compile_pattern(pattern: str, mode: PatternMode = "literal", *, ignore_case:
     if not 1 <= len(pattern) <= MAX_PATTERN_CHARS:
         raise ConfigError(f"pattern must have 1 to {MAX_PATTERN_CHARS} characters, got {len(pattern)}")
     plain = _plain_pattern(pattern, mode, ignore_case=ignore_case)
+    if len(_forms(pattern)) > 1:
+        plain = plain._replace(form="NFC" if is_normalized("NFC", pattern) else "NFD")
     if _OF_COLORS.search(pattern):
         return plain
     return plain._replace(
@@ -122,7 +131,7 @@ def compile_pattern(pattern: str, mode: PatternMode = "literal", *, ignore_case:
 
 
 def _plain_pattern(pattern: str, mode: PatternMode, *, ignore_case: bool) -> Pattern:
-    if mode == "literal" and not ignore_case:
+    if mode == "literal" and not ignore_case and len(_forms(pattern)) == 1:
         needle = encode_text(pattern)
         return Pattern(partial(_find_literal, needle), len(needle) - 1, _BUFFER_BYTES)
     if mode == "words":
@@ -279,8 +288,10 @@ def _compile_regex(pattern: str, mode: PatternMode, ignore_case: bool) -> Any:
     options.log_errors = False
     options.never_nl = mode == "regex"
     options.case_sensitive = not ignore_case
-    encoded = encode_text(pattern)
-    source = re2.escape(encoded) if mode == "literal" else _LINES + _LINE_END.sub(_before_return, encoded)
+    if mode == "literal":
+        source = b"|".join(re2.escape(encode_text(form)) for form in _forms(pattern))
+    else:
+        source = _LINES + encode_text(_PART.sub(_widened, normalize("NFC", pattern)))
     try:
         regex = re2.compile(source, options)
     except re2.error as error:
@@ -295,9 +306,18 @@ def _compile_regex(pattern: str, mode: PatternMode, ignore_case: bool) -> Any:
     return regex
 
 
-def _before_return(part: re.Match[bytes]) -> bytes:
+def _forms(text: str) -> list[str]:
+    """Return a text in each of its normal forms, one if they are the same."""
+    return [*dict.fromkeys([normalize("NFC", text), normalize("NFD", text)])]
+
+
+def _widened(part: re.Match[str]) -> str:
     """Return a part of an expression; `$` matches before the carriage return of a line of Windows too."""
-    return rb"(?:\r?$)" if part[1] else part[0]
+    if part["end"]:
+        return r"(?:\r?$)"
+    letters = part["letter"] or ("" if part[0].startswith(("\\", "[^")) else part[0])
+    apart = [forms[1] for letter in letters if len(forms := _forms(letter)) > 1]
+    return f"(?:{'|'.join([part[0], *apart])})" if apart else part[0]
 
 
 def _fix(reason: str) -> str:

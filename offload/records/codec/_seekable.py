@@ -63,6 +63,7 @@ class _Tail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     redacted: bool = False
     title: str | None = None
     agent: str | None = None
+    encoding: str | None = None
 
 
 # Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
@@ -92,6 +93,7 @@ class SeekableCodec:
             redacted=header.redacted,
             title=header.title,
             agent=header.agent,
+            encoding=header.encoding,
         )
         if _table_size(len(stored) + _MIN_ROWS) > MAX_TABLE_BYTES:
             raise ConfigError("content must be at most 1 TiB; split it")
@@ -151,7 +153,8 @@ class SeekableRecord:
     @property
     def content(self) -> StoredContent:
         """The content by range; neighbouring frames come in one request of at most 8 MiB."""
-        return StoredContent(self._borders, self._read)
+        stored = StoredContent(self._borders, self._read, self.counts.lines)
+        return stored.decoded(self._tail.encoding)
 
     def stream(self) -> Iterator[bytes]:
         """Yield the content chunk by chunk; every stored byte and the SHA-256 are checked by its end."""

@@ -80,13 +80,13 @@ class StoredRecord(Protocol):
 
     @property
     def content(self) -> StoredContent:
-        """The content, for reading by range and line; each range is checked as it is read.
+        """The content, for reading by range and line, decoded; each range is checked as it is read.
 
         A new one each time, for one thread.
         """
 
     def stream(self) -> Iterator[bytes]:
-        """Yield the whole content in order, in chunks that end between characters.
+        """Yield the whole content as stored, in order, in chunks that end between characters.
 
         A codec that `reads_ranges` holds 8 MiB at a time. Makes every check of `load`: a mismatch of the
         whole content, such as its SHA-256, raises `CorruptError` after the last chunk.

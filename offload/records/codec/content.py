@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from offload.base.binary import ENCODINGS, MAX_CHARS, decoded
 from offload.base.text import decode_text, encode_text
 from offload.errors import CorruptError
 from offload.records.record.header import Counts
@@ -142,15 +143,42 @@ def _end_of_line(text: str, line: int) -> int:
 
 
 class StoredContent:
-    """Random access to the text of one record; `read` returns the checked chunks of a range of them."""
+    """Random access to the text of one record, of so many lines.
 
-    def __init__(self, borders: Borders, read: Callable[[int, int], Iterator[bytes]]) -> None:
+    `read` returns the checked chunks of a range of them.
+
+    Attributes:
+        encoding: the encoding that the text was decoded from; None if it is as stored.
+    """
+
+    def __init__(self, borders: Borders, read: Callable[[int, int], Iterator[bytes]], lines: int) -> None:
+        self.lines = lines
+        self.encoding: str | None = None
         self._bytes, self._chars, self._newlines = borders
         # The numbers of bytes, characters and newline characters of the text.
         self.size, self.chars, self.newlines = (column[-1] for column in borders)
         self._read = read
         self._held: dict[int, bytes] = {}
         self._texts: dict[int, str] = {}
+
+    @classmethod
+    def of(cls, data: bytes, lines: int) -> StoredContent:
+        """Return the content of a text in memory. Raises `UnicodeDecodeError` if it is not UTF-8."""
+        borders = Borders.between(split(data, is_ascii=data.isascii()))
+
+        def read(first: int, last: int) -> Iterator[bytes]:
+            return (data[borders.bytes[i] : borders.bytes[i + 1]] for i in range(first, last))
+
+        return cls(borders, read, lines)
+
+    def decoded(self, encoding: str | None) -> StoredContent:
+        """Return the content as a reader sees it: in its encoding, its text in memory."""
+        if encoding not in ENCODINGS or self.chars > MAX_CHARS:
+            return self
+        text = decoded(self.text(0, self.chars), encoding)
+        content = StoredContent.of(encode_text(text), text.count("\n") + (not text.endswith("\n")))
+        content.encoding = encoding
+        return content
 
     def chunks_from(self, byte: int) -> tuple[int, Iterator[bytes]]:
         """Return an offset and the checked chunks from there, the first with the byte before offset `byte`.

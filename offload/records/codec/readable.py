@@ -16,7 +16,7 @@ import msgspec
 
 from offload.errors import CorruptError
 from offload.records.codec.base import Encoded, Fetch
-from offload.records.codec.content import Borders, StoredContent, TextContent, split
+from offload.records.codec.content import StoredContent, TextContent
 from offload.records.codec.spooled import SpooledContent
 from offload.records.record import Header
 from offload.records.record.header import Counts
@@ -43,19 +43,17 @@ class WholeRecord:
     @property
     def content(self) -> StoredContent:
         """The content, which is in memory. Raises `CorruptError` if it is not UTF-8."""
-        try:
-            borders = Borders.between(split(self._content, is_ascii=self._content.isascii()))
-        except UnicodeDecodeError as error:
-            raise CorruptError(f"record {self.ref}: content is not UTF-8: {error}") from error
-
-        def read(first: int, last: int) -> Iterator[bytes]:
-            return (self._content[borders.bytes[i] : borders.bytes[i + 1]] for i in range(first, last))
-
-        return StoredContent(borders, read)
+        return self._stored().decoded(self.header.encoding)
 
     def stream(self) -> Iterator[bytes]:
         """Yield the content in chunks."""
-        return self.content.chunks_from(0)[1]
+        return self._stored().chunks_from(0)[1]
+
+    def _stored(self) -> StoredContent:
+        try:
+            return StoredContent.of(self._content, self.counts.lines)
+        except UnicodeDecodeError as error:
+            raise CorruptError(f"record {self.ref}: content is not UTF-8: {error}") from error
 
     def load(self) -> bytes:
         """Return the content."""

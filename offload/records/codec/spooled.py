@@ -114,7 +114,7 @@ class SpooledContent(msgspec.Struct, frozen=True, dict=True):
     @property
     def text(self) -> StoredContent:
         """The text by range, for one thread."""
-        return StoredContent(Borders.between(self.sizes), self._read)
+        return StoredContent(Borders.between(self.sizes), self._read, self.counts.lines)
 
     def __iter__(self) -> Iterator[bytes]:
         return self._read(0, len(self.sizes))

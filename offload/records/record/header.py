@@ -102,6 +102,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             known. It is not part of the item's identity.
         quotes: the ids of the records, in the same session, that have parts of the content; this one has only
             the rest. Empty for a content that is stored whole.
+        encoding: the encoding to read the content's bytes in, such as "utf-16-le"; None for UTF-8.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -124,6 +125,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     marked: str | None = None
     agent: str | None = None
     quotes: tuple[str, ...] = ()
+    encoding: str | None = None
 
     @property
     def identity(self) -> ItemIdentity:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+from unicodedata import normalize
 
 from offload.base.patterns import lazy_pattern
 from offload.base.text import escape_controls, without_colors
@@ -54,15 +55,20 @@ def checked_title(title: str) -> str:
 
 def words_of_query(query: str | None) -> list[str]:
     """Return the words of a search for titles, for `has_words`."""
-    return (query or "").casefold().split()
+    return _folded(query or "").split()
 
 
 def has_words(title: str | None, words: Sequence[str]) -> bool:
     """Return whether a title has all `words`, in any order and case; None has none."""
     if title is None:
         return False
-    folded = title.casefold()
+    folded = _folded(title)
     return all(word in folded for word in words)
+
+
+def _folded(text: str) -> str:
+    """Return a text to compare: without case, an accented letter as one character."""
+    return normalize("NFC", text.casefold())
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -49,7 +49,8 @@ class Draft(msgspec.Struct, frozen=True):
     """An item before it is stored: the `content` of its text, with `ttl`, `summary`, `title`, `agent`.
 
     `ref` is its first draw, with the `placeholder`, and `render` returns that of any other; `is_redacted` if
-    content was removed from the text. `quotes` are the refs of the records that have parts of the content.
+    content was removed from the text. `quotes` are the refs of the records that have parts of the content,
+    and `encoding` is that of its bytes if it is not UTF-8.
     """
 
     item: Item
@@ -63,6 +64,7 @@ class Draft(msgspec.Struct, frozen=True):
     title: str | None = None
     agent: str | None = None
     quotes: tuple[str, ...] = ()
+    encoding: str | None = None
 
 
 class OffloadedItem(msgspec.Struct, frozen=True):
@@ -307,6 +309,7 @@ class Session(SessionReader):
             title=draft.title,
             agent=draft.agent,
             quotes=draft.quotes,
+            encoding=draft.encoding,
         )
 
     def _create(self, attempts: Iterable[_Attempt]) -> list[_HeaderOrError]:

@@ -611,3 +611,80 @@ def test_of_names_that_differ_only_in_digits_some_are_shown() -> None:
     text = "\n".join(f"GET /api/items/{n} 200 {n % 90} ms" for n in range(1000, 2000))
     names = preview_of(text, 1000, names_chars=3000).text.rpartition("[Names within it: ")[2]
     assert names.count("api/items/") <= 12
+
+
+UNSEEN = "".join(f".c{n}{{color:#{n:06x};margin:{n}px}}" for n in range(400))
+PAGE = (
+    f"<!DOCTYPE html><html><head><title>Limits</title><style>{UNSEEN}</style><script>{UNSEEN}</script></head>"
+    f"<body>{'<p>Some words about the service in general.</p>' * 90}<h2>Breaking change</h2><p>Warning: 40 a "
+    f"minute.</p>{'<p>Some words about the service in general.</p>' * 90}</body></html>"
+)
+CASES = '  <testcase classname="tests.mod" name="case_{}" time="0.01"/>'
+JUNIT = (
+    '<?xml version="1.0"?>\n<testsuite tests="300">\n'
+    + "\n".join(CASES.format(n) for n in range(300)).replace(
+        "/>", "><failure>41 is not 42</failure></testcase>", 1
+    )
+    + "\n</testsuite>"
+)
+PLAN = "Terraform will perform the following actions:\n" + "\n".join(
+    f"\n  # aws_instance.web[{n}] will be {'destroyed' if n == 12 else 'created'}\n"
+    '  + resource "aws_instance" "web" {\n      + tags = { "Name" = "web" }\n    }'
+    for n in range(60)
+)
+IMAGE = {"output_type": "display_data", "data": {"image/png": "iVBORw0KGgo" + "QUJD" * 800}}
+FAILED = {"ename": "ValueError", "evalue": "shapes (3,) and (5,) differ", "output_type": "error"}
+NOTEBOOK = {"cells": [{"cell_type": "code", "outputs": [IMAGE if n != 7 else FAILED]} for n in range(20)]}
+HAR = {
+    "log": {
+        "entries": [
+            {"request": {"url": f"https://shop.example/{n}"}, "response": {"status": 503 if n == 57 else 200}}
+            for n in range(400)
+        ]
+    }
+}
+GRAPHQL = {
+    "data": [{"id": n, "body": "words " * 9} for n in range(99)],
+    "errors": [{"message": "no field foo"}],
+}
+EXITS = [{"id": n, "exit_code": 137 if n == 123 else 0} for n in range(400)]
+COUNTS = [f"{n * 37 % 97 + 2:7} GET /items/{n}" for n in range(300)]
+COUNTS[211] = "  90210 GET /items/211"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "shown"),
+    [
+        pytest.param(PAGE, "HTML.", "<h2>Breaking change</h2><p>Warning: 40 a minute.</p>", id="page"),
+        pytest.param(
+            PAGE.replace("}", "}\n").replace("</p>", "</p>\n"), "HTML.", "Breaking change", id="lines"
+        ),
+        pytest.param(JUNIT, "XML.", "<failure>41 is not 42</failure>", id="JUnit"),
+        pytest.param(
+            JUNIT.replace("\n", ""), "XML.", "<failure>41 is not 42</failure>", id="JUnit on a line"
+        ),
+        pytest.param(PLAN, "Terraform plan.", "# aws_instance.web[12] will be destroyed", id="plan"),
+        pytest.param(
+            "".join(f"# step {n}\nrun --step {n}\n" for n in range(200)), "text.", "run", id="script"
+        ),
+        pytest.param(json.dumps(NOTEBOOK), "JSON {", "shapes (3,) and (5,) differ", id="notebook on a line"),
+        pytest.param(json.dumps(NOTEBOOK, indent=1), "JSON {", "shapes (3,) and (5,) differ", id="notebook"),
+        pytest.param(json.dumps(HAR), "JSON {", '"status": 503', id="HAR on a line"),
+        pytest.param(json.dumps(HAR, indent=2), "JSON {", '"status": 503', id="HAR"),
+        pytest.param(json.dumps(GRAPHQL), "JSON {", "no field foo", id="errors"),
+        pytest.param(json.dumps(EXITS), "JSON list", '"exit_code": 137', id="exit code"),
+        pytest.param("\n".join(COUNTS), "text.", "90210 GET /items/211", id="count"),
+        pytest.param(
+            "\n".join(f"INFO request {n} took {30123 if n == 133 else n % 50} ms" for n in range(400)),
+            "log.",
+            "134 INFO request 133 took 30123 ms",
+            id="times",
+        ),
+    ],
+)
+def test_what_failed_or_is_highest_is_shown_under_the_right_kind(text: str, kind: str, shown: str) -> None:
+    preview = preview_of(text, 1000).text
+    assert preview.startswith(f"[Preview: {kind}")
+    assert shown in preview
+    assert "margin:" not in preview
+    assert "QUJDQUJD" not in preview

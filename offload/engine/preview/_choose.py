@@ -7,7 +7,7 @@ import math
 import operator
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from offload.base.patterns import lazy_pattern
@@ -35,6 +35,10 @@ _AGAIN = 0.4
 _LEAST_ALIKE = 3
 _CUT = "…".encode()
 _LONGEST_END = 60
+# The worth of a line with the highest number of its template, and how many times the next one that is.
+_EXTREME, _FAR = 3.0, 2.0
+_MOST_TEMPLATES, _LONGEST_LINES = 3, 8
+_NUMBER, _COUNTED = lazy_pattern(r"[0-9]+(?:\.[0-9]+)?"), lazy_pattern(r"[0-9]+(?:\.[0-9]+)?[A-Z%]?[ \t]")
 # A query word in more lines than this does not distinguish them.
 _MANY_LINES = 8
 _MANY_SHARE = 0.02
@@ -83,7 +87,10 @@ class Choice:
         # Only these may repeat each other.
         repeating = every if kind.trouble else self._marks
         self._shapes = dict(zip(repeating, _shapes([texts[i] for i in repeating]), strict=True))
-        self._notes = _notes(self._shapes.values(), sample) if kind.trouble else {}
+        sizes = Counter(self._shapes.values())
+        self._notes = _notes(sizes, sample) if kind.trouble else {}
+        for i in _extremes(self._shapes, sizes, texts) if kind.trouble else ():
+            self._marks[i] = max(self._marks.get(i, 0), _EXTREME)
         # How many lines of each shape are taken, and the templates of which one is.
         self._taken: dict[bytes, int] = {}
         self._known: set[bytes] = set()
@@ -187,14 +194,35 @@ class Choice:
                 self._new[line] -= worth
 
 
-def _notes(shapes: Collection[bytes], sample: SampledText) -> dict[bytes, str]:
+def _notes(sizes: Counter[bytes], sample: SampledText) -> dict[bytes, str]:
     """Return for each common template the note of a line: how many others there are."""
-    more = "" if sample.unbroken == len(shapes) else " or more"
+    more = "" if sample.unbroken == sizes.total() else " or more"
     return {
         shape: f" (+{size - 1}{more} alike)"
-        for shape, size in Counter(shapes).items()
+        for shape, size in sizes.items()
         if size > _LEAST_ALIKE and not (shape.startswith(_CUT) or shape.endswith(_CUT))
     }
+
+
+def _extremes(shapes: Mapping[int, bytes], sizes: Counter[bytes], texts: Sequence[str]) -> Iterator[int]:
+    """Yield the lines of common templates whose numbers say most.
+
+    These are the highest of an unsorted count, and a line with a number far above the others, which is among
+    the longest.
+    """
+    for shape, size in sizes.most_common(_MOST_TEMPLATES):
+        if size <= _LEAST_ALIKE:
+            return
+        lines = [i for i in shapes if shapes[i] == shape]
+        if _COUNTED.match(texts[lines[0]]):
+            counts = [float(_NUMBER.findall(texts[i])[0]) for i in lines]
+            if counts not in (sorted(counts), sorted(counts, reverse=True)):
+                yield lines[counts.index(max(counts))]
+        longest = heapq.nlargest(_LONGEST_LINES, lines, key=lambda i: len(texts[i]))
+        for column in zip(*(map(float, _NUMBER.findall(texts[i])) for i in longest), strict=False):
+            *_, second, highest = sorted(column)
+            if highest > _FAR * second:
+                yield longest[column.index(highest)]
 
 
 def _sums(names: Sequence[Sequence[str]], worths: Mapping[str, float]) -> list[float]:

@@ -100,6 +100,14 @@ _DIFF = Kind(
     worths=(1.5, 0.5, 0.25),
 )
 
+_PLAN = Kind(
+    "Terraform plan",
+    evidence=((_LineStart(r"\s*# \S+ (?:will|must) be "), 0.01), (_LineStart(r"Plan: \d|Terraform "), 0)),
+    marks=_LineStart(r"(\s*# \S+ (?:will be destroyed|must be replaced)|Plan: \d)|(\s*# \S+ will be )"),
+    worths=(2.0, 0.75),
+    trouble=1.0,
+)
+
 
 def _count_troubled(texts: Sequence[str]) -> int:
     words = error_words("\n".join(texts))
@@ -130,17 +138,30 @@ _MARKDOWN = Kind(
     "Markdown",
     evidence=(
         (_LineStart(r"#{1,6} \S"), 0.01),
+        # Comments begin as headings of the first level do.
+        (_LineStart(r"#{2,6} \S|\s*(?:```|\|[ :]*--)|[^\n]*?(?:\*\*|\]\()"), 0.005),
         (_LineStart(r"#{1,6} \S|\s*(?:[-*] |\d+\. |\||```)"), 0.2),
     ),
     marks=_LineStart(r"(#{1,2} )|(#{3,6} )|(\s*(?:[-*]|\d+\.) +(?:\*\*|`|\[))"),
     worths=(1.5, 0.75, 0.25),
 )
+_TAGGED = _LineStart(r"\s*<[!?/a-zA-Z]")
 _HTML = Kind(
     "HTML",
-    evidence=((_LineStart(r"\s*<[!/a-zA-Z]"), 0.4),),
+    evidence=(
+        (_TAGGED, 0.4),
+        (
+            _LineStart(
+                r"[^\n]*?<(?:!DOCTYPE html|!doctype html|html|HTML|body|head|div|span|table|ul|li|p|a)\b"
+            ),
+            0,
+        ),
+    ),
     marks=_LineStart(r"\s*<(?:(title|TITLE|[hH][1-3])|(a|A|form|input|p|P))\b"),
     worths=(1.5, 0.15),
+    trouble=1.0,
 )
+_XML = Kind("XML", evidence=((_TAGGED, 0.4),), trouble=1.0)
 PATHS = Kind("list of paths", evidence=((_LineStart(r"[^\s\\/]*+[\\/]\S++$"), 0.6),))
 # Beginnings of sentences and paragraphs.
 _TEXT = Kind("text", marks=_LineStart(r"([^a-z\s…].{40})"), worths=(0.15,), trouble=1.0)
@@ -149,9 +170,10 @@ _NDJSON = Kind("JSON lines", trouble=1.0)
 _TABLE = Kind("table", trouble=1.0)
 
 # In this order; the first that fits is used.
-_KINDS = (_DIFF, _HTML, PATHS, _MARKDOWN, _LOG, _CODE, _TROUBLED, _TEXT)
+_KINDS = (_DIFF, _HTML, _XML, PATHS, _PLAN, _MARKDOWN, _LOG, _CODE, _TROUBLED, _TEXT)
 
 _JSON_START = _LineStart(r"\{\s*(?:\"|\}?$)|\[\s*(?:[\[{\"\d-]|\]?$|true|false|null)")
+_PAGE_START = _LineStart(r"<!DOCTYPE html|<!doctype html|<html\b|<HTML\b")
 _SNIFFED_HEAD = 90
 _SNIFFED_TAIL = 30
 _DELIMITERS = "\t|,;"
@@ -167,6 +189,10 @@ def kind_of(texts: Sequence[str]) -> Kind:
     whole = [text for text in texts if not text.startswith("…")]
     if len(whole) > 1 and all(text.startswith('{"') for text in whole):
         return _NDJSON
+    if _PAGE_START.match(texts[0]):
+        return _HTML
+    if texts[0].startswith("<?xml "):
+        return _XML
     if _JSON_START.match(texts[0]) and texts[-1].endswith(("}", "]")):
         return _JSON
     return _TABLE if _is_table(texts) else next(kind for kind in _KINDS if kind.fits(texts))

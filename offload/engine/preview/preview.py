@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from offload.base.binary import unreadable_kind
+from offload.base.patterns import lazy_pattern
 from offload.engine.preview._choose import Choice
 from offload.engine.preview._json import json_shape
 from offload.engine.preview.kinds import PATHS, Kind, kind_of
@@ -18,6 +20,11 @@ _HEAD_SHARE = 0.6
 _SLACK = 0.4
 # With less room, single lines without their context say nothing.
 _LEAST_CHARS = 200
+# A page, its parts that no reader sees, and images within a text.
+_PAGE = lazy_pattern(r"(?i)<(?:!doctype html|html)\b")
+_UNSEEN = lazy_pattern(r"(?is)<(style|script)\b.*?(?:</\1\s*>|\Z)")
+_PAGE_HEAD = 2000
+_IMAGE = lazy_pattern(r"[A-Za-z0-9+/]{400,}={0,2}")
 _REMINDER = ("<system-reminder>", "</system-reminder>")
 _MOST_REMINDERS = 3
 # A common folder of paths is shown once if its length is between these.
@@ -67,7 +74,7 @@ def preview_of(
     if len(text) > 2 * END_CHARS:
         left_out += len(text) - 2 * END_CHARS
         text = text[:END_CHARS] + text[-END_CHARS:]
-    sampled = _without_reminders(text)
+    sampled = _without_unseen(_without_reminders(text))
     terms = terms_of(query[:MAX_QUERY_CHARS])
     found = error_parts(sampled)
     middle = middle if middle.isascii() else middle[: MIDDLE_CHARS // 3]
@@ -146,6 +153,17 @@ def _without_reminders(text: str) -> str:
         start = text.rfind(_REMINDER[0]) if text.rstrip().endswith(_REMINDER[1]) else -1
         text = text if start < 0 else text[:start]
     return text
+
+
+def _without_unseen(text: str) -> str:
+    """Return `text` with spaces in place of the styles and scripts of a page, and of images."""
+    if _PAGE.search(text, 0, _PAGE_HEAD):
+        text = _UNSEEN.sub(_spaces, text)
+    return _IMAGE.sub(_spaces, text) if "image/" in text else text
+
+
+def _spaces(match: re.Match[str]) -> str:
+    return "\n".join(" " * len(line) for line in match[0].split("\n"))
 
 
 def _apart(text: str, left_out: int) -> str:

@@ -27,6 +27,8 @@ _MOST_HITS = 24
 _LINE_CHARS = 24
 # A part begins and ends on a line border if one is this near.
 REACH = 400
+# Otherwise it begins so many characters earlier.
+_BEFORE = 60
 
 # A longer line is split into pieces, each cut at a space if one is near.
 _PIECE_CHARS = 170
@@ -114,9 +116,10 @@ def _parts(text: str, wanted: Words, joint: int) -> list[_Part]:
         return [(0, len(text), 1)]
     parts: list[_Part] = []
     number, counted = 1, 0
-    for first, end in sorted(_on_borders(text, *span, joint) for span in _spans(text, wanted)):
-        start = max(first, parts[-1][1] if parts else 0)
-        if start >= end:
+    for start, end in sorted(_on_borders(text, *span, joint) for span in _spans(text, wanted)):
+        if parts and start < parts[-1][1]:
+            first, last, line = parts[-1]
+            parts[-1] = first, max(last, end), line
             continue
         number, counted = number + text.count("\n", counted, start), start
         parts.append((start, end, number if start < joint else 0))
@@ -176,7 +179,7 @@ def _last_lines(text: str, chars: int) -> int:
 
 def _on_borders(text: str, start: int, end: int, joint: int) -> tuple[int, int]:
     low, high = (0, joint) if start < joint else (joint, len(text))
-    begin = text.rfind("\n", max(low, start - REACH), start) + 1 or start
+    begin = text.rfind("\n", max(low, start - REACH), start) + 1 or max(low, start - _BEFORE)
     last = min(high, end + REACH)
     border = text.find("\n", end, last)
     return begin, last if border < 0 else border
@@ -230,7 +233,7 @@ def _add_pieces(
         stop = _piece_end(text, begin, end)
         piece = text[begin:stop] if is_clean else _seen(text[begin:stop].replace("\r", " "))
         last_mark = _mark(text, stop)
-        if piece := piece.rstrip():
+        if piece := piece.strip():
             sample.texts.append(f"{mark}{piece}{last_mark[::-1]}")
             sample.labels.append(label)
             sample.ends.append(stop)
@@ -265,6 +268,9 @@ def _piece_end(text: str, begin: int, end: int) -> int:
     line = text.rfind("\\n", begin + _LEAST_PIECE, stop)
     if line >= 0:
         return line + 2
+    tag = text.find(">", text.rfind("</", begin + _LEAST_PIECE, stop), stop) + 1
+    if tag > begin + _LEAST_PIECE:
+        return tag
     cut = _AFTER_ITEM.match(text, begin, stop) or _AFTER_SPACE.match(text, begin, stop)
     return cut.end() if cut else _cluster_start(text, stop)
 

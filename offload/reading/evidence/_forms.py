@@ -1,7 +1,7 @@
 """The forms in which a source may have a value: fixed spellings, by rule.
 
 - number: with and without signs between groups of three digits; with up to three zeros after the decimals;
-  if the text says percent, also its hundredth.
+  if the text says percent, also its hundredth; one such as 20261127 also as a date.
 - date: a day as `2026-11-27`, `2026/11/27`, `20261127`, `27 November 2026`, `Nov 27, 2026`, `27/Nov/2026`.
 - path: with slashes or backslashes; at the end of a longer path.
 - identifier: a hash of seven digits or more at the beginning of a longer one.
@@ -33,15 +33,17 @@ _LONG_NUMBER_START = r"(?:(?<![A-Za-z0-9_])(?<!\d\.)|(?<=\\[nrt]))"
 _LONG_NUMBER_END = r"(?!\.\d)(?=[A-Za-zµ]{0,3}(?![A-Za-z0-9_]))"
 _PATH_START = r"(?:(?<![A-Za-z0-9_.~@-])|(?<=\\[nrt]))"
 _PATH_END = r"(?![A-Za-z0-9_-]|\.[A-Za-z0-9])"
-_DAY_START, _DAY_END = r"(?<![A-Za-z0-9_])(?<!\d[-/.:])", r"(?![0-9A-SU-Za-z_]|[-/:]\d)"
-_TIME_START = r"(?<![0-9A-SU-Za-z_:])"
+# A server's log has the time behind the day and a colon.
+_DAY_START = r"(?<![A-Za-z0-9_])(?<!\d[-/.:])"
+_DAY_END = r"(?:(?=:\d\d:\d\d:\d\d)|(?![0-9A-SU-Za-z_]|[-/:]\d))"
+_TIME_START = r"(?:(?<![0-9A-SU-Za-z_:])|(?<=/\d{4}:))"
 _URL_END = r"/?(?![A-Za-z0-9_/%&=#@~-]|[.?:]\w)"
 _HASH = re.compile(r"(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,39}")
 _HASH_END = r"(?![g-zG-Z_])"
 _WORD = re.compile(r"[A-Za-z0-9_]+")
-_ISO = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)")
+_ISO = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)|((?:19|20)\d\d)(\d\d)(\d\d)")
 _WRITTEN = re.compile(
-    r"(?P<first>\d{1,2}|[A-Z][a-z]+)\.?,? (?P<second>\d{1,2}|[A-Z][a-z]+)\.?,? (?P<year>\d{4})"
+    r"(?P<first>\d{1,2}|[A-Z][a-z]+)\.?,?[ /-](?P<second>\d{1,2}|[A-Z][a-z]+)\.?,?[ /-](?P<year>\d{4})"
 )
 _MONTH_NUMBERS = {name[:3]: number for number, name in enumerate(MONTHS, 1)}
 _GROUP, _DAYS = 3, 31
@@ -94,18 +96,17 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text))
 
 
-def _spellings(anchors: Iterable[str], pattern: str, spellings: Iterable[str]) -> Spellings:
-    words = [*dict.fromkeys(map(words_of, spellings))]
+def _spellings(anchors: Iterable[str], pattern: str, words: Iterable[frozenset[str]]) -> Spellings:
     texts = [*dict.fromkeys(filter(None, anchors))]
     # The pattern finds what follows the shortest beginning.
     shortest = [
         text for text in texts if not any(text != other and text.startswith(other) for other in texts)
     ]
-    return Spellings(shortest, re.compile(pattern, re.ASCII), words)
+    return Spellings(shortest, re.compile(pattern, re.ASCII), [*dict.fromkeys(words)])
 
 
 def _literal(anchors: Sequence[str], start: str, end: str) -> Spellings:
-    return _spellings(anchors, f"{start}(?:{_any_of(anchors)}){end}", anchors)
+    return _spellings(anchors, f"{start}(?:{_any_of(anchors)}){end}", map(words_of, anchors))
 
 
 def _any_of(texts: Iterable[str]) -> str:
@@ -132,7 +133,15 @@ def _number(text: str, *, is_percent: bool) -> Spellings:
     if grouped:
         pattern += f"|{_NUMBER_START}(?:{_any_of(grouped)}){_NUMBER_END}"
     # Texts have the words of numbers without the signs between their digits too.
-    return _spellings([*plain, *grouped], pattern, plain)
+    number = _spellings([*plain, *grouped], pattern, map(words_of, plain))
+    if _day_of(text) is None:
+        return number
+    day = _date(text)
+    return _spellings(
+        [*number.anchors, *day.anchors],
+        f"{pattern}|{day.pattern.pattern}",
+        [*number.words, *day.words],
+    )
 
 
 def _grouped(whole: str) -> list[str]:
@@ -166,7 +175,8 @@ def _date(text: str) -> Spellings:
 
 def _day_of(text: str) -> tuple[int, int, int] | None:
     if match := _ISO.fullmatch(text):
-        day = int(match[1]), int(match[2]), int(match[3])
+        year, month, number = filter(None, match.groups())
+        day = int(year), int(month), int(number)
     elif match := _WRITTEN.fullmatch(text):
         first, second = match["first"], match["second"]
         number, name = (first, second) if first.isdigit() else (second, first)
@@ -190,7 +200,7 @@ def _identifier(text: str) -> Spellings:
     if text[0].isdigit():
         start += r"(?<!\d[.-])"
     if _HASH.fullmatch(text):
-        return _spellings([text], start + text + _HASH_END, [text, text[:HASH_CHARS]])
+        return _spellings([text], start + text + _HASH_END, map(words_of, (text, text[:HASH_CHARS])))
     return _literal([text], start, _END + r"(?!\.\d)" if text[-1].isdigit() else _END)
 
 
@@ -200,7 +210,7 @@ def _quote(text: str) -> Spellings:
     end = _END if re.search(r"\w\Z", words[-1], re.ASCII) else ""
     spelled = [f"(?:{_any_of(_in_json(word))})" for word in words]
     plain = " ".join(filter(str.isascii, words))
-    return _spellings(_in_json(words[0]), start + r"(?:\s|\\[nrt])+".join(spelled) + end, [plain])
+    return _spellings(_in_json(words[0]), start + r"(?:\s|\\[nrt])+".join(spelled) + end, [words_of(plain)])
 
 
 def _in_json(word: str) -> list[str]:

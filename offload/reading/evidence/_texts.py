@@ -24,6 +24,7 @@ _GROUPED = re.compile(rf"\d{{1,3}}(?:[{SEPARATORS}]\d{{3}})+", re.ASCII)
 _SEPARATOR = re.compile(f"[{SEPARATORS}]")
 _ESCAPED = re.compile(r"\\[nrt](\w+)", re.ASCII)
 _WITH_UNIT = re.compile(r"(?<![A-Za-z0-9_])(\d+)[A-Za-z]{1,3}(?![A-Za-z0-9_])")
+_COMPACT = re.compile(r"(?<![A-Za-z0-9_])(\d{8})T\d")
 _IN_ISO = re.compile(r"(\d\d)T(\d\d)(?=:)")
 _HASH = re.compile(rf"(?<![A-Za-z0-9_])([0-9a-f]{{{HASH_CHARS}}})[0-9a-f]+")
 
@@ -91,6 +92,7 @@ def _words(text: str) -> set[str]:
     words.update(_SEPARATOR.sub("", number) for number in _GROUPED.findall(text))
     words.update(_WITH_UNIT.findall(text))
     words.update(_HASH.findall(text))
+    words.update(_COMPACT.findall(text))
     if "\\" in text:
         for run in _ESCAPED.findall(text):
             words.update((run, run[:HASH_CHARS], *_WITH_UNIT.findall(run)))

@@ -9,7 +9,7 @@ import typer
 
 from offload import ConfigError, OffloadError
 from offload.cli.listing import extent_of
-from offload.cli.options import JsonOption, SessionOption, StoreOption, UrlArgument
+from offload.cli.options import JsonOption, SessionOption, StoreOption
 from offload.cli.stores import existing_store, place_of, store_for_tests
 from offload.cli.tables import print_report
 from offload.cli.terminal import PROBLEMS, progress, working
@@ -20,7 +20,6 @@ from offload.records.index.objects import session_parts
 
 
 def doctor(
-    url: UrlArgument = None,
     *,
     reindex: Annotated[
         bool, typer.Option("--reindex", help="Rebuild the index from the records, and test nothing.")
@@ -41,17 +40,14 @@ def doctor(
 
     Example: offload doctor s3://bucket/prefix
     """
-    if url is not None and store is not None:
-        raise ConfigError("name the store once, as the argument or with --store")
-    place = store if url is None else url
     if reindex:
-        _reindex(place, session, workers, on, as_json=as_json)
+        _reindex(store, session, workers, on, as_json=as_json)
         return
     if (session, workers, on) != (None, None, None):
         raise ConfigError(
             "--session, --workers and --on are for --reindex: the tests have a session of theirs"
         )
-    tested = store_for_tests(place)
+    tested = store_for_tests(store)
     with working("testing the store"):
         findings = [asdict(finding) for finding in diagnose(tested)]
     print_report(findings, as_json=as_json, document={"store": tested.url, "checks": findings})

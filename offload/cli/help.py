@@ -9,6 +9,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from offload.cli.options import is_place
+
 # Of every command and group.
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -16,6 +18,8 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 # argument is required, which the usage line shows.
 _TYPE = re.compile(r" <.*>")
 _NOISE = re.compile(r"\s*\[{0}\]|; {0}|{0}; ".format(r"(?:\d+<=)?x[<>]=\d+"))
+# The arguments of which one may be the store.
+_NAMES = ("ID", "[ID]", "ID...", "SESSION")
 _PYTHON_ERROR = "Value error, "
 _REQUIRED = re.compile(r"\{(.+?)(?:\.\.\.)?\}")
 
@@ -35,16 +39,42 @@ def group(summary: str, epilog: str | None = None) -> typer.Typer:
 class HelpfulCommand(TyperCommand):
     """A command whose help is written for people who do not know Python's types.
 
-    An option whose metavar is in brackets, as in `--prices [FILE]`, may have no value; it is then "".
+    An option whose metavar is in brackets, as in `--prices [FILE]`, may have no value; it is then "". The
+    value of `--store` may also be an argument.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments; the error of a value does not begin with the name of a Python error."""
+        ctx.allow_extra_args = True
         try:
-            return super().parse_args(ctx, list(self._with_values(args)))
+            super().parse_args(ctx, list(self._with_values(args)))
         except typer.BadParameter as error:
             error.message = error.message.removeprefix(_PYTHON_ERROR)
             raise
+        if ctx.params.get("store", "") is None:
+            self._take_store(ctx)
+        if ctx.args and not ctx.resilient_parsing:
+            once = "; name the store once, as an argument or with --store" * ("store" in ctx.params)
+            ctx.fail(f"Got unexpected extra argument ({' '.join(ctx.args)}){once}")
+        return list(ctx.args)
+
+    def _take_store(self, ctx: Any) -> None:
+        """Take as the store an argument that is a URL or a folder and no id or session, or one too many."""
+        named = [param for param in self.params if param.metavar in _NAMES and param.nargs in (1, -1)]
+        values = [ctx.params[param.name] or () for param in named]
+        given = [each for value in values for each in ([value] if isinstance(value, str) else value)]
+        given += ctx.args
+        extra = ctx.args[0] if len(ctx.args) == 1 else None
+        store = next(filter(is_place, given), extra)
+        if store is None or len(given) <= sum(param.required for param in named):
+            return
+        given.remove(store)
+        ctx.params["store"] = store
+        for param in named:
+            taken = len(given) if param.nargs < 0 else 1
+            ctx.params[param.name] = given[:taken] if param.nargs < 0 else next(iter(given), None)
+            del given[:taken]
+        ctx.args = given
 
     def _with_values(self, args: list[str]) -> Iterator[str]:
         """Yield the arguments, with an empty value behind each option that may have none and has none."""

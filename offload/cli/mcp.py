@@ -41,11 +41,11 @@ NameOption = Annotated[
 
 
 def mcp(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Store path or URL.")],
     *,
     session: Annotated[str, typer.Option(metavar="NAME", help="Session name.")],
     http: HttpOption = None,
     name: NameOption = None,
+    store: StoreOption = None,
 ) -> None:
     """Serve one session to an MCP client: five retrieval tools, its records as resources.
 
@@ -59,7 +59,7 @@ def mcp(
         # Python cannot interrupt the thread that waits for a line of stdin.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _check_names(http, name)
-    _serve(url, session, http, name or ())
+    _serve(store, session, http, name or ())
 
 
 def _check_names(http: str | None, names: list[str] | None) -> None:
@@ -67,11 +67,11 @@ def _check_names(http: str | None, names: list[str] | None) -> None:
         raise ConfigError("--name needs --http: over stdio there is one client")
 
 
-def _serve(url: str, session: str, http: str | None, names: Sequence[str]) -> None:
+def _serve(store: str | None, session: str, http: str | None, names: Sequence[str]) -> None:
     from offload.integrations.mcp import serve_http, serve_stdio  # noqa: PLC0415 # an extra, and slow to load
 
     address = None if http is None else _address(http)
-    with open_session(url, session) as off:
+    with open_session(store, session) as off:
         if address is None:
             asyncio.run(serve_stdio(off))
         else:

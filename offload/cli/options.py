@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-_URL_HELP = "Store path or URL [default: from settings]."
-StoreOption = Annotated[str | None, typer.Option("--store", "-S", metavar="URL", help=_URL_HELP)]
-UrlArgument = Annotated[str | None, typer.Argument(metavar="URL", help=_URL_HELP)]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        "-S",
+        metavar="URL",
+        help="Store path or URL, also as an argument [default: from settings].",
+    ),
+]
 SessionOption = Annotated[
     str | None, typer.Option("--session", "-s", metavar="NAME", help="Session name [default: all sessions].")
 ]
@@ -41,3 +48,9 @@ IdArgument = Annotated[
     typer.Argument(metavar="ID", help="Id or its beginning, `last`, placeholder, or path of a context file."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def is_place(text: str) -> bool:
+    """Return whether an argument is the URL or the folder of a store, and no name."""
+    is_path = text in (".", "..") or not {"/", "\\"}.isdisjoint(text)
+    return "://" in text or (is_path and Path(text).is_dir())

@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
-from offload.cli.options import UrlArgument
+from offload.cli.options import StoreOption
 from offload.cli.stores import existing_store, place_of
 from offload.cli.terminal import out, say
 
 
 def serve(
-    url: UrlArgument = None,
     *,
     port: Annotated[
         int | None,
@@ -24,6 +23,7 @@ def serve(
         bool, typer.Option("--allow-changes", help="Allow visitors to pin, unpin and delete records.")
     ] = False,
     opens: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    store: StoreOption = None,
 ) -> None:
     """Browse a store in a web page, read-only and reachable from this machine only.
 
@@ -33,16 +33,16 @@ def serve(
     """
     from offload.web import serve as serve_pages  # noqa: PLC0415 # an extra, and slow to load
 
-    store = existing_store(url)
+    opened = existing_store(store)
 
     def announce(address: str) -> None:
         out.print(f"Open {address}", soft_wrap=True)
-        say(f"The URL works once, in one browser, and shows {place_of(store)}. Press Ctrl-C to stop.")
+        say(f"The URL works once, in one browser, and shows {place_of(opened)}. Press Ctrl-C to stop.")
         if opens:
             # A browser of the terminal returns when the user closes it.
             threading.Thread(target=_open, args=[address], daemon=True).start()
 
-    serve_pages(store, port=port or 0, allows_changes=allows_changes, announce=announce)
+    serve_pages(opened, port=port or 0, allows_changes=allows_changes, announce=announce)
 
 
 def _open(address: str) -> None:

@@ -38,6 +38,11 @@ _LEFT_OUT = (
     "model",
     "messages",
     "path",
+    "reads",
+    "is_compacted",
+    "cold",
+    "offloaded",
+    "cached",
 )
 _TITLES = {"ref": "id", "item_type": "type", "stored_bytes": "size", "is_compacted": "compacted"}
 _NAMES = {"session", "tool", "title", "transcript"}
@@ -136,11 +141,12 @@ def print_rows(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 def _fitting(rows: Sequence[Mapping[str, object]], width: int) -> tuple[list[str], list[str]]:
     """Return the names of the columns that fit, and of those left out; all columns if none of it helps."""
     columns = {name: _column(name, [row[name] for row in rows]) for name in rows[0]}
-    left_out = list[str]()
-    for name in _LEFT_OUT:
-        if _least_width([column for each, column in columns.items() if each not in left_out]) <= width:
-            return [each for each in columns if each not in left_out], left_out
-        left_out += [name] if name in columns else []
+    droppable = [name for name in _LEFT_OUT if name in columns]
+    for number in range(len(droppable) + 1):
+        left_out = droppable[:number]
+        kept = [name for name in columns if name not in left_out]
+        if _least_width([columns[name] for name in kept]) <= width:
+            return kept, left_out
     return list(columns), []
 
 

@@ -626,6 +626,41 @@ def test_a_narrow_terminal_leaves_out_columns_and_names_them(table: Table) -> No
     assert note == "not shown in 80 columns: chars"
 
 
+@pytest.mark.parametrize("width", [80, 60])
+def test_a_narrow_terminal_shows_the_requests_of_a_session_as_a_table(table: Table, width: int) -> None:
+    tokens = ("tokens", "offloaded", "records", "reads", "input", "cached", "cold")
+    row = {"request": 6, "sent_at": datetime.now(UTC), "messages": 11, **dict.fromkeys(tokens, 123_456)}
+    head, first, *_, note = table([{**row, "is_compacted": False, "model": "claude-sonnet-5"}], width)
+    assert head.startswith("request  sent at")
+    assert first.split()[0] == "6"
+    assert note.startswith(f"not shown in {width} columns: model, messages, reads")
+
+
+def test_the_store_is_named_once(run: Run, store: Path) -> None:
+    for command in ("ls", "serve", "doctor"):
+        done = run(command, store, "--store", store)
+        assert (done.returncode, "name the store once" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        *((call, 0) for call in ("ls", "ls --session s", "verify", "du", "du s", "log", "gc --dry-run")),
+        *((call, 0) for call in ("show R", "cat R", "grep needle", "grep needle R", "pin R --session s")),
+        *(("rm R --session s", 2), ("diff R Q", 1), ("diff Q R", 1), ("undelete R --session s", 1)),
+    ],
+)
+def test_the_store_is_an_argument_or_an_option(run: Run, store: Path, call: str, code: int) -> None:
+    words = {"R": ref_in(store, "s"), "Q": UNKNOWN}
+    command, *more = [words.get(word, word) for word in call.split()]
+    place = len(more) - more[::-1].index(words["R"]) - 1 if words["R"] in more else len(more)
+    calls = [[*more, "--store", store], [*more, store], [*more[:place], store, *more[place:]]]
+    asked, *others = [run(command, *args) for args in calls]
+    assert asked.returncode == code
+    for other in others:
+        assert (other.returncode, other.stdout, other.stderr) == (code, asked.stdout, asked.stderr)
+
+
 @pytest.mark.parametrize(
     ("size", "text"),
     [

@@ -108,10 +108,10 @@ class StorePages:
         )
 
     def _find_texts(self, request: Request, text: str, after: str) -> Response:
-        """Show the records of all sessions whose text has that of the query."""
+        """Show the passages of all sessions that fit the words of the query, some sessions at a time."""
         values: Values = {"q": text, "found": None, "more": None, "fault": None}
         try:
-            found = find_in_texts(self._site.store, self._site.reader, text, after)
+            found = find_in_texts(self._site.store, self._site.index, text, after)
         except ConfigError as error:
             return self._site.render(request, "texts.html", 400, **values | {"fault": str(error)})
         more = urlencode({"q": text, "in": "texts", "after": found.after}) if found.after else None

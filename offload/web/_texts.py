@@ -1,93 +1,77 @@
-"""The search of the texts of all sessions, newest record first, some at a time."""
+"""The search of the texts of all sessions, the last stored one first, some sessions at a time."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from offload.errors import OffloadError
-from offload.reading.tools.budget import Budget, BudgetExceeded
-from offload.reading.tools.search import Pattern, Search, compile_pattern
-from offload.records.record import RecordInfo
-from offload.records.session.reader import SessionReader
-from offload.storage.layout import session_part
+from offload.errors import ConfigError, OffloadError
+from offload.reading.search import SearchResult
+from offload.reading.search.index import SessionIndex
+from offload.records.index.objects import list_sessions
 from offload.storage.store import OffloadStore
-from offload.web._contents import match_of
-from offload.web._titles import newest_first
 
-# Of the budget of one call; a page is answered in this time.
-_SHARE = 0.15
-_FOUND = 30
+# A page begins no further session after so long, or with so many passages.
+_SECONDS, _FOUND = 3.0, 30
+_PER_SESSION = 5
 
 
 class FoundTexts(NamedTuple):
-    """The result of a search.
+    """The passages of some sessions.
 
     Attributes:
-        rows: the records with a match, each with its first one.
-        searched: how many of the `total` records were searched, those of earlier parts included.
-        total: how many records there are.
-        unread: how many records of this part could not be read.
-        why: the reason for the first of them.
-        after: the key of the last record that was searched; None at the end.
+        results: those of each session that has any, by its key part.
+        searched: how many of the `total` sessions were searched, those of earlier parts included.
+        total: how many sessions there are.
+        unread: why a session, or a record of one, was not searched as a whole.
+        after: the key part of the last session that was searched; None at the end.
     """
 
-    rows: list[tuple[RecordInfo, dict[str, Any]]]
+    results: dict[str, SearchResult]
     searched: int
     total: int
-    unread: int
-    why: str
+    unread: list[str]
     after: str | None
+
+    @property
+    def passages(self) -> int:
+        """The number of passages."""
+        return sum(len(result.passages) for result in self.results.values())
 
 
 def find_in_texts(
-    store: OffloadStore, reader: Callable[[str], SessionReader], text: str, after: str
+    store: OffloadStore, index: Callable[[str], SessionIndex], query: str, after: str
 ) -> FoundTexts:
-    """Search the records of all sessions for a text, ignoring case, after the record with the key `after`.
+    """Search the sessions behind the one with the key part `after` as their own pages do.
 
-    Args:
-        store: the store.
-        reader: returns the reader of the session with a key part.
-        text: the text to find.
-        after: the key of the record to continue after; "" begins at the newest.
+    `index` returns the index of the session with a key part; "" for `after` begins with the last stored one.
 
     Raises:
-        ConfigError: the text cannot be searched for, or no record has the key `after`.
+        ConfigError: no word to search for, or no session with the key part `after`.
         StoreError: the store cannot be listed.
     """
-    pattern = compile_pattern(text, "literal", ignore_case=True)
-    listed, start = newest_first(store, after)
-    budget = Budget(_SHARE)
-    rows: list[tuple[RecordInfo, dict[str, Any]]] = []
-    unread, why = 0, ""
-    for number, info in enumerate(listed[start:], start + 1):
+    newest = {
+        each.part: max(i.created_at for i in each.entries())
+        for each in list_sessions(store)
+        if each.entries()
+    }
+    parts = sorted(newest, key=lambda part: (-newest[part], part))
+    if after and after not in newest:
+        raise ConfigError(f"no session {after[:80]!r} to continue after; search again")
+    deadline = time.monotonic() + _SECONDS
+    found = FoundTexts({}, parts.index(after) + 1 if after else 0, len(parts), [], None)
+    for part in parts[found.searched :]:
+        if found.after is not None and (time.monotonic() > deadline or found.passages >= _FOUND):
+            return found
+        found = found._replace(searched=found.searched + 1, after=part)
         try:
-            found = _first(reader(session_part(info.key)), info, pattern, budget)
-        except BudgetExceeded:
-            # A record that takes a whole budget is not searched again.
-            is_too_long = number == start + 1
-            last = number if is_too_long else number - 1
-            after_last = listed[last - 1].key if last < len(listed) else None
-            why = why or "it takes too long"
-            return FoundTexts(rows, last, len(listed), unread + is_too_long, why, after_last)
+            result = index(part).search(query, limit=_PER_SESSION)
+        except ConfigError:
+            raise
         except OffloadError as error:
-            unread, why = unread + 1, why or str(error)
+            found.unread.append(str(error))
             continue
-        rows += [found] if found is not None else []
-        if len(rows) == _FOUND and number < len(listed):
-            return FoundTexts(rows, number, len(listed), unread, why, info.key)
-    return FoundTexts(rows, len(listed), len(listed), unread, why, None)
-
-
-def _first(
-    reader: SessionReader, info: RecordInfo, pattern: Pattern, budget: Budget
-) -> tuple[RecordInfo, dict[str, Any]] | None:
-    """Return a record with its title and its first match, None without one."""
-    budget.check()
-    record = reader.open(info)
-    offset, chunks = record.content.chunks_from(0)
-    span = next(Search(pattern, 0, budget.check).find(budget.metered(chunks), offset=offset), None)
-    if span is None:
-        return None
-    [titled] = reader.catalog.completed([info])
-    return titled, match_of(record.content, span)
+        found.unread.extend(f"{ref}: {why}" for ref, why in result.unsearched.items())
+        found.results.update({part: result} if result.passages else {})
+    return found._replace(after=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -12,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from offload.base.text import printed_bytes
+from offload.base.text import decode_text, printed_bytes
 from offload.base.tokens import estimate_tokens
-from offload.errors import ConfigError, CorruptError
+from offload.errors import ConfigError, CorruptError, NotFoundError
 from offload.maintenance.retention.marks import read_marks
 from offload.reading.tools._query import MAX_SQL_CHARS, Queries
 from offload.reading.tools.search import PatternMode, compile_pattern
@@ -26,7 +27,7 @@ from offload.web._contents import find as find_matches, kind_of_content, outline
 from offload.web._paging import number_in, page_at, text_page
 from offload.web._site import AT_RECORD, OPEN_SESSIONS, SHOWN, Site, Values, file_of
 from offload.web._versions import changes
-from offload.web._views import arguments, table, view_of
+from offload.web._views import arguments, image_type, table, view_of
 
 _SQL, _SQL_OF_LINES = "SELECT * FROM t LIMIT 50", "SELECT * FROM lines LIMIT 50"
 _ROWS_CHARS, _CELL_CHARS = 200_000, 500
@@ -55,6 +56,7 @@ class RecordPages:
             Route(f"{AT_RECORD}/query", self.query),
             Route(f"{AT_RECORD}/changes", self.changes),
             Route(f"{AT_RECORD}/download", self.download),
+            Route(f"{AT_RECORD}/image", self.image),
         ]
 
     def content(self, request: Request) -> Response:
@@ -83,6 +85,8 @@ class RecordPages:
                 page, column = number_in(query, "rows", 1), number_in(query, "sort", 0)
                 shown = table(record, queries, page, column, is_descending="desc" in query)
                 return {"view": view, "table": shown, "most": _CELL_CHARS}
+            if view == "image":
+                return {"view": view}
             if view == "arguments" and (parts := arguments(record)):
                 return {"view": view, "arguments": parts}
             if view in ("arguments", "tree"):
@@ -165,6 +169,16 @@ class RecordPages:
         disposition = {"Content-Disposition": f'attachment; filename="{info.ref}.txt"'}
         content = printed_bytes(reader.read(info.ref).stream())
         return StreamingResponse(content, headers=_DOWNLOAD | disposition)
+
+    def image(self, request: Request) -> Response:
+        """Send the image that a record is."""
+        reader, info = self._site.record(request)
+        record = reader.read(info.ref)
+        kind = image_type(record)
+        if not kind:
+            raise NotFoundError(f"record {info.ref!r} shows no image")
+        data = decode_text(record.load()).partition(",")[2]
+        return Response(b64decode(f"{data}=="), headers=_DOWNLOAD | {"Content-Type": kind})
 
     def _to_page(self, request: Request, query: Mapping[str, str]) -> Response:
         reader, info = self._site.record(request)

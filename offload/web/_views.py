@@ -1,9 +1,10 @@
-"""The view that a record opens with: a table, tool-call arguments, a tree of JSON, or its text."""
+"""The view that a record opens with: a table, tool-call arguments, a tree of JSON, an image, or its text."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
+from offload.messages.media import media_facts
 from offload.reading.tables._form import NoTableError
 from offload.reading.tables._forms import HEAD_CHARS, form_of
 from offload.reading.tools._query import Queries
@@ -12,7 +13,7 @@ from offload.web._color import ColorRun, colored, language_of
 from offload.web._contents import kind_of_content
 from offload.web._tree import members_of
 
-RecordView = Literal["table", "arguments", "tree", "text"]
+RecordView = Literal["table", "arguments", "tree", "image", "text"]
 
 # Larger content opens as text: reading all of it for another view would take too long.
 _MOST_BYTES = 4 * 1024 * 1024
@@ -23,6 +24,9 @@ _TABLES = frozenset(["CSV", "TSV", "CSV with semicolons", "CSV with bars", "JSON
 # JSON of more lines is readable as it is.
 _TREE_LINES = 3
 _PAGE_ROWS = 50
+# The images that no browser runs code of.
+_IMAGES = frozenset(["image/png", "image/jpeg", "image/gif", "image/webp"])
+_IMAGE_HEAD = 100
 _ARGUMENT_CHARS = 8000
 
 
@@ -31,6 +35,8 @@ def view_of(record: StoredRecord) -> RecordView:
     content, counts = record.content, record.counts
     if counts.bytes > _MOST_BYTES:
         return "text"
+    if image_type(record):
+        return "image"
     kind = kind_of_content(content).name
     if record.header.item_type == "tool_call" and kind == "JSON" and content.chars <= _ARGUMENTS_CHARS:
         return "arguments"
@@ -38,6 +44,12 @@ def view_of(record: StoredRecord) -> RecordView:
         return "table"
     is_tree = kind == "JSON" and counts.lines <= _TREE_LINES and counts.bytes <= _TREE_BYTES
     return "tree" if is_tree else "text"
+
+
+def image_type(record: StoredRecord) -> str:
+    """Return the media type of a record that is an image, "" for any other."""
+    facts = media_facts(record.content.text(0, _IMAGE_HEAD))
+    return facts.media_type if facts and facts.media_type in _IMAGES else ""
 
 
 def _is_table(record: StoredRecord) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from html import unescape
 from typing import Any
 
@@ -227,6 +228,18 @@ def test_no_view_lets_content_become_markup_or_a_control(store: MemoryStore, num
             assert not any(link.startswith("javascript") for link in page.links)
             assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text), tab
             assert "alert(1)" in page.text
+
+
+def test_an_image_is_shown_and_no_other_data_is(store: MemoryStore) -> None:
+    data = b"\x89PNG\r\n\x1a\n" + bytes(900)
+    urls = {kind: f"data:image/{kind};base64,{b64encode(data).decode()}" for kind in ("png", "svg+xml")}
+    png, svg = (put(store, url, call=kind) for kind, url in urls.items())
+    assert f'<img src="{path_of("s", png)}/image"' in view(store, png)
+    assert code_of(view(store, png, page="1")) == urls["png"]
+    image = visitor(store).get(path_of("s", png) + "/image")
+    assert (image.content, image.headers["Content-Type"]) == (data, "image/png")
+    assert '/image"' not in view(store, svg)
+    assert visitor(store).get(path_of("s", svg) + "/image").status_code == 404
 
 
 def test_a_large_record_opens_as_text(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,11 @@ def test_names_that_end_in_nul_are_apart_in_the_preview_and_in_the_answers() -> 
     assert off.search("mod_77").passages[0].text.count("mod_77.py") == 1
 
 
+def test_the_mark_of_utf_8_is_no_part_of_the_first_line() -> None:
+    off, ref, _ = stored(f"\ufeff{LOG}")
+    assert "line 1, character 1:\n" in call(off, "grep", pattern="^2026.* step 0 ", mode="regex", id=ref)
+
+
 def test_a_run_of_nuls_before_a_text_is_one_mark() -> None:
     off, ref, placeholder = stored("\0" * 5000 + LOG)
     assert "␀{5000 times}2026-09-02 10:00:00 INFO step 0" in placeholder

@@ -35,8 +35,9 @@ _LOOKBEHIND = 4
 # In a longer line, all words are within so many bytes on either side of the longest one.
 _REACH = 64 * 1024
 _MAX_WORDS = 32
-# The colors that `without_colors` removes; a match has at most so many bytes of them.
-_COLOR = re.compile(COLOR_PATTERN.encode())
+# The colors that `without_colors` removes, and the mark of UTF-8; a match has at most so many bytes of them.
+_MARK = b"\xef\xbb\xbf"
+_COLOR = re.compile(COLOR_PATTERN.encode() + rb"|\A" + _MARK)
 _COLOR_BYTES = 4 * 1024
 # The bytes before the place to resume that have a whole sequence, and the character before it.
 _COLOR_LOOKBEHIND = 64
@@ -219,7 +220,7 @@ def _find_without_colors(
     find_in: Callable[[bytes, int], Iterator[tuple[int, int]]], buffer: bytes, start: int
 ) -> Iterator[tuple[int, int]]:
     """Yield the matches in a buffer without its colors, as places in the buffer."""
-    if b"\x1b[" not in buffer:
+    if b"\x1b[" not in buffer and not buffer.startswith(_MARK):
         yield from find_in(buffer, start)
         return
     earlier = _COLOR.finditer(buffer, 0, start + _COLOR_LOOKBEHIND)

@@ -493,7 +493,10 @@ def test_15_the_request_has_five_parts_with_the_points_of_the_document_and_fence
     for part, points in POINTS.items():
         [line] = re.findall(rf"^{re.escape(part)}: (.+)\.$", asked, re.MULTILINE)
         assert {*", ".join(points.values()).split(", ")} <= {one.strip() for one in re.split("[,;]", line)}
-    assert "At most 300 characters, between <summary> and </summary>." in model.prompt
+    assert (
+        "At most 300 characters, in the language of the user, between <summary> and </summary>."
+        in model.prompt
+    )
     assert "An assistant will continue an unfinished task from your summary alone." in model.prompt
 
 

@@ -110,7 +110,6 @@ MALFORMED = [
     f"{OWNER}/",
     "*",
     "a" * 21,
-    "ABCDEFGHIJ",
     "abcdefghij~tool_result",
     "abcdefghij.link",
     "abcde\nghij",

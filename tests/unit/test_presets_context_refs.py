@@ -60,6 +60,7 @@ def test_a_folder_shows_the_name_of_its_conversation_and_one_that_none_has_is_fo
         ("mcp__gdrive__read_file", False),
         ("gdrive__read_file", False),
         ("terminal_read", False),
+        ("createTerminal", False),
         ("bash", False),
         ("", False),
     ],

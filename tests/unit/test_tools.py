@@ -251,7 +251,6 @@ def test_an_unknown_a_foreign_and_a_malformed_id_get_the_same_answer() -> None:
                 foreign,
                 "zzzzzzzzzz",
                 "../other/" + foreign,
-                "A" * 10,
                 "a" * 5000,
                 f"{foreign}~",
                 "*",
@@ -469,9 +468,12 @@ def test_a_value_of_another_kind_is_refused_also_of_an_argument_that_is_not_show
         assert TOOLS.call("context_grep", asked).startswith(f"[{found}")
 
 
-def test_an_id_may_be_copied_with_quotes_or_brackets_around_it() -> None:
+LINE = f"[Bash output in context: {REF}] (14.1KB)"
+
+
+def test_an_id_may_be_copied_with_what_stands_around_it_or_in_capitals() -> None:
     expected = TOOLS.read(REF, limit=30)
-    for copied in (f'"{REF}"', f" `{REF}`\n", f"[{REF}]", f"'{REF}',"):
+    for copied in (f'"{REF}"', f" `{REF}`\n", f"[{REF}]", f"'{REF}',", REF.upper(), LINE, LINE.upper()):
         assert TOOLS.call("context_read", {"id": copied, "limit": 30}).startswith(expected[:90])
 
 

@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from offload.base.patterns import lazy_pattern
+from offload.engine.placeholder.forms import known_refs
 from offload.engine.policy.tool_names import RETRIEVAL_TOOLS
 from offload.errors import ConfigError
 from offload.reading.tools._definitions import accepted_arguments
+from offload.storage.layout import REF_PATTERN, is_ref
 
 # A petabyte; also, Python refuses to print integers of thousands of digits.
 _MAX_INTEGER = 10**15
@@ -19,9 +21,11 @@ _A = {"string": "a string", "integer": "an integer", "boolean": "true or false",
 _FLAGS = {"true": True, "false": False}
 _DIGITS = lazy_pattern(r"-?\d{1,15}", re.ASCII)
 _SHOWN_CHARS = 60
-_IDS = {"id", "old", "new", "cursor"}
+_IDS = {"id", "old", "new"}
 # Characters that some models copy with an id.
 _AROUND_ID = " \t\r\n\"'`[](),"
+# A line of `context_refs`.
+_LINE = lazy_pattern(rf"\bin context: ({REF_PATTERN})\b", re.ASCII | re.IGNORECASE)
 
 
 def check_arguments(
@@ -41,7 +45,9 @@ def check_arguments(
         names = ", ".join(_shown(key) for key in unknown[:5])
         raise ConfigError(f"unknown argument {names} for {name}; use {', '.join(rules)}")
     fields = {k: _plain(v, rules[k]["type"]) for k, v in fields.items() if not _is_absent(v, k in required)}
-    fields |= {k: fields[k].strip(_AROUND_ID) for k in _IDS & fields.keys() if isinstance(fields[k], str)}
+    fields |= {k: _id_in(fields[k]) for k in _IDS & fields.keys() if isinstance(fields[k], str)}
+    if isinstance(fields.get("cursor"), str):
+        fields["cursor"] = fields["cursor"].strip(_AROUND_ID)
     missing = [k for k in required if k not in fields]
     if missing:
         raise ConfigError(f"{name}: missing argument {', '.join(missing)}")
@@ -64,6 +70,14 @@ def parse_arguments(arguments: Mapping[str, Any] | str | None) -> dict[str, Any]
     if not all(isinstance(key, str) for key in arguments):
         raise ConfigError("argument names must be strings")
     return dict(arguments)
+
+
+def _id_in(text: str) -> str:
+    """Return the id in an argument: it may be typed in capitals, and a model may pass its whole line."""
+    alone = text.strip(_AROUND_ID)
+    line = _LINE.search(text)
+    ref = (line[1] if line else alone).lower()
+    return ref if is_ref(ref) else next(known_refs(text.strip()), alone)
 
 
 def _is_absent(value: Any, is_required: bool) -> bool:

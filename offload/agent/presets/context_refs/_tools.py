@@ -11,7 +11,7 @@ from offload.engine.policy.tool_names import matches_any, words_of
 
 # Globs of tool names, in lower case; server tools are named `server.tool` or `…__server__tool`.
 BASH_TOOLS = ("bash", "*[._]bash", "shell", "execute_command")
-TERMINAL_TOOLS = ("terminal*", "*[._]terminal*")
+TERMINAL_TOOLS = ("*terminal*",)
 # Servers and tools that paginate their results.
 NEVER_SERVERS = ("filesystem", "file_system", "fs", "editor", "browser", "playwright", "puppeteer")
 NEVER_TOOLS = (

@@ -112,11 +112,6 @@ READ: dict[str, tuple[str, tuple[str, ...], list[tuple[Any, ...]]]] = {
         ("tag", "tag_2", "n"),
         [("a", "b", 1), ("c", "d", 2)],
     ),
-    "HTML": (
-        "<html><table><tr><th>id<th>n</tr><tr><td>1</td><td>a &amp; <b>b</b></td></tr><tr><td>2<td>c</table>",
-        ("id", "n"),
-        [(1, "a & b"), (2, "c")],
-    ),
 }
 
 
@@ -148,10 +143,6 @@ REFUSED = {
         "a,b\n" + "1,2\n" * 30_000 + "x;y;z\n" * 30_000,
         "begins as CSV, but lines in its middle or at its end do not fit",
     ),
-    "cells that go over several rows": (
-        "<table><tr><th>a</th><th>b</th></tr>" + "<tr><td rowspan=2>1</td><td>2</td></tr>" * 3 + "</table>",
-        "a cell that spans several columns or rows",
-    ),
     "code": ("x=1; y=2\nx=3; y=4\nx=5; y=6\n", "its text is not a table"),
     "wrapped cells of a box": (BOX, "rows that may continue the one before: 5"),
 }
@@ -182,13 +173,11 @@ def test_extra_and_missing_cells_of_a_drawn_table_are_counted() -> None:
 
 def test_the_answer_says_which_of_several_tables_it_read() -> None:
     document = json.dumps({"few": [{"a": 1}], "many": [{"b": 1}, {"b": 2}], "numbers": [1, 2, 3]})
-    page = "<table><tr><td>1<td>2</tr></table>" + "<table>" + "<tr><td>1</td><td>2</td></tr>" * 3 + "</table>"
     text = "| a | b |\n|---|---|\n| 1 | 2 |\n\ntext\n\n| c | d |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\n"
 
     assert run(document).notes == [
         "t: t is /many; other arrays, with their sizes, are /few (1), /numbers (3)"
     ]
-    assert run(page).notes == ["t: t is table 2 of 2 in the HTML, the one with most rows"]
     assert "t: t is the longest of 2 tables, its names at line 7" in run(text).notes
 
 
@@ -199,9 +188,7 @@ def test_a_table_is_chosen_by_parts_of_a_long_text_and_not_by_its_beginning_alon
     assert schema_line(beginning + "and then prose, of a kind, with commas\n" * 5000) == ""
 
 
-@pytest.mark.parametrize(
-    "line", ["", " ", "|", "{", "[", "\t", "-", "=", ",", "a", "<table>", "#", '"', "+--+"]
-)
+@pytest.mark.parametrize("line", ["", " ", "|", "{", "[", "\t", "-", "=", ",", "a", "#", '"', "+--+"])
 def test_runs_of_any_line_have_no_schema_and_raise_nothing(line: str) -> None:
     for count in (1, 59, 60, 61, 2000):
         assert schema_line(f"{line}\n" * count) == ""
@@ -220,7 +207,8 @@ def test_no_recorded_result_that_is_prose_or_code_has_a_schema() -> None:
     assert len(shown) <= _MOST_TABLES
     for line, text in shown:
         is_json = text.lstrip(" \n0123456789\u2192")[:1] in ("{", "[")
-        has_columns = "path text, " in line or "mode text, links" in line or "time text, level" in line
+        known = ("path text, ", "mode text, links", "time text, ", "level text, message")
+        has_columns = any(names in line for names in known)
         assert is_json or has_columns or "|--" in text or text.startswith("PassengerId,"), (line, text[:300])
 
 
@@ -262,3 +250,142 @@ def test_one_line_of_pairs_is_no_table() -> None:
     assert "its text is not a table" in refusal("a=1 b=2\n\n")
     assert "its text is not a table" in refusal("a=1 b=2\nand a sentence\n")
     assert run("a=1 b=2\na=3 b=4\n").rows == [(1, 2), (3, 4)]
+
+
+PAGES = [{"total": 6, "runs": [{"id": 3 * page + n, "end": "good"} for n in range(3)]} for page in range(2)]
+DOCUMENTS: dict[str, tuple[str, int, str]] = {
+    "pages": ("".join(map(json.dumps, PAGES)), 6, "t has the members of /runs in each of 2 JSON documents"),
+    "pages on lines": (
+        "\n".join(map(json.dumps, PAGES)),
+        6,
+        "the members of /runs in each of 2 JSON documents",
+    ),
+    "indented objects": (
+        "\n".join(json.dumps({"id": n, "tags": ["a"]}, indent=2) for n in range(9)),
+        9,
+        "t has one row for each of 9 JSON documents",
+    ),
+    "arrays": (json.dumps(PAGES[0]["runs"]) + json.dumps(PAGES[1]["runs"]), 6, "members of 2 JSON documents"),
+    "arrays on lines": ("[[1, 2], [3, 4]]\n" * 2, 2, ""),
+    "JSON lines between others": (
+        "npm WARN x\n" + "".join(f'{{"id": {n}}}\n' * 2 + "(node) note\n" for n in range(4)),
+        8,
+        "lines that are not JSON objects: 5, first at line 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("size", [7, 1000])
+def test_all_json_documents_of_a_text_are_read_and_the_answer_says_so(name: str, size: int) -> None:
+    text, count, said = DOCUMENTS[name]
+
+    found = run(text, "select count(*) from t", size=size)
+
+    assert found.rows == [(count,)]
+    assert said in " ".join(found.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (json.dumps(PAGES[0]) + '{"error": 1}', "1 of its 2 JSON documents have no /runs"),
+        (
+            json.dumps(PAGES[0]) + "\nretried\n" + json.dumps(PAGES[1], indent=1),
+            "another text parts its JSON",
+        ),
+        (json.dumps(PAGES[0])[:-2] + json.dumps(PAGES[1], indent=1), "its text is not a table"),
+    ],
+)
+def test_json_documents_that_differ_or_are_parted_are_not_read_in_part(text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        run(text)
+
+
+def test_psql_cells_with_bars_are_cut_where_the_line_of_dashes_is() -> None:
+    text = (
+        " id |       run       | code \n----+-----------------+------\n"
+        "  1 | set -e         +|    0 \n    | cat a | sort   +|      \n"
+        "    |                +|      \n    | 終了            |      \n"
+        "  2 | a | b | c       |    1 \n(3 rows)\n"
+    )
+    found = run(text)
+    assert found.rows == [(1, "set -e\ncat a | sort\n\n終了", 0), (2, "a | b | c", 1)]
+    assert found.notes == ["t: lines that say (3 rows): 1, first at line 8"]
+
+
+def test_quotes_are_those_of_rfc_4180_where_that_reading_exists() -> None:
+    text = "id,mail,user\n" + '0,"Hello,\n\n""you"", all",u\n' * 3 + '1,5" pipe,u\n2,"a" b,u\n3,"cut'
+    found = run(text)
+    assert found.rows == [*[(0, 'Hello,\n\n"you", all', "u")] * 3, (1, '5" pipe', "u"), (2, '"a" b', "u")]
+    assert found.notes == [
+        "t: lines with a quote that is read as text: 1, first at line 12",
+        "t: rows cut at the end of the text: 1, first at line 13",
+    ]
+    with pytest.raises(ConfigError, match="quotes may be text, or hold line ends: line 3"):
+        run('a\tb\n1\t2\n1\t"x\n2\ty"\n3\tz\n')
+
+
+def test_columns_of_numbers_that_grow_to_the_left_are_read_and_a_moved_line_is_counted() -> None:
+    lines = [f"root     {10 ** (n % 8):>7} {n:>4.1f} {n * 999:>6} /bin/x --n {n}" for n in range(200)]
+    lines[150] = f"root     {7:>7} {1.5:>4} {123456789012} /bin/x --big"
+    found = run(
+        "\n".join(["USER         PID %CPU    RSS COMMAND", *lines, ""]),
+        "select sum(pid), count(*), max(rss) from t",
+    )
+    assert found.rows == [(sum(10 ** (n % 8) for n in range(200)) - 10**6 + 7, 200, 123456789012)]
+
+
+@pytest.mark.parametrize(
+    ("form", "row"),
+    [
+        ("{time},123 - app.db - {level} - job", ("app.db", "ERROR", "job")),
+        ("{time},123 [main] {level:<5} com.App - job", ("main", "ERROR", "com.App - job")),
+        ("{time}.123 UTC [812] {level}:  job", (812, "ERROR", "job")),
+        ("[{time}] production.{level}: job", ("production", "ERROR", "job")),
+        ("{time} [myid:1] - {level} [main:X@12] - job", ("[myid:1]", "ERROR", "[main:X@12] - job")),
+        ("{time} {level}: job", ("ERROR", "job")),
+        ("[{time}] {level} -- : -job", ("ERROR", "-job")),
+        ("{time} | {level:<8} | m:f:12 - job", ("ERROR", "m:f:12 - job")),
+        ("{time} {level} db: job", ("ERROR", "db", "job")),
+        ("{time} job done with an {level} page", ("job done with an ERROR page",)),
+        ("{level}:root:job", ("ERROR", "root:job")),
+    ],
+)
+def test_the_level_of_a_log_is_found_where_each_line_has_it_and_nowhere_else(
+    form: str, row: tuple[Any, ...]
+) -> None:
+    levels = ["ERROR" if n % 40 == 7 or "an {" in form else "INFO" for n in range(99)]
+    text = "".join(
+        form.format(time=f"2026-09-02 10:00:{n % 60:02}", level=level) + "\n"
+        for n, level in enumerate(levels)
+    )
+    found = run(text)
+    assert found.rows[7][-len(row) :] == row
+    assert len(found.columns) == len(row) + ("{time}" in form)
+    assert ("level" in found.columns) == ("an {" not in form)
+    assert found.notes == []
+
+
+def test_what_lines_of_a_log_lack_is_counted_in_the_placeholder_and_in_answers() -> None:
+    lines = [f"10:00:{n:02} {'error' if n % 9 else 'warn'}: step {n}" for n in range(59)]
+    text = "\n".join([*lines, "10:01:00 restart", "and more"])
+    counted = "lines without a level: 1, first at line 60"
+    continued = "lines without a time, in the message before: 1, first at line 61"
+    assert schema_line(text).endswith(f"message text; {counted}; {continued}]")
+    assert run(text, "select level from t where 0").notes == [
+        "t: level is error, warn",
+        f"t: {counted}",
+        f"t: {continued}",
+    ]
+
+
+def test_rows_behind_a_blank_line_or_other_names_are_not_taken_for_rows() -> None:
+    rows = "".join(f"{n},x\n" for n in range(40))
+    assert run(f"id,name\n{rows}\nid,total\n1,2\n").notes == [
+        "t: lines behind a blank line, not read: 2, first at line 43"
+    ]
+    assert (
+        run(f"id,name\n{rows}id,name\n1,y\n").notes[0]
+        == "t: rows that may be names of columns: 1, first at line 42"
+    )

@@ -131,7 +131,7 @@ ERRORS = {
     "select * from t join users": "unknown table users; ",
     "select * from orders join users": "unknown table users; ",
     "select * from information_schema.tables": "unknown table information_schema.tables; ",
-    "selec * from t": "syntax error at character 1 near 'selec': 'selec * from t'; for example: SEL",
+    "selec * from t": "syntax error near 'selec'; for example: SELECT id, COUNT(*) FROM t",
     "select id from t where (id = 1": "SQLite: incomplete input; for example: SELECT id",
     "": "sql must be one SELECT; for example: ",
     "-- nothing": "sql must be one SELECT; for example: ",

@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 from offload.reading.tables._numbers import NULLS, Scale, number_of, scale_of
@@ -19,12 +18,21 @@ _SAFE_DIGITS = 18
 _EXACT = 2**53
 # Cells by which a long column of words is known.
 _SAMPLED = 50
-# Of the values of a column of numbers, the largest share that may be something else.
-_MOST_OTHERS = 0.1
-_KEPT_WHOLES = 3
 # Texts of digits that are not plain numbers: 007, and 1,5, whose comma may be a point.
 _CODE = re.compile(r"[+-]?(?:0[0-9]+|[0-9]+(?:,[0-9]+)+)(?:\.[0-9]+)?")
 _SHOWN_CHARS = 30
+# The beginning of a date or a time, the offset at its end, and a form whose order as text is that in time.
+_TIME = re.compile(
+    r"\[?(?:[A-Z][a-z]{2,8},? )?(?:\d{4}([-/.])\d\d?\1\d\d?(?!\d)|\d\d?([-/.])\d\d?\2\d{4}(?!\d)"
+    r"|\d\d?[-/ ][A-Z][a-z]{2}[-/ ]\d{2,4}|[A-Z][a-z]{2} [ \d]\d[ ,]|T?\d\d?:\d\d(?::\d\d)?(?![:\w]))"
+)
+_ZONE = re.compile(r"(?:Z| ?[+-]\d\d:?\d\d| ?[A-Z]{1,5})\Z")
+_CLOCK = r"00:00(?::00(?:[.,]0+)?)?"
+_ORDERED = re.compile(
+    rf"(?:0000(?P<sign>[-/.])00(?P=sign)00(?:[T ]{_CLOCK})?|{_CLOCK})"
+    r"(?:Z| ?[+-]\d\d:?\d\d| ?(?:UTC|GMT|[A-Z]{1,3}T))?"
+)
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _HINTS = {
     "version": re.compile(r"version|release|revision|\bver\b", re.IGNORECASE),
     "size": re.compile(
@@ -37,20 +45,20 @@ class ColumnType(NamedTuple):
     """A summary of the cells of a column, which can be joined with those of more cells.
 
     Attributes:
-        kinds: kinds of its cells: "integer", "real", "boolean", "JSON", "large" for a JSON integer beyond
-            64 bits; "other" for a text that is not a number.
+        kinds: kinds of its cells: "integer", "real", "boolean", "JSON"; "other" for a text that is not a
+            number.
         numbers: how many cells are numbers.
         others: how many are other texts.
         nulls: how many are texts for an absent value, such as N/A.
-        texts: how many are texts of JSON.
+        empties: how many are empty texts.
         other: the first text that is not a number.
         code: the first text that may be a code and not a number, such as 007.
+        large: the first number that would lose digits.
         written: a text whose spelling its number does not have, "" if there is none.
         units: units of its numbers.
         decimals: numbers of digits after the point of plain texts that are real.
-        wholes: some of the different whole parts of texts that are real.
         uneven: the first such text that is not the shortest one of its number.
-        has_values: whether some numbers are those of JSON, not texts.
+        times: forms of its times, digits as 0; "" for another text.
         has_commas: whether some numbers have commas between thousands.
         hints: "version" if its name says that its points are not those of numbers; "size" if it says that K
             is 1,024; "comma" if a comma in this text may be that of a decimal.
@@ -60,29 +68,27 @@ class ColumnType(NamedTuple):
     numbers: int = 0
     others: int = 0
     nulls: int = 0
-    texts: int = 0
+    empties: int = 0
     other: str = ""
     code: str = ""
+    large: str = ""
     written: str = ""
     units: frozenset[str] = frozenset()
     decimals: frozenset[int] = frozenset()
-    wholes: frozenset[str] = frozenset()
     uneven: str = ""
-    has_values: bool = False
+    times: frozenset[str] = frozenset()
     has_commas: bool = False
     hints: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
-        """The type: "integer", "real", "text", "boolean", "JSON", "mixed", or "" if all cells are empty."""
+        """The type: "integer", "real", "text", "boolean", "JSON", or "" if all cells are empty."""
         if not self.kinds:
             return "text" if self.nulls else ""
-        if not self.kinds & {"boolean", "JSON", "large"}:
-            if not self.numbers or self.doubt:
-                return "mixed" if self.has_values else "text"
-            is_real = "real" in self.kinds or (self.scale is not None and self.scale.factors is not None)
-            return "real" if is_real else "integer"
-        return next(iter(self.kinds)) if len(self.kinds) == 1 and "large" not in self.kinds else "mixed"
+        if not self.numbers:
+            return next(iter(self.kinds)) if self.kinds in ({"boolean"}, {"JSON"}) else "text"
+        is_real = "real" in self.kinds or (self.scale is not None and self.scale.factors is not None)
+        return "text" if self.doubt else "real" if is_real else "integer"
 
     @property
     def scale(self) -> Scale | None:
@@ -91,21 +97,20 @@ class ColumnType(NamedTuple):
     @property
     def doubt(self) -> str:
         """The reason why a column with numbers is not one of numbers, "" if there is no reason."""
-        if not (self.others or self.nulls or self.code or self.hints or self.uneven or len(self.units) > 1):
-            return ""
-        if self.others > _MOST_OTHERS * (self.numbers + self.others) or self.nulls > self.numbers:
-            others = self.others + self.nulls
-            return f"{others:,} of {others + self.numbers:,} values are not numeric, such as {self.other!r}"
-        is_version = self.is_uneven and len(self.wholes) < _KEPT_WHOLES and self.units <= {"", "0"}
+        count, more = self.numbers + self.others + self.nulls, sorted(self.kinds & {"boolean", "JSON"})
+        others = self.others or (self.nulls if self.nulls > self.numbers else 0)
         doubts = {
+            f"{others:,} of {count:,} values are not numbers, such as {self.other[:_SHOWN_CHARS]!r}": others,
+            f"some of its values are {' and '.join(more)}": more,
+            f"{self.large[:_SHOWN_CHARS]} would lose digits": self.large,
             f"the comma in {self.code!r} may be a decimal point": "," in self.code,
-            f"{self.code!r} would lose a zero": self.code != "",
+            f"{self.code!r} would lose a zero": self.code,
             f"its units differ: {', '.join(sorted(self.units)[:4])}": self.scale is None,
             "its commas may be decimal": self.has_commas and "comma" in self.hints,
             "its values are versions": "version" in self.hints and self.decimals,
-            f"its values may be versions, such as {self.uneven!r}": is_version,
+            f"its values may be versions, such as {self.uneven!r}": self.is_uneven,
         }
-        return next((doubt for doubt, holds in doubts.items() if holds), "")
+        return next((doubt for doubt, holds in doubts.items() if holds), "") if self.numbers else ""
 
     @property
     def is_uneven(self) -> bool:
@@ -115,9 +120,7 @@ class ColumnType(NamedTuple):
     @property
     def has_texts(self) -> bool:
         """Whether the spelling of a number column is kept in another column."""
-        return self.name in ("integer", "real") and bool(
-            self.written or self.others or self.nulls or self.is_uneven
-        )
+        return self.name in ("integer", "real") and bool(self.written or self.nulls)
 
     @property
     def stored_as(self) -> tuple[str, bool, Scale | None]:
@@ -126,18 +129,30 @@ class ColumnType(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The type for a schema: with the unit of its numbers."""
-        scale = self.scale if self.has_texts else None
-        return f"{self.name} ({scale.unit})" if scale is not None and scale.unit else self.name or "text"
+        """The type for a schema: with the unit of its numbers, and how many values are none."""
+        if not self.has_texts:
+            return self.name or "text"
+        unit = self.scale.unit if self.scale else ""
+        more = ", ".join([unit] * bool(unit) + [f"{self.nulls:,} NULL"] * bool(self.nulls))
+        return f"{self.name} ({more})" if more else self.name
 
     @property
     def affinity(self) -> str:
         """The declared type of a column of SQLite that changes none of its values."""
-        return {"integer": "INTEGER", "boolean": "INTEGER", "real": "REAL", "text": "TEXT"}.get(self.name, "")
+        return {"integer": "INTEGER", "boolean": "INTEGER", "real": "REAL"}.get(self.name, "TEXT")
+
+    @property
+    def empty_note(self) -> str:
+        """A note for a statement that looks for NULL, "" if there is nothing to say."""
+        return (
+            f"has {self.empties:,} empty texts, which are not NULL"
+            if self.name == "text" and self.empties
+            else ""
+        )
 
     def joined(self, other: ColumnType) -> ColumnType:
         joined = ColumnType(*map(_joined, self, other))
-        return joined._replace(wholes=frozenset(sorted(joined.wholes)[:_KEPT_WHOLES]))
+        return joined._replace(times=frozenset(sorted(joined.times)[:2]))
 
     def note(self, name: str, texts: str) -> str:
         """Return what an answer from this column says, "" if there is nothing to say.
@@ -148,30 +163,20 @@ class ColumnType(NamedTuple):
         """
         if self.has_texts:
             return self._number_note(name, texts)
-        count = self.numbers + self.others + self.nulls
-        if self.name == "mixed" and self.texts:
-            example = (self.other or self.written)[:_SHOWN_CHARS]
-            return (
-                f"{name} is mixed: {self.texts:,} of {count:,} values are texts, such as {example!r}, "
-                "which sums and comparisons with numbers get wrong"
-            )
-        if self.name == "text" and 2 * self.numbers > count:
-            number = f"replace({name}, ',', '.')" if "," in self.code else name
-            use = "" if self.written else f"; for numbers use CAST({number} AS REAL)"
-            return f"{name} is text, since {self.doubt}{use}"
+        if self.name == "text" and self.doubt:
+            return f"{name} is text, since {self.doubt}"
+        if len(self.times) > 1 or any(_ORDERED.fullmatch(form) is None for form in self.times):
+            return f"{name} is text, such as {self.other[:_SHOWN_CHARS]!r}: it compares as text, not as time"
         return ""
 
     def _number_note(self, name: str, texts: str) -> str:
         unit = f" in {self.scale.unit}" if self.scale and self.scale.unit else ""
-        written = (self.written or self.uneven)[:_SHOWN_CHARS]
-        spelled = f" ({written!r})" if written else ""
-        absent = self.others + self.nulls
+        spelled = f" ({self.written[:_SHOWN_CHARS]!r})" if self.written else ""
         note = f"{name} has numbers{unit}, as written in {texts}{spelled}"
-        if not absent:
+        if not self.nulls:
             return note
-        other = repr(self.other[:_SHOWN_CHARS])
-        count = absent + self.numbers
-        return f"{note}; {absent:,} of {count:,} values are not numbers, so NULL, such as {other}"
+        count = f"{self.nulls:,} of {self.nulls + self.numbers:,}"
+        return f"{note}; {count} values are not numbers, so NULL, such as {self.other[:_SHOWN_CHARS]!r}"
 
 
 def _joined(one: Any, other: Any) -> Any:
@@ -191,16 +196,18 @@ def type_of_texts(cells: Sequence[str | None]) -> ColumnType:
     """Return the summary of cells that are texts."""
     texts = [cell or "" for cell in cells]
     joined = "\n".join(texts) + "\n"
+    empties = cells.count("")
     if joined.count("\n") == len(texts):
         if joined.isspace():
-            return ColumnType()
+            return ColumnType(empties=empties)
         if _INTEGERS.fullmatch(joined) and _are_small(texts):
-            return ColumnType(frozenset(("integer",)), len(texts), units=frozenset(("",)))
+            numbers = sum(map(bool, texts))
+            return ColumnType(frozenset(("integer",)), numbers, empties=empties, units=frozenset(("",)))
         if "." in joined and _NUMBERS.fullmatch(joined):
-            return _type_of_reals([text for text in texts if text])
+            return _type_of_reals([text for text in texts if text])._replace(empties=empties)
     found = _type_of_forms([text for text in texts if text and not text.isspace()])
     blank = next((text for text in texts if text and text.isspace()), "")
-    return found._replace(written=found.written or blank) if blank and found.numbers else found
+    return found._replace(written=found.written or (blank if found.numbers else ""), empties=empties)
 
 
 def _may_be_number(text: str) -> bool:
@@ -225,30 +232,35 @@ def _type_of_reals(texts: Sequence[str]) -> ColumnType:
         written="" if is_even or len(decimals) > 1 else uneven,
         units=frozenset(("",)),
         decimals=decimals,
-        wholes=frozenset(sorted({text.partition(".")[0] for text in texts})[:_KEPT_WHOLES]),
         uneven=uneven,
     )
 
 
 def _type_of_forms(texts: Sequence[str]) -> ColumnType:
     """Return the summary of texts of which some are numbers in another form than the plain one."""
-    sample = [*islice(texts, _SAMPLED)]
+    if not texts:
+        return ColumnType()
+    sample = texts[:_SAMPLED]
     if 2 * sum(map(_may_be_number, sample)) < len(sample):
-        return ColumnType(frozenset(("other",)), others=len(texts), other=texts[0]) if texts else ColumnType()
+        are_times = 2 * sum(map(bool, map(_TIME.match, sample))) > len(sample)
+        times = frozenset(sorted({*map(_form_of_time, texts)})[:2]) if are_times else frozenset[str]()
+        return ColumnType(frozenset(("other",)), others=len(texts), other=texts[0], times=times)
     pairs = [(text, number_of(text.strip())) for text in texts]
     numbers = [(text, number) for text, number in pairs if number is not None]
+    plains = [text for text, number in numbers if _is_plain(text) and not _is_large(number.value)]
     codes = [text for text, number in pairs if number is None and _CODE.fullmatch(text)]
     rest = [text for text, number in pairs if number is None and not _CODE.fullmatch(text)]
-    nulls = sum(text.strip().lower() in NULLS for text in rest)
+    others = [text for text in rest if text.strip().lower() not in NULLS]
     kinds = {"real" if type(number.value) is float else "integer" for _, number in numbers}
-    plain = type_of_texts([text for text, number in numbers if _is_plain(text)]) if numbers else ColumnType()
+    plain = type_of_texts(plains)
     return plain._replace(
-        kinds=frozenset(kinds | ({"other"} if len(rest) > nulls or codes else set())),
+        kinds=frozenset(kinds | ({"other"} if others or codes else set())),
         numbers=len(numbers) + len(codes),
-        others=len(rest) - nulls,
-        nulls=nulls,
-        other=next((text for text in rest if text.strip().lower() not in NULLS), rest[0] if rest else ""),
+        others=len(others),
+        nulls=len(rest) - len(others),
+        other=next(iter([*others, *rest]), ""),
         code=codes[0] if codes else "",
+        large=next((text for text, number in numbers if _is_large(number.value)), ""),
         written=plain.written or next((text for text, _ in numbers if not _is_plain(text)), ""),
         units=frozenset(number.unit for _, number in numbers),
         has_commas=any(number.has_comma for _, number in numbers),
@@ -259,27 +271,38 @@ def _is_plain(text: str) -> bool:
     return text != "-0" and any(plain.fullmatch(f"{text}\n") for plain in (_INTEGERS, _NUMBERS))
 
 
+def _is_large(value: float) -> bool:
+    return type(value) is int and abs(value) > _LARGEST
+
+
+def _form_of_time(text: str) -> str:
+    """Return a time with 0 for each digit but those of its offset, "" for another text."""
+    zone = _ZONE.search(text)
+    end = zone.start() if zone else len(text)
+    return re.sub(r"\d", "0", text[:end], flags=re.ASCII) + text[end:] if _TIME.match(text) else ""
+
+
 def type_of_values(cells: Sequence[Any]) -> ColumnType:
     """Return the summary of cells that are JSON values."""
     kinds = Counter(map(type, cells))
     numbers = kinds[int] + kinds[float]
     found = type_of_texts([cell for cell in cells if type(cell) is str]) if kinds[str] else ColumnType()
-    if kinds[str] and not found.kinds and not found.nulls:
-        found = ColumnType(frozenset(("other",)), others=kinds[str])
-    largest = max((abs(cell) for cell in cells if type(cell) is int), default=0) if kinds[int] else 0
+    if found.empties == kinds[str] > 0:
+        found = found._replace(kinds=frozenset(("other",)))
+    most = _EXACT if kinds[float] else _LARGEST
     names = {
         *(["integer"] if kinds[int] else []),
         *(["real"] if kinds[float] else []),
         *(["boolean"] if kinds[bool] else []),
         *(["JSON"] if kinds[dict] + kinds[list] else []),
-        *(["large"] if largest > (_EXACT if kinds[float] else _LARGEST) else []),
     }
     return found._replace(
         kinds=found.kinds | names,
         numbers=found.numbers + numbers,
-        texts=kinds[str],
+        # Next to numbers, an empty text is one that is none.
+        others=found.others + (found.empties if numbers else 0),
         units=found.units | ({""} if numbers else set()),
-        has_values=numbers > 0,
+        large=found.large or next((str(c) for c in cells if type(c) is int and abs(c) > most), ""),
         # A number that JSON has as a text keeps it.
         written=found.written
         or next((cell for cell in cells if type(cell) is str and found.numbers and cell), ""),
@@ -291,15 +314,15 @@ def stored(cells: Sequence[Any], column: ColumnType, *, is_typed: bool) -> Itera
     if column.has_texts:
         return map(_number_in(column), cells)
     if is_typed:
-        return map(_plain, cells) if column.name in ("JSON", "mixed") else cells
+        return spelled(cells) if column.name in ("JSON", "text") else cells
     if column.name == "integer":
         return (int(cell) if cell else None for cell in cells)
     return (float(cell) if cell else None for cell in cells) if column.name == "real" else cells
 
 
 def spelled(cells: Sequence[Any]) -> Iterable[Any]:
-    """Return the cells of a column of numbers as they are written."""
-    return (cell if cell is None or type(cell) is str else json.dumps(cell) for cell in cells)
+    """Return cells as they are written."""
+    return (cell if cell is None or type(cell) is str else _JSON.encode(cell) for cell in cells)
 
 
 def _number_in(column: ColumnType) -> Callable[[Any], Any]:
@@ -317,9 +340,3 @@ def _number_in(column: ColumnType) -> Callable[[Any], Any]:
         return float(value) if is_real else value
 
     return number_in
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return str(value) if type(value) is int and abs(value) > _LARGEST else value

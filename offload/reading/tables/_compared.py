@@ -1,4 +1,4 @@
-"""Columns of texts that a statement compares with numbers, as the program says that SQLite makes of it."""
+"""Columns of texts that a statement reads as numbers or as NULL, by the program that SQLite makes of it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _CONSTANTS = frozenset(("Integer", "Int64", "Real"))
 _COPIES = frozenset(("Copy", "SCopy"))
 _INSERTS = frozenset(("Insert", "IdxInsert", "SorterInsert"))
 _NUMBERS_ONLY = ("sum(", "total(", "avg(")
+_NULLS = frozenset(("IsNull", "NotNull"))
 # The affinity for texts that an instruction for comparing has in its last operand.
 _AFFINITY_MASK, _TEXT = 0x47, 0x42
 
@@ -23,8 +24,8 @@ _AFFINITY_MASK, _TEXT = 0x47, 0x42
 Ask = Callable[[str], Sequence[Sequence[Any]]]
 
 
-def misread_columns(ask: Ask, sql: str) -> set[tuple[str, str]]:
-    """Return the columns of type TEXT, each with its table, that a statement compares or adds as numbers."""
+def misread_columns(ask: Ask, sql: str) -> tuple[set[_Column], set[_Column]]:
+    """Return the columns of type TEXT that a statement compares or adds as numbers, or compares with NULL."""
     tables = dict(map(tuple, ask("SELECT rootpage, name FROM sqlite_master")))
     steps = [step[1:7] for step in ask(f"EXPLAIN {sql}")]
     program = _Program()
@@ -34,7 +35,7 @@ def misread_columns(ask: Ask, sql: str) -> set[tuple[str, str]]:
     # Parts of a program may come before those that fill their tables.
     for step in steps * 2:
         program.take(step)
-    return program.found
+    return program.numbers, program.nulls
 
 
 class _Program:
@@ -42,9 +43,10 @@ class _Program:
 
     def __init__(self) -> None:
         self.columns: dict[int, dict[int, _Column]] = {}
-        self.found: set[_Column] = set()
+        self.numbers: set[_Column] = set()
+        self.nulls: set[_Column] = set()
         self._held: dict[int, _Column] = {}
-        self._numbers: set[int] = set()
+        self._constants: set[int] = set()
         self._records: dict[int, dict[int, _Column]] = {}
 
     def take(self, step: _Step) -> None:
@@ -53,7 +55,7 @@ class _Program:
         if name == "Column":
             self._hold(three, self.columns.get(one, {}).get(two))
         elif name in _CONSTANTS:
-            self._numbers.add(two)
+            self._constants.add(two)
         elif name in _COPIES:
             self._hold(two, self._held.get(one))
         elif name == "MakeRecord":
@@ -67,19 +69,24 @@ class _Program:
 
     def _hold(self, register: int, column: _Column | None) -> None:
         self._held.pop(register, None)
+        self._constants.discard(register)
         if column is not None:
             self._held[register] = column
 
     def _find(self, step: _Step) -> None:
         name, one, two, three, function, flags = step
         registers: tuple[int, ...] = ()
-        if name in _COMPARES and flags & _AFFINITY_MASK == _TEXT and {one, three} & self._numbers:
+        if name in _NULLS and one in self._held:
+            self.nulls.add(self._held[one])
+        elif name == "AggStep" and function == "count(1)" and two in self._held:
+            self.nulls.add(self._held[two])
+        if name in _COMPARES and flags & _AFFINITY_MASK == _TEXT and {one, three} & self._constants:
             registers = (one, three)
         elif name in _ADDS:
             registers = (one, two)
         elif name == "AggStep" and str(function).startswith(_NUMBERS_ONLY):
             registers = (two,)
-        self.found |= {self._held[register] for register in registers if register in self._held}
+        self.numbers |= {self._held[register] for register in registers if register in self._held}
 
 
 def _text_columns(ask: Ask, table: str) -> dict[int, _Column]:

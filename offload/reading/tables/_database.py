@@ -28,6 +28,7 @@ class Table:
         loaded: names of the columns that have their values; None before any row is loaded.
         remarks: what it does not show of the text, as lines.
         notes: for a column, what an answer from it says.
+        empty_notes: for a column, what an answer says that looks for NULL in it.
     """
 
     columns: dict[str, str]
@@ -36,6 +37,7 @@ class Table:
     rows: int = 0
     remarks: list[str] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
+    empty_notes: dict[str, str] = field(default_factory=dict)
 
 
 class Database:
@@ -135,7 +137,13 @@ class Database:
         table = _table_of(survey, frozenset(field.name for field in loaded))
         self.fill(name, table, _rows(survey, counted, chunks, loaded, remarks))
         table.remarks = remarks.texts()
-        table.notes = (counted or survey).notes
+        counted = counted or survey
+        table.notes = counted.notes
+        table.empty_notes = {
+            each.name: note
+            for each in counted.fields
+            if not each.has_texts and (note := each.type.empty_note)
+        }
 
 
 def _said(failure: WorkerError) -> str:

@@ -7,12 +7,11 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import NamedTuple
 
 from offload.reading.tables._form import (
-    MAX_CELL_CHARS,
     MAX_COLUMNS,
+    Ended,
     Form,
     NoTableError,
     Remarks,
@@ -20,7 +19,6 @@ from offload.reading.tables._form import (
     Sample,
     fitted,
     lines_of,
-    names_for,
 )
 from offload.reading.tables._names import Heading, heading_of
 
@@ -33,8 +31,6 @@ _PAIR = 2
 _NAMES = {"\t": "TSV", ",": "CSV", ";": "CSV with semicolons", "|": "CSV with bars"}
 _COMMENT = re.compile(r"\s*(?:#|//)")
 _DIRECTIVE = re.compile(r"sep=(.)", re.IGNORECASE)
-# Characters that are parsed without finding the ends of quotes, in all.
-_MOST_SOUGHT = 20_000_000
 # How well a table is known: by its names, by values of one kind, or only by its delimiters.
 _BY_NAMES, _BY_LIKELY_NAMES, _BY_VALUES, _BY_PLACES, _BY_NOTHING = 0.95, 0.93, 0.7, 0.6, 0.3
 _NARROW = 0.1
@@ -53,91 +49,77 @@ class _Dialect(NamedTuple):
 
     def cut(self, line: str) -> list[str]:
         """Return the cells of a line without regard to quotes."""
-        cells = line.split(self.delimiter)
-        return [cell.strip(" ") for cell in cells] if self.is_spaced or self.delimiter == "|" else cells
+        return self.bare(line.removesuffix("\r").split(self.delimiter))
 
-    def unquoted(self, text: str) -> list[str] | None:
-        """Return the cells of a text with quotes, none if one has no end; None if quotes are only text."""
-        try:
-            [cells] = csv.reader(
-                [f"{line}\n" for line in text.split("\n")],
-                delimiter=self.delimiter,
-                strict=True,
-                skipinitialspace=self.is_spaced,
-            )
-        except csv.Error as error:
-            return [] if "end of data" in str(error) else None
-        except ValueError:
-            return None
-        return [*cells[:-1], cells[-1].removesuffix("\n")]
+    def bare(self, cells: list[str]) -> list[str]:
+        return [cell.strip(" ") for cell in cells] if self.is_spaced or self.delimiter == "|" else cells
 
 
 class _Rows:
-    """The rows in numbered lines; `number` is the line of the one that was returned last.
+    """The rows in numbered lines, as RFC 4180 has them; `number` is the last line of the one that came last.
 
-    A cell in quotes may go over several lines. Where each of these is a row without regard to quotes, or no
-    quote ends it, the quote is text.
+    A quote is text in a row that has no other reading.
     """
 
     def __init__(self, lines: Iterable[tuple[int, str]], dialect: _Dialect, remarks: Remarks) -> None:
         self._lines = iter(lines)
+        self._taken: deque[tuple[int, str]] = deque()
         self._ahead: deque[tuple[int, str]] = deque()
         self._dialect = dialect
         self._remarks = remarks
-        self._sought = 0
         self.number = 0
 
-    def __iter__(self) -> Iterator[list[str]]:
-        cut = self._dialect.cut
+    def _feed(self) -> Iterator[str]:
+        """Yield lines with their ends; those of the row that is being read are kept."""
         while True:
-            if self._ahead:
-                self.number, line = self._ahead.popleft()
-            else:
-                self.number, line = next(self._lines, (0, ""))
-                if not self.number:
+            numbered = self._ahead.popleft() if self._ahead else next(self._lines, None)
+            if numbered is None:
+                return
+            self._taken.append(numbered)
+            yield f"{numbered[1]}\n"
+
+    def __iter__(self) -> Iterator[list[str]]:
+        dialect, is_over = self._dialect, False
+        while not is_over:
+            reader = csv.reader(
+                self._feed(), delimiter=dialect.delimiter, strict=True, skipinitialspace=dialect.is_spaced
+            )
+            try:
+                for cells in reader:
+                    self.number = self._taken[-1][0]
+                    if (
+                        len(self._taken) > 1
+                        and dialect.delimiter == "\t"
+                        and self._rows_taken == len(self._taken)
+                    ):
+                        raise NoTableError(
+                            f"quotes may be text, or hold line ends: line {self._taken[0][0]:,}"
+                        )
+                    self._taken.clear()
+                    yield dialect.bare(cells)
+                is_over = True
+            except csv.Error as error:
+                is_over = "end of data" in str(error) and self._is_cut
+                self.number, line = self._taken.popleft()
+                if is_over:
+                    self._remarks.add("rows cut at the end of the text", self.number, is_misfit=True)
                     return
-            yield self._quoted(line) if '"' in line else cut(line)
+                self._ahead.extendleft(reversed(self._taken))
+                self._taken.clear()
+                if '"' in line:
+                    self._remarks.add("lines with a quote that is read as text", self.number)
+                yield dialect.cut(line)
 
-    def _quoted(self, line: str) -> list[str]:
-        cells = self._dialect.unquoted(line)
-        if cells == [] and line:
-            cells = self._over_lines(line)
-        if cells is not None:
-            return cells
-        if self._dialect.delimiter != "\t" or line.count('"') % 2:
-            self._remarks.add("lines with a quote that is read as text", self.number)
-        return self._dialect.cut(line)
+    @property
+    def _rows_taken(self) -> int:
+        """The number of lines of the current row that are rows if quotes are text."""
+        return sum(len(self._dialect.cut(line)) == self._dialect.width for _, line in self._taken)
 
-    def _over_lines(self, line: str) -> list[str] | None:
-        """Return the cells of a row that goes over several lines, None if its quote is text."""
-        dialect, text, are_rows = self._dialect, line, len(self._dialect.cut(line)) == self._dialect.width
-        for count in range(1, MAX_CELL_CHARS):
-            following = self._following(count)
-            if following is None or len(text) > MAX_CELL_CHARS or self._sought > _MOST_SOUGHT:
-                return None
-            text += f"\n{following}"
-            are_rows = are_rows and len(dialect.cut(following)) == dialect.width
-            if '"' not in following:
-                continue
-            self._sought += len(text)
-            cells = dialect.unquoted(text)
-            if cells is None or (cells and are_rows):
-                return None
-            if cells:
-                self._sought -= len(text)
-                for _ in range(count):
-                    self._ahead.popleft()
-                return cells
-        return None
-
-    def _following(self, count: int) -> str | None:
-        """Return the line that is `count` lines ahead, None at the end."""
-        while len(self._ahead) < count:
-            line = next(self._lines, None)
-            if line is None:
-                return None
-            self._ahead.append(line)
-        return self._ahead[count - 1][1]
+    @property
+    def _is_cut(self) -> bool:
+        """Whether a row without its last quote is one that the end of the text cuts."""
+        is_row = 2 * self._rows_taken > len(self._taken) > 1
+        return self._dialect.delimiter != "\t" and self._dialect.width > 0 and not is_row
 
 
 def delimited_forms(sample: Sample) -> Iterator[Form]:
@@ -171,7 +153,7 @@ def _delimited(lines: Sequence[str], delimiter: str, *, is_told: bool) -> Form |
     return Form(
         _NAMES.get(delimiter, f"table with {delimiter}"),
         partial(_rows, dialect=table.dialect, heading=heading, is_told=is_told),
-        names_for(heading.names or [""] * table.dialect.width),
+        heading.names or ("",) * table.dialect.width,
         is_certain=table.is_regular and heading.names != () and not heading.doubt,
         score=score,
         fits=partial(_fits, dialect=table.dialect),
@@ -261,23 +243,40 @@ def _fits(lines: Sequence[str], dialect: _Dialect) -> float:
 def _rows(
     chunks: Iterable[str], remarks: Remarks, *, dialect: _Dialect, heading: Heading, is_told: bool
 ) -> Iterator[Row]:
-    lines = ((number, line.removesuffix("\r")) for number, line in enumerate(lines_of(chunks, remarks), 1))
+    text = Ended(chunks)
+    rows = _numbered_rows(text, remarks, dialect=dialect, heading=heading, is_told=is_told)
+    yield from text.whole(rows, remarks)
+
+
+def _numbered_rows(
+    text: Iterable[str], remarks: Remarks, *, dialect: _Dialect, heading: Heading, is_told: bool
+) -> Iterator[tuple[int, Row]]:
+    lines: Iterator[tuple[int, str]] = enumerate(lines_of(text, remarks), 1)
     if is_told:
         next((line for _, line in lines if line.strip()), None)
     if heading.doubt:
         remarks.notes.append(heading.doubt)
-    is_named = heading.names == () or heading.is_above
-    has_begun = False
+    # Names in a comment, or none, are before the first row.
+    skipped = int(heading.names != () and not heading.is_above)
+    count, is_parted = 0, False
     rows = _Rows(_without_comments(lines, remarks), dialect, remarks)
     for row in rows:
-        if len(row) == dialect.width:
-            if is_named:
-                yield row
-            has_begun = is_named = True
-        elif has_begun and len(row) >= _PAIR:
-            yield fitted(row, dialect.width, rows.number, remarks)
-        elif any(row):
-            remarks.add("lines that are not rows", rows.number, is_misfit=has_begun)
+        is_row = len(row) == dialect.width
+        if not any(row) and not (count and is_row):
+            is_parted = count > 0
+        elif is_parted or not (is_row or (count and len(row) >= _PAIR)):
+            sort = "lines behind a blank line, not read" if is_parted else "lines that are not rows"
+            remarks.add(sort, rows.number, is_misfit=count > 0)
+        else:
+            count += 1
+            if count > skipped:
+                _remark_names(row, rows.number, heading, remarks)
+                yield rows.number, row if is_row else fitted(row, dialect.width, rows.number, remarks)
+
+
+def _remark_names(row: Sequence[str], number: int, heading: Heading, remarks: Remarks) -> None:
+    if len(row) == len(heading.names) and (tuple(row) == heading.names or not heading.is_like(row)):
+        remarks.add("rows that may be names of columns", number)
 
 
 def _without_comments(lines: Iterator[tuple[int, str]], remarks: Remarks) -> Iterator[tuple[int, str]]:
@@ -289,19 +288,3 @@ def _without_comments(lines: Iterator[tuple[int, str]], remarks: Remarks) -> Ite
         if line.strip():
             remarks.add("comment lines before the table", number)
     yield from lines
-
-
-def column_forms(sample: Sample) -> Iterator[Form]:
-    """Yield the table of one column: a name, and values of one kind below it."""
-    lines = sample.filled
-    if len(lines) <= _LEAST_ROWS or any(delimiter in lines[0] for delimiter in _NAMES):
-        return
-    heading = heading_of([[line.strip()] for line in lines])
-    if heading.names and heading.has_values and not heading.doubt and heading.is_word:
-        yield Form("column", _single_rows, names_for(heading.names), is_certain=False, score=_BY_PLACES)
-
-
-def _single_rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
-    lines = ((n, line.strip()) for n, line in enumerate(lines_of(chunks, remarks), 1))
-    for _, line in islice((found for found in lines if found[1]), 1, None):
-        yield [line]

@@ -49,11 +49,11 @@ class Remarks:
         self.sorts[sort] = (count + 1, first)
         self.misfits += is_misfit
 
+    def counts(self) -> list[str]:
+        return [f"{sort}: {count:,}, first at {first}" for sort, (count, first) in self.sorts.items()]
+
     def texts(self) -> list[str]:
-        return [
-            *self.notes,
-            *(f"{sort}: {count:,}, first at {first}" for sort, (count, first) in self.sorts.items()),
-        ]
+        return [*self.notes, *self.counts()]
 
 
 class Form(NamedTuple):
@@ -62,10 +62,9 @@ class Form(NamedTuple):
     Attributes:
         name: the kind of text.
         rows: yields the rows of the whole text, given its chunks and a place for remarks.
-        columns: names of the columns; None if the rows have their own.
+        columns: names of the columns in the text; None if the rows have their own.
         is_certain: whether a placeholder may show the columns; else the beginning may deceive.
         is_typed: whether cells have types of their own, as in JSON; others are texts.
-        parsed: the rows of a short text, if they are known already.
         score: how well it explains the sample, from 0 to 1.
         fits: returns the share of lines from another part of the text that are rows.
         is_comma_decimal: whether a comma in a number may be that of a decimal.
@@ -78,7 +77,6 @@ class Form(NamedTuple):
     is_certain: bool = True
     is_typed: bool = False
     pointer: str = ""
-    parsed: Iterable[Row] | None = None
     score: float = 1.0
     fits: Callable[[Sequence[str]], float] = lambda _: 1.0
     is_comma_decimal: bool = False
@@ -145,6 +143,36 @@ def _cut(line: str, number: int, remarks: Remarks | None) -> str:
     return line[:MAX_CELL_CHARS]
 
 
+class Ended:
+    """Chunks of a text; `is_open` once the last one came without an end of its line."""
+
+    def __init__(self, chunks: Iterable[str]) -> None:
+        self._chunks = chunks
+        self.is_open = False
+
+    def __iter__(self) -> Iterator[str]:
+        for chunk in self._chunks:
+            self.is_open = not chunk.endswith("\n") if chunk else self.is_open
+            yield chunk
+
+    def whole(self, rows: Iterable[tuple[int, Row]], remarks: Remarks) -> Iterator[Row]:
+        """Yield numbered rows; the last one only if its line has an end, or its last cell a value."""
+        last: tuple[int, Row] | None = None
+        width = 0
+        for row in rows:
+            if last is not None:
+                yield last[1]
+                width = len(last[1])
+            last = row
+        if last is None:
+            return
+        number, cells = last
+        if self.is_open and (len(cells) < width if isinstance(cells, dict) else not cells[-1]):
+            remarks.add("rows that the end of the text may cut, not read", number, is_misfit=True)
+        else:
+            yield cells
+
+
 class LineReader(NamedTuple):
     """Reads a text with one row on a line.
 
@@ -152,26 +180,40 @@ class LineReader(NamedTuple):
         cut: returns the cells of a line, or nothing if it is not a row.
         start: the number of lines before the first row.
         heading: how many of these, the last ones, belong to the table.
+        names: those of the columns of a table that ends with a blank line, or where other names follow.
     """
 
     cut: Callable[[str], Row]
     start: int = 0
     heading: int = 0
+    names: Sequence[str] = ()
 
     def rows(self, chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
         """Yield the rows of the whole text."""
-        for number, line in enumerate(lines_of(chunks, remarks)):
-            text = line.removesuffix("\r")
-            cells = self.cut(text) if number >= self.start else []
+        text = Ended(chunks)
+        yield from text.whole(self._rows(text, remarks), remarks)
+
+    def _rows(self, text: Iterable[str], remarks: Remarks) -> Iterator[tuple[int, Row]]:
+        has_begun = is_over = False
+        for number, line in enumerate(map(_without_return, lines_of(text, remarks))):
+            is_over = is_over or (has_begun and self.names != () and not line.strip())
+            cells = self.cut(line) if number >= self.start and not is_over and line.strip() else ()
+            if cells and self.names and not isinstance(cells, dict) and cells[0] == self.names[0] != "":
+                cells, is_over = (), True
             if cells:
-                yield cells
-            elif text.strip() and not self.start - self.heading <= number < self.start:
+                has_begun = True
+                yield number + 1, cells
+            elif line.strip() and not self.start - self.heading <= number < self.start:
                 remarks.add("lines that are not rows", number + 1, is_misfit=number >= self.start)
 
     def fits(self, lines: Sequence[str]) -> float:
         """Return the share of the lines that are rows."""
         filled = [line for line in lines if line.strip()]
         return sum(bool(self.cut(line)) for line in filled) / len(filled) if filled else 1.0
+
+
+def _without_return(line: str) -> str:
+    return line.removesuffix("\r")
 
 
 def fitted(

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from offload.reading.tables._aligned import aligned_forms
-from offload.reading.tables._delimited import column_forms, delimited_forms
+from offload.reading.tables._delimited import delimited_forms
 from offload.reading.tables._form import Form, NoTableError, Remarks, Row, Sample, lines_of
-from offload.reading.tables._html import html_form
 from offload.reading.tables._json import json_form
 from offload.reading.tables._lines import pairs_forms, pattern_forms
 from offload.reading.tables._ruled import ruled_forms
@@ -25,7 +24,6 @@ _LINE_READERS: tuple[Callable[[Sample], Iterator[Form]], ...] = (
     pattern_forms,
     delimited_forms,
     aligned_forms,
-    column_forms,
 )
 _LEAST_SCORE = 0.5
 # Two readers whose scores are this close explain a text equally well.
@@ -75,7 +73,7 @@ def form_of(beginning: str, *, is_whole: bool, later: Iterable[str] = ()) -> For
     if has_numbers:
         text = "".join(_Unnumbered([text], has_numbers=True))
     sample = Sample.of(text, is_whole=is_whole)
-    form = json_form(sample) or html_form(sample) or _best(sample, later, has_numbers=has_numbers)
+    form = json_form(sample) or _best(sample, later, has_numbers=has_numbers)
     if form is None:
         return None
     rows, name = form.rows, form.name

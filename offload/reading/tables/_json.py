@@ -1,11 +1,12 @@
-"""Tables in JSON of any size: arrays, objects that hold them, JSON lines."""
+"""Tables in JSON of any size: arrays, objects that hold them, documents one after the other, JSON lines."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -28,8 +29,6 @@ _LEAST_LINES = 2
 _SAMPLED_MEMBERS = 3
 # In an object of more objects they are its rows, and arrays in the others are not looked for.
 _SEARCHED_OBJECTS = 50
-
-
 # The key of a member of an object that is a table; the member may have a `key` too.
 _KEY = Again("key", 0)
 _NAMES = re.compile(r".*/(?:columns|fields|headers?|names)", re.DOTALL)
@@ -49,15 +48,24 @@ class _Array(NamedTuple):
     """
 
     pointer: str
-    start: int
     rows: int
     members: int
     is_object: bool
     width: int = 0
     names: tuple[str, ...] = ()
 
+    @property
+    def has_rows(self) -> bool:
+        return 2 * self.rows > self.members
 
-def _array_of(values: Iterable[Any], pointer: str, start: int = 0) -> _Array:
+    @property
+    def rank(self) -> tuple[bool, bool, bool, int]:
+        """The larger, the more likely it is the table."""
+        is_map = self.has_rows and self.is_object and self.members > 1
+        return (self.has_rows and not self.is_object, is_map, not self.is_object, self.members)
+
+
+def _array_of(values: Iterable[Any], pointer: str) -> _Array:
     """Return the array that has `values` as its members."""
     rows = members = 0
     widths, names = set[int](), list[str]()
@@ -70,50 +78,55 @@ def _array_of(values: Iterable[Any], pointer: str, start: int = 0) -> _Array:
             widths.add(len(value))
     width = widths.pop() if len(widths) == 1 else 0
     named = tuple(names) if len(names) == members else ()
-    return _Array(pointer, start, rows, members, is_object=False, width=width, names=named)
+    return _Array(pointer, rows, members, is_object=False, width=width, names=named)
 
 
-class _ParsedJson:
-    """The JSON at the beginning of a short text, parsed in a third of the time of stepping through it.
+class _Plan(NamedTuple):
+    """The rows of JSON objects one after the other: members of `table` in each, or the objects themselves."""
 
-    Raises `ValueError` or `RecursionError` if it is malformed.
-    """
+    table: _Array
+    names: tuple[str, ...]
+    documents: int
+    is_paged: bool
+    notes: list[str]
 
-    def __init__(self, text: str) -> None:
-        # The members of each object in which two have one key, by the id of the object.
-        self._repeated: dict[int, list[tuple[str, Any]]] = {}
-        decoder = json.JSONDecoder(object_pairs_hook=self._object, parse_constant=str, strict=False)
-        self.value = decoder.raw_decode(text.lstrip(_SPACES))[0]
+    @classmethod
+    def of(cls, chunks: Iterable[str]) -> _Plan:
+        """Return the plan for a text. Raises `NoTableError`, `BrokenJsonError`, `RecursionError`."""
+        reader = JsonReader(chunks)
+        arrays = [*_arrays(reader, "", 0)]
+        table, documents, pages = max(arrays, key=lambda array: array.rank), 1, 1
+        while reader.peek() == "{":
+            documents += 1
+            pages += table.pointer in [array.pointer for array in _arrays(reader, "", 0)]
+        if [array.pointer for array in arrays].count(table.pointer) > 1:
+            raise NoTableError(f"its JSON has {table.pointer} twice")
+        where = table.pointer or "the object itself"
+        is_paged = documents == 1 or (table.rank[0] and table.members >= documents)
+        if is_paged and pages < documents:
+            raise NoTableError(f"{documents - pages} of its {documents} JSON documents have no {where}")
+        others = [a for a in arrays if not a.is_object and a.members and a is not table] if is_paged else []
+        notes = [_others_note(where, others)] * bool(others)
+        if documents > 1:
+            rows = f"the members of {where} in each" if is_paged else "one row for each"
+            notes.append(f"t has {rows} of {documents:,} JSON documents")
+        return cls(table, _names_of(table, arrays), documents, is_paged, notes)
 
-    def arrays(
-        self, value: dict[str, Any], pointer: str = "", depth: int = 0
-    ) -> Iterator[tuple[_Array, Collection[Any]]]:
-        """Yield the containers of an object as `_arrays` does, each with its members."""
-        members = self._repeated.get(id(value), value.items())
-        objects = 0
-        for key, member in members:
-            if isinstance(member, list):
-                yield _array_of(member, member_pointer(pointer, key)), member
-            elif isinstance(member, dict):
-                objects += 1
-                if depth < _DEPTH and objects <= _SEARCHED_OBJECTS:
-                    yield from self.arrays(member, member_pointer(pointer, key), depth + 1)
-        yield _Array(pointer, 0, objects, len(members), is_object=True), members
 
-    def _object(self, members: list[tuple[str, Any]]) -> dict[str, Any]:
-        value = dict(members)
-        if len(value) < len(members):
-            self._repeated[id(value)] = members
-        return value
+def _others_note(where: str, others: list[_Array]) -> str:
+    shown = ", ".join(f"{array.pointer} ({array.members:,})" for array in others[:_SHOWN_ARRAYS])
+    more = f" and {len(others) - _SHOWN_ARRAYS:,} more" if len(others) > _SHOWN_ARRAYS else ""
+    return f"t is {where}; other arrays, with their sizes, are {shown}{more}"
 
 
 def json_form(sample: Sample) -> Form | None:
     """Return the table in JSON, by the beginning of the text: JSON lines, an array, or an object."""
     first = sample.text.lstrip()[:1]
+    if _is_lines(sample):
+        form = _object_form(sample) if sample.is_whole and first == "{" else None
+        return form if form and form.pointer else Form("JSON lines", _line_rows, is_typed=True)
     if first not in ("{", "[") or not first:
         return None
-    if _is_lines(sample):
-        return Form("JSON lines", _line_rows, is_typed=True)
     if not (sample.is_whole or _may_be_json(sample.text.lstrip())):
         return None
     return _array_form(sample) if first == "[" else _object_form(sample)
@@ -124,31 +137,36 @@ def _object_form(sample: Sample) -> Form | None:
         # The largest array may be in the part that is not known yet. After other white space nothing is read.
         return Form("JSON", _object_rows, is_certain=False, is_typed=True)
     try:
-        parsed = _ParsedJson(sample.text)
-    except (ValueError, RecursionError):
+        plan = _Plan.of([sample.text])
+    except (BrokenJsonError, RecursionError):
         return None
-    arrays = [*parsed.arrays(parsed.value)]
-    largest, members = max(arrays, key=lambda pair: _rank(pair[0]))
-    names = _names_of(largest, (array for array, _ in arrays))
     return Form(
         "JSON",
-        _object_rows,
-        is_certain=any(_rank(largest)[:2]),
+        partial(_object_rows, plan=plan),
+        is_certain=any(plan.table.rank[:2]) or not plan.is_paged,
         is_typed=True,
-        pointer=largest.pointer,
-        parsed=_keyed(members) if largest.is_object else _named(iter(members), Remarks(), names),
+        pointer=plan.table.pointer * plan.is_paged,
     )
 
 
 def _is_lines(sample: Sample) -> bool:
-    lines = [*filter(str.strip, sample.lines)]
-    first = lines[0][:1] if lines else ""
-    if len(lines) < _LEAST_LINES or not all(line.startswith(first) for line in lines):
-        return False
+    """Return whether most of the first lines are objects or arrays of JSON."""
+    first = next((line[:1] for line in sample.filled if line[:1] in ("{", "[")), "")
+    values = [_value_of(line) for line in sample.filled if line.startswith(first)] if first else []
+    # The members of an array of objects are the rows.
+    found = sum(
+        value is not None and not (isinstance(value, list) and dict in map(type, value)) for value in values
+    )
+    return found >= _LEAST_LINES and 2 * found > len(sample.filled)
+
+
+def _value_of(line: str) -> Any:
+    """Return the object or array that is the line, None if it is another text."""
     try:
-        return all(isinstance(json.loads(line), dict | list) for line in lines[:_LEAST_LINES])
-    except (ValueError, RecursionError):
-        return False
+        value, end = scan_value(line, 0)
+    except (StopIteration, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict | list) and not line[end:].strip() else None
 
 
 def _may_be_json(beginning: str) -> bool:
@@ -171,17 +189,16 @@ def _array_form(sample: Sample) -> Form | None:
     try:
         members = reader.members()
         kinds = {type(reader.value()) for _ in islice(members, _SAMPLED_MEMBERS)}
-        if next(members, None) is None and reader.peek():
+        if (
+            next(members, None) is None
+            and reader.peek()
+            and not (kinds <= {dict, list} and reader.peek() == "[")
+        ):
             # It is a text that begins with a word in brackets.
             return None
     except (BrokenJsonError, RecursionError):
         return None if sample.is_whole else Form("JSON", _array_rows, is_certain=False, is_typed=True)
-    form = Form("JSON", _array_rows, is_certain=kinds == {dict}, is_typed=True) if kinds else None
-    if form is None or not (form.is_certain and sample.is_whole):
-        return form
-    with suppress(BrokenJsonError, RecursionError):  # Its first rows are read.
-        return form._replace(parsed=map(_row, JsonReader(sample.text).value()))
-    return form
+    return Form("JSON", _array_rows, is_certain=kinds == {dict}, is_typed=True) if kinds else None
 
 
 def _line_rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
@@ -190,33 +207,42 @@ def _line_rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
 
 def _line_values(chunks: Iterable[str], remarks: Remarks) -> Iterator[Any]:
     for number, line in enumerate(lines_of(chunks, remarks), 1):
-        try:
-            value, end = scan_value(line, 0) if line.startswith("{") else (json.loads(line), len(line))
-        except (StopIteration, ValueError, RecursionError):
-            if line.strip():
-                remarks.add("lines that are not JSON", number, is_misfit=True)
-        else:
-            if end < len(line.rstrip()):
-                remarks.add("lines with a text after the JSON, not read", number, is_misfit=True)
+        value = _value_of(line)
+        if value is not None:
             yield value
+        elif line.strip():
+            remarks.add("lines that are not JSON objects", number)
 
 
-def _array_rows(
-    chunks: Iterable[str],
-    remarks: Remarks,
-    start: int = 0,
-    names: tuple[str, ...] = (),
-    *,
-    is_object: bool = False,
-) -> Iterator[Row]:
-    reader = JsonReader(chunks, start=start)
+def _array_rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
+    reader = JsonReader(chunks)
     with _refusing():
-        if is_object:
-            yield from _keyed((key, reader.value()) for key in reader.members())
-        else:
-            yield from _named((reader.value() for _ in reader.members()), remarks, names)
-        if start == 0 and reader.peek():
-            remarks.add("texts after the JSON, not read", reader.place, "character")
+        yield from _named(_members_of_all(reader, remarks), remarks)
+        _check_end(reader, chunks, remarks)
+
+
+def _members_of_all(reader: JsonReader, remarks: Remarks) -> Iterator[Any]:
+    """Yield the members of arrays one after the other."""
+    documents = 0
+    while documents == 0 or reader.peek() == "[":
+        documents += 1
+        for _ in reader.members():
+            yield reader.value()
+    if documents > 1:
+        remarks.notes.append(f"t has the members of {documents:,} JSON documents")
+
+
+def _check_end(reader: JsonReader, chunks: Iterable[str], remarks: Remarks) -> None:
+    """Count a text after JSON. Raises `NoTableError` if it may have more JSON."""
+    if not reader.peek():
+        return
+    start, at = reader.place, 0
+    for chunk in chunks:
+        after = chunk[max(0, start - at) :]
+        if any(line.lstrip()[:1] in ("{", "[") for line in after.split("\n") if line.strip()):
+            raise NoTableError(f"another text parts its JSON documents at character {start}")
+        at += len(chunk)
+    remarks.add("texts after the JSON, not read", start, "character")
 
 
 @contextmanager
@@ -259,19 +285,30 @@ def _row(value: Any, names: tuple[str, ...] = ()) -> dict[Any, Any]:
     return {"value": value}
 
 
-def _object_rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
+def _object_rows(chunks: Iterable[str], remarks: Remarks, plan: _Plan | None = None) -> Iterator[Row]:
     """Yield the rows of the largest array of rows in an object, or of another container without one."""
     with _refusing():
-        arrays = [*_arrays(JsonReader(chunks), "", 0)]
-    largest = max(arrays, key=_rank)
-    names = _names_of(largest, arrays)
-    others = [array for array in arrays if not array.is_object and array.members and array is not largest]
-    if others:
-        shown = ", ".join(f"{array.pointer} ({array.members:,})" for array in others[:_SHOWN_ARRAYS])
-        more = f" and {len(others) - _SHOWN_ARRAYS:,} more" if len(others) > _SHOWN_ARRAYS else ""
-        where = largest.pointer or "the object itself"
-        remarks.notes.append(f"t is {where}; other arrays, with their sizes, are {shown}{more}")
-    yield from _array_rows(chunks, remarks, largest.start, names, is_object=largest.is_object)
+        plan = plan or _Plan.of(chunks)
+        remarks.notes += plan.notes
+        reader, steps = JsonReader(chunks), plan.table.pointer.split("/")[1:]
+        members = chain.from_iterable(
+            _members_at(reader, steps) if plan.is_paged else [(0, reader.value())]
+            for _ in range(plan.documents)
+        )
+        if plan.is_paged and plan.table.is_object:
+            yield from _keyed(members)
+        else:
+            yield from _named((value for _, value in members), remarks, plan.names)
+        _check_end(reader, chunks, remarks)
+
+
+def _members_at(reader: JsonReader, steps: list[str]) -> Iterator[tuple[Any, Any]]:
+    """Yield the members of a container in the one here, with their keys."""
+    for key in reader.members():
+        if not steps:
+            yield key, reader.value()
+        elif member_pointer("", key) == f"/{steps[0]}":
+            yield from _members_at(reader, steps[1:])
 
 
 def _names_of(table: _Array, arrays: Iterable[_Array]) -> tuple[str, ...]:
@@ -286,25 +323,17 @@ def _names_of(table: _Array, arrays: Iterable[_Array]) -> tuple[str, ...]:
     return next(fitting, ())
 
 
-def _rank(array: _Array) -> tuple[bool, bool, bool, int]:
-    has_rows = 2 * array.rows > array.members
-    is_map = has_rows and array.is_object and array.members > 1
-    return (has_rows and not array.is_object, is_map, not array.is_object, array.members)
-
-
 def _arrays(reader: JsonReader, pointer: str, depth: int) -> Iterator[_Array]:
     """Yield the containers of the object here that may be tables, itself the last."""
-    reader.peek()
-    start, objects, count = reader.place, 0, 0
+    objects = count = 0
     for key in reader.members():
         name = member_pointer(pointer, key)
         first = reader.peek()
         count, objects = count + 1, objects + (first == "{")
         if first == "[":
-            place = reader.place
-            yield _array_of((reader.value() for _ in reader.members()), name, place)
+            yield _array_of((reader.value() for _ in reader.members()), name)
         elif first == "{" and depth < _DEPTH and objects <= _SEARCHED_OBJECTS:
             yield from _arrays(reader, name, depth + 1)
         else:
             reader.value()
-    yield _Array(pointer, start, objects, count, is_object=True)
+    yield _Array(pointer, objects, count, is_object=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from offload.reading.tables._form import (
@@ -51,6 +52,16 @@ class _LinePattern(NamedTuple):
         return min(1.0, 2 * share) if self.continues else share
 
     def rows(self, chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
+        levels = set[str]()
+        for row in self._joined(chunks, remarks):
+            if "level" in self.columns:
+                levels.add(row[self.columns.index("level")] or "")
+            yield row
+        if not levels - {""} <= _PLAIN_LEVELS:
+            remarks.notes.append(f"level is {', '.join(sorted(levels - {''}))}")
+
+    def _joined(self, chunks: Iterable[str], remarks: Remarks) -> Iterator[list[Any]]:
+        """Yield the rows, each with the lines that continue it."""
         match = re.compile(self.pattern, re.ASCII).match
         row: list[Any] | None = None
         for number, line in enumerate(lines_of(chunks, remarks), 1):
@@ -59,25 +70,105 @@ class _LinePattern(NamedTuple):
                 if row is not None:
                     yield row
                 row = [*found.group(*self.columns)]
+                self._tidy(row, number, remarks)
             elif row is not None and self.continues and line.strip() and len(row[-1]) < _CONTINUED_CHARS:
                 row[-1] = f"{row[-1]}\n{line}"
-            elif line.strip("- "):
+                remarks.add("lines without a time, in the message before", number)
+            elif line.strip("- ") and not _TOTAL.fullmatch(line):
                 remarks.add("lines that are not rows", number, is_misfit=row is not None)
         if row is not None:
             yield row
 
+    def _tidy(self, row: list[Any], number: int, remarks: Remarks) -> None:
+        """Take the marks around the source of a line in a log away; count the parts that it does not have."""
+        for place, (name, cell) in enumerate(zip(self.columns, row, strict=True)):
+            if name == "source" and cell:
+                row[place] = cell.strip(" \t|:.-") if " " in cell.strip() else cell.strip(" \t|:.-[](<")
+            if self.name == "log" and not row[place]:
+                row[place] = None
+                remarks.add(f"lines without a {name}", number)
 
+
+_TOTAL = re.compile(r"total [\d.,]+[KMGTP]?")
 _CONTINUED_CHARS = 20_000
-_LEVEL = (
-    r"(?P<level>(?i:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRIT(?:ICAL)?|SEVERE|EMERG|ALERT))"
-)
 _CLOCK = r"\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?"
+_ZONE = r"(?:Z| ?[+-]\d\d:?\d\d| (?:UTC|GMT|[A-Z]{1,3}T))?"
 _TIME = (
-    rf"\[?(?P<time>\d{{4}}[-/]\d\d[-/]\d\d[T ]{_CLOCK}(?:Z| ?[+-]\d\d:?\d\d| UTC)?"
-    rf"|[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d|{_CLOCK})\]?(?=[ |])"
+    rf"(?P<time>(?:\d\d)?\d\d[-/.]\d\d[-/.]\d\d[T ]{_CLOCK}{_ZONE}"
+    rf"|\d\d[-/][A-Z][a-z]{{2}}[-/]\d{{4}}[ :]{_CLOCK}{_ZONE}"
+    rf"|(?:[A-Z][a-z]{{2}} )?[A-Z][a-z]{{2}} [ \d]\d {_CLOCK}(?: \d{{4}})?|\d\d-?\d\d {_CLOCK}"
+    rf"|{_CLOCK}{_ZONE})"
+    r"(?=[ \t\]:])"
 )
-_SOURCE = r"(?P<source>[\w.$/@-]{1,100}+(?:\[\d+\])?)"
-_MESSAGE = r"[ |:-]*+(?P<message>.*)"
+_WORD = (
+    "(?i:TRACE|DEBUG|INFO|INFORMATION|NOTICE|WARN|WARNING|ERR|ERROR|CRIT|CRITICAL|FATAL|SEVERE|ALERT|EMERG"
+    "|VRB|DBG|INF|WRN|FTL)|FINE|PANIC|LOG|DETAIL|HINT|CONTEXT|STATEMENT"
+)
+_LETTER = "[VDIWEF]"
+# Other spellings of a level are said in answers.
+_PLAIN_LEVELS = frozenset(
+    ("TRACE", "DEBUG", "INFO", "NOTICE", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL")
+)
+# Before a level: some texts in brackets or words, and the name before its colon or point.
+_PART = r"(?:\[[^\]]*+\]|\([^)]*+\)|[^\s|]++)[ \t|:-]++"
+_MOST_PARTS = 5
+_BEGIN = r"(?:[A-Z], )?\[?"
+# Marks between a level and the message, each between blanks.
+_MARKS = r"(?:[ \t]*+[\])>])?:?(?:[ \t]++(?:--?|\||:)(?=[ \t]))*+[ \t]*+"
+_SOURCE = (
+    r"(?:(?:\[(?=[^\] ]+\])|(?=[^ ]+(?::| - )))(?P<source>[\w.$/@-]{1,100}+(?:\[\d+\])?)"
+    r"(?:\]|:(?= )| -(?= ))[ \t]*+)"
+)
+_MESSAGE = r"(?P<message>.*)"
+_OPENING, _CLOSING = frozenset("[]|(<:.-"), frozenset("])>:|-")
+
+
+def _log_patterns() -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the forms of lines of logs, those with most columns first."""
+    time = rf"{_BEGIN}{_TIME}[ \t|\],:-]*+"
+    for level in (_WORD, _LETTER):
+        found = rf"[\[(<]?(?P<level>{level})(?![\w.-])"
+        yield ("time", "level", "source", "message"), rf"{time}(?:{found}{_MARKS}{_SOURCE}?)?{_MESSAGE}"
+        yield ("time", "level", "message"), rf"{time}(?:{found}{_MARKS})?{_MESSAGE}"
+        for parts in range(_MOST_PARTS):
+            source = rf"(?P<source>(?:{_PART}){{{parts}}}(?:[\[(<]?[\w-]{{1,40}}[:.])?)"
+            yield ("time", "source", "level", "message"), rf"{time}(?:{source}{found}{_MARKS})?{_MESSAGE}"
+    yield ("level", "time", "message"), rf"(?P<level>{_LETTER})(?=\d{{4}} ){_TIME}[ \t|\],:-]*+{_MESSAGE}"
+    yield ("time", "source", "message"), rf"{time}{_SOURCE}?{_MESSAGE}"
+    yield ("time", "message"), rf"{time}{_MESSAGE}"
+    yield (
+        ("level", "message"),
+        rf"(?:\[(?=[A-Za-z]+\])|(?=[A-Za-z]+:))(?P<level>{_WORD})[\]:]+[ \t]*+{_MESSAGE}",
+    )
+
+
+def _log_of(lines: Sequence[str]) -> _LinePattern | None:
+    """Return the form of a log whose columns all, or nearly all, of its lines have."""
+    first = re.compile(rf"(?:{_BEGIN}|{_LETTER}){_TIME}|\[?(?:{_WORD})[\]:]", re.ASCII).match
+    timed = [line for line in lines if first(line)]
+    if 2 * len(timed) < len(lines):
+        return None
+    for columns, pattern in _log_patterns():
+        match = re.compile(pattern, re.ASCII).match
+        found = [*filter(None, map(match, timed))]
+        most = _FITTING * len(timed)
+        are_found = all(sum(map(bool, map(itemgetter(name), found))) >= most for name in columns)
+        if are_found and (columns[1] != "source" or "level" not in columns or _are_levels(found)):
+            score = _BY_PARTS if len(columns) > _PAIR else _BY_TIME
+            return _LinePattern("log", columns, pattern, score, "time" in columns)
+    return None
+
+
+def _are_levels(found: Sequence[re.Match[str]]) -> bool:
+    """Return whether words after others are levels: with marks around them, or several different ones."""
+    marked = (
+        found.string[: found.start("level")].rstrip()[-1:] in _OPENING
+        or found.string[found.end("level") :].lstrip()[:1] in _CLOSING
+        for found in filter(itemgetter("level"), found)
+    )
+    return len({found["level"] for found in found if found["level"]}) > 1 or all(marked)
+
+
 # A name with a folder or an extension, or one that many projects have: a time or an address does not match.
 _PATH = (
     r"(?=[^:]{0,300}(?:/|\.[A-Za-z_]\w{0,15}(?::|$))|\.?[A-Z][A-Za-z-]{2,40}:\d)[^:\s,;|\"'\[\](){}]{1,300}"
@@ -89,14 +180,6 @@ _LINE_PATTERNS = (
         r'(?P<host>\S{1,200}+) \S++ \S++ \[(?P<time>[^\]]{10,40})\] "(?P<method>[A-Z]{1,20}) '
         r'(?P<path>[^" ]*+)[^"]*+" (?P<status>\d{3}) (?P<bytes>\d+|-)'
         r'(?: "(?P<referrer>[^"]*+)" "(?P<agent>[^"]*+)")?.*',
-    ),
-    _LinePattern(
-        "log",
-        ("time", "level", "source", "message"),
-        rf"{_TIME}(?:[ |]*+-?[ |]*+\[?{_LEVEL}\]?(?![\w-]):?)?(?:[ |]*+(?:\[(?=[^\] ]+\])|(?=[^ ]+(?::| - )))"
-        rf"{_SOURCE}(?:\]|:| -))?{_MESSAGE}",
-        _BY_PARTS,
-        continues=True,
     ),
     _LinePattern(
         "grep output",
@@ -126,24 +209,20 @@ _LINE_PATTERNS = (
 def pattern_forms(sample: Sample) -> Iterator[Form]:
     """Yield the table of lines of one form: logs, access logs, grep output, `ls -l`."""
     lines = [line for line in sample.filled if line.strip("- ")]
-    for kind in _LINE_PATTERNS:
+    log = _log_of(lines)
+    for kind in (*_LINE_PATTERNS, *([log] if log else [])):
         fits = re.compile(kind.pattern, re.ASCII).match
         least = max(_LEAST_ROWS, (0.5 if kind.continues else _FITTING) * (len(lines) - 1))
-        found = [*filter(None, map(fits, lines))] if may_fit(lines, least, fits) else []
-        fitting = len(found)
+        fitting = sum(map(bool, map(fits, lines))) if may_fit(lines, least, fits) else 0
         if fitting >= least:
-            share = fitting / len(lines)
             is_certain = fitting > _PAIR and fitting >= _FITTING * (len(lines) - 1)
-            has_parts = "level" not in kind.columns or any(
-                match["level"] or match["source"] for match in found
-            )
-            score = kind.score if has_parts else _BY_TIME
+            share = 1.0 if kind.continues else fitting / len(lines)
             yield Form(
                 kind.name,
                 kind.rows,
                 kind.columns,
                 is_certain=is_certain,
-                score=score * (1.0 if kind.continues else share),
+                score=kind.score * share,
                 fits=kind.fits,
             )
             return

@@ -45,7 +45,7 @@ class Heading(NamedTuple):
         has_values: whether some column has values of one kind.
         is_likely: whether some column has values that its name is not like.
         is_above: whether the names are in a comment before the rows.
-        is_word: whether each name is one word.
+        kinds: for each column of numbers or times, its place and its kind.
     """
 
     names: tuple[str, ...] = ()
@@ -53,7 +53,19 @@ class Heading(NamedTuple):
     has_values: bool = False
     is_likely: bool = False
     is_above: bool = False
-    is_word: bool = False
+    kinds: tuple[tuple[int, str], ...] = ()
+
+    def is_like(self, row: Sequence[str]) -> bool:
+        """Return whether some cell of a row is like those of its column, if these are of one kind."""
+        return not self.kinds or any(is_like(row[place], kind) for place, kind in self.kinds)
+
+
+def is_like(cell: str, kind: str) -> bool:
+    """Return whether a cell is a time, or has a digit for a number; or is absent."""
+    text = cell.strip()
+    if not text or text.lower() in NULLS:
+        return True
+    return _DIGIT.search(text) is not None if kind == "number" else _kind_of(text) == kind
 
 
 def heading_of(rows: Sequence[Sequence[str]]) -> Heading:
@@ -65,17 +77,17 @@ def heading_of(rows: Sequence[Sequence[str]]) -> Heading:
     kinds = [_kind_of_all(column) for column in columns]
     pairs = [*zip(first, columns, kinds, strict=True)]
     has_values = any(kinds)
+    known = tuple((place, kind) for place, kind in enumerate(kinds) if kind in ("number", "time"))
     is_against = any(_is_value(*pair) for pair in pairs)
     is_for = any(_is_name(*pair) for pair in pairs)
     are_plain = _are_plain(first)
     if not is_for and (is_against or not are_plain or any(map(_kind_of, first))):
-        return Heading(has_values=has_values)
-    is_word = all(map(_WORD.fullmatch, first))
+        return Heading(has_values=has_values, kinds=known)
     if is_for and are_plain and not is_against:
-        return Heading(tuple(first), "", has_values, is_word=is_word)
+        return Heading(tuple(first), "", has_values, kinds=known)
     shown = ", ".join(first[:_SHOWN_NAMES])[:_SHOWN_CHARS]
     doubt = f"the first line is taken as the names of the columns, but may be a row: {shown}"
-    return Heading(tuple(first), doubt, has_values, is_likely=is_for and not is_against, is_word=is_word)
+    return Heading(tuple(first), doubt, has_values, is_likely=is_for and not is_against, kinds=known)
 
 
 def is_typed_heading(first: Sequence[Any], rows: Sequence[Sequence[Any]]) -> bool:

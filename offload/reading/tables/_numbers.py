@@ -77,8 +77,6 @@ def number_of(text: str) -> Number | None:
     digits = f"{found['sign']}{found['minus']}{whole.replace(',', '')}{fraction}{found['power'] or ''}"
     is_real = bool(fraction or found["power"])
     value = float(digits) if is_real else int(digits)
-    if abs(value) >= 2**63 and not is_real:
-        return None
     return Number(value, money or unit or (_ZERO if value == 0 else ""), "," in whole)
 
 

@@ -150,20 +150,27 @@ class _Query:
             notes = [*self.renamed]
             notes += [f"{name}: {remark}" for name, table in tables.items() for remark in table.remarks]
             notes += _column_notes(tables, read)
-            notes += _misread_notes(tables, self._misread())
+            notes += self._null_notes(tables)
             notes += _name_notes(self.sql, self.database.tables)
         finally:
             self._leave()
         rows = [tuple(map(_cell, row)) for row in answer["rows"]]
         return QueryResult(tuple(answer["columns"]), rows, answer["total"], answer["is_more"], tables, notes)
 
-    def _misread(self) -> set[tuple[str, str]]:
-        """Return the columns of texts that are read as numbers. Raises `ConfigError`, `LateError`."""
+    def _null_notes(self, tables: dict[str, Table]) -> Iterator[str]:
+        """Yield notes on empty texts that are not NULL. Raises `ConfigError` for texts read as numbers."""
         try:
             with self._worker.within(_SECONDS + _GRACE_SECONDS):
-                return misread_columns(self.database.ask, self.sql)
+                numbers, nulls = misread_columns(self.database.ask, self.sql)
         except WorkerError as failure:
             raise ConfigError(self._taught(failure)) from None
+        for name, column in sorted(numbers):
+            if name in tables:
+                why = tables[name].notes.get(column) or f"{quoted(column)} is text"
+                raise ConfigError(f"{name}: {why}: compare it with a text in quotes, or CAST its numbers")
+        for name, column in sorted(nulls):
+            if note := tables[name].empty_notes.get(column) if name in tables else None:
+                yield f"{name}: {quoted(column)} {note}"
 
     def _leave(self) -> None:
         if not self._worker.is_usable:
@@ -262,8 +269,8 @@ class _Query:
             return f"sql must be one SELECT; {_example(self.database.tables)}"
         return self._taught_by_sqlite(*failure.details)
 
-    def _taught_by_sqlite(self, message: str, place: int) -> str:
-        """Return an error of SQLite with what would be right; `place` is the offset of its token, or -1."""
+    def _taught_by_sqlite(self, message: str) -> str:
+        """Return an error of SQLite with what would be right."""
         tables = self.database.tables
         if found := _NO_COLUMN.search(message):
             return f"unknown column {found[1][:_SHOWN_CHARS]}; {_nested(found[1], tables)}{_shown(tables)}"
@@ -272,8 +279,7 @@ class _Query:
         if fix := next((fix for words, fix in _FIXES.items() if words in message.lower()), ""):
             return fix
         if found := _SYNTAX.search(message):
-            near = f"{found[1][:_SHOWN_CHARS]!r}: {self.sql[max(0, place - 30) : place + 30]!r}"
-            return f"syntax error at character {place + 1} near {near}; {_example(tables)}"
+            return f"syntax error near {found[1][:_SHOWN_CHARS]!r}; {_example(tables)}"
         if "->" in self.sql and (self._worker.version or ()) < _ARROW_VERSION:
             return f"this SQLite has no -> and ->>; use json_extract(column, '$.key') ({message})"
         return f"SQLite: {message}; {_example(tables)}"
@@ -360,16 +366,6 @@ def _column_notes(tables: dict[str, Table], read: set[tuple[str, str]]) -> Itera
         for column, note in table.notes.items():
             if (name, column.lower()) in read:
                 yield f"{name}: {note}"
-
-
-def _misread_notes(tables: dict[str, Table], misread: set[tuple[str, str]]) -> Iterator[str]:
-    """Yield a note on each column of texts that a query compares or adds as numbers."""
-    for name, column in sorted(misread):
-        if name in tables and column not in tables[name].notes:
-            yield (
-                f"{name}: {quoted(column)} is text: compared with a number it is compared as text, and a sum "
-                "reads only digits at its beginning"
-            )
 
 
 def _name_notes(sql: str, tables: dict[str, Table]) -> Iterator[str]:

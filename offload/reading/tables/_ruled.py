@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
-from offload.reading.tables._form import MAX_COLUMNS, Form, Remarks, Row, Sample, fitted, lines_of, names_for
+from offload.reading.tables._form import MAX_COLUMNS, Form, Remarks, Row, Sample, fitted, lines_of
 
 _LEAST_ROWS = 2
 _PAIR = 2
@@ -17,6 +19,9 @@ _RULE = re.compile(r"(?s:(?=[\s|+:=\-\u2500-\u257f]*+\Z).*?(?:[-:]-|[\u2500-\u25
 _BARS = "|\u2502\u2503\u2551"
 _ANY_BAR = re.compile(f"[{_BARS}]")
 _BAR = re.compile(rf"(?<!\\)[{_BARS}]")
+# A place of a rule where columns meet.
+_CROSSING = re.compile(r"[^\s=:\-\u2500\u2501\u2550]")
+_COUNT = re.compile(r"\(?(\d+) rows?(?:\)| in set.*)")
 
 
 class _Style(NamedTuple):
@@ -40,6 +45,11 @@ class _Style(NamedTuple):
     def is_markdown(self) -> bool:
         return "+" not in self.rule and not self.is_box
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether a bar is after the last cell."""
+        return self.has_outer and _CROSSING.match(self.rule.rstrip()[-1:]) is not None
+
     def is_rule(self, line: str) -> bool:
         """Return whether a line below the names has no cells."""
         if _RULE.fullmatch(line) is None:
@@ -50,6 +60,8 @@ class _Style(NamedTuple):
         """Return the cells of a line as they are, none if it has no bars."""
         if _ANY_BAR.search(line) is None or self.is_rule(line):
             return []
+        if not self.is_markdown and (found := self._placed(line)):
+            return found
         bare = line.strip()
         # In Markdown a single row may have bars that the names do not have.
         has_outer = self.has_outer or (bare == line and bare[0] in _BARS and bare[-1] in _BARS)
@@ -61,8 +73,24 @@ class _Style(NamedTuple):
             bare = line
         return (_BAR if self.is_markdown else _ANY_BAR).split(bare)[: MAX_COLUMNS + 1]
 
+    def _placed(self, line: str) -> list[str]:
+        """Return the cells between the bars where columns of the rule meet, none if bars are elsewhere."""
+        places = [found.start() for found in _CROSSING.finditer(self.rule)]
+        wide = line if line.isascii() else "".join(map(_padded, line))
+        if not places or not all(_ANY_BAR.match(wide, place) for place in places):
+            return []
+        borders = places if self.has_outer else [-1, *places, len(wide)]
+        return [wide[start + 1 : end].replace("\0", "") for start, end in pairwise(borders)][
+            : MAX_COLUMNS + 1
+        ]
+
     def values(self, cells: Sequence[str]) -> list[str]:
         return [cell.strip().replace("\\|", "|") if self.is_markdown else cell.strip() for cell in cells]
+
+
+def _padded(char: str) -> str:
+    """Return a character with a sign for each more place that it takes."""
+    return f"{char}\0" if unicodedata.east_asian_width(char) in ("W", "F") else char
 
 
 class _RuledTable(NamedTuple):
@@ -87,7 +115,7 @@ def ruled_forms(sample: Sample) -> Iterator[Form]:
     note = f"t is the longest of {len(tables)} tables, its names at line {table.start - 1}"
     read = partial(_rows, start=table.start, style=table.style, note=note if len(tables) > 1 else "")
     is_certain = table.rows >= _LEAST_ROWS and others <= max(_PAIR, table.rows // 10)
-    yield Form("table", read, names_for(table.names), is_certain=is_certain, score=_SCORE)
+    yield Form("table", read, tuple(table.names), is_certain=is_certain, score=_SCORE)
 
 
 def _tables(lines: Sequence[str]) -> Iterator[_RuledTable]:
@@ -143,6 +171,8 @@ def _rows(chunks: Iterable[str], remarks: Remarks, *, start: int, style: _Style,
             yield row
     if drawn.row:
         yield drawn.end(number)
+    if not drawn.is_closed and (style.is_box or not (style.is_markdown or style.has_outer)):
+        remarks.add("tables without their last line, which may be cut", number)
 
 
 class _Drawn:
@@ -156,35 +186,62 @@ class _Drawn:
         self.row: list[str] = []
         self._style = style
         self._remarks = remarks
-        self._continues = False
+        # The cells that continue in the next line; in a grid all.
+        self._continued: Sequence[bool] = ()
         self._is_over = False
+        # Whether the last line was one that ends the table.
+        self.is_closed = False
+        self._count = 0
 
     def take(self, line: str, number: int) -> Row:
         """Take a line into account; return the row that is complete before it, or no cells."""
         cells = [] if self._is_over else self._style.cells(line)
         if len(cells) < _PAIR:
-            self._is_over = self._is_over or _RULE.fullmatch(line) is None
-            if not self.count_other(line, number) and self._style.is_markdown:
-                self._remarks.add("lines of dashes that are not rows", number)
-            return self.end(number - 1) if self.row else []
+            done = self.end(number - 1) if self.row else []
+            self._take_other(line, number)
+            return done
+        self.is_closed = False
+        if self._style.is_closed and _ANY_BAR.match(line.rstrip()[-1:]) is None:
+            self._remarks.add("rows without a last bar", number, is_misfit=True)
         values = _without_marks(cells, self._style, line)
-        done: Row = []
-        if self.row and self._continues:
-            pairs = zip(self.row, values, strict=False)
-            self.row = [f"{cell}\n{more}" if more else cell for cell, more in pairs]
+        done = []
+        if self.row and any(self._continued) and len(values) == len(self.row):
+            self._continue(values, number)
         else:
             done = self.end(number - 1) if self.row else []
             self.row = values
             if self._style.is_box and not self._style.is_grid and not values[0]:
                 self._remarks.add("rows that may continue the one before", number, is_misfit=True)
-        self._continues = self._style.is_grid or any(
-            _is_marked(cells, at, self._style, line) for at in range(len(cells))
-        )
+        self._continued = [
+            self._style.is_grid or _is_marked(cells, at, self._style, line) for at in range(len(cells))
+        ]
         return done
+
+    def _take_other(self, line: str, number: int) -> None:
+        """Take a line without cells into account: a rule, the number of rows, or one that ends the table."""
+        said = None if self._style.is_markdown else _COUNT.fullmatch(line.strip())
+        if said and int(said[1]) != self._count:
+            self._remarks.add(f"lines that say {said[0]}", number, is_misfit=True)
+        is_rule = _RULE.fullmatch(line) is not None
+        self.is_closed = self.is_closed or said is not None or (is_rule and not self._is_over)
+        self._is_over = self._is_over or not (is_rule or said)
+        if not said and not self.count_other(line, number) and self._style.is_markdown:
+            self._remarks.add("lines of dashes that are not rows", number)
+
+    def _continue(self, values: Sequence[str], number: int) -> None:
+        """Join the cells of a line with those of the row that it continues."""
+        parts = [*zip(self.row, values, self._continued, strict=True)]
+        if any(more and not is_continued for _, more, is_continued in parts):
+            self._remarks.add("cells of a line that may continue a row, not read", number, is_misfit=True)
+        self.row = [
+            f"{cell}\n{more}" if is_continued and (more or not self._style.is_grid) else cell
+            for cell, more, is_continued in parts
+        ]
 
     def end(self, number: int) -> Row:
         """Return the row with as many cells as there are columns; `number` is its last line."""
-        row, self.row, self._continues = self.row, [], False
+        row, self.row, self._continued = self.row, [], ()
+        self._count += 1
         return fitted(row, self._style.width, number, self._remarks)
 
     def count_other(self, line: str, number: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -31,6 +32,7 @@ _CHUNK_CHARS = 4096
 _LINE_CHARS = 300
 _LEAST_CHARS = 40
 _POINTER_CHARS = 80
+_MOST_REMARKS = 3
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 # Words that SQLite takes as a name only in quotes.
 _KEYWORDS = frozenset(
@@ -88,7 +90,7 @@ class Survey:
     def fields(self) -> list[Field]:
         """The columns in SQL: those of the rows, then for numbers their texts."""
         kinds = [*self.types.values()]
-        names = names_for(map(str, self.types)) if self.form.columns is None else self.form.columns
+        names = names_for(self._keys)
         spelled_at = [at for at, kind in enumerate(kinds) if kind.has_texts]
         every = names_for([*names, *(f"{names[at]}{_TEXT_SUFFIX}" for at in spelled_at)])
         fields = [Field(name, at, kind) for at, (name, kind) in enumerate(zip(names, kinds, strict=True))]
@@ -96,14 +98,23 @@ class Survey:
         return fields + [Field(name, at, kinds[at], has_texts=True) for name, at in texts]
 
     @property
+    def _keys(self) -> Sequence[str]:
+        """The columns as the text names them."""
+        return self.form.columns if self.form.columns is not None else [*map(str, self.types)]
+
+    @property
     def notes(self) -> dict[str, str]:
         """For each column what an answer from it says, if it says something."""
-        texts = {field.place: quoted(field.name) for field in self.fields if field.has_texts}
-        notes = {
-            field.name: field.type.note(quoted(field.name), texts.get(field.place, ""))
-            for field in self.fields
-            if not field.has_texts
-        }
+        fields = self.fields
+        texts = {field.place: quoted(field.name) for field in fields if field.has_texts}
+        plain = [field for field in fields if not field.has_texts]
+        alike = Counter(key.lower() for key in self._keys)
+        notes = {}
+        for each, key in zip(plain, self._keys, strict=True):
+            note = each.type.note(quoted(each.name), texts.get(each.place, ""))
+            if alike[key.lower()] > 1:
+                note = f"{quoted(each.name)} is one of several columns {key!r}{'; ' * bool(note)}{note}"
+            notes[each.name] = note
         return {name: note for name, note in notes.items() if note}
 
     def add(self, batch: Sequence[Row]) -> list[Sequence[Any]]:
@@ -165,8 +176,9 @@ def schema_line(text: str, *, is_whole: bool = True) -> str:
         return ""
     is_whole = is_whole and len(text) <= HEAD_CHARS
     form = _sure_form(text, is_whole=is_whole)
+    remarks = Remarks()
     try:
-        rows = [*_first_rows(form, text[:HEAD_CHARS], is_whole=is_whole)] if form else []
+        rows = [*_first_rows(form, text[:HEAD_CHARS], remarks, is_whole=is_whole)] if form else []
         if form is None or len(rows) < _LEAST_ROWS:
             return ""
         survey = Survey(form)
@@ -178,8 +190,8 @@ def schema_line(text: str, *, is_whole: bool = True) -> str:
         return ""
     count = f"{len(rows):,} row{'s' * (len(rows) != 1)}; " if is_counted else ""
     note = "" if is_counted else "; types by its first rows"
-    where = f" {_label(survey.form.pointer)}" if survey.form.pointer else ""
-    return f"[table{where}: {count}{_shown(survey)}{note}]"
+    where = f" {_plain(survey.form.pointer, _POINTER_CHARS)}" if survey.form.pointer else ""
+    return f"[table{where}: {count}{_shown(survey)}{note}{_unread(remarks)}]"
 
 
 def _sure_form(text: str, *, is_whole: bool) -> Form | None:
@@ -190,13 +202,13 @@ def _sure_form(text: str, *, is_whole: bool) -> Form | None:
     return form if form is not None and form.is_certain else None
 
 
-def _first_rows(form: Form, text: str, *, is_whole: bool) -> Iterator[Row]:
+def _first_rows(form: Form, text: str, remarks: Remarks, *, is_whole: bool) -> Iterator[Row]:
     """Yield the first rows of a text of which the beginning is known; the last one there may be cut."""
     if not is_whole and (not form.is_typed or form.name == "JSON lines"):
         text = text[: text.rfind("\n") + 1]
     # No more is split into lines than the rows need.
     chunks = [text[at : at + _CHUNK_CHARS] for at in range(0, len(text), _CHUNK_CHARS)]
-    rows = form.rows(chunks, Remarks()) if form.parsed is None else form.parsed
+    rows = form.rows(chunks, remarks)
     try:
         yield from islice(rows, _COUNTED_ROWS + 1 if is_whole else _SAMPLED_ROWS)
     except NoTableError:
@@ -204,8 +216,13 @@ def _first_rows(form: Form, text: str, *, is_whole: bool) -> Iterator[Row]:
             raise
 
 
-def _label(pointer: str) -> str:
-    return " ".join(pointer.replace("[", "(").replace("]", ")").split())[:_POINTER_CHARS]
+def _unread(remarks: Remarks) -> str:
+    """Return how much of the text is not in the table, for a placeholder."""
+    return "".join(f"; {_plain(text, _LINE_CHARS)}" for text in remarks.counts()[:_MOST_REMARKS])
+
+
+def _plain(text: str, chars: int) -> str:
+    return " ".join(text.replace("[", "(").replace("]", ")").split())[:chars]
 
 
 def _shown(survey: Survey) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import marshal
 import os
-import re
 import signal
 import sqlite3
 import sys
@@ -34,7 +33,6 @@ VALUE_BYTES = 256 * 1024
 _MOST_COUNTED = 100_000
 # Characters of a cell that any answer shows, and of one that is returned.
 _LEAST_CELL, _MOST_CELL = 40, 20_001
-_MOST_PLACES = 20
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: VALUE_BYTES,
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1000,
@@ -210,7 +208,7 @@ class _Base:
             except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
                 if limits.is_unloaded:
                     return {"unloaded": []}
-                raise self._failure(sql, str(error), limits) from None
+                raise self._failure(str(error), limits) from None
             finally:
                 self._limits = None
 
@@ -234,25 +232,12 @@ class _Base:
         cursor.close()
         return {"columns": columns, "rows": rows, "total": total, "is_more": is_more}
 
-    def _failure(self, sql: str, message: str, limits: _StatementLimits) -> FailedError:
+    def _failure(self, message: str, limits: _StatementLimits) -> FailedError:
         if limits.is_late:
             return FailedError("late")
         if limits.reason:
             return FailedError("refused", limits.reason)
-        return FailedError("sqlite", message, self._place_of(sql, message))
-
-    def _place_of(self, sql: str, message: str) -> int:
-        """Return the offset of the token that SQLite names in an error: the first one at which it stops."""
-        found = re.search(r'near "(.*)": syntax error', message, re.DOTALL)
-        token = found[1] if found else ""
-        places = [each.start() for each in re.finditer(re.escape(token), sql)][:_MOST_PLACES] if token else []
-        for place in places[:-1]:
-            try:
-                self.connection.execute(f"EXPLAIN {sql[: place + len(token)]}").close()
-            except (sqlite3.Error, sqlite3.Warning) as error:
-                if str(error) == message:
-                    return place
-        return places[-1] if places else -1
+        return FailedError("sqlite", message)
 
 
 def _connected() -> sqlite3.Connection:
@@ -347,7 +332,7 @@ def _answered(bases: dict[int, _Base], method: str, number: int, *arguments: Any
     except MemoryError:
         return {"failed": ["memory"]}
     except (sqlite3.Error, OverflowError) as error:
-        return {"failed": ["sqlite", str(error), -1]}
+        return {"failed": ["sqlite", str(error)]}
     return {}
 
 

@@ -81,9 +81,8 @@ class RecordPages:
         view, query = view_of(record), request.query_params
         try:
             if view == "table":
-                queries = self._queries(request.path_params["part"])
                 page, column = number_in(query, "rows", 1), number_in(query, "sort", 0)
-                shown = table(record, queries, page, column, is_descending="desc" in query)
+                shown = table(record, page, column, is_descending="desc" in query)
                 return {"view": view, "table": shown, "most": _CELL_CHARS}
             if view == "image":
                 return {"view": view}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from offload.errors import ConfigError
 from offload.messages.media import media_facts
+from offload.reading.tables._database import WrittenTable
 from offload.reading.tables._form import NoTableError
 from offload.reading.tables._forms import HEAD_CHARS, form_of
-from offload.reading.tools._query import Queries
+from offload.reading.tools._query import RecordChunks
+from offload.reading.tools.budget import Budget
 from offload.records.codec.base import StoredRecord
 from offload.web._color import ColorRun, colored, language_of
 from offload.web._contents import kind_of_content
@@ -62,21 +65,29 @@ def _is_table(record: StoredRecord) -> bool:
     return form is not None and form.name in _TABLES and form.is_certain and not form.pointer
 
 
-def table(record: StoredRecord, queries: Queries, page: int, column: int, *, is_descending: bool) -> Any:
+def table(record: StoredRecord, page: int, column: int, *, is_descending: bool) -> Any:
     """Return for a template a page of a record's table, sorted by the column with this number if it is not 0.
 
     Raises `ConfigError` if the text is not a table after all, or has no such column.
     """
-    order = f" ORDER BY {column}{' DESC' * is_descending}" if column else ""
-    sql = f"SELECT * FROM t{order} LIMIT {_PAGE_ROWS} OFFSET {(page - 1) * _PAGE_ROWS}"  # noqa: S608 # numbers
-    result = queries.result([record], sql)
-    [total] = [each.rows for each in result.tables.values()]
-    last = max(1, -(-total // _PAGE_ROWS))
-    if page > last:
-        return table(record, queries, last, column, is_descending=is_descending)
+    shown = WrittenTable.of(RecordChunks(record, Budget()))
+    if column > len(shown.columns):
+        raise ConfigError(f"the table has {len(shown.columns)} columns, not {column}")
+    order = [*range(len(shown.rows))]
+    if column:
+        values = [row[column - 1] for row in shown.values]
+        order.sort(
+            key=lambda at: (values[at] is not None, 0 if values[at] is None else values[at]),
+            reverse=is_descending,
+        )
+    last = max(1, -(-len(order) // _PAGE_ROWS))
+    page = min(page, last)
+    first = shown.values[0] if shown.values else ()
     return {
-        "result": result,
-        "rows": total,
+        "result": shown,
+        "shown": [shown.rows[at] for at in order[(page - 1) * _PAGE_ROWS : page * _PAGE_ROWS]],
+        "are_numbers": [isinstance(value, int | float) for value in first],
+        "rows": len(order),
         "number": page,
         "last": last,
         "column": column,

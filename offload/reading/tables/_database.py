@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from offload.errors import ConfigError
+from offload.reading.tables._columns import spelled
 from offload.reading.tables._form import MAX_CELL_CHARS, Form, NoTableError, Remarks, lines_of
 from offload.reading.tables._forms import HEAD_CHARS, PART_CHARS, form_of
 from offload.reading.tables._process import Worker, WorkerError
@@ -144,6 +145,30 @@ class Database:
             for each in counted.fields
             if not each.has_texts and (note := each.type.empty_note)
         }
+
+
+class WrittenTable(NamedTuple):
+    """The cells of a table as its text has them, and the values by which its columns sort."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+    values: list[tuple[Any, ...]]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, chunks: Iterable[str]) -> WrittenTable:
+        """Read the table in a text. Raises `NoTableError`."""
+        form, remarks = _form_in(chunks), Remarks()
+        survey = Survey(form)
+        cells = survey.add([*form.rows(chunks, remarks)])
+        fields = [each for each in survey.fields if not each.has_texts]
+        stored = (each.stored(cells[each.place], is_typed=form.is_typed) for each in fields)
+        return cls(
+            tuple(each.name for each in fields),
+            [*zip(*(spelled(cells[each.place]) for each in fields), strict=True)],
+            [*zip(*stored, strict=True)],
+            remarks.texts(),
+        )
 
 
 def _said(failure: WorkerError) -> str:

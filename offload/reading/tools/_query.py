@@ -31,7 +31,7 @@ _SURROGATE = b"\xed"
 
 
 @dataclass(frozen=True)
-class _Chunks:
+class RecordChunks:
     """The text of a record by the chunk, without colors, within the budget of one call.
 
     It is read again at each iteration.
@@ -70,7 +70,7 @@ class Queries:
 
         budget = Budget()
         sources = [
-            tables.Record((self, record.ref), record.counts.bytes, _Chunks(record, budget), record.ref)
+            tables.Record((self, record.ref), record.counts.bytes, RecordChunks(record, budget), record.ref)
             for record in records
         ]
         try:

@@ -26,7 +26,8 @@ _TIME = re.compile(
     r"\[?(?:[A-Z][a-z]{2,8},? )?(?:\d{4}([-/.])\d\d?\1\d\d?(?!\d)|\d\d?([-/.])\d\d?\2\d{4}(?!\d)"
     r"|\d\d?[-/ ][A-Z][a-z]{2}[-/ ]\d{2,4}|[A-Z][a-z]{2} [ \d]\d[ ,]|T?\d\d?:\d\d(?::\d\d)?(?![:\w]))"
 )
-_ZONE = re.compile(r"(?:Z| ?[+-]\d\d:?\d\d| ?[A-Z]{1,5})\Z")
+_OFFSET = re.compile(r"[+-]\d\d:?\d\d\Z", re.ASCII)
+_ZEROS = str.maketrans("123456789", "0" * 9)
 _CLOCK = r"00:00(?::00(?:[.,]0+)?)?"
 _ORDERED = re.compile(
     rf"(?:0000(?P<sign>[-/.])00(?P=sign)00(?:[T ]{_CLOCK})?|{_CLOCK})"
@@ -243,7 +244,7 @@ def _type_of_forms(texts: Sequence[str]) -> ColumnType:
     sample = texts[:_SAMPLED]
     if 2 * sum(map(_may_be_number, sample)) < len(sample):
         are_times = 2 * sum(map(bool, map(_TIME.match, sample))) > len(sample)
-        times = frozenset(sorted({*map(_form_of_time, texts)})[:2]) if are_times else frozenset[str]()
+        times = frozenset(sorted(_forms_of_times(texts))[:2]) if are_times else frozenset[str]()
         return ColumnType(frozenset(("other",)), others=len(texts), other=texts[0], times=times)
     pairs = [(text, number_of(text.strip())) for text in texts]
     numbers = [(text, number) for text, number in pairs if number is not None]
@@ -275,11 +276,12 @@ def _is_large(value: float) -> bool:
     return type(value) is int and abs(value) > _LARGEST
 
 
-def _form_of_time(text: str) -> str:
-    """Return a time with 0 for each digit but those of its offset, "" for another text."""
-    zone = _ZONE.search(text)
-    end = zone.start() if zone else len(text)
-    return re.sub(r"\d", "0", text[:end], flags=re.ASCII) + text[end:] if _TIME.match(text) else ""
+def _forms_of_times(texts: Sequence[str]) -> set[str]:
+    """Return the forms of times: 0 for each digit but those of an offset; "" for other texts."""
+    forms = {text.translate(_ZEROS) for text in texts}
+    if any(map(_OFFSET.search, forms)):
+        forms = {_OFFSET.sub("", text).translate(_ZEROS) + "".join(_OFFSET.findall(text)) for text in texts}
+    return {form if _TIME.match(form) else "" for form in forms}
 
 
 def type_of_values(cells: Sequence[Any]) -> ColumnType:

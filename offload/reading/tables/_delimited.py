@@ -259,6 +259,7 @@ def _numbered_rows(
     # Names in a comment, or none, are before the first row.
     skipped = int(heading.names != () and not heading.is_above)
     count, is_parted = 0, False
+    is_plain = heading.is_plain
     rows = _Rows(_without_comments(lines, remarks), dialect, remarks)
     for row in rows:
         is_row = len(row) == dialect.width
@@ -270,7 +271,8 @@ def _numbered_rows(
         else:
             count += 1
             if count > skipped:
-                _remark_names(row, rows.number, heading, remarks)
+                if not is_plain(row):
+                    _remark_names(row, rows.number, heading, remarks)
                 yield rows.number, row if is_row else fitted(row, dialect.width, rows.number, remarks)
 
 

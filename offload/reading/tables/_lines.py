@@ -52,17 +52,20 @@ class _LinePattern(NamedTuple):
         return min(1.0, 2 * share) if self.continues else share
 
     def rows(self, chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
-        levels = set[str]()
-        for row in self._joined(chunks, remarks):
-            if "level" in self.columns:
-                levels.add(row[self.columns.index("level")] or "")
+        rows = self._joined(chunks, remarks)
+        if "level" not in self.columns:
+            yield from rows
+            return
+        levels, place = set[str](), self.columns.index("level")
+        for row in rows:
+            levels.add(row[place] or "")
             yield row
         if not levels - {""} <= _PLAIN_LEVELS:
             remarks.notes.append(f"level is {', '.join(sorted(levels - {''}))}")
 
     def _joined(self, chunks: Iterable[str], remarks: Remarks) -> Iterator[list[Any]]:
         """Yield the rows, each with the lines that continue it."""
-        match = re.compile(self.pattern, re.ASCII).match
+        match, is_log = re.compile(self.pattern, re.ASCII).match, self.name == "log"
         row: list[Any] | None = None
         for number, line in enumerate(lines_of(chunks, remarks), 1):
             found = match(line.removesuffix("\r"))
@@ -70,7 +73,8 @@ class _LinePattern(NamedTuple):
                 if row is not None:
                     yield row
                 row = [*found.group(*self.columns)]
-                self._tidy(row, number, remarks)
+                if is_log and ("source" in self.columns or not all(row)):
+                    self._tidy(row, number, remarks)
             elif row is not None and self.continues and line.strip() and len(row[-1]) < _CONTINUED_CHARS:
                 row[-1] = f"{row[-1]}\n{line}"
                 remarks.add("lines without a time, in the message before", number)
@@ -84,7 +88,7 @@ class _LinePattern(NamedTuple):
         for place, (name, cell) in enumerate(zip(self.columns, row, strict=True)):
             if name == "source" and cell:
                 row[place] = cell.strip(" \t|:.-") if " " in cell.strip() else cell.strip(" \t|:.-[](<")
-            if self.name == "log" and not row[place]:
+            if not row[place]:
                 row[place] = None
                 remarks.add(f"lines without a {name}", number)
 

@@ -34,6 +34,7 @@ _KINDS = (
     ),
 )
 _DIGIT = re.compile(r"\d")
+_DIGITS = frozenset("0123456789")
 
 
 class Heading(NamedTuple):
@@ -54,6 +55,11 @@ class Heading(NamedTuple):
     is_likely: bool = False
     is_above: bool = False
     kinds: tuple[tuple[int, str], ...] = ()
+
+    def is_plain(self, row: Sequence[str]) -> bool:
+        """Return whether the first number of a row begins with a digit, as in most rows."""
+        place = self.kinds[0][0] if self.kinds else 0
+        return place < len(row) and row[place][:1] in _DIGITS and self.kinds != ()
 
     def is_like(self, row: Sequence[str]) -> bool:
         """Return whether some cell of a row is like those of its column, if these are of one kind."""

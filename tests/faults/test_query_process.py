@@ -284,7 +284,7 @@ LARGE = {
 
 
 @pytest.mark.parametrize("sql", LARGE)
-def test_large_content_answers_as_if_all_its_columns_were_loaded(
+def test_content_whose_tables_are_not_kept_is_answered_alike(
     monkeypatch: pytest.MonkeyPatch, sql: str
 ) -> None:
     monkeypatch.setattr(_query, "WHOLE_BYTES", 1000)

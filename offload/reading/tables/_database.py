@@ -15,8 +15,6 @@ from offload.reading.tables._process import Worker, WorkerError
 from offload.reading.tables._survey import ChangedError, Field, Survey, batches, survey_of
 
 _MAX_BYTES = 128 * 1024 * 1024
-# Older versions have no columns that are computed, which guard those that are not loaded.
-_PARTS_VERSION = (3, 31)
 
 
 @dataclass
@@ -26,7 +24,6 @@ class Table:
     Attributes:
         columns: names of its columns with their types.
         declared: names of its columns with their types in SQLite.
-        loaded: names of the columns that have their values; None before any row is loaded.
         remarks: what it does not show of the text, as lines.
         notes: for a column, what an answer from it says.
         empty_notes: for a column, what an answer says that looks for NULL in it.
@@ -34,7 +31,6 @@ class Table:
 
     columns: dict[str, str]
     declared: dict[str, str]
-    loaded: frozenset[str] | None
     rows: int = 0
     remarks: list[str] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
@@ -82,12 +78,8 @@ class Database:
         self._create(name, copied, lambda: self.worker.post("copy", self._number, name, other._number, table))
 
     def _create(self, name: str, table: Table, insert: Callable[[], None]) -> None:
-        columns = [
-            (column, kind, table.loaded is None or column in table.loaded)
-            for column, kind in table.declared.items()
-        ]
         try:
-            self.worker.post("create", self._number, name, columns, table.loaded is not None)
+            self.worker.post("create", self._number, name, [*table.declared.items()])
             insert()
             self.bytes = self.worker.ask("commit", self._number)["bytes"]
         except BaseException as error:
@@ -97,8 +89,7 @@ class Database:
             if not isinstance(error, WorkerError):
                 raise
             raise ConfigError(
-                f"{_said(error)}: the rows may take at most {_MAX_BYTES // 1024**2} MiB; name only the "
-                "columns that you need, not *, or use context_grep"
+                f"{_said(error)}: the rows may take at most {_MAX_BYTES // 1024**2} MiB; use context_grep"
             ) from None
         self.tables[name] = table
 
@@ -106,37 +97,24 @@ class Database:
         remarks = Remarks()
         lines = enumerate((line.removesuffix("\r") for line in lines_of(chunks, remarks)), 1)
         declared = {"n": "INTEGER PRIMARY KEY", "text": "TEXT"}
-        table = Table({"n": "integer", "text": "text"}, declared, frozenset(declared))
+        table = Table({"n": "integer", "text": "text"}, declared)
         self.fill(name, table, lines)
         table.remarks = remarks.texts()
 
-    def declare_table(self, name: str, chunks: Iterable[str]) -> None:
-        """Create the table in a text without its rows. Raises `NoTableError`."""
-        self.fill(name, _table_of(_survey_in(chunks), None), ())
-
-    def load_table(self, name: str, chunks: Iterable[str], wanted: set[str] | None = None) -> None:
-        """Load the table in a text, or its `wanted` columns, in lower case. Raises `NoTableError`."""
+    def load_table(self, name: str, chunks: Iterable[str]) -> None:
+        """Load the table in a text. Raises `NoTableError`."""
         survey = _survey_in(chunks)
-        if (self.worker.version or ()) < _PARTS_VERSION:
-            wanted = None
         try:
-            self._load(name, survey, chunks, wanted, counted=Survey(survey.form))
+            self._load(name, survey, chunks, counted=Survey(survey.form))
         except ChangedError:
-            self._load(name, survey_of(survey.form, chunks), chunks, wanted)
+            self._load(name, survey_of(survey.form, chunks), chunks)
 
-    def _load(
-        self,
-        name: str,
-        survey: Survey,
-        chunks: Iterable[str],
-        wanted: set[str] | None,
-        counted: Survey | None = None,
-    ) -> None:
+    def _load(self, name: str, survey: Survey, chunks: Iterable[str], counted: Survey | None = None) -> None:
         remarks = Remarks()
         fields = survey.fields
-        loaded = [field for field in fields if wanted is None or field.name.lower() in wanted] or fields[:1]
-        table = _table_of(survey, frozenset(field.name for field in loaded))
-        self.fill(name, table, _rows(survey, counted, chunks, loaded, remarks))
+        shown = {each.name: each.shown for each in fields}
+        table = Table(shown, {each.name: each.affinity for each in fields})
+        self.fill(name, table, _rows(survey, counted, chunks, fields, remarks))
         table.remarks = remarks.texts()
         counted = counted or survey
         table.notes = counted.notes
@@ -173,13 +151,6 @@ class WrittenTable(NamedTuple):
 
 def _said(failure: WorkerError) -> str:
     return str(failure.details[0]) if failure.kind == "sqlite" else "out of memory"
-
-
-def _table_of(survey: Survey, loaded: frozenset[str] | None) -> Table:
-    """Return a table without rows."""
-    fields = survey.fields
-    shown = {field.name: field.shown for field in fields}
-    return Table(shown, {field.name: field.affinity for field in fields}, loaded)
 
 
 def _survey_in(chunks: Iterable[str]) -> Survey:

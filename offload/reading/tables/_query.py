@@ -13,7 +13,7 @@ from offload.reading.tables._form import NoTableError
 from offload.reading.tables._process import LateError, Pool, Worker, WorkerError
 from offload.reading.tables._survey import quoted
 
-# Of content up to this size all columns are loaded, and kept; of more, those that a query reads.
+# The tables of content up to this size are kept for later queries.
 WHOLE_BYTES = 32 * 1024 * 1024
 # Tables that a process keeps for later queries.
 _KEPT_BYTES = 128 * 1024 * 1024
@@ -65,7 +65,7 @@ class Record(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        """Whether its tables are loaded as a whole, and kept."""
+        """Whether its tables are kept."""
         return self.bytes <= WHOLE_BYTES
 
 
@@ -179,7 +179,7 @@ class _Query:
             self.database.drop()
 
     def _answer(self, max_chars: int) -> dict[str, Any]:
-        """Return the rows; load what SQLite says that it reads."""
+        """Return the rows; load the tables that SQLite lacks."""
         while True:
             try:
                 with self._worker.within(_SECONDS + _GRACE_SECONDS):
@@ -188,9 +188,7 @@ class _Query:
                 if self._supply_for(failure):
                     continue
                 raise ConfigError(self._taught(failure)) from None
-            if "unloaded" not in answer:
-                return answer
-            self._load_columns({(table, column) for table, column in answer["unloaded"]})
+            return answer
 
     def _supply_for(self, failure: WorkerError) -> bool:
         """Load the table that a statement lacks; return whether there is one."""
@@ -201,13 +199,7 @@ class _Query:
         if self._can_supply(*_parts_of(name)):
             self._supply(*_parts_of(name))
             return True
-        if name and self._rename(name):
-            return True
-        # The columns of a table that was only declared are those of its first rows.
-        is_declared = any(table.loaded is None for table in self.database.tables.values())
-        if is_declared:
-            self._load_columns(set())
-        return is_declared
+        return name != "" and self._rename(name)
 
     def _rename(self, name: str) -> bool:
         """Let a statement read the table that an unknown name can only mean; return whether there is one."""
@@ -237,9 +229,7 @@ class _Query:
         record, name = self._records[number], f"{kind}{number}"
         try:
             with self._worker.within(_LOAD_SECONDS):
-                if not record.is_small:
-                    _load(self.database, name, record, is_part=kind == "t")
-                elif number:
+                if number and record.is_small:
                     single = _kept(self._worker, record.key)
                     if kind not in single.tables:
                         _load(single, kind, record)
@@ -249,15 +239,6 @@ class _Query:
         except NoTableError as error:
             self.reasons[name] = str(error)
         _evict(self._worker, self.database)
-
-    def _load_columns(self, read: set[tuple[str, str]]) -> None:
-        """Load the columns of a large record that a statement reads; all of them if these were too few."""
-        for name, table in [*self.database.tables.items()]:
-            _, number = _parts_of(name)
-            if table.loaded is None or len(table.loaded) < len(table.declared):
-                wanted = {column for of, column in read if of == name} if table.loaded is None else None
-                with self._worker.within(_LOAD_SECONDS):
-                    self.database.load_table(name, self._records[number].chunks, wanted)
 
     def _taught(self, failure: WorkerError) -> str:
         if failure.kind == "memory":
@@ -304,10 +285,8 @@ def _parts_of(name: str) -> tuple[str, str]:
     return kind, name.removeprefix(kind)
 
 
-def _load(database: Database, name: str, record: Record, *, is_part: bool = False) -> None:
-    if is_part:
-        database.declare_table(name, record.chunks)
-    elif name.startswith("lines"):
+def _load(database: Database, name: str, record: Record) -> None:
+    if name.startswith("lines"):
         database.load_lines(name, record.chunks)
     else:
         database.load_table(name, record.chunks)

@@ -81,17 +81,15 @@ class _StatementLimits:
         reason: why it was refused or stopped, "" if it was not.
         reads: the columns that it reads, by their table; "" for the rows alone.
         is_late: whether its time is over.
-        is_unloaded: whether it needed a value that is not loaded.
     """
 
-    def __init__(self, tables: dict[str, bool], modules: frozenset[str], seconds: float) -> None:
+    def __init__(self, tables: set[str], modules: frozenset[str], seconds: float) -> None:
         self._tables = tables
         self._modules = modules
         self._end = time.monotonic() + seconds
         self.reason = ""
         self.reads: set[tuple[str, str]] = set()
         self.is_late = False
-        self.is_unloaded = False
 
     @contextmanager
     def around(self, connection: sqlite3.Connection) -> Iterator[None]:
@@ -135,37 +133,22 @@ class _StatementLimits:
 
 
 class _Base:
-    """The tables of one database, with a method for each request.
-
-    A table of which only the columns are known has no rows yet.
-    """
+    """The tables of one database, with a method for each request."""
 
     def __init__(self, most_bytes: int) -> None:
         self.connection = _connected()
         self.connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
         self.connection.execute(f"PRAGMA max_page_count = {most_bytes // _PAGE_BYTES}")
-        self.connection.create_function("unloaded", 0, self._unloaded, deterministic=True)
         self._modules = frozenset(row[0].lower() for row in self.connection.execute("PRAGMA module_list"))
         _Printf.define(self.connection)
-        self._limits: _StatementLimits | None = None
-        # Whether each table has its rows.
-        self.tables: dict[str, bool] = {}
+        self.tables: set[str] = set()
 
-    def _unloaded(self) -> None:
-        """Stop the statement that evaluates a column that is not loaded; rows are inserted without it."""
-        if self._limits is not None:
-            self._limits.is_unloaded = True
-            raise LookupError
-
-    def create(self, name: str, columns: Sequence[tuple[str, str, bool]], has_rows: bool) -> None:
-        declared = ", ".join(
-            f"{_quoted(column)} {kind}{'' if is_loaded else ' AS (unloaded()) VIRTUAL'}"
-            for column, kind, is_loaded in columns
-        )
+    def create(self, name: str, columns: Sequence[tuple[str, str]]) -> None:
+        declared = ", ".join(f"{_quoted(column)} {kind}" for column, kind in columns)
         self.connection.execute(f"DROP TABLE IF EXISTS {name}")
         self.connection.execute("BEGIN")
         self.connection.execute(f"CREATE TABLE {name} ({declared})")
-        self.tables[name] = has_rows
+        self.tables.add(name)
 
     def insert(self, name: str, rows: Sequence[Sequence[Any]], first: int) -> None:
         insert = f"INSERT INTO {name} VALUES ({', '.join('?' * len(rows[0]))})"  # noqa: S608 # a name of the library
@@ -190,7 +173,7 @@ class _Base:
         # If the memory is full, SQLite has already rolled back.
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
-        self.tables.pop(name, None)
+        self.tables.discard(name)
 
     def ask(self, sql: str) -> WorkerAnswer:
         """Run a statement of the library."""
@@ -201,27 +184,9 @@ class _Base:
         limits = _StatementLimits(self.tables, self._modules, seconds)
         with limits.around(self.connection):
             try:
-                if not self._is_ready(sql):
-                    return {"unloaded": sorted(limits.reads)}
-                self._limits = limits
                 return {**self._rows(sql, max_chars, limits), "reads": sorted(limits.reads)}
             except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
-                if limits.is_unloaded:
-                    return {"unloaded": []}
                 raise self._failure(str(error), limits) from None
-            finally:
-                self._limits = None
-
-    def _is_ready(self, sql: str) -> bool:
-        """Let SQLite read a statement without running it; return whether its tables have their rows."""
-        try:
-            self.connection.execute(f"EXPLAIN {sql}").close()
-        except sqlite3.OperationalError as error:
-            # So it says of nothing at all, too.
-            if str(error) != "incomplete input":
-                raise
-            self.connection.execute(sql)
-        return all(self.tables.values())
 
     def _rows(self, sql: str, max_chars: int, limits: _StatementLimits) -> WorkerAnswer:
         cursor = self.connection.execute(sql)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -63,43 +64,94 @@ class Start(NamedTuple):
 
 
 class Client(NamedTuple):
-    """A client: its provider, the variable that may name another one, and its start.
+    """A client: how it starts with its provider and the URL of a gateway, and where its provider is.
 
-    The `version` at the end of its base URL is a part of the path of each request.
+    Attributes:
+        variable: may name the provider, and `upstream` is that of a client without it; empty if it needs one.
+        key: the variable of the key without which no request comes through the gateway.
+        detours: the variables that send its requests elsewhere.
     """
 
-    upstream: str
-    variable: str
-    start: Callable[[str], Start]
-    version: str = "/v1"
+    start: Callable[..., Start]
+    variable: str = ""
+    upstream: str = ""
+    key: str = ""
+    detours: Sequence[str] = ()
 
 
-def _claude(url: str) -> Start:
+def _claude(_: str, url: str) -> Start:
     return Start(environ={"ANTHROPIC_BASE_URL": url})
 
 
-def _codex(url: str) -> Start:
-    api = {"base_url": f"{url}/v1", "env_key": "OPENAI_API_KEY", "wire_api": "responses"}
-    values = {"model_provider": '"offload"', "model_providers.offload": _toml({"name": "OpenAI"} | api)}
+def _codex(upstream: str, url: str) -> Start:
+    host = urlsplit(upstream).hostname or ""
+    # By this name Codex asks its provider for compactions, which others do not have.
+    name = "OpenAI" if f".{host}".endswith(".openai.com") else host
+    api = {"name": name, "base_url": url + _version(upstream), "env_key": "OPENAI_API_KEY"}
+    provider = _toml({**api, "wire_api": "responses"})
+    values = {"model_provider": '"offload"', "model_providers.offload": provider}
     return Start([word for name, value in values.items() for word in ("-c", f"{name}={value}")])
 
 
-def _opencode(url: str) -> Start:
-    config = {"provider": {"anthropic": {"options": {"baseURL": f"{url}/v1"}}}}
+def _opencode(upstream: str, url: str) -> Start:
+    own = "anthropic" if _is_anthropic(upstream) else _OF_OPENCODE.get(urlsplit(upstream).hostname or "")
+    version = _version(upstream)
+    urls = {"anthropic": f"{url}/v1", "google": f"{url}/v1beta", "openai": url + version}
+    named = urls if own is None else {own: urls.get(own, url + version)}
+    config = {"provider": {name: {"options": {"baseURL": base}} for name, base in named.items()}}
     return Start(environ={"OPENCODE_CONFIG_CONTENT": json.dumps(config)})
 
 
-def _gemini(url: str) -> Start:
+def _gemini(_: str, url: str) -> Start:
     name, path = _GEMINI_DEFAULTS
     defaults = {} if name in os.environ or _OF_SYSTEM.exists() else {name: str(path)}
     return Start(environ={"GOOGLE_GEMINI_BASE_URL": url, **defaults})
 
 
+def _copilot(upstream: str, url: str) -> Start:
+    given = os.environ.get("COPILOT_PROVIDER_TYPE", "openai")
+    kind = "anthropic" if _is_anthropic(upstream) else given
+    base = url + _version(upstream) if kind == "openai" else url
+    return Start(environ={"COPILOT_PROVIDER_BASE_URL": base, "COPILOT_PROVIDER_TYPE": kind})
+
+
+def _goose(_: str, url: str) -> Start:
+    return Start(environ={"ANTHROPIC_HOST": url, "OPENAI_HOST": url})
+
+
+def _other(upstream: str, url: str) -> Start:
+    """Start a client whose API is not known: the gateway knows the API of a request by its path."""
+    if _is_anthropic(upstream):
+        return _claude(upstream, url)
+    base = url + _version(upstream)
+    names = {"ANTHROPIC_BASE_URL": url, "GOOGLE_GEMINI_BASE_URL": url, "OPENAI_API_BASE": base}
+    return Start(environ={**names, "OPENAI_BASE_URL": base})
+
+
 _CLIENTS = {
-    "claude": Client(_ANTHROPIC, "ANTHROPIC_BASE_URL", _claude),
-    "codex": Client(_OPENAI, "OPENAI_BASE_URL", _codex),
-    "opencode": Client(_ANTHROPIC, "ANTHROPIC_BASE_URL", _opencode),
-    "gemini": Client(_GOOGLE, "GOOGLE_GEMINI_BASE_URL", _gemini),
+    "claude": Client(
+        _claude,
+        "ANTHROPIC_BASE_URL",
+        _ANTHROPIC,
+        detours=("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_FOUNDRY", "CLAUDE_CODE_USE_VERTEX"),
+    ),
+    "codex": Client(_codex, "OPENAI_BASE_URL", _OPENAI, "OPENAI_API_KEY"),
+    "opencode": Client(_opencode, "ANTHROPIC_BASE_URL", _ANTHROPIC),
+    "gemini": Client(
+        _gemini,
+        "GOOGLE_GEMINI_BASE_URL",
+        _GOOGLE,
+        "GEMINI_API_KEY",
+        ("GOOGLE_GENAI_USE_GCA", "GOOGLE_GENAI_USE_VERTEXAI"),
+    ),
+    "copilot": Client(_copilot, "COPILOT_PROVIDER_BASE_URL"),
+    "goose": Client(_goose),
+}
+# The providers of opencode at some hosts.
+_OF_OPENCODE = {
+    "api.openai.com": "openai",
+    "openrouter.ai": "openrouter",
+    "generativelanguage.googleapis.com": "google",
 }
 
 
@@ -115,7 +167,7 @@ def wrap(
     """Run COMMAND, a client of a model, behind a gateway that replaces old large tool results.
 
     The gateway adds the retrieval tools and answers their calls. Known clients are claude, codex,
-    opencode and gemini. Any other one needs --upstream; it gets ANTHROPIC_BASE_URL or OPENAI_BASE_URL.
+    opencode and gemini. Any other one needs --upstream; it gets the base URLs of all APIs.
     The gateway ends with the client. Options after COMMAND belong to COMMAND.
 
     Example: offload wrap claude
@@ -133,7 +185,9 @@ def wrap(
     check_writable(off.store, name)
     began = time.time()
     with unlogged():
-        with serving(_upstream(client, upstream), off) as (url, gateway):
+        for line in _missing(client):
+            warn(line)
+        with serving(client.upstream, off) as (url, gateway):
             start = client.start(url)
             environ = {**os.environ, **_without_proxy(os.environ), **start.environ, _MARK: url}
             code = run_child([program, *start.arguments, *command[1:]], environ=environ)
@@ -173,26 +227,41 @@ def _without_proxy(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _client(program: str, upstream: str | None) -> Client:
+    """Return the client that a program is, with the provider for it. Raises `ConfigError` without one."""
     name = PurePath(program).name.removesuffix(".exe").removesuffix(".cmd")
-    if name in _CLIENTS:
-        return _CLIENTS[name]
-    if upstream is None:
-        known = ", ".join(_CLIENTS)
+    client = _CLIENTS.get(name, Client(_other))
+    url = _upstream(client, upstream)
+    if not url:
+        known = ", ".join(known for known, one in _CLIENTS.items() if one.upstream)
         raise ConfigError(
             f"{name!r:.80} is not one of {known}: name the provider with --upstream, such as {_ANTHROPIC}"
         )
-    if "anthropic" in (urlsplit(upstream).hostname or ""):
-        return Client(upstream, "ANTHROPIC_BASE_URL", _claude)
-    version = match[0] if (match := _VERSION.search(upstream.rstrip("/"))) else "/v1"
-    return Client(
-        upstream, "OPENAI_BASE_URL", lambda url: Start(environ={"OPENAI_BASE_URL": url + version}), version
-    )
+    return client._replace(upstream=url, start=partial(client.start, url))
 
 
 def _upstream(client: Client, upstream: str | None) -> str:
     """Return the URL of the provider: the option, that of the client's variable, or its default."""
-    given = (upstream or os.environ.get(client.variable, "")).rstrip("/")
-    return given.removesuffix(client.version) or client.upstream
+    return (upstream or os.environ.get(client.variable) or client.upstream).rstrip("/")
+
+
+def _version(upstream: str) -> str:
+    """Return the end of a base URL that is a part of the path of each request."""
+    return match[0] if (match := _VERSION.search(upstream)) else "/v1"
+
+
+def _is_anthropic(upstream: str) -> bool:
+    """Return whether a provider has Anthropic's API alone, as some have at a path of its name."""
+    parts = urlsplit(_VERSION.sub("", upstream))
+    return "anthropic" in (parts.hostname or "") or parts.path.endswith("/anthropic")
+
+
+def _missing(client: Client) -> Iterator[str]:
+    """Yield why no request can come through the gateway."""
+    for name in client.detours:
+        if os.environ.get(name, "").lower() not in ("", "0", "false"):
+            yield f"no request comes through the gateway while {name} is set"
+    if client.key and not os.environ.get(client.key):
+        yield f"no request comes through the gateway with a login: {client.key} is not set"
 
 
 def _toml(value: Mapping[str, Any]) -> str:

@@ -153,41 +153,138 @@ def test_codex_opencode_and_gemini_get_the_gateway_in_their_settings_of_this_run
     assert json.loads(Path(login).read_text())["security"]["auth"]["selectedType"] == "gemini-api-key"
 
 
+# By program and provider, the ends of its URLs by their variables.
+EVERY = {"ANTHROPIC_BASE_URL": "", "GOOGLE_GEMINI_BASE_URL": "", "OPENAI_API_BASE": "", "OPENAI_BASE_URL": ""}
+DEEPSEEK = "https://api.deepseek.com/anthropic"
+
+
+@pytest.mark.parametrize(
+    ("program", "upstream", "ends"),
+    [
+        ("mine", "https://api.test", EVERY | {"OPENAI_API_BASE": "/v1", "OPENAI_BASE_URL": "/v1"}),
+        ("mine", "https://api.test/v4", EVERY | {"OPENAI_API_BASE": "/v4", "OPENAI_BASE_URL": "/v4"}),
+        ("mine", DEEPSEEK, {"ANTHROPIC_BASE_URL": ""}),
+        ("mine", f"{DEEPSEEK}/v1/", {"ANTHROPIC_BASE_URL": ""}),
+        ("mine", "https://api.anthropic.com", {"ANTHROPIC_BASE_URL": ""}),
+        ("goose", "https://api.test/v1", {"ANTHROPIC_HOST": "", "OPENAI_HOST": ""}),
+    ],
+)
+def test_a_client_gets_the_base_urls_of_the_apis_that_it_may_use(program, upstream, ends):
+    environ = wrap._client(program, upstream).start("http://gateway").environ
+    assert environ == {name: f"http://gateway{end}" for name, end in ends.items()}
+
+
+@pytest.mark.parametrize(
+    ("upstream", "name"),
+    [
+        ("https://api.openai.com/v1", "OpenAI"),
+        ("https://eu.api.openai.com/v1", "OpenAI"),
+        ("https://openrouter.ai/api/v1", "openrouter.ai"),
+        ("https://r.openai.azure.com/openai/v1", "r.openai.azure.com"),
+        ("https://notopenai.com/v1", "notopenai.com"),
+    ],
+)
+def test_codex_takes_no_other_provider_for_openai(monkeypatch, upstream, name):
+    monkeypatch.setenv("OPENAI_BASE_URL", upstream)
+    for given in (upstream, None):
+        assert (
+            f'{{name="{name}", base_url="http://gateway/v1", '
+            in (wrap._client("codex", given).start("http://gateway").arguments[-1])
+        )
+
+
+@pytest.mark.parametrize(
+    ("upstream", "urls"),
+    [
+        ("https://api.test", {"anthropic": "/v1", "google": "/v1beta", "openai": "/v1"}),
+        ("https://api.openai.com/v1", {"openai": "/v1"}),
+        ("https://openrouter.ai/api/v1", {"openrouter": "/v1"}),
+        ("https://generativelanguage.googleapis.com", {"google": "/v1beta"}),
+        (DEEPSEEK, {"anthropic": "/v1"}),
+        (None, {"anthropic": "/v1"}),
+    ],
+)
+def test_the_provider_of_opencode_is_that_of_the_url(monkeypatch, upstream, urls):
+    monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
+    start = wrap._client("opencode", upstream).start("http://gateway")
+    found = json.loads(start.environ["OPENCODE_CONFIG_CONTENT"])["provider"]
+    assert {name: one["options"]["baseURL"] for name, one in found.items()} == {
+        name: f"http://gateway{end}" for name, end in urls.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("upstream", "given", "kind", "end"),
+    [
+        ("https://api.test/v1", None, "openai", "/v1"),
+        ("https://api.test", "anthropic", "anthropic", ""),
+        (DEEPSEEK, None, "anthropic", ""),
+    ],
+)
+def test_copilot_is_told_the_api_of_its_provider(monkeypatch, upstream, given, kind, end):
+    monkeypatch.delenv("COPILOT_PROVIDER_TYPE", raising=False)
+    if given is not None:
+        monkeypatch.setenv("COPILOT_PROVIDER_TYPE", given)
+    names = {"COPILOT_PROVIDER_BASE_URL": f"http://gateway{end}", "COPILOT_PROVIDER_TYPE": kind}
+    assert wrap._client("copilot", upstream).start("http://gateway").environ == names
+
+
+@pytest.mark.parametrize(
+    ("program", "variables", "said"),
+    [
+        ("claude", {"CLAUDE_CODE_USE_BEDROCK": "1"}, "CLAUDE_CODE_USE_BEDROCK is set"),
+        ("claude", {"CLAUDE_CODE_USE_BEDROCK": "0"}, None),
+        ("codex", {"OPENAI_API_KEY": ""}, "OPENAI_API_KEY is not set"),
+        ("codex", {"OPENAI_API_KEY": "k"}, None),
+        ("gemini", {"GEMINI_API_KEY": ""}, "GEMINI_API_KEY is not set"),
+    ],
+)
+def test_that_no_request_can_come_is_said_before_the_client_starts(
+    project, upstream, program, variables, said
+):
+    client(project, program, end="print('waits', flush=True)\nimport time\ntime.sleep(60)", bodies=[])
+    with started(project, "--upstream", upstream.url, program, **variables) as process:
+        assert process.stdout.readline()
+        assert process.stdout.readline() == "waits\n"
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate()
+    lines = err.splitlines()
+    assert len(lines) == (1 if said is None else 2)
+    assert said is None or (said in lines[0] and "no request comes" in lines[0])
+
+
 def test_system_defaults_of_gemini_cli_are_not_hidden(monkeypatch, tmp_path):
     monkeypatch.setattr(wrap, "_OF_SYSTEM", tmp_path / "system-defaults.json")
     monkeypatch.delenv("GEMINI_CLI_SYSTEM_DEFAULTS_PATH", raising=False)
-    names = [sorted(wrap._gemini("http://x").environ)]
+    names = [sorted(wrap._gemini("", "http://x").environ)]
     (tmp_path / "system-defaults.json").write_text("{}")
-    names.append(sorted(wrap._gemini("http://x").environ))
+    names.append(sorted(wrap._gemini("", "http://x").environ))
 
     url = "GOOGLE_GEMINI_BASE_URL"
     assert names == [["GEMINI_CLI_SYSTEM_DEFAULTS_PATH", url], [url]]
 
 
-def test_any_other_client_needs_its_provider_and_gets_the_variable_of_its_api(project, upstream):
-    client(project, "mine", bodies=[])
-    code, out, err = run(project, "mine")
+@pytest.mark.parametrize("program", ["mine", "goose"])
+def test_any_other_client_needs_its_provider(project, program):
+    client(project, program, bodies=[])
+    code, out, err = run(project, program)
     assert [code, out] == [2, ""]
     assert "--upstream" in " ".join(err)
-    assert json.loads(run(project, "--upstream", upstream.url, "mine")[1])[1].endswith("/v1")
-    assert not json.loads(run(project, "--upstream", "http://anthropic.test", "mine")[1])[1].endswith("/v1")
 
 
 @pytest.mark.parametrize(
-    ("upstream", "base", "end"),
+    ("upstream", "end"),
     [
-        ("https://api.test", "https://api.test", "/v1"),
-        ("https://api.test/api/v1/", "https://api.test/api", "/v1"),
-        ("https://api.test/v1beta/openai", "https://api.test", "/v1beta/openai"),
-        ("https://api.test/paas/v4", "https://api.test/paas", "/v4"),
-        ("https://api.test/v1/prefix", "https://api.test/v1/prefix", "/v1"),
+        ("https://api.test", "/v1"),
+        ("https://api.test/api/v1/", "/v1"),
+        ("https://api.test/v1beta/openai", "/v1beta/openai"),
+        ("https://api.test/paas/v4", "/v4"),
+        ("https://api.test/v1/prefix", "/v1"),
     ],
 )
-def test_a_base_url_of_openai_names_the_provider_with_its_version(upstream, base, end):
-    mine = wrap._client("mine", upstream)
-    assert wrap._upstream(mine, upstream) == base
-    assert mine.start("http://gateway").environ == {"OPENAI_BASE_URL": f"http://gateway{end}"}
-    assert wrap._upstream(wrap._client("claude", None), "https://api.test/v1") == "https://api.test"
+def test_a_base_url_of_openai_has_the_version_of_the_provider(upstream, end):
+    for program in ("mine", "codex"):
+        assert f"http://gateway{end}" in str(wrap._client(program, upstream).start("http://gateway"))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ def user(kind: str, text: str) -> Any:
     """Return a message of the user."""
     if kind == "langchain":
         return HumanMessage(text)
+    if kind == "gemini-interactions":
+        return {"type": "user_input", "content": [{"type": "text", "text": text}]}
     content = {"gemini": {"parts": [{"text": text}]}, "bedrock": {"content": [{"text": text}]}}
     return {"role": "user", **content.get(kind, {"content": text})}
 
@@ -28,10 +30,19 @@ def exchange(kind: str, name: str, arguments: dict[str, Any], result: str, call:
         made = {"id": call, "type": "function", "function": function}
         answer = {"role": "tool", "tool_call_id": call, "content": result}
         return [{"role": "assistant", "content": None, "tool_calls": [made]}, answer]
-    if kind == "openai-responses":
-        text = json.dumps(arguments)
-        output = {"type": "function_call_output", "call_id": call, "output": result}
-        return [{"type": "function_call", "call_id": call, "name": name, "arguments": text}, output]
+    if kind in ("openai-responses", "gemini-interactions"):
+        is_step = kind == "gemini-interactions"
+        form = (
+            {"id": call, "arguments": arguments}
+            if is_step
+            else {"call_id": call, "arguments": json.dumps(arguments)}
+        )
+        answer = (
+            {"type": "function_result", "result": result}
+            if is_step
+            else {"type": "function_call_output", "output": result}
+        )
+        return [{"type": "function_call", "name": name, **form}, {**answer, "call_id": call}]
     if kind == "langchain":
         calls: Any = [{"id": call, "name": name, "args": arguments}]
         return [AIMessage("", tool_calls=calls), ToolMessage(result, tool_call_id=call)]

@@ -14,7 +14,7 @@ from offload.base.tokens import TokenCounter
 from offload.engine.policy import OffloadPolicy
 from offload.engine.results import OffloadResult, is_whole
 from offload.errors import ContextFullError, MessageError, OffloadError, failure, result_or_error
-from offload.messages._equal import are_equal
+from offload.messages.access import are_equal
 from offload.messages.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
 from offload.messages.context.ir import NOTICES
 from offload.messages.context.wait import Wait

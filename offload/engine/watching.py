@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from offload.messages._equal import are_equal, begins_with
+from offload.messages.access import are_equal, begins_with
 
 # Messages checked for edits: so many of the last in every turn, and so many of the older ones in rotation.
 LAST_WATCHED, OLDER_WATCHED = 64, 256

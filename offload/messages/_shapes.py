@@ -10,8 +10,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from offload.messages._equal import are_same
-from offload.messages.access import Path
+from offload.messages.access import Path, are_same
 
 # The form of an item whose text is the JSON of the value, not a string inside it.
 WHOLE = '"json"'

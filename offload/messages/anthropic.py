@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from offload.errors import MessageError
 from offload.messages._documents import TYPED_FILES, documents
 from offload.messages._results import ResultBlocks
 from offload.messages.access import Path, block_list, get, role_of, string_field, text_of, type_of
@@ -30,8 +31,14 @@ class AnthropicAdapter(MessageAdapter):
         content = get(message, "content")
         return isinstance(content, list) and any(get(b, "type") in OWN_BLOCKS for b in content)
 
+    def role(self, message: Any, where: str) -> str:
+        """Return the role of a message. Raises `MessageError` without one: no format claims it."""
+        if get(message, "role") is None and isinstance(kind := get(message, "type"), str):
+            raise MessageError(f"{where}: no known format has a message of the type {kind!r:.60}")
+        return role_of(message, where)
+
     def scan(self, message: Any, where: str, calls: Calls) -> Scan:
-        scan = Scan.of_role(role_of(message, where), calls)
+        scan = Scan.of_role(self.role(message, where), calls)
         scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
         return scan.with_rest(message)
 

@@ -10,6 +10,7 @@ from offload.messages.base import MessageAdapter, Scan
 from offload.messages.bedrock import BedrockAdapter
 from offload.messages.calls import Calls
 from offload.messages.gemini import GeminiAdapter
+from offload.messages.gemini_interactions import GeminiInteractionsAdapter
 from offload.messages.langchain import LangChainAdapter
 from offload.messages.openai_chat import OpenAIChatAdapter
 from offload.messages.openai_responses import OpenAIResponsesAdapter
@@ -18,6 +19,7 @@ from offload.messages.openai_responses import OpenAIResponsesAdapter
 # also gets messages that no format claims.
 FORMATS: tuple[MessageAdapter, ...] = (
     LangChainAdapter(),
+    GeminiInteractionsAdapter(),
     OpenAIResponsesAdapter(),
     GeminiAdapter(),
     BedrockAdapter(),

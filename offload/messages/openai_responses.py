@@ -18,8 +18,14 @@ from offload.messages.media import DataPaths, Media
 
 _TEXT_BLOCKS = ("input_text", "output_text")
 _OWN_BLOCKS = (*_TEXT_BLOCKS, "input_image", "input_file")
-# Blocks, of this format and others, are not items; anything else with a type and without a role is an item.
-_BLOCKS = (*_OWN_BLOCKS, "text", "image", "document", "tool_use", "tool_result", "thinking")
+_CALLED = ("function", "custom_tool", "apply_patch", "computer", "local_shell", "shell")
+_ITEMS = frozenset(
+    {"message", "reasoning", "item_reference", "compaction", "compaction_trigger", "additional_tools"}
+    | {f"{tool}_call{end}" for tool in _CALLED for end in ("", "_output")}
+    | {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"}
+    | {"mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response"}
+    | {"program", "program_output", "tool_search_call", "tool_search_output"}
+)
 _MEDIA = Media([DataPaths(("image_url",)), DataPaths(("file_data",))], {"type": "input_text"})
 _RESULT = ResultBlocks(_MEDIA, "input_text")
 _DOCUMENTS = documents(TYPED_FILES, _RESULT)
@@ -55,10 +61,10 @@ class OpenAIResponsesAdapter(MessageAdapter):
     name = "openai-responses"
 
     def claims(self, message: Any) -> bool:
-        """Return whether it is an item without a role, or a block in it has a type of this format alone."""
+        """Return whether it is an item of this API, or a block in it has a type of this format alone."""
         kind, content = get(message, "type"), get(message, "content")
         if get(message, "role") is None:
-            return isinstance(kind, str) and kind not in _BLOCKS
+            return isinstance(kind, str) and (kind in _ITEMS or kind.endswith("_call_output"))
         return isinstance(content, list | tuple) and any(get(b, "type") in _OWN_BLOCKS for b in content)
 
     def role(self, message: Any, where: str) -> str:

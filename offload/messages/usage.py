@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from offload.messages._equal import are_equal
-from offload.messages.access import block_list, get
+from offload.messages.access import are_equal, block_list, get
 
 # Where a reply holds its usage; a usage itself has none of these fields.
 _HOLDERS = ("usage", "usage_metadata", "usageMetadata")
@@ -67,6 +66,7 @@ _USAGE_FIELDS = (
     # Gemini, which omits a zero.
     _UsageFields("prompt_token_count", "", "cached_content_token_count", "", absent=0),
     _UsageFields("promptTokenCount", "", "cachedContentTokenCount", "", absent=0),
+    _UsageFields("total_input_tokens", "", "total_cached_tokens", "", absent=0),
     # Bedrock and Anthropic count the tokens of the cache separately.
     _UsageFields("inputTokens", "", "cacheReadInputTokens", "cacheWriteInputTokens", is_whole=False),
     _UsageFields(

@@ -109,7 +109,7 @@ def parallel(
         made = [with_field(made[0], "tool_calls", [one for some in joined for one in some])]
         if kind == "langchain":
             answers = [with_field(a, "name", tool) for a, (tool, _) in zip(answers, results, strict=True)]
-    elif kind != "openai-responses":
+    elif kind not in ("openai-responses", "gemini-interactions"):
         field = "parts" if kind == "gemini" else "content"
         made = [{**made[0], field: [part for each in made for part in each[field]]}]
         answers = [{**answers[0], field: [part for each in answers for part in each[field]]}]

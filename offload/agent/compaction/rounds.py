@@ -27,7 +27,7 @@ from offload.errors import (
     check_messages,
     failure,
 )
-from offload.messages._equal import are_equal
+from offload.messages.access import are_equal
 from offload.messages.context import ContextIR, EventBus
 from offload.messages.context.tokens import MessageCounter
 from offload.messages.context.wait import Wait

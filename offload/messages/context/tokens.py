@@ -7,8 +7,7 @@ from typing import Any
 
 from offload.base.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.errors import ConfigError
-from offload.messages._equal import begins_with
-from offload.messages.access import json_text
+from offload.messages.access import begins_with, json_text
 from offload.messages.formats import scan_of
 
 # The tokens of a message without its parts, by the rule of thumb of several providers.

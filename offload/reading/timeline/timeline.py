@@ -13,7 +13,7 @@ from offload.base.threads.locks import cached
 from offload.engine.placeholder.forms import known_refs
 from offload.errors import ConfigError, check_number
 from offload.messages import Usage, to_json
-from offload.messages._equal import are_equal
+from offload.messages.access import are_equal
 from offload.messages.formats import scan_of
 from offload.reading.timeline.forks import SessionFork, fork_tree
 from offload.records.journal.format import JournalEntry, RequestFigures

@@ -10,7 +10,7 @@ from offload.engine.policy.tool_names import TOOL_NAMES
 from offload.engine.settings.offer import MAX_ANSWER_CHARS
 from offload.errors import check_choice
 
-Format = Literal["anthropic", "openai", "openai-responses", "gemini", "mcp"]
+Format = Literal["anthropic", "openai", "openai-responses", "gemini", "gemini-interactions", "mcp"]
 
 
 # Offered if there is something to compare.
@@ -98,6 +98,7 @@ _SHAPES: dict[str, Callable[[str, str, dict[str, Any]], dict[str, Any]]] = {
     # Strict, the default there, would make every argument required.
     "openai-responses": lambda *tool: {"type": "function", **_function(*tool), "strict": False},
     "gemini": _function,
+    "gemini-interactions": lambda *tool: {"type": "function", **_function(*tool)},
     "mcp": lambda name, text, schema: {
         "name": name,
         "description": text,

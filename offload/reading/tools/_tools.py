@@ -125,8 +125,8 @@ class Tools:
 
         Args:
             format: "anthropic" for the Messages API, "openai" for chat completions, "openai-responses" for
-                the Responses API, "gemini" for `functionDeclarations`, "mcp" for a server of the Model
-                Context Protocol.
+                the Responses API, "gemini" for `functionDeclarations`, "gemini-interactions" for Gemini's
+                Interactions API, "mcp" for a server of the Model Context Protocol.
 
         Raises:
             ConfigError: another format.

@@ -15,13 +15,12 @@ from typing import Any
 from offload.gateway._parsed import Parsed
 from offload.gateway._spans import Edit, Path, Places, body_of, read, replaced
 from offload.gateway._views import (
-    CLIENT_ROLES,
     MARKS,
-    OUTPUT,
     RESPONSES,
-    RESULT_ROLES,
     dicts_in,
+    is_of_client,
     is_placeholder,
+    result_field,
     take_marks,
 )
 from offload.messages.base import BlockIndex
@@ -29,6 +28,7 @@ from offload.messages.formats import role_or_none, scan_of
 from offload.messages.thinking import signed_thinking
 
 _RETURNED = [(name, "response") for name in RESPONSES]
+_STEP_RETURNED = ("result",)
 
 
 @dataclass(slots=True)
@@ -184,10 +184,8 @@ def _is_replaceable(message: Any, path: Path) -> bool:
     """Return whether the text at `path` is of a result or a text of the client."""
     if path[0] == "parts":
         return bool(message.get("role") != "model")
-    if message.get("role") in CLIENT_ROLES and path[0] == "content":
+    if path[0] == result_field(message) or (path[0] == "content" and is_of_client(message)):
         return True
-    if message.get("role") in RESULT_ROLES or str(message.get("type")).endswith(OUTPUT):
-        return path[0] in ("content", "output")
     return path[0] == "content" and path[2:3] == ("content",)
 
 
@@ -241,7 +239,7 @@ def _changed(message: Any, changes: Sequence[tuple[Path, Any]]) -> Any:
 
 def _is_one(old: Any, new: Any, path: Path) -> bool:
     """Return whether a value is replaced as one: a text, or an object by one with other fields."""
-    if path[-2:] in _RETURNED and isinstance(new, dict):
+    if (path[-2:] in _RETURNED or path == _STEP_RETURNED) and isinstance(old, dict) and isinstance(new, dict):
         return bool(old.keys() != new.keys())
     return isinstance(old, str) and isinstance(new, str)
 

@@ -385,9 +385,10 @@ def _known_decoder(answer: aiohttp.ClientResponse) -> Decoder:
 def _events_of(exchange: Exchange, answer: aiohttp.ClientResponse) -> _EventStream | None:
     """Return a reader of a stream that the API of the request can end with an error; None for all else."""
     decode = decoder_of(answer)
-    if exchange.api is None or kind_of(answer) != EVENTS or decode is None:
+    calls = None if exchange.api is None else CALLS_OF.get(exchange.api.name)
+    if calls is None or kind_of(answer) != EVENTS or decode is None:
         return None
-    exchange.stream = CALLS_OF[exchange.api.name].reply((), is_stream=True)
+    exchange.stream = calls.reply((), is_stream=True)
     return _EventStream(decode)
 
 

@@ -51,6 +51,7 @@ APIS = (
         streams=True,
         signs_calls=True,
     ),
+    Api("Gemini Interactions", "/interactions", "input", "gemini-3.1-pro-preview", signs_calls=True),
 )
 
 

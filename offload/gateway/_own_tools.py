@@ -153,7 +153,7 @@ class OwnTools:
         One that is only counted begins nothing. Raises `NotRecalledError` if the store does not say in time
         what was sent before.
         """
-        if not self._are_added:
+        if not self._are_added or incoming.api.name not in CALLS_OF:
             return incoming, None
         try:
             opened = await self._reading(self._read, incoming)

@@ -21,15 +21,18 @@ READ_BACK = "context_read"
 MOST_ALIKE = 4
 # The tools in one of Gemini's tools; it has two spellings.
 _DECLARED = ("functionDeclarations", "function_declarations")
-# Of the Responses API: the rest of the conversation is with the provider.
-_KEPT_ELSEWHERE = ("previous_response_id", "conversation")
+# Of the Responses and Interactions APIs: the rest of the conversation is with the provider.
+_KEPT_ELSEWHERE = ("previous_response_id", "conversation", "previous_interaction_id")
 # Of the Messages API: a thread begins with the whole conversation; later requests have its new messages.
 _THREAD, _CREATE, _CONTINUE = "thread", "create", "continue"
 _OF_THREAD = ("system", "tools")
 # The type of an item of the Responses API that has tools.
 _ADDED_TOOLS = "additional_tools"
 # In a message with a tool result, one for each API.
-_OF_RESULTS = ('"tool_result"', '"tool_call_id"', '_call_output"', *(f'"{name}"' for name in RESPONSES))
+_OF_RESULTS = (
+    *('"tool_result"', '"tool_call_id"', '_call_output"', '"function_result"'),
+    *(f'"{name}"' for name in RESPONSES),
+)
 
 
 class ElsewhereError(Exception):

@@ -84,7 +84,7 @@ class UsageReader:
         if not isinstance(event, dict) or event.get("type") == "message_delta":
             # Its counts include those of the tools that the provider ran.
             return
-        holders = (event, event.get("message"), event.get("response"))
+        holders = (event, event.get("message"), event.get("response"), event.get("interaction"))
         self.usage = next(filter(_has_usage, holders), self.usage)
 
 

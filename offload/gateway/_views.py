@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from offload.engine.placeholder.forms import known_refs
@@ -16,8 +16,10 @@ from offload.gateway._spans import Path
 from offload.messages.marks import marks_of, without_marks
 from offload.messages.reports import reports_in
 
-CLIENT_ROLES = ("user", "system", "developer")
-RESULT_ROLES, OUTPUT = ("tool", "function"), "_call_output"
+_CLIENT_ROLES = ("user", "system", "developer")
+_RESULT_ROLES, _OUTPUT = ("tool", "function"), "_call_output"
+# Types of steps of Gemini's Interactions API.
+_STEP_INPUT, _STEP_RESULT = "user_input", "function_result"
 # Gemini's part with a result has two spellings.
 RESPONSES = ("functionResponse", "function_response")
 # The last step of the path to the marks of the cache that a text block in a result had.
@@ -33,27 +35,41 @@ _CUT = re.compile(
 )
 _NOTICE_CHARS = 8_000
 _KEPT = {"type": "kept"}
+# By type of a call that the API runs, the field with its result.
+_OF_SERVED = {"mcp_call": "output", "mcp_server_tool_result": "result"}
 
 
 def prepared(message: Any) -> Iterator[tuple[Path, str]]:
     """Remove from a message what the engine must not see; yield the ends of texts with their paths."""
     if not isinstance(message, dict):
         return
-    if message.get("type") == "mcp_call":
+    if (field := _OF_SERVED.get(str(message.get("type")))) is not None:
         # The API ran the tool: it is a part of the reply.
-        message.pop("output", None)
+        message.pop(field, None)
     take_marks(message)
     yield from _parts(message)
-    if message.get("role") in CLIENT_ROLES:
+    if is_of_client(message):
         yield from _texts(message)
-    elif message.get("role") in RESULT_ROLES:
-        yield from _result(message, "content", ())
-    elif str(message.get("type")).endswith(OUTPUT):
-        yield from _result(message, "output", ())
+    elif (field := result_field(message)) is not None:
+        yield from _result(message, field, ())
     for index, block in dicts_in(message):
         take_marks(block)
         if block.get("type") == "tool_result":
             yield from _result(block, "content", ("content", index))
+
+
+def is_of_client(message: Mapping[str, Any]) -> bool:
+    """Return whether a message has texts of the client in its content."""
+    return message.get("role") in _CLIENT_ROLES or message.get("type") == _STEP_INPUT
+
+
+def result_field(message: Mapping[str, Any]) -> str | None:
+    """Return the field with the tool result that a message is; None if it is none."""
+    if message.get("role") in _RESULT_ROLES:
+        return "content"
+    if message.get("type") == _STEP_RESULT:
+        return "result"
+    return "output" if str(message.get("type")).endswith(_OUTPUT) else None
 
 
 def mark_fields(block: Any) -> str:

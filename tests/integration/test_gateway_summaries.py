@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from _provider import Provider, serving
-from gateways import LOG, ask, running
+from formats import exchange
+from gateways import LOG, ask, providing, running
 from talking import FIELDS, KINDS, READERS, Json, path_of, request_of, results_of, user_of
 
 from offload import Offloader, OffloadPolicy, open_store
@@ -253,3 +254,29 @@ def test_a_request_without_tools_and_results_passes_as_it_is_and_asks_no_store(p
         client.summarize(url)
     assert client.last == [*client.messages, user_of("messages", ASK)]
     assert asked == []
+
+
+def test_interactions_of_gemini_are_rewritten_with_tools_of_the_client_and_repeated_in_a_summary(tmp_path):
+    named = [{"type": "function", "name": name} for name in ("Bash", "context_read")]
+    tools = {"tools": named, "store": False}
+    steps: list[Json] = [{"type": "user_input", "content": [{"type": "text", "text": "Build it."}]}]
+    off = Offloader(tmp_path, session="gateway", policy=OffloadPolicy(by_cost="none"))
+    with providing() as upstream, running(upstream.url, off) as url:
+        reply = json.dumps({"id": "i", "usage": {"total_input_tokens": 9, "total_cached_tokens": 4}}).encode()
+        upstream.answer = lambda provider: provider.say(200, reply)
+
+        def send(**fields: Any) -> list[Json]:
+            ask(f"{url}/v1beta/interactions", json.dumps({"model": "gemini-3.6-pro", **fields}).encode())
+            sent: list[Json] = upstream.seen[-1].json["input"]
+            return sent
+
+        for number in range(4):
+            steps += exchange("gemini-interactions", "Bash", {}, f"{number}\n{LOG}", f"c{number}")
+            sent = send(input=steps, **tools)
+        more = [{"type": "model_output", "content": [{"type": "text", "text": "Ready."}]}, *steps[:1]]
+        summary = send(input=[*steps, *more])
+        kept = send(input=steps, previous_interaction_id="i", **tools)
+        read = ask(f"{url}/offload/status", method="GET").json["cache_read_tokens"]
+
+    assert json.dumps(sent).count("[Offloaded:") == 3
+    assert (summary, kept, read) == ([*sent, *more], steps, 24)

@@ -75,6 +75,7 @@ def content_after(content: Any, **fields: Any) -> Any:
         ("/v1/messages/count_tokens", None),
         ("/v1/messages/batches", None),
         ("/v1/responses/resp_1", None),
+        ("/v1beta/interactions/i1", None),
         ("/v1/responses/compact", RESPONSES),
         ("/v1beta/models/x:countTokens", None),
         ("/v1beta/models/x:embedContent", None),
@@ -105,6 +106,7 @@ def test_a_request_without_messages_or_anything_of_tools_is_left_alone(fields):
     "fields",
     [
         {"previous_response_id": "r"},
+        {"previous_interaction_id": "i"},
         {"conversation": {"id": "c"}},
         {"thread": {"type": "continue", "previous_message_id": "m"}, "tools": None},
     ],
@@ -563,6 +565,10 @@ GEMINI_CHUNKS = [
     b'{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":9}}',
 ]
 GEMINI_STREAM = b"".join(b"data: %s\r\n\r\n" % chunk for chunk in GEMINI_CHUNKS)
+INTERACTION_STREAM = (
+    b'event: step.stop\ndata: {"event_type":"step.stop","index":0}\n\nevent: interaction.completed\n'
+    b'data: {"event_type":"interaction.completed","interaction":{"usage":{"total_input_tokens":5}}}\n\n'
+)
 GEMINI_ARRAY = b"[%s\n]" % b",\r\n".join([*GEMINI_CHUNKS, b'{"promptFeedback":{}}'])
 
 
@@ -574,6 +580,7 @@ GEMINI_ARRAY = b"[%s\n]" % b",\r\n".join([*GEMINI_CHUNKS, b'{"promptFeedback":{}
         (b"text/event-stream", CHAT_STREAM, 7),
         (b"text/event-stream", RESPONSES_STREAM, 8),
         (b"text/event-stream", GEMINI_STREAM, 9),
+        (b"text/event-stream", INTERACTION_STREAM, 5),
         (b"application/json; charset=UTF-8", GEMINI_ARRAY, 9),
     ],
 )

@@ -169,3 +169,41 @@ def test_another_system_instruction_is_another_conversation():
         assert request is not None
         names.add(name_of(request, {}))
     assert len(names) == 2
+
+
+def steps_of(result: Any) -> list[Json]:
+    """Return steps with one result that the model has seen."""
+    return [
+        {"type": "user_input", "content": [{"type": "text", "text": "Build it."}]},
+        {"type": "thought", "signature": "c2lnbmVk"},
+        {"type": "function_call", "id": "c1", "name": "Bash", "arguments": {"command": "make"}},
+        {"type": "function_result", "call_id": "c1", "name": "Bash", "result": result},
+        {"type": "model_output", "content": [{"type": "text", "text": "Yes."}]},
+        {"type": "user_input", "content": [{"type": "text", "text": f"Go on.{REMINDER}"}]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("result", "place"),
+    [
+        (LOG, ()),
+        (f"{LOG}{REMINDER}", ()),
+        ([{"type": "text", "text": LOG}], (0, "text")),
+        ({"output": LOG}, ("output",)),
+        ({"output": LOG, "code": 0}, ("result",)),
+    ],
+)
+def test_only_the_result_of_a_step_changes_in_any_form(result, place):
+    steps = steps_of(result)
+    tools = [{"type": "function", "name": "Bash", "parameters": {"type": "object"}}]
+    request = {"model": "gemini-4-argon", "input": steps, "tools": tools}
+    after, off = rewritten(json.dumps(request).encode(), "/v1beta/interactions")
+    sent = json.loads(after)
+
+    text = sent["input"][3].pop("result")
+    for step in place:
+        text = text[step]
+    assert text.startswith("[Offloaded: Bash result")
+    assert text.endswith(REMINDER) is (REMINDER in str(result))
+    del steps[3]["result"]
+    assert (sent["input"], len(off.records())) == (steps, 1)

@@ -6,7 +6,7 @@ from offload.gateway._apis.chat import ChatCalls
 from offload.gateway._apis.gemini import GeminiCalls
 from offload.gateway._apis.responses import ResponsesCalls
 
-# By the name of an API in `offload.gateway._incoming`.
+# By the name of an API in `offload.gateway._incoming`; in others the gateway has no tools.
 CALLS_OF: dict[str, ApiCalls] = {
     "Anthropic Messages": AnthropicCalls(),
     "OpenAI chat": ChatCalls(),

@@ -14,7 +14,7 @@ from offload.engine.log import Log
 from offload.messages import Call
 from offload.messages.access import with_field
 from offload.messages.base import Item
-from offload.messages.calls import Asked, Calls, Subject
+from offload.messages.calls import Asked, Calls, Subject, plain_name
 from offload.messages.context.pairs import split_groups, waiting_from
 from offload.messages.formats import adapter_for
 
@@ -253,3 +253,26 @@ def test_deep_arguments_give_no_subject_and_no_error() -> None:
         deep = {"a": deep}
     assert Call("do", deep).subject is None
     assert Call("do", '{"a":' * 100_000 + "1" + "}" * 100_000).subject is not None
+
+
+@pytest.mark.parametrize("part", ["a", "_", "a.", "__a", "/"])
+def test_a_name_of_any_length_is_read_in_one_pass(part: str) -> None:
+    """A pattern that goes back in such a name takes minutes."""
+    name = (part * 60_000)[:60_000]
+    turn = exchange("openai-chat", name, {"path": "a"}, "line\n" * 4000)
+    [record] = Offloader("memory://", session="s").offload(turn).records
+    assert (record.tool_name, record.title) == (name, "a")
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("mcp__files__Read_File", "readfile"),
+        ("a.b:c/Read", "read"),
+        ("Read__", "read"),
+        ("a__.", ""),
+        ("", ""),
+    ],
+)
+def test_the_name_of_a_server_is_no_part_of_that_of_its_tool(name: str, plain: str) -> None:
+    assert plain_name(name) == plain
